@@ -98,6 +98,7 @@ def test_spout_that_always_raises_fails_the_topology_when_the_others_are_done(
         run.stop()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("victim", ["numbers", "keep", ACKER])
 def test_master_and_worker_that_die_at_once_come_back_and_nothing_is_lost(
     ray_cluster: RayCluster, victim: str

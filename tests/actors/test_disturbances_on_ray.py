@@ -43,6 +43,7 @@ def executed(run: RayRun, component: str, index: int) -> int:
     return next(task.counts.executed for task in run.snapshot().tasks() if task.task == id)
 
 
+@pytest.mark.long
 def test_paused_worker_neither_works_nor_is_declared_dead_and_nothing_is_lost(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
@@ -64,6 +65,7 @@ def test_paused_worker_neither_works_nor_is_declared_dead_and_nothing_is_lost(
     assert sorted(stored(tmp_path)) == list(range(TOTAL))
 
 
+@pytest.mark.long
 def test_topology_goes_on_while_its_master_is_paused_and_can_be_hurt(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
@@ -81,6 +83,7 @@ def test_topology_goes_on_while_its_master_is_paused_and_can_be_hurt(
     assert set(stored(tmp_path)) == set(range(TOTAL))
 
 
+@pytest.mark.long
 def test_a_paused_master_hears_of_a_disturbance_when_it_goes_on(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
@@ -97,6 +100,7 @@ def test_a_paused_master_hears_of_a_disturbance_when_it_goes_on(
         finish(run)
 
 
+@pytest.mark.long
 def test_what_is_killed_while_it_is_paused_has_a_successor_that_works(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
@@ -122,6 +126,7 @@ class Long(Bolt[Number, None]):
         threading.Event().wait(0.75)
 
 
+@pytest.mark.long
 def test_time_in_a_pause_does_not_count_as_a_call_that_does_not_return(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
@@ -137,6 +142,7 @@ def test_time_in_a_pause_does_not_count_as_a_call_that_does_not_return(
         assert run.snapshot().restarts == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("whole", [False, True], ids=["one", "all"])
 def test_stop_ends_processes_that_are_paused(
     ray_cluster: RayCluster, tmp_path: Path, whole: bool
@@ -157,6 +163,7 @@ def test_stop_ends_processes_that_are_paused(
         run.pause_worker(0)
 
 
+@pytest.mark.long
 def test_death_of_all_processes_on_a_machine_at_once(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
@@ -174,6 +181,7 @@ def test_death_of_all_processes_on_a_machine_at_once(
     assert set(stored(tmp_path)) == set(range(TOTAL))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "link",
     [
@@ -224,6 +232,7 @@ def test_injected_errors_are_failures_by_exception(ray_cluster: RayCluster, tmp_
     assert set(stored(tmp_path)) == set(range(TOTAL))
 
 
+@pytest.mark.long
 def test_slow_component_is_slow_until_it_is_healed(ray_cluster: RayCluster, tmp_path: Path) -> None:
     with submitted(ray_cluster, topology(tmp_path), active=False) as run:
         run.disturb(InjectedFaults(slows=(SlowTask(component="work", seconds=0.05),)))
@@ -235,6 +244,7 @@ def test_slow_component_is_slow_until_it_is_healed(ray_cluster: RayCluster, tmp_
         assert run.snapshot().component("numbers").failed == 0
 
 
+@pytest.mark.long
 def test_a_new_master_knows_of_the_disturbance(ray_cluster: RayCluster, tmp_path: Path) -> None:
     with submitted(ray_cluster, topology(tmp_path), active=False) as run:
         run.disturb(InjectedFaults(slows=(SlowTask(component="work", seconds=0.05),)))

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.ray
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_interrupted_program_leaves_no_process_behind(
     tmp_path: Path, number: signal.Signals
@@ -42,5 +43,13 @@ def test_interrupted_program_leaves_no_process_behind(
     assert number is signal.SIGKILL or not folder_of(run).exists()
 
 
+@pytest.mark.long
 def test_processes_on_another_machine_are_paused_and_killed(tmp_path: Path) -> None:
     check_program("tests.actors.programs.two_nodes", tmp_path)
+
+
+@pytest.mark.long
+def test_replaced_worker_starts_although_ray_does_not_know_yet_which_node_is_cut_off(
+    tmp_path: Path,
+) -> None:
+    check_program("tests.actors.programs.cut_off_node", tmp_path)

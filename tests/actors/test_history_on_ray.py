@@ -31,6 +31,7 @@ from tests.actors.programs.evidence import (
 WROTE = Entry(1.0, What.WROTE, 1, detail=("key", 1))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layout", list(Layout))
 def test_history_of_an_undisturbed_run_has_every_edge_of_every_tree(
     ray_cluster: RayCluster, tmp_path: Path, layout: Layout
@@ -54,6 +55,7 @@ def test_history_of_an_undisturbed_run_has_every_edge_of_every_tree(
     assert sorted(wrote(entries)) == list(range(TOTAL))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("victim", ["work", "store", ACKER, "numbers"])
 def test_history_is_complete_after_a_kill(
     ray_cluster: RayCluster, tmp_path: Path, victim: str
@@ -124,10 +126,14 @@ def test_a_sample_of_nothing_is_refused(ray_cluster: RayCluster, tmp_path: Path)
 
 
 def test_a_full_disk_is_an_error_and_no_gap(tmp_path: Path) -> None:
-    (tmp_path / "worker-3-1").symlink_to("/dev/full")
+    path = tmp_path / "worker-3-1"
+    path.symlink_to("/dev/null")
     file = EventLogFile(EventLogFolder(str(tmp_path), 1, this_machine()), 3, 1)
-    file.check()
     file.put(WROTE)
+    file.check()
+    path.unlink()
+    path.symlink_to("/dev/full")
+    file = EventLogFile(EventLogFolder(str(tmp_path), 1, this_machine()), 3, 1)  # its first line
     with pytest.raises(ClusterError, match=r"worker-3-1: No space left.*larger `sample`"):
         file.check()
 

@@ -36,6 +36,7 @@ def test_a_worker_that_is_dead_silences_no_other(
     assert found == ["not closed", "nor this"]
 
 
+@pytest.mark.long
 def test_a_worker_that_is_busy_says_so_before_who_asks_gives_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -15,7 +15,6 @@ import ray
 from sunshower import Bolt, Context, Counter, JsonLines, Number, Spout, SpoutCollector, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun
-from sunshower.actors.store import claimed
 from sunshower.errors import ClusterError, LifecycleError
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.events.metrics import Snapshot
@@ -171,6 +170,7 @@ def test_kill_without_a_wait_reports_what_was_pending(ray_cluster: RayCluster) -
         assert report.seconds < 5
 
 
+@pytest.mark.long
 def test_master_that_is_killed_during_a_rebalance_is_followed_by_one_that_goes_on(
     ray_cluster: RayCluster,
 ) -> None:
@@ -185,6 +185,7 @@ def test_master_that_is_killed_during_a_rebalance_is_followed_by_one_that_goes_o
         assert acked(run.snapshot()) >= TOTAL
 
 
+@pytest.mark.long
 def test_worker_that_is_killed_while_all_come_to_rest_joins_the_new_places(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
@@ -209,12 +210,6 @@ def test_state_in_memory_that_cannot_move_is_named_before_anything_happens(
             run.rebalance(workers=1)
         assert run.snapshot().state == State.ACTIVE
         until(run, lambda snapshot: acked(snapshot) > 0)
-
-
-def test_of_two_who_submit_one_name_at_a_time_one_is_refused(ray_cluster: RayCluster) -> None:
-    with claimed("tally"), pytest.raises(ClusterError, match="is submitting a topology 'tally'"):
-        ray_cluster.submit(tally(Counter(5)).graph())
-    assert "tally" not in ray_cluster.runs()
 
 
 def test_a_process_has_one_ray_and_does_not_take_it_for_another(ray_cluster: RayCluster) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import pytest
+
 from sunshower import Bolt, Context, Counter, Number, Topology
 from sunshower.runtime.plan import Layout
 
@@ -52,6 +54,7 @@ class Lingers(Counter):
             yield None  # type: ignore[misc]
 
 
+@pytest.mark.long
 def test_ticks_come_while_an_idle_topology_waits(ray_cluster: RayCluster) -> None:
     topology = Topology(
         "ticks", ackers=1, spout_pending="auto", message_timeout_s=1, message_timeout_max_s=20

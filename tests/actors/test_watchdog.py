@@ -88,6 +88,7 @@ def until_stuck(run: RayRun) -> StuckCall:
     raise AssertionError("nobody was told of it")
 
 
+@pytest.mark.long
 def test_call_that_has_not_returned_for_ten_seconds_is_in_the_snapshot_until_it_returns(
     ray_cluster: RayCluster,
 ) -> None:

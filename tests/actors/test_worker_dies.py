@@ -59,6 +59,7 @@ def outcome(run: RayRun) -> str:
     raise AssertionError(f"it never ended: {run.snapshot()}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layout", list(Layout))
 def test_record_on_which_a_bolt_never_returns_ends_with_its_stack(
     ray_cluster: RayCluster, layout: Layout
@@ -108,6 +109,7 @@ class HeavyNumbers(Spout[Heavy]):
 def keep_heavy(record: Heavy) -> None: ...
 
 
+@pytest.mark.long
 def test_record_whose_rebuilding_kills_the_process_ends(ray_cluster: RayCluster) -> None:
     made = Topology("t", attempts_max=2)
     made.spout("numbers", HeavyNumbers()).shuffle().bolt("keep", keep_heavy)
@@ -120,6 +122,7 @@ def test_record_whose_rebuilding_kills_the_process_ends(ray_cluster: RayCluster)
     assert "actor died in keep[0]: its process died while executing it" in text
 
 
+@pytest.mark.long
 def test_bolt_that_is_merely_slow_is_left_alone(ray_cluster: RayCluster) -> None:
     run = ray_cluster.submit(topology(slow, total=8).graph())
     try:

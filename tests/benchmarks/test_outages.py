@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import outages, overload
+from benchmarks.measure import Unprivileged
 from benchmarks.outage_scenarios.letters import Times, last_times
 
 
@@ -32,6 +33,11 @@ def test_figures_that_miss_a_bound_are_named() -> None:
     assert outages.complaints({**good, "lost": 2, "quarantined": 1}) == ["2 lost", "1 quarantined"]
     assert "never" in outages.complaints({**good, "recovery_s": -1.0})[0]
     assert outages.complaints({**good, "recovery_s": 31.0})
+    assert outages.complaints({**good, "replaced_s": 61.0})
+    assert outages.complaints({**good, "replaced_s": -1.0})
+    assert outages.complaints({**good, "resumed_s": 31.0})
+    assert outages.complaints({**good, "zombies": 1, "needless_replacements": 2})
+    assert not outages.complaints({**good, "replaced_s": 22.0, "resumed_s": 3.0, "zombies": 0})
     assert outages.complaints({**good, "worst_s": 5.1})
     assert outages.complaints({**good, "speed": 0.89})
     assert outages.complaints({"state": "failed after 160 s", "why": "it gave up"}) == [
@@ -62,3 +68,15 @@ def test_a_seed_whose_code_raises_is_broken(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr("benchmarks.simulated.outages.run_day", crash)
     assert overload.try_seed("outages", 0, 0.0, 7) == (7, ["ZeroDivisionError: seed 7"], 1.0)
+
+
+def test_a_scenario_without_the_right_to_run_is_skipped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(name: str, seconds: float) -> None:
+        raise Unprivileged("it needs root")
+
+    monkeypatch.setattr(outages, "run_scenario", refuse)
+    monkeypatch.setattr("sys.argv", ["outages", "partition_peers"])
+    assert outages.main() == 0
+    assert "partition_peers is skipped: it needs root" in capsys.readouterr().out

@@ -58,6 +58,7 @@ def test_ctrl_c_finishes_what_is_under_way(start: Start, write: Write, tmp_path:
     assert sorted(numbers) == list(range(len(numbers)))
 
 
+@pytest.mark.long
 def test_a_second_ctrl_c_stops_even_user_code_that_hangs(start: Start, write: Write) -> None:
     process = start("run", write(HANGING))
     read_until(process.stderr, "pending")
@@ -66,6 +67,7 @@ def test_a_second_ctrl_c_stops_even_user_code_that_hangs(start: Start, write: Wr
     stop_at_once(process)
 
 
+@pytest.mark.long
 def test_a_second_ctrl_c_stops_at_once_while_a_dependency_is_away(
     start: Start, write: Write
 ) -> None:
@@ -89,6 +91,7 @@ def test_code_that_worked_and_then_raises_for_everything_is_shown_at_once(
     stop_at_once(process)
 
 
+@pytest.mark.long
 def test_a_closed_pipe_ends_the_run(start: Start, write: Write) -> None:
     process = start("run", write(ENDLESS))
     assert process.stdout is not None

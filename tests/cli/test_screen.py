@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 
 import pytest
-from rich.console import Console
 
+from sunshower.cli.formatting import Terminal
 from sunshower.cli.screen import Screen
 
 Capture = pytest.CaptureFixture[str]
@@ -14,7 +14,7 @@ Capture = pytest.CaptureFixture[str]
 
 def no_terminal() -> tuple[Screen, io.StringIO]:
     errors = io.StringIO()
-    return Screen(console=Console(file=errors, width=80)), errors
+    return Screen(console=Terminal(file=errors, width=80)), errors
 
 
 def test_lines_of_sinks_go_to_standard_output_as_they_are(capsys: Capture) -> None:
@@ -43,7 +43,7 @@ def test_without_a_terminal_progress_is_printed_in_lines() -> None:
 
 def test_on_a_terminal_the_display_leaves_no_trace_but_news_stay() -> None:
     errors = io.StringIO()
-    with Screen(console=Console(file=errors, width=80, force_terminal=True)) as screen:
+    with Screen(console=Terminal(file=errors, width=80, force_terminal=True)) as screen:
         screen.doing("Starting Ray …")
         screen.say("news")
     assert "\x1b[2K" in errors.getvalue()  # the line of the display was wiped
@@ -53,13 +53,13 @@ def test_on_a_terminal_the_display_leaves_no_trace_but_news_stay() -> None:
 def test_on_a_terminal_lines_of_sinks_scroll_by_above_the_display(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Terminal(io.StringIO):
+    class Tty(io.StringIO):
         def isatty(self) -> bool:
             return True
 
-    output, errors = Terminal(), io.StringIO()
+    output, errors = Tty(), io.StringIO()
     monkeypatch.setattr("sys.stdout", output)
-    with Screen(console=Console(file=errors, width=80, force_terminal=True)) as screen:
+    with Screen(console=Terminal(file=errors, width=80, force_terminal=True)) as screen:
         screen.doing("Starting Ray …")
         screen.print_output(7, False, ["[1] one", "two"])
     assert output.getvalue() == ""

@@ -130,13 +130,14 @@ def test_the_json_of_status_has_every_field_that_the_page_names() -> None:
     assert set(fields) == {
         "`waiting`",
         "`stuck`",
+        "`silent`, `workers[].links`",
         "`degraded`",
         "`components.NAME.causes`, `dead`, `expired`",
         "`workers[].crash_reports`",
         "`error`",
     }
-    assert {"degraded", "error", "stuck"} <= set(found)
+    assert {"degraded", "error", "silent", "stuck"} <= set(found)
     assert {"causes", "dead", "expired"} <= set(found["components"]["orders"])
-    assert "crash_reports" in found["workers"][0]
+    assert {"crash_reports", "links"} <= set(found["workers"][0])
     named = re.findall(r"`(\w+)`", fields["`waiting`"])
     assert set(found["waiting"][0]) == set(named) - {"unavailable", "doubt"}

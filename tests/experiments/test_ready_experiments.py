@@ -118,6 +118,7 @@ def test_every_kind_of_process_is_killed() -> None:
     }
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_timeout_longer_than_the_pause_replays_nothing_for_it() -> None:
     timeouts = {
@@ -134,6 +135,7 @@ def test_auto_has_a_smaller_storm() -> None:
         assert replays[0] > 1.5 * replays[1], (seed, replays)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", ["kill_a_bolt", "rolling_kill", "poison_tuple"])

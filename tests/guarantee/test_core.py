@@ -15,6 +15,7 @@ from sunshower import Bolt, Cause, Context, Number, Retry, Topology
 from sunshower.errors import TopologyFailed
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.plan import ACKER, Layout
+from tests.guarantee.frozen import after_cutting, after_freezing
 from tests.guarantee.stage import Blocked, Forget, Letters, Numbers, Refuse, Stage, Store, Work
 from tests.runtime.network import Faults, Killed, Network
 
@@ -223,6 +224,20 @@ def test_code_that_does_not_return(seed: int) -> None:
     assert letter.traceback == "in work, at the line that never returned"
 
 
+@SEEDS
+def test_worker_that_is_frozen(seed: int) -> None:
+    found = after_freezing(seed)
+    assert found.restarts == 1
+    assert found.component("numbers").causes.keys() <= {"actor died"}
+
+
+@SEEDS
+def test_workers_that_are_cut_from_each_other(seed: int) -> None:
+    found = after_cutting(seed)
+    assert found.restarts == 0
+    assert found.component("numbers").causes.keys() <= {"actor died"}
+
+
 class Unready(Bolt[Number, None]):
     """Its prepare raises, always."""
 
@@ -362,6 +377,16 @@ def test_record_that_cannot_travel(seed: int) -> None:
     assert (letter.message_id, letter.attempts, letter.component) == (3, 3, "work")
     assert letter.cause == Cause.EXCEPTION
     assert "cannot travel" in letter.reason
+
+
+@SEEDS
+def test_text_that_cannot_be_encoded(seed: int) -> None:
+    stage = Stage(once(ValueError("no \ud800" + "x" * (1 << 20))), seed=seed)
+    journal = stage.run()
+    failure = journal.told_of(3)
+    assert failure.reason.startswith("ValueError: no \\ud800xx")
+    assert "clipped to 4,096 bytes" in failure.reason
+    assert {heard.number for heard in journal.heard} == {3}
 
 
 @SEEDS

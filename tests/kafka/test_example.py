@@ -20,6 +20,7 @@ WITHIN_S = 200.0
 MESSAGES = 8_000
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_words_are_counted_over_a_kill_of_the_broker(

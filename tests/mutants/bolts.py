@@ -177,8 +177,8 @@ BOLTS = [
         "The next worker that dies is in life 1 again, and its peers take it for one that is over.",
         slip(
             "MasterState.from_bytes",
-            "return MasterState(**{**fields, **whole})",
-            "return MasterState(**{**fields, **whole, 'lives': {}})",
+            "return MasterState(**{**found, **whole, 'unknown': unknown})",
+            "return MasterState(**{**found, **whole, 'lives': {}})",
         ),
     ),
     mutant(
@@ -186,8 +186,8 @@ BOLTS = [
         "A new life begins at the start: nothing is lost, and everything comes again.",
         slip(
             "MasterState.from_bytes",
-            "return MasterState(**{**fields, **whole})",
-            "return MasterState(**{**fields, **whole, 'positions': {}, 'drawn': {}})",
+            "return MasterState(**{**found, **whole, 'unknown': unknown})",
+            "return MasterState(**{**found, **whole, 'positions': {}, 'drawn': {}})",
         ),
         on="masters",
     ),
@@ -196,8 +196,8 @@ BOLTS = [
         "Its sources go on.",
         slip(
             "MasterState.from_bytes",
-            "return MasterState(**{**fields, **whole})",
-            "return MasterState(**{**fields, **whole, 'draining': False})",
+            "return MasterState(**{**found, **whole, 'unknown': unknown})",
+            "return MasterState(**{**found, **whole, 'draining': False})",
         ),
         on="masters",
     ),

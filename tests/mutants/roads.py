@@ -119,7 +119,7 @@ ROADS = [
         "A flipped bit is read as it is: any number may be another one.",
         slip(
             "read_address",
-            "crc32(memoryview(data)[_HEADER.size :]) != checksum",
+            "crc32(memoryview(data)[_HEADER.size :], version) != checksum",
             "False",
         ),
     ),

@@ -16,7 +16,7 @@ SPOUTS = [
         "A verdict that is said twice, or comes late, ends the newer attempt in the same slot.",
         slip(
             "Pending._still_pending",
-            "self._generation.take(slots) == generations_of(roots)",
+            "generations == generations_of(roots)",
             "roots == roots",
         ),
         seen=40,

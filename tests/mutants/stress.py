@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from numpy.random import Generator
@@ -20,6 +21,7 @@ from sunshower.experiments.evidence.outcome import Outcome, Verdict
 from sunshower.experiments.experiment import Experiment
 from sunshower.experiments.experiment_run import run_experiment
 from sunshower.runtime.plan import Layout
+from sunshower.runtime.tasks.bolts import automatic_bolt
 from sunshower.runtime.tracking.ids import GENERATION_MASK
 from sunshower.runtime.tracking.pending import Pending
 from sunshower.simulation.cluster import SimCluster
@@ -66,6 +68,7 @@ def stress(stage: str, seed: int) -> Result:
     is_old = generator.random() < 0.3
     with (
         old_tables(int(generator.integers(4))) if is_old else nullcontext(),
+        patch.object(automatic_bolt, "_PIECE_MAX", 1 if seed % 3 else 1 << 16),
         SimCluster(seed, nodes=2, check=True) as cluster,
     ):
         try:

@@ -143,6 +143,9 @@ class NetMaster(MasterProcessBase):
         self._net.nodes.pop(worker, None)
         self._net.down.pop(worker, None)
 
+    def replace_worker(self, worker: int) -> None:
+        """Nobody is silent here."""
+
     def look_after(self, seconds: float) -> None:
         self._net.look_s = self.now() + seconds
 
@@ -329,7 +332,7 @@ class Network:
             call = Call(core.worker, core.life, peer, seq, data, fate.heard)
             if fate.corrupt:
                 call = replace(call, data=flipped(data, self.random))
-            if not fate.delays_s:
+            if not fate.delays_s and fate.fails:
                 self._answers.append((call, None))
             for delay_s in fate.delays_s:
                 if delay_s:

@@ -69,7 +69,13 @@ def assert_at_full_speed(run: SimRun, cost_s: float, queued: int) -> None:
 
 @every_layout
 @pytest.mark.parametrize(
-    ("cost_s", "seconds"), [(0.001, 60.0), (SLOW_S, QUARTER_S), (1.0, QUARTER_S), (5.0, 3_600.0)]
+    ("cost_s", "seconds"),
+    [
+        (0.001, 60.0),
+        pytest.param(SLOW_S, QUARTER_S, marks=pytest.mark.long),
+        (1.0, QUARTER_S),
+        (5.0, 3_600.0),
+    ],
 )
 def test_chain_runs_at_the_speed_of_its_slow_bolt_and_nothing_times_out(
     layout: Layout, cost_s: float, seconds: float
@@ -122,7 +128,7 @@ def with_letters(letters: Letters, cost_s: float, parallelism: int) -> Topology:
 
 
 @every_layout
-@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("parallelism", [1, pytest.param(3, marks=pytest.mark.long)])
 def test_dead_letters_are_written_while_a_bolt_beside_their_reader_is_busy(
     layout: Layout, parallelism: int
 ) -> None:

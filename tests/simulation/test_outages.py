@@ -8,12 +8,13 @@ from benchmarks.simulated.outages import DOUBTS, OUTAGES, draw_day, run_day
 from sunshower import Bolt, Counter, Number, Retry, Topology
 from sunshower.outages import is_unavailable
 from sunshower.simulation.cluster import SimCluster
+from tests.seeds import seeds
 
 SEEDS = 40
 AWAY_MAX_S = 600.0
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", seeds(SEEDS, short=10))
 def test_outages_cost_time_and_no_tuple(seed: int) -> None:
     day = run_day(seed, AWAY_MAX_S)
     assert not day.complaints, (day.complaints, day.steps)

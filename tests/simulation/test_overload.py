@@ -9,11 +9,12 @@ import pytest
 from benchmarks.simulated.overload import Run, run_overload
 from benchmarks.simulated.shapes import FAMILIES, SERVICE_S, draw_shape
 from sunshower.runtime.plan import ACKER
+from tests.seeds import seeds
 
 RECORDS = 10_000
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(25, short=3))
 def test_overload_costs_no_speed_and_no_tuple(seed: int) -> None:
     run = run_overload(seed, RECORDS)
     assert not run.complaints, (run.shape, run.busy)

@@ -31,12 +31,12 @@ def test_what_nobody_will_ever_finish_is_stuck_and_says_who_waits_for_what() -> 
     assert run.wait()
 
 
-def test_a_paused_worker_that_nobody_resumes_is_stuck_and_named() -> None:
-    run = submitted(0, working(Work(), total=20_000, ackers=0))
+def test_a_paused_worker_that_nobody_resumes_is_replaced() -> None:
+    run = submitted(0, working(Work(), total=1_000, spout_pending=5))
     (task,) = run.plan.tasks_of("work")
     run.pause_worker(task.worker)
-    with pytest.raises(ClusterError, match=rf"worker {task.worker} \(life 1\) is paused"):
-        run.wait()
+    assert run.wait(60.0)
+    assert run.snapshot().restarts == 1
 
 
 def test_a_master_that_is_paused_answers_when_it_goes_on() -> None:
@@ -180,11 +180,11 @@ def test_a_book_that_is_not_in_order_is_found_at_once() -> None:
         run.wait(10.0)
 
 
-def test_a_rebalance_that_somebody_sleeps_through_is_given_up() -> None:
+def test_a_rebalance_goes_on_when_a_frozen_worker_is_replaced() -> None:
     run = submitted(0, working(Work(), total=1_000, spout_pending=5))
     run.pause_worker(1)
-    with pytest.raises(ClusterError, match=r"worker 1 \(life 1\) is paused"):
-        run.rebalance(workers=2, layout=Layout.PACK, wait_s=1.0)
+    run.rebalance(workers=2, layout=Layout.PACK, wait_s=1.0)
+    assert run.now() < 60.0
     run.resume_worker(1)
     assert run.wait(60.0)
-    assert len(run.plan.workers) == 2, "but it is carried out as soon as that is possible"
+    assert len(run.plan.workers) == 2

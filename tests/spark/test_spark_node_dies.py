@@ -10,6 +10,7 @@ from tests.leftovers import check_program
 from tests.spark.conftest import obtain
 
 
+@pytest.mark.long
 @pytest.mark.ray
 @pytest.mark.spark
 @pytest.mark.timeout(600)  # a Ray, and a session of Spark, of its own

@@ -60,10 +60,11 @@ def in_sqlite(tmp_path: Path) -> Store:
     file = tmp_path / "tree.sqlite"
 
     def expire(tree: Tree) -> None:
-        """As if the clock had gone on while the process was stopped."""
+        """What another client does that has seen no heartbeat for long enough."""
         assert isinstance(tree, SqliteTree)
         with sqlite3.connect(file, 30) as db:
-            db.execute("UPDATE sessions SET until = 0 WHERE id = ?", (tree.session,))
+            db.execute("DELETE FROM nodes WHERE owner = ?", (tree.session,))
+            db.execute("DELETE FROM sessions WHERE id = ?", (tree.session,))
         db.close()
 
     return Store(lambda: SqliteTree(file, session_timeout_s=1), expire)

@@ -19,6 +19,7 @@ LIBRARY = Path(sysconfig.get_path("stdlib"))
 SOME = ["--files", f"{LIBRARY}/[a-t]*.py", "--files", f"{LIBRARY}/email/*.py"]
 
 
+@pytest.mark.long
 def test_a_killed_actor_costs_no_line(
     ray_cluster: RayCluster, sunshower: Sunshower, capsys: Capture
 ) -> None:
@@ -33,6 +34,7 @@ def test_a_killed_actor_costs_no_line(
     assert 0 < report["seconds_to_replay"] < report["seconds"]
 
 
+@pytest.mark.long
 def test_without_a_fault_every_count_is_exact(
     ray_cluster: RayCluster, sunshower: Sunshower, capsys: Capture
 ) -> None:

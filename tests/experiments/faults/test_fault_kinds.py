@@ -143,8 +143,8 @@ def test_faults_inside_workers_are_injected() -> None:
             cut("relay", "sink", 5),
             InjectedFaults(
                 links=(
-                    Link(source="relay", target="sink", drop=1.0),
-                    Link(source="sink", target="relay", drop=1.0),
+                    Link(source="relay", target="sink", vanish=1.0),
+                    Link(source="sink", target="relay", vanish=1.0),
                 )
             ),
         ),

@@ -205,6 +205,7 @@ def test_an_experiment_on_ray(
 # ---- as a process -------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.ray
 def test_ctrl_c_ends_all_processes_and_keeps_the_history(
     write: Write, start: Start, tmp_path: Path
@@ -222,6 +223,7 @@ def test_ctrl_c_ends_all_processes_and_keeps_the_history(
     assert '"what": "emitted"' in (folder / "history.jsonl").read_text()
 
 
+@pytest.mark.long
 @pytest.mark.ray
 def test_hashes_are_the_same_in_every_run_unless_somebody_chose_others(
     write: Write, start: Start, monkeypatch: pytest.MonkeyPatch

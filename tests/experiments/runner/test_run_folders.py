@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sunshower.errors import ExperimentError
+from sunshower.errors import ExperimentError, VersionMismatch
 from sunshower.experiments.evidence.event_history import History
 from sunshower.experiments.evidence.history_lines import to_lines
 from sunshower.experiments.evidence.outcome import Outcome, Verdict
@@ -121,6 +121,14 @@ def test_a_plan_that_is_none_is_refused(text: str, make: Make) -> None:
     (folder.path / "plan.json").write_text(text)
     with pytest.raises(ExperimentError, match=r"plan\.json"):
         find(Path("experiments"), "one").plan  # noqa: B018
+
+
+def test_a_folder_of_another_release_is_refused(make: Make) -> None:
+    folder = make(version=9)
+    with pytest.raises(VersionMismatch, match=r"one/\S+ has version 9, and .* version 1: read it"):
+        find(Path("experiments"), "one").plan  # noqa: B018
+    folder.write("plan.json", {**PLAN, "experiment": "one"})  # from before there were versions
+    assert find(Path("experiments"), "one").name == "one"
 
 
 @pytest.mark.parametrize("text", ["{", "{}", '{"findings": 3}'])

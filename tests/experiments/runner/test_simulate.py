@@ -341,6 +341,7 @@ def endless(start: Start, write: Write) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_ctrl_c_prints_the_verdicts_so_far(endless: subprocess.Popen[str]) -> None:
     signal_like_a_terminal(endless)
@@ -351,6 +352,7 @@ def test_ctrl_c_prints_the_verdicts_so_far(endless: subprocess.Popen[str]) -> No
     assert "Traceback" not in error
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_jobs_end_with_a_command_that_was_killed(endless: subprocess.Popen[str]) -> None:
     endless.kill()

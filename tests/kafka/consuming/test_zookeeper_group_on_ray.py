@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from sunshower import Number, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.dev.kafka import Kafka
@@ -64,6 +66,7 @@ def place(message: Received) -> Number:
     return Number(message.partition * 10_000 + message.offset)
 
 
+@pytest.mark.long
 def test_who_is_killed_leaves_its_partitions_to_the_others_and_nothing_is_lost(
     ray_cluster: RayCluster, kafka: Kafka, zookeeper: ZooKeeper, tmp_path: Path
 ) -> None:

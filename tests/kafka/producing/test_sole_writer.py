@@ -47,7 +47,7 @@ def test_the_end_of_one_partition_told_twice_is_not_that_of_another() -> None:
 
 
 class Sale(NamedTuple):
-    id: int
+    id: Any
 
 
 class Topic:
@@ -82,7 +82,7 @@ class Client:
     def check_topic(self, _: str) -> int:
         return 1
 
-    def send(self, message: Message, delivered: Any) -> bool:
+    def send(self, message: Message, delivered: Any, *, alone: bool = False) -> bool:
         self.sent.append((message, delivered))
         return True
 
@@ -152,8 +152,18 @@ def test_a_message_that_is_too_large_leaves_nothing_open(topic: Topic) -> None:
     one = driven()
     one.take(Sale(1))
     deliver(one, 0, ClientError.MSG_SIZE_TOO_LARGE)
+    one.take(Sale(1))  # settled together with the first one
+    deliver(one, 1, ClientError.MSG_SIZE_TOO_LARGE)
+    assert [record for record, _ in one.out.failed] == [Sale(1), Sale(1)]
     one.take(Sale(2))
+    assert ids(one) == [b"1", b"1", b"2"]
     assert topic.asked == 1
+
+
+def test_ids_that_are_different_texts_are_different() -> None:
+    one = SoleWriterBolt({"bootstrap.servers": "h:1"}, "sales", id="id")
+    found = [one._id_of(Sale(id)) for id in ("\ud800", "\\ud800", "?", b"b", None, 1)]
+    assert len({*found}) == 6
 
 
 def test_nothing_is_sent_while_it_is_open_what_has_arrived(topic: Topic) -> None:

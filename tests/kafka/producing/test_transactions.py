@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar, NamedTuple
 
 import pytest
@@ -11,6 +12,7 @@ from sunshower.dev.kafka import Kafka
 from sunshower.errors import KafkaError, KafkaUnreachable, StaleGeneration
 from sunshower.kafka.producing.messages import Message
 from sunshower.kafka.producing.transactions import TransactionalKafkaBolt, Transactions
+from sunshower.outages import is_unavailable
 from sunshower.runtime.inline import run_inline
 from tests.kafka.producing.rig import Driven
 from tests.kafka.topics import new_topic, values_of
@@ -78,10 +80,12 @@ class Client:
     made: ClassVar[list[Client]] = []
     bad: ClassVar[set[bytes]] = set()
     away: ClassVar[bool] = False
+    request_max: ClassVar[float] = math.inf  # messages of one request
     fatal = None
 
-    def __init__(self, _settings: Any, _id: str) -> None:
+    def __init__(self, settings: Any, _id: str) -> None:
         self.check()
+        self.batch = settings.get("batch.num.messages", math.inf)
         assert all(former.gone for former in self.made), "one of an id at a time"
         self.made.append(self)
         self.sent: list[bytes] = []
@@ -97,7 +101,7 @@ class Client:
 
     def commit(self) -> None:
         self.check()
-        if self.bad & {*self.sent}:
+        if self.bad & {*self.sent} or min(len(self.sent), self.batch) > self.request_max:
             raise KafkaError("one of them is too large")
         self.committed.append(self.sent)
 
@@ -129,8 +133,28 @@ def test_a_bad_record_is_found_by_halves(driven: Driven, monkeypatch: pytest.Mon
     driven.take(*WORDS)
     assert [word for word, _ in driven.out.failed] == [Word("77")]
     assert driven.out.acked == [word for word in WORDS if word.word != "77"], "in their order"
-    assert len(Client.made) == 10, "9 were refused, of 256 down to 1, and the rest has one more"
+    assert len(Client.made) == 11, "10 were refused, of 256 twice, down to 1; the rest has one more"
     assert sum(len(client.committed) for client in Client.made) == 8
+
+
+def test_batch_that_is_larger_than_the_topic_takes_is_sent_in_one_transaction(
+    driven: Driven, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Client, "request_max", 18)
+    driven.take(*WORDS)
+    driven.take(*WORDS)
+    assert (driven.out.acked, driven.out.failed) == ([*WORDS, *WORDS], [])
+    assert [len(client.committed) for client in Client.made] == [0, 2]
+
+
+def test_records_that_there_was_no_time_for_are_not_to_blame(
+    driven: Driven, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Client, "bad", {b"77"})
+    monkeypatch.setattr("sunshower.kafka.producing.transactions._APART_S", -1.0)
+    driven.take(*WORDS)
+    assert len(driven.out.failed) == 256
+    assert all(is_unavailable(error) for _, error in driven.out.failed)
 
 
 def test_while_the_brokers_are_away_a_batch_fails_as_a_whole_and_the_next_record_waits(

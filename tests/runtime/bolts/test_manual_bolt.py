@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sunshower import Bolt, Cause, Collector, DirectStream, Records, Topology, Tuple
 from sunshower.errors import AlreadySettled
 from sunshower.runtime.transport.batch import Batch
+from sunshower.secret import HIDDEN, Secret
 from tests.runtime.rig import ROOT, Rig, balance, edges_by_root, records_of, xor_of
 
 
@@ -273,6 +274,16 @@ def test_fail_names_reason_component_and_task() -> None:
     assert set(told.fails) == {ROOT, ROOT + 1}, "every tree of the tuple"
     (failure,) = told.fails[ROOT]
     assert str(failure) == "failed by bolt in bolt[0]: no such word"
+
+
+def test_fail_with_a_reason_that_repeats_a_secret_does_not_show_it() -> None:
+    word = Secret("planted-word").reveal()
+    for reason in (f"{word} is wrong", (word,)):
+        here = rig(lambda tuple, out, reason=reason: out.fail(tuple, reason))
+        run(here)
+        (failure,) = here.reports().fails[ROOT]
+        assert HIDDEN in failure.reason
+        assert word not in failure.reason
 
 
 def test_fail_with_an_exception_is_told_as_if_the_bolt_had_raised_it() -> None:

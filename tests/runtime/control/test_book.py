@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import msgpack
+import pytest
+
+from sunshower import versions
+from sunshower.errors import VersionMismatch
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.events.metrics import Counts
 from sunshower.runtime.tasks.user_code import TaskError
@@ -20,3 +27,29 @@ def test_book_is_read_as_it_was_written() -> None:
     )
     assert MasterState.from_bytes(book.to_bytes()) == book
     assert MasterState.from_bytes(MasterState().to_bytes()) == MasterState()
+
+
+def test_state_of_a_master_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as other_release:
+        other_release.setattr(versions, "MASTER_STATE", 7)
+        data = MasterState().to_bytes()
+    with pytest.raises(VersionMismatch, match=r"version 7, and .* uses version 1: let all nodes"):
+        MasterState.from_bytes(data)
+
+
+def test_unknown_optional_fields_are_kept_and_unknown_details_ignored() -> None:
+    """As written by a release that has more of them, and read by one that does not."""
+    book = MasterState({0: 3}, {"split": Counts(9)}, {5: TaskError("split", 0, 1, "it raised")})
+    fields = msgpack.unpackb(book.to_bytes().partition(b"\n")[2], strict_map_key=False)
+    fields["colour"] = {"of": "the sky"}
+    fields["retired"]["split"]["later"] = 1
+    fields["quarantined"][5]["later"] = 1
+    read = MasterState.from_bytes(versions.stamp(1, msgpack.packb(fields)))
+    assert read == replace(book, unknown={"colour": {"of": "the sky"}})
+    assert MasterState.from_bytes(read.to_bytes()) == read
+
+
+def test_state_without_version_or_with_fewer_fields_is_of_version_1() -> None:
+    data = MasterState({0: 3}).to_bytes().partition(b"\n")[2]
+    assert MasterState.from_bytes(data) == MasterState({0: 3})
+    assert MasterState.from_bytes(msgpack.packb({"lives": {0: 3}})) == MasterState({0: 3})

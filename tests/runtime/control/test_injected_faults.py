@@ -11,8 +11,9 @@ import pytest
 
 from sunshower import Topology
 from sunshower.errors import ExperimentError
-from sunshower.runtime.control.master import DesiredState, Master
+from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.master_state import MasterState
+from sunshower.runtime.control.messages import DesiredState
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.events.injected_faults import (
     WELL,

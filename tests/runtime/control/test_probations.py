@@ -6,8 +6,9 @@ import pytest
 
 from sunshower import Counter, Number, Topology
 from sunshower.runtime.control.crash_report import CrashReport
-from sunshower.runtime.control.master import Master, Welcome
+from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.master_state import MasterState
+from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.events.metrics import Counts, TaskStats, WorkerStats
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.runtime.tasks.supervision import WELL, Health, Standing

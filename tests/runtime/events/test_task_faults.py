@@ -14,7 +14,7 @@ from sunshower.clock import SystemClock
 from sunshower.errors import TopologyFailed
 from sunshower.outages import is_unavailable
 from sunshower.runtime.control.flight_recorder import Recorder
-from sunshower.runtime.control.master import DesiredState
+from sunshower.runtime.control.messages import DesiredState
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.events.injected_faults import InjectedFaults, Raise, SlowTask
 from sunshower.runtime.events.task_faults import NO_FAULTS, faults_of

@@ -181,7 +181,8 @@ def slow_chain(watch: Watch, layout: Layout, seed: int, longest_s: float | None)
         ackers=1,
         message_timeout_s=30,
         message_timeout_max_s=longest_s,
-        sweep_grace_s=60,  # here the clock leaps by 20 s while a question is on its way
+        sweep_grace_s=60,  # here the clock leaps by 20 s while a question is on its way,
+        worker_timeout_s=1_000,  # or a packet's answer
     )
     stream = topology.spout("numbers", Watched(watch, 1))
     for name in ("one", "two", "three"):

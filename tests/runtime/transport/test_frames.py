@@ -43,7 +43,24 @@ def test_tuple_inside_a_field_arrives_as_a_list() -> None:
     ]
 
 
-@pytest.mark.parametrize("value", [object(), 1 << 64, {1, 2}])
+@pytest.mark.parametrize(
+    "value", [1 << 64, -(1 << 63) - 1, -(3**5000), np.int64(-7), np.float32(0.5), np.bool_(True)]
+)
+def test_long_integers_and_scalars_of_numpy_arrive_as_pythons(value: Any) -> None:
+    batch = Batch(4, 7, [("a", value)])
+    frame = decode(over_the_wire(encode(3, 1, batch, STREAMS[4], MAX)), STREAMS)
+    (found,) = frame.batch.records
+    assert found == ("a", value)
+    assert type(found[1]) in {int, float, bool}
+
+
+def test_an_unknown_extension_type_is_the_records_error_alone() -> None:
+    frame = encode(3, 1, Batch(4, 7, [("a", 1)]), STREAMS[4], MAX)
+    frame[5] = msgpack.packb([["a", msgpack.ExtType(9, b"x")]])
+    assert "unknown extension type 9" in str(decode(over_the_wire(frame), STREAMS).error)
+
+
+@pytest.mark.parametrize("value", [object(), {1, 2}])
 def test_record_that_cannot_travel_is_refused_with_its_stream(value: Any) -> None:
     batch = Batch(4, 7, [("good", 1), ("bad", value), ("good", 2)])
     with pytest.raises(Unserialisable, match=r"stream 'default' of 'spout' cannot travel"):

@@ -69,6 +69,7 @@ def test_values_that_are_equal_hash_equally(left: Any, right: Any) -> None:
         (0, -0.0, False),
         (2**60, 2.0**60),
         (("a", 1), ["a", 1]),
+        ({"a": 1, "b": (2,)}, {"b": [2.0], "a": True}),
     ],
 )
 def test_one_number_is_one_key_however_it_is_written(same: tuple[Any, ...]) -> None:
@@ -85,9 +86,9 @@ def test_kinds_and_nestings_are_told_apart() -> None:
     assert len(set(map(stable_hash, different))) == len(different)
 
 
-@pytest.mark.parametrize("key", [object(), {1: 2}, {1}, ("a", object())])
+@pytest.mark.parametrize("key", [object(), {1}, ("a", object())])
 def test_key_that_other_processes_would_hash_otherwise_is_refused(key: Any) -> None:
-    with pytest.raises(BadEmit, match=r"a key of type (object|dict|set) has no hash .* group by"):
+    with pytest.raises(BadEmit, match=r"a key of type (object|set) has no hash .* group by"):
         stable_hash(key)
 
 

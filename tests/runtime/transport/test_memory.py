@@ -70,6 +70,7 @@ def check_bound(core: Worker) -> None:
         assert sum(map(len, roots)) <= 4 * PENDING
 
 
+@pytest.mark.long
 @every_layout
 @pytest.mark.parametrize("longest_s", [None, 60])
 def test_bolt_that_never_acks_fills_the_pending_table_and_nothing_else(

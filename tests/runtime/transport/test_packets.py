@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sunshower.errors import CorruptPacket
+from sunshower import versions
+from sunshower.errors import CorruptPacket, VersionMismatch
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.tracking.acker_task import Verdicts
 from sunshower.runtime.tracking.reports import ShardReport
@@ -122,11 +123,12 @@ def test_every_missing_tail_is_seen() -> None:
             read_address(data[:length])
 
 
-def test_packet_of_another_release_says_so() -> None:
-    other = bytearray(example())
-    other[2] = 9
-    with pytest.raises(CorruptPacket, match=r"version 9, not with b'SS' version 2: .* one release"):
-        read_address(bytes(other))
+def test_packet_of_another_release_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as other_release:
+        other_release.setattr(versions, "PROTOCOL", 9)
+        packet = example()
+    with pytest.raises(VersionMismatch, match=f"version 9, and .* {versions.PROTOCOL}: let all"):
+        read_address(packet)
 
 
 def test_reason_that_is_no_proper_text_travels_too() -> None:

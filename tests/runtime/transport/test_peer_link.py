@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -113,7 +115,7 @@ def test_nothing_leaves_before_the_peer_has_said_hello() -> None:
     peer_link = PeerLink(ME, MY_LIFE, PEER, CONFIG, STREAMS, lambda *_: None)
     peer_link.content.postponed.append(1)
     assert peer_link.next_packet(0.0) is None
-    assert peer_link.retry_s is None, "there is no time to look again: the hello is news"
+    assert peer_link.next_look_s == math.inf, "there is no time to look again: the hello is news"
     peer_link.peer_is(1)
     assert peer_link.next_packet(0.0) is not None
 
@@ -173,6 +175,9 @@ def test_verdicts_and_grants_of_a_packet_that_was_not_taken_are_said_again(
     filled(way)
     way.packets()
     way.peer_link.answered(1, answer, 0.0)
+    if answer is None:
+        ((probe, _),) = way.packets(now=100.0)
+        way.peer_link.answered(probe, Answer.ACCEPTED, 100.0)
     ((_, again),) = way.packets(now=100.0)
     assert [roots.tolist() for roots in again.verdicts[8].complete] == [[5]]
     assert again.verdicts[8].failed == [(6, FAILURE)]
@@ -197,8 +202,31 @@ def test_peer_link_rests_after_a_call_that_failed_and_tries_again(
     way.push(2)
     way.peer_link.answered(1, answer, 10.0)
     assert way.sent(now=10.0) == []
-    assert way.peer_link.retry_s == 10.0 + CONFIG.peer_link_retry_s
-    assert way.sent(now=10.0 + CONFIG.peer_link_retry_s) == [[2]]
+    again_s = 10.0 + CONFIG.peer_link_retry_s
+    assert way.peer_link.next_look_s == again_s
+    if answer is None:
+        ((probe, packet),) = way.packets(now=again_s)
+        assert not packet.frames, "the records wait until the peer answers"
+        way.peer_link.answered(probe, Answer.ACCEPTED, again_s)
+    assert way.sent(now=again_s) == [[2]]
+
+
+def test_packet_whose_answer_is_overdue_is_lost(way: Way) -> None:
+    way.push(1)
+    way.packets(now=5.0)
+    due_s = 5.0 + CONFIG.worker_timeout_s / 2
+    assert way.peer_link.next_look_s == due_s
+    assert way.peer_link.overdue(due_s - 0.1) == []
+    assert way.peer_link.overdue(due_s) == [1]
+    assert way.peer_link.answered(1, None, due_s).frames
+    assert way.peer_link.silent_s(20.0) == 15.0, "since the packet left"
+
+
+def test_time_in_which_this_process_was_stopped_does_not_count(way: Way) -> None:
+    way.push(1)
+    way.packets(now=5.0)
+    way.peer_link.stopped_for(100.0)
+    assert way.peer_link.overdue(105.0) == []
 
 
 def test_second_answer_to_a_packet_says_nothing(way: Way) -> None:

@@ -52,6 +52,7 @@ class Until:
             threading.Event().wait(0.05)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", ["on_ray"], indirect=True)
 def test_the_job_of_a_killed_task_is_ended_by_its_next_life(
     place: SparkPlace, gateway: Gateway

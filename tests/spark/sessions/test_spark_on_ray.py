@@ -57,12 +57,14 @@ def killing_the_master(df: Any, batch: BatchInfo) -> Any:
     return df
 
 
+@pytest.mark.long
 @only_there
 def test_a_session_does_not_outlive_raydps_master(gateway: Gateway) -> None:
     assert isinstance(fails(gateway, killing_the_master), SparkLost)
     assert works(gateway)
 
 
+@pytest.mark.long
 @only_there
 def test_a_task_may_have_a_session_of_its_own(gateway: Gateway, place: RayDPSpark) -> None:
     assert works(gateway)

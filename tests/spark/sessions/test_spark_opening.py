@@ -34,6 +34,7 @@ session.stop()
 """
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_java_that_dies_while_a_session_opens_does_not_keep_the_next_one_from_opening() -> None:

@@ -76,6 +76,7 @@ def rows_of_example(
     return found
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_whoever_is_killed_the_table_has_the_rows_of_a_plain_program(
@@ -112,6 +113,7 @@ def kill_all(command: str, run: Any) -> bool:
     return bool(there)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_whatever_of_spark_is_killed_the_table_has_the_rows_of_a_plain_program(

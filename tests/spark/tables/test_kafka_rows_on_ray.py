@@ -42,6 +42,7 @@ class AsRead:
         return records.selectExpr("partition", "offset", "string(value) number")
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(600)  # two sessions start, on a busy machine one by one
 def test_the_workers_of_spark_and_of_the_ranges_are_killed(

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from sunshower.errors import StaleAttempt, StateMismatch, StoreUnreachable
+from sunshower.errors import StaleAttempt, StateMismatch, StoreUnreachable, VersionMismatch
 from sunshower.failures import Cause, Failure
 from sunshower.state.memory_tree import MemoryForest, MemoryTree
 from sunshower.state.tree import Tree
@@ -230,3 +230,17 @@ def test_what_nobody_here_has_written_is_named(
     MemoryTree(forest).create(f"{A}/{name}", value)
     with pytest.raises(StateMismatch, match=rf"{A}/{name} holds .*another root"):
         opened(forest)
+
+
+def test_progress_of_another_release_is_refused_and_unversioned_is_of_version_1(
+    forest: MemoryForest,
+) -> None:
+    opened(forest).committed(1)
+    tree = MemoryTree(forest)
+    tree.delete(f"{A}/version")
+    assert opened(forest).current == 2
+    tree.put(f"{A}/version", b"9")
+    before = dict(forest.nodes)
+    with pytest.raises(VersionMismatch, match=f"^{A} has version 9, and this .* version 1: use"):
+        opened(forest)
+    assert forest.nodes == before

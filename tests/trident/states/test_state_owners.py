@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from sunshower import versions
 from sunshower.errors import (
     BatchError,
     StaleAttempt,
     StateMismatch,
     Unserialisable,
+    VersionMismatch,
 )
 from sunshower.state.backing import Home, Mark
 from sunshower.state.memory_backing import MemoryBacking
@@ -204,3 +207,26 @@ def test_an_update_that_changes_what_it_is_handed_changes_nothing_else() -> None
         state.multi_update(["storm"], [grown])
         state.commit(Attempt(txid, 0, 1))
     assert kept(factory) == {"storm": [2, [0, 1, 2, 3], [0, 1]]}
+
+
+# ---- releases -----------------------------------------------------------------------------------
+
+
+def test_a_state_of_another_release_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    factory = MemoryState(OPAQUE)
+    with monkeypatch.context() as other_release:
+        other_release.setattr(versions, "STATE", 9)
+        batch(factory.make(PLACE), 1, storm=3)
+    wanted = "^state 'counts' in memory, task 0 has version 9, and .* uses version 1: use the rel"
+    with pytest.raises(VersionMismatch, match=wanted):
+        factory.make(PLACE)
+
+
+def test_a_mark_without_a_version_is_of_version_1() -> None:
+    factory = MemoryState(OPAQUE)
+    batch(factory.make(PLACE), 1, storm=3)
+    home = Home("counts", 0)
+    word, journal = factory.shelf.marks[home]
+    found = {name: one for name, one in json.loads(word).items() if name != "version"}
+    factory.shelf.marks[home] = Mark(json.dumps(found), journal)
+    assert batch(factory.make(PLACE), 2, storm=1) == [4]

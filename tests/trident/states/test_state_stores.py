@@ -13,8 +13,13 @@ from typing import Any
 import pytest
 
 from sunshower.errors import ConfigError, StateMismatch, StoreError, StoreUnreachable, Unavailable
+from sunshower.state.backing import Home
 from sunshower.state.zookeeper_tree import ZooKeeperTree
+from sunshower.topologies.components import Context
 from sunshower.trident.coordination.attempts import Attempt
+from sunshower.trident.declaration.store_places import InMemory
+from sunshower.trident.stages.persisting import StateSlot
+from sunshower.trident.states.counted import CountedIn
 from sunshower.trident.states.factories import KeptState, SqliteState
 from sunshower.trident.states.port import Place, StateKind
 from sunshower.trident.states.servers import PostgresState, RedisState, ZooKeeperState
@@ -114,7 +119,7 @@ def stored_in_zookeeper(factory: Any, name: str) -> str:
 def stored_in_redis(factory: Any, name: str) -> str:
     from redis import Redis
 
-    with Redis.from_url(factory.url, decode_responses=True) as client:
+    with Redis.from_url(factory.url.reveal(), decode_responses=True) as client:
         found: Any = client.hget(f"sunshower:{{{name}/0}}:values", '"storm"')
     return str(found)
 
@@ -122,7 +127,7 @@ def stored_in_redis(factory: Any, name: str) -> str:
 def stored_in_postgres(factory: Any, name: str) -> str:
     import psycopg
 
-    with psycopg.connect(factory.dsn) as db:
+    with psycopg.connect(factory.dsn.reveal()) as db:
         row = db.execute(f'SELECT value FROM "{name}"'.encode()).fetchone()
     assert row
     return str(row[0])
@@ -165,7 +170,10 @@ def test_a_file_stays_where_it_was_meant_to_be(
 @pytest.mark.parametrize(
     ("factory", "what"),
     [
-        (RedisState("redis://name:secret@127.0.0.1:1/0"), "the Redis at redis://name:…@127.0.0.1"),
+        (
+            RedisState("redis://name:secret@127.0.0.1:1/0"),
+            "the Redis at redis://name:•••@127.0.0.1",
+        ),
         (PostgresState("postgresql://name:secret@127.0.0.1:1/x"), "PostgreSQL .* cannot be used"),
     ],
 )
@@ -198,3 +206,31 @@ def test_a_client_that_is_missing_is_told(
     with pytest.raises(StoreError, match=f"make setup EXTRAS={extra}") as told:
         factory.make(Place("words", "counts", 0, 1))
     assert not isinstance(told.value, Unavailable), "it does not come by waiting"
+
+
+@every_store
+def test_a_state_that_was_rolled_back_is_refused_in_every_store(make: Make) -> None:
+    factory, store = make(OPAQUE), InMemory()
+
+    def opened() -> StateSlot:
+        slot = StateSlot(factory, "counts")
+        slot.counted = CountedIn(store, ("/transactional/lines/coordinator",))
+        slot.open(Context("words", "counts", 0, 0, 1))
+        return slot
+
+    slot, backing = opened(), factory.open(Home(factory.name or "", 0))
+    marks = []
+    for txid in (1, 2):
+        slot.begin_commit(Attempt(txid, 0, 1))
+        slot.state.multi_put(["storm"], [txid])
+        slot.commit(Attempt(txid, 0, 1))
+        marks.append(backing.mark())
+    slot.close()
+    opened().close()
+    former, last = marks
+    assert former is not None
+    assert last is not None
+    backing.put({}, former, last.word)
+    backing.close()
+    with pytest.raises(StateMismatch, match=r"by batch 1, .* but it had batch 2"):
+        opened()

@@ -1,0 +1,31 @@
+"""A client that submits a topology when it is told to: test_submits.py starts two of them."""
+
+from __future__ import annotations
+
+import sys
+
+from sunshower import Counter, Number, Topology
+from sunshower.actors.cluster import RayCluster
+from sunshower.errors import SunshowerError
+
+
+def drop(number: Number) -> None:
+    del number
+
+
+def main(address: str, name: str) -> None:
+    topology = Topology(name)
+    topology.spout("numbers", Counter()).shuffle().bolt("drop", drop)
+    with RayCluster(address, detached=True) as cluster:
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        sys.stdin.readline()
+        try:
+            said = f"in: {cluster.submit(topology.graph()).id}"
+        except SunshowerError as error:
+            said = f"refused: {error}"
+        sys.stdout.write(f"{said}\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,162 @@
+"""Clients that submit one topology at the same time, and clients of two releases on one cluster."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+import ray
+from ray.experimental import internal_kv
+
+from sunshower import versions
+from sunshower.actors.cluster import RayCluster, claimed
+from sunshower.actors.names import NAMESPACE, master_name, version_key
+from sunshower.actors.starting import warn_of_other_settings
+from sunshower.actors.store import RayStore
+from sunshower.errors import ClusterError, TopologyFailed, VersionMismatch
+from tests.actors.programs import submitter
+from tests.leftovers import check_program
+
+pytestmark = pytest.mark.ray
+
+ROOT = Path(__file__).parents[2]
+NAME = "wanted-twice"
+
+
+@contextmanager
+def client(name: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that is connected, and submits `name` when it is sent a line."""
+    address = ray.get_runtime_context().gcs_address
+    with subprocess.Popen(
+        [sys.executable, "-m", submitter.__name__, address, name],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
+
+
+def kept() -> set[str]:
+    """The runs of `NAME` of which anything is in Ray's store, or has a name."""
+    keys = internal_kv._internal_kv_list(NAME, namespace=NAMESPACE)
+    actors = ray.util.list_named_actors(all_namespaces=True)
+    names = [actor["name"] for actor in actors] + [key.decode() for key in keys]
+    return {name.partition("/")[0] for name in names if name.startswith(NAME)}
+
+
+def test_of_two_processes_that_submit_one_topology_one_gets_in(ray_cluster: RayCluster) -> None:
+    with ExitStack() as stack:
+        clients = [stack.enter_context(client(NAME)) for _ in range(2)]
+        for one in clients:  # both are connected: from here on they run at the same time
+            assert one.stdin is not None
+            one.stdin.write("\n")
+            one.stdin.flush()
+        (refused,), (entered,) = (
+            [line for line in said if line.startswith(word)]
+            for said in [[one.stdout.read().strip() for one in clients if one.stdout]]
+            for word in ("refused: ", "in: ")
+        )
+    run = entered.removeprefix("in: ")
+    assert "somebody else is submitting" in refused or "is there already" in refused
+    assert kept() == {run}
+    ray_cluster.find(NAME).stop()
+    assert kept() == set()
+
+
+def test_while_one_submits_another_one_is_refused_and_leaves_nothing(
+    ray_cluster: RayCluster,
+) -> None:
+    with claimed(NAME), client(NAME) as other:
+        said, _ = other.communicate("\n")
+    assert f"refused: somebody else is submitting a topology '{NAME}'" in said
+    assert kept() == set()
+    with claimed(NAME), pytest.raises(ClusterError, match="somebody else"), claimed(NAME):
+        pass
+    with claimed(NAME):  # the lock is free at once
+        assert kept() == {NAME}
+
+
+def test_local_ray_has_the_settings_of_sunshower(
+    ray_cluster: RayCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_of_other_settings()
+    assert not caplog.records
+
+
+def test_lock_of_a_client_that_died_is_free(ray_cluster: RayCluster) -> None:
+    program = (
+        "import os, sys; from sunshower.actors.cluster import RayCluster, claimed\n"
+        "RayCluster(sys.argv[1], detached=True); claimed(sys.argv[2]).__enter__(); os._exit(9)"
+    )
+    address = ray.get_runtime_context().gcs_address
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    died = subprocess.run(
+        [sys.executable, "-c", program, address, NAME], env=environment, check=False
+    )
+    assert died.returncode == 9
+    while kept():  # Ray ends the actors of a client when it notices its death
+        pass
+    with claimed(NAME):
+        pass
+
+
+def restarts(run: str) -> int:
+    """How often Ray has restarted a master."""
+    from ray._private import state
+
+    actors = state.actors().values()
+    return next(int(one["NumRestarts"]) for one in actors if one["Name"] == master_name(run))
+
+
+# ---- releases ------------------------------------------------------------------------------------
+
+
+def test_worker_of_another_release_is_refused_before_its_hello(ray_cluster: RayCluster) -> None:
+    with client(NAME) as one:
+        one.communicate("\n")
+    run = ray_cluster.find(NAME)
+    try:
+        RayStore().write(version_key(run.id), versions.stamp(99))
+        run.kill_worker(0)
+        with pytest.raises(TopologyFailed, match=r"worker 0 on node .* version 99, and this rel"):
+            run.wait(150)
+        with pytest.raises(VersionMismatch, match=r"version 99, and .* uses version \d+: install"):
+            ray_cluster.find(NAME)
+    finally:
+        run.stop()
+    assert kept() == set()
+
+
+def test_master_that_restarts_with_another_release_is_started_again(
+    ray_cluster: RayCluster,
+) -> None:
+    with client(NAME) as one:
+        one.communicate("\n")
+    run = ray_cluster.find(NAME)
+    try:
+        theirs = RayStore().read(version_key(run.id))
+        assert theirs is not None
+        RayStore().write(version_key(run.id), versions.stamp(99))
+        run.kill_master()
+        while restarts(run.id) < 2:
+            pass  # the successor is refused
+        RayStore().write(version_key(run.id), theirs)
+        acked = run.snapshot().component("numbers").acked
+        while run.snapshot().component("numbers").acked == acked:
+            pass
+    finally:
+        run.stop()
+
+
+@pytest.mark.long
+def test_two_releases_on_one_cluster_refuse_each_other(tmp_path: Path) -> None:
+    check_program("tests.actors.programs.two_releases", tmp_path)

@@ -1,0 +1,84 @@
+"""The long run: what its samples cover, what counts as growth, and how its accounts are settled."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks.endurance.__main__ import arguments
+from benchmarks.endurance.resources import ALL, Held, descendants, growth, name_of, sample
+
+
+def samples(first: Held, last: Held, count: int = 100) -> list[dict[str, Held]]:
+    """From one to the other in equal steps."""
+    steps = [number / (count - 1) for number in range(count)]
+    return [
+        {"it": Held(*(one + step * (two - one) for one, two in zip(first, last, strict=True)))}
+        for step in steps
+    ]
+
+
+@pytest.mark.parametrize("figure", ["mib", "files", "threads"])
+def test_what_grows_is_not_flat(figure: str) -> None:
+    held = Held(100.0, 50, 20, 1)
+    grown = held._replace(**{figure: 3 * getattr(held, figure)})
+    assert [row["figure"] for row in growth(samples(held, grown)) if not row["flat"]] == [figure]
+    assert all(row["flat"] for row in growth(samples(held, held)))
+    assert all(row["flat"] for row in growth(samples(grown, held)))
+
+
+@pytest.mark.parametrize("name", ["actors", "Java processes"])
+def test_one_actor_or_java_more_is_not_flat(name: str) -> None:
+    def of(processes: int) -> dict[str, Held]:
+        return {name: Held(processes=processes), ALL: Held(processes=processes)}
+
+    rows = growth([of(3)] * 80 + [of(4)] * 20)
+    assert [(row["of"], row["flat"]) for row in rows] == [(name, False)]
+
+
+def test_a_start_that_settles_is_flat_and_a_peak_at_the_end_is_not() -> None:
+    low, high = {"it": Held(100.0)}, {"it": Held(400.0)}
+    assert growth([low] * 15 + [high] * 85)[0]["flat"]
+    assert not growth([low] * 85 + [high] * 15)[0]["flat"]
+
+
+def test_a_sample_has_this_process_and_those_below_it() -> None:
+    program = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
+    before = len(descendants(os.getpid()))
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, text=True
+    ) as child:
+        while len(found := descendants(os.getpid())) < before + 2:
+            pass
+        assert found[0] == os.getpid()
+        held = sample({1: "master", child.pid: "worker-3"})
+        child.communicate("\n")
+    assert held["this program"].processes == 1
+    assert held["this program"].mib > 1
+    assert held[ALL].processes >= 3
+    assert held["actors"].processes == 2
+    assert held["worker-3"].processes == 1
+    assert held["Java processes"].processes == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (b"ray::WorkerActor\0", "workers that have just started or ended"),
+        (b"ray::IDLE\0", "other processes of Ray"),
+        (b"/x/ray/core/src/ray/gcs/gcs_server\0--log_dir", "GCS"),
+        (b"/x/ray/core/src/ray/raylet/raylet\0", "raylet"),
+        (b"/usr/bin/java\0-Xmx512m\0kafka.Kafka\0", "Java: Kafka"),
+        (b"/bin/sleep\x001\0", "others"),
+    ],
+)
+def test_processes_have_names(command: bytes, name: str) -> None:
+    assert name_of(command) == name
+
+
+def test_hours_ask_for_the_long_run_alone() -> None:
+    assert arguments(["--hours", "0.5"]).what == ["soak"]
+    assert "soak" not in arguments([]).what

@@ -1,0 +1,81 @@
+"""A real process that is stopped, or whose code holds the interpreter's lock, is replaced."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from functools import partial
+from pathlib import Path
+
+from sunshower import Counter, Number, Topology
+from sunshower.actors.cluster import RayCluster
+from sunshower.actors.run import RayRun
+from sunshower.runtime.plan import Layout
+
+TIMEOUT_S = 4.0
+LONG_S = 60
+
+
+def keep(number: Number) -> None: ...
+
+
+def hold(number: Number, mark: Path) -> None:
+    if number.value == 3 and not mark.exists():
+        mark.touch()
+        ctypes.PyDLL(None).sleep(LONG_S)  # PyDLL does not release the lock
+
+
+def submitted(cluster: RayCluster, bolt: object) -> RayRun:
+    topology = Topology("frozen", worker_timeout_s=TIMEOUT_S, message_timeout_s=TIMEOUT_S / 2)
+    topology.spout("numbers", Counter(10)).shuffle().bolt("keep", bolt)
+    return cluster.submit(topology.graph(), Layout.ISOLATE, active=False)
+
+
+def test_worker_that_is_stopped_is_replaced(ray_cluster: RayCluster) -> None:
+    run = submitted(ray_cluster, keep)
+    try:
+        (frozen,) = run.plan.tasks_of("keep")
+        run.pause_worker(frozen.worker)
+        run.activate()
+        assert run.wait(LONG_S / 2)
+        found = run.snapshot()
+        assert found.restarts == 1
+        assert "timeout" not in found.component("numbers").causes
+    finally:
+        run.stop()
+
+
+def test_code_that_holds_the_lock_is_replaced_and_charged(
+    ray_cluster: RayCluster, tmp_path: Path
+) -> None:
+    run = submitted(ray_cluster, partial(hold, mark=tmp_path / "mark"))
+    try:
+        run.activate()
+        assert run.wait(LONG_S / 2)
+        found = run.snapshot()
+        assert found.restarts == 1
+        assert found.component("numbers").causes["blocked"] >= 1
+    finally:
+        run.stop()
+
+
+def test_spout_that_was_stopped_reads_its_verdicts_before_it_looks_at_deadlines(
+    ray_cluster: RayCluster,
+) -> None:
+    topology = Topology("still", message_timeout_s=3.0, spout_pending=64)
+    topology.spout("numbers", Counter(300)).shuffle().bolt("slow", slow)
+    run = ray_cluster.submit(topology.graph(), Layout.ISOLATE)
+    try:
+        (spout,) = run.plan.tasks_of("numbers")
+        threading.Event().wait(1.0)
+        run.pause_worker(spout.worker)
+        threading.Event().wait(5.0)
+        run.resume_worker(spout.worker)
+        assert run.wait(LONG_S)
+        assert not run.snapshot().component("numbers").causes
+    finally:
+        run.stop()
+
+
+def slow(number: Number) -> None:
+    threading.Event().wait(0.02)

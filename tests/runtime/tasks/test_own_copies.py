@@ -1,0 +1,130 @@
+"""No two tasks share an object of user code: callables, groupings, and steps of batches."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from sunshower import Bolt, Spout, Topology, run_inline
+from sunshower.clock import ManualClock
+from sunshower.errors import SunshowerError, TopologyError
+from sunshower.runtime.plan import Layout
+from sunshower.simulation.cluster import SimCluster
+from sunshower.topologies.graph import own_copy
+from sunshower.trident import FixedBatchSpout, InMemory, batches
+
+TOTAL = 12
+
+
+class Numbers(Spout[tuple[int]]):
+    emits = ("n",)
+
+    def records(self) -> Iterator[tuple[int]]:
+        yield from ((n,) for n in range(TOTAL))
+
+
+class Got(Bolt[Any, None]):
+    def prepare(self, context: Any) -> None:
+        self.n = 0
+
+    def process(self, record: Any) -> None:
+        self.n += 1
+
+    def result(self) -> int:
+        return self.n
+
+
+class Turns:
+    """A grouping that remembers the targets of its subscription, and whose turn it is."""
+
+    def prepare(self, targets: Sequence[int]) -> None:
+        assert not hasattr(self, "targets"), "prepared twice"
+        self.targets, self.next = list(targets), 0
+
+    def choose(self, record: Any) -> Sequence[int]:
+        self.next += 1
+        return [self.targets[self.next % len(self.targets)]]
+
+
+SEEN: dict[int, int] = defaultdict(int)
+
+
+class Seen:
+    """A bolt that is a callable object, and counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, record: Any) -> None:
+        self.calls += 1
+        SEEN[id(self)] = self.calls
+
+
+def grouped() -> Topology:
+    """Two sending tasks, and two subscriptions, with one grouping object."""
+    turns, topology = Turns(), Topology("t")
+    numbers = topology.spout("s", Numbers(), parallelism=2)
+    numbers.custom(turns).bolt("a", Got, parallelism=2)
+    numbers.custom(turns).bolt("b", Got, parallelism=3)
+    return topology
+
+
+EACH = {"a": [TOTAL, TOTAL], "b": [8, 8, 8]}
+
+
+def test_each_sending_task_has_its_grouping_for_each_subscription() -> None:
+    results = run_inline(grouped().graph(), clock=ManualClock(), steps_max=10_000).results
+    assert {id: results[id] for id in EACH} == EACH
+
+
+@pytest.mark.parametrize("layout", Layout)
+def test_the_same_where_tasks_share_a_worker_and_where_not(layout: Layout) -> None:
+    run = SimCluster(0).submit(grouped().graph(), layout)
+    assert run.wait(60.0)
+    assert {id: run.results(id) for id in EACH} == EACH
+
+
+def test_each_task_has_its_own_callable_object() -> None:
+    SEEN.clear()
+    topology = Topology("t")
+    topology.spout("s", Numbers()).shuffle().bolt("b", Seen(), parallelism=3)
+    run_inline(topology.graph(), clock=ManualClock(), steps_max=10_000)
+    assert [*SEEN.values()] == [TOTAL // 3] * 3
+
+
+def test_functions_and_bound_methods_are_no_objects_of_a_task() -> None:
+    rows: list[int] = []
+    assert own_copy(rows.append, "here") == rows.append
+    turns = Turns()
+    assert own_copy(turns.choose, "here").__self__ is turns
+    assert own_copy(grouped, "here") is grouped
+
+
+def test_an_object_that_cannot_be_copied_is_named_with_the_way_out() -> None:
+    bolt: Any = Seen()
+    bolt.lock = threading.Lock()
+    with pytest.raises(TopologyError, match=r"component 'b': Seen cannot be copied.* in prepare"):
+        own_copy(bolt, "component 'b'")
+    topology = Topology("t", attempts_max=1, task_errors_max=1)
+    topology.spout("s", Numbers()).shuffle().bolt("b", bolt)
+    with pytest.raises(SunshowerError, match="Seen cannot be copied"):
+        run_inline(topology.graph(), clock=ManualClock(), steps_max=10_000)
+
+
+def test_one_object_in_two_places_of_a_batch_program_is_two() -> None:
+    turns, topology = Turns(), Topology("t")
+    stream = batches(
+        topology, "l", FixedBatchSpout([(n,) for n in range(8)], 4, fields=("n",)), store=InMemory()
+    )
+    SEEN.clear()
+    seen = Seen()
+    left = stream.partition(turns, parallelism=2).peek(seen).peek(seen)
+    right = stream.partition(turns, parallelism=3).peek(seen)
+    left.merge(right).peek(seen)
+    run_inline(topology.graph(), clock=ManualClock(), steps_max=10_000)
+    assert sum(SEEN.values()) == 8 * 5
+    assert len(SEEN) >= 2 + 2 + 3 + 2

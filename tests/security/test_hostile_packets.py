@@ -1,0 +1,173 @@
+"""Packets that are mutated behind their checksum: no crash, no hang, no code, no large allocation.
+
+`make test-all` sends a million (mark `mutants`), the suite some thousand.
+"""
+
+from __future__ import annotations
+
+import random
+import resource
+import sys
+from collections import Counter
+from functools import cache
+from zlib import crc32
+
+import msgpack
+import pyarrow as pa
+import pytest
+
+from sunshower.clock import ManualClock
+from sunshower.errors import CorruptPacket
+from sunshower.runtime.plan import Layout, Plan, make_plan
+from sunshower.runtime.transport import packets
+from sunshower.runtime.transport.packets import read_content
+from sunshower.runtime.transport.peer_link import PacketReceiver
+from tests.runtime.example import MasterState, everything
+from tests.runtime.network import Call, Network
+from tests.security.hostile import mutated_bytes, mutated_messagepack
+
+BODY = packets._HEADER.size + packets._ADDRESS.size
+EACH = 250  # packets to one network
+GROWTH_MAX = 256 << 20  # bytes of resident memory, over all packets
+
+
+class Recording(Network):
+    """A network that keeps what arrives."""
+
+    def __init__(self, plan: Plan, seed: int, clock: ManualClock) -> None:
+        self.arrived: list[Call] = []
+        super().__init__(plan, seed, clock=clock)
+
+    def _arrive(self, peer_link: tuple[int, int]) -> None:
+        self.arrived.append(self._calls[peer_link][0])
+        super()._arrive(peer_link)
+
+
+def network(seed: int) -> Recording:
+    clock = ManualClock()
+    graph = everything(MasterState(24, clock), ackers=2)
+    return Recording(make_plan(graph, Layout.ISOLATE), seed, clock)
+
+
+@cache
+def recorded() -> list[Call]:
+    """All packets of a run: with rows, columns, reports, verdicts, grants."""
+    net = network(1)
+    net.run()
+    return net.arrived
+
+
+def sealed(head: bytes, body: bytes) -> bytes:
+    """A packet with a checksum that matches."""
+    magic, version, _ = packets._HEADER.unpack_from(head)
+    rest = head[packets._HEADER.size :] + body
+    return packets._HEADER.pack(magic, version, crc32(rest, version)) + rest
+
+
+def hurt(calls: int, seed: int) -> Counter[str]:
+    """Send so many mutated packets to running workers; what became of them."""
+    dice, found = random.Random(seed), Counter[str]()
+    while found.total() < calls:
+        net = network(dice.randrange(1000))
+        net.until(lambda net=net: len(net.arrived) > 10)  # type: ignore[misc]
+        for number in range(EACH):
+            call = dice.choice(recorded())
+            body = mutated_messagepack(call.data[BODY:], dice)
+            core = net.nodes[call.peer].core
+            core.receive(sealed(call.data[:BODY], body))
+            dropped = bool(core._reader.notices())
+            found["dropped" if dropped else "read"] += 1
+            core.step()
+            if number % 5 == 0:
+                list(core.outgoing())
+                core.stats()
+    return found
+
+
+def resident() -> int:
+    """The largest resident memory of this process so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+@pytest.mark.parametrize("calls", [3_000, pytest.param(1_000_000, marks=pytest.mark.mutants)])
+@pytest.mark.timeout(0)
+def test_mutated_packets_stop_no_worker(calls: int) -> None:
+    before = resident()
+    found = hurt(calls, seed=calls)
+    growth = resident() - before
+    sys.stdout.write(f"{found}, memory {growth >> 20} MiB more\n")
+    assert min(found["dropped"], found["read"]) > calls // 20, found
+    assert growth < GROWTH_MAX
+
+
+def test_a_packet_with_any_other_byte_is_refused() -> None:
+    dice = random.Random(3)
+    for _ in range(3_000):
+        call = dice.choice(recorded())
+        data = mutated_bytes(call.data, dice)
+        receiver = PacketReceiver(call.peer, 1)
+        if data != call.data:
+            assert str(receiver.answer(data)) != "0"
+
+
+def body(**changed: object) -> bytes:
+    """The body of a recorded packet that has a frame of rows, with parts of the frame changed."""
+    names = ("target", "source", "index", "seq", "kind", "records")
+    names += ("roots", "counts", "edges", "offsets")
+    for call in recorded():
+        content = msgpack.unpackb(call.data[BODY:])
+        if content[0] and content[0][0][4] == changed.get("kind", 0) and content[0][0][6]:
+            content[0][0] = [changed.get(n, v) for n, v in zip(names, content[0][0], strict=True)]
+            return call.data[:BODY] + msgpack.packb(content)
+    raise AssertionError("no such frame")
+
+
+MANY = (0xFFFF_FFFF).to_bytes(4, "little")
+NESTED = b"\xdd\x00\x00\xff\xff" * 400  # lists in lists, of 65,535 each
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"counts": MANY * 1_000, "roots": b"\1" * 8_000},
+        {"edges": b""},
+        {"offsets": b"\xff" * 16},
+        {"index": -1},
+        {"index": 1 << 40},
+        {"seq": "1"},
+        {"target": True},
+    ],
+    ids=str,
+)
+def test_a_frame_that_contradicts_itself_is_refused_before_it_is_built(
+    changed: dict[str, object],
+) -> None:
+    before = resident()
+    with pytest.raises(CorruptPacket):
+        read_content(body(**changed), network(1).plan.streams)
+    assert resident() - before < GROWTH_MAX
+
+
+def test_lists_that_claim_to_be_long_take_no_memory() -> None:
+    before = resident()
+    head = recorded()[0].data[:BODY]
+    with pytest.raises(CorruptPacket):
+        read_content(head + NESTED * 200, network(1).plan.streams)
+    assert resident() - before < GROWTH_MAX
+
+
+def test_columns_with_offsets_outside_of_their_memory_are_not_read() -> None:
+    table = pa.table({"name": ["one", "two", "three"]})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    data = bytearray(sink.getvalue().to_pybytes())
+    at = data.index(bytes([0, 0, 0, 0, 3, 0, 0, 0, 6, 0, 0, 0]))
+    data[at + 4 : at + 8] = (1 << 30).to_bytes(4, "little")
+    plan = network(1).plan
+    frame = read_content(body(kind=0, records=bytes(data)), plan.streams).frames[0]
+    assert frame.error is not None
+    from sunshower.runtime.transport.frames import _COLUMNS, _decode_records
+
+    with pytest.raises(pa.ArrowInvalid):
+        _decode_records(_COLUMNS, bytes(data), plan.streams[0])

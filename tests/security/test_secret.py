@@ -1,0 +1,227 @@
+"""A Secret is shown nowhere, and addresses and settings that contain one are shown without it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import pickle
+import traceback
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sunshower.errors import ConfigError, KafkaError, StoreError
+from sunshower.kafka.formats import Avro
+from sunshower.kafka.partitions.broker_metadata import new_client
+from sunshower.kafka.producing.kafka_bolt import KafkaBolt
+from sunshower.kafka.spout import KafkaSpout
+from sunshower.kafka.zookeeper.options import PlainOffsets
+from sunshower.secret import HIDDEN, Secret, address, is_secret, protected, shown, without_secrets
+from sunshower.spark_integration.sessions.local_spark import LocalSpark
+from sunshower.spark_integration.tables.kafka_rows import KafkaRows
+from sunshower.state import postgres_backing, redis_backing
+from sunshower.trident import InZooKeeper, PostgresState, RedisState, ZooKeeperState
+
+WORD = "hunter2-planted"
+
+
+@dataclass
+class Holder:
+    word: Any
+
+
+@pytest.mark.parametrize(
+    "show",
+    [
+        repr,
+        str,
+        "{}".format,
+        "{!r:>40}".format,
+        lambda one: f"{one:*^30}",
+        lambda one: "%s %r" % (one, one),  # noqa: UP031
+        lambda one: json.dumps([one], default=repr),
+        lambda one: repr(Holder({"a": [one]})),
+        lambda one: str(asdict(Holder(one))),
+        lambda one: str(ConfigError(one)),
+        lambda one: logging.makeLogRecord({"msg": "%s", "args": (one,)}).getMessage(),
+        lambda one: str(copy.deepcopy(one)),
+        lambda one: str(pickle.loads(pickle.dumps(one))),
+    ],
+)
+def test_it_is_never_shown(show: Any) -> None:
+    text = show(Secret(WORD))
+    assert WORD not in text
+    assert HIDDEN in text or "\\u2022" in text
+
+
+def test_it_is_no_text_that_a_program_could_show_by_mistake() -> None:
+    with pytest.raises(TypeError):
+        json.dumps(Secret(WORD))
+    with pytest.raises(TypeError):
+        "".join([Secret(WORD)])  # type: ignore[list-item]
+    assert not hasattr(Secret(WORD), "__dict__")
+
+
+def test_it_is_a_value_and_travels() -> None:
+    one = Secret(WORD)
+    assert pickle.loads(pickle.dumps(one)) == one == Secret(WORD) != Secret("other")
+    assert len({one, Secret(WORD)}) == 1
+    assert one.reveal() == WORD
+
+
+def test_it_comes_from_a_file_or_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "word"
+    file.write_text(WORD + "\n")
+    assert Secret.from_file(file).reveal() == WORD
+    monkeypatch.setenv("WORD", WORD)
+    assert Secret.from_environment("WORD").reveal() == WORD
+    with pytest.raises(ConfigError, match="no environment variable MISSING"):
+        Secret.from_environment("MISSING")
+    file.write_bytes(b"\xff")
+    for path in (file, tmp_path / "missing", tmp_path):
+        with pytest.raises(ConfigError, match=f"{path} cannot be read"):
+            Secret.from_file(path)
+    with pytest.raises(ConfigError, match="not of type bytes"):
+        Secret(WORD.encode())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (f"redis://user:{WORD}@host:6379/0", f"redis://user:{HIDDEN}@host:6379/0"),
+        (f"redis://:{WORD}@host/0", f"redis://:{HIDDEN}@host/0"),
+        ("redis://host:6379/0", "redis://host:6379/0"),
+        (f"rediss://host/0?password={WORD}", f"rediss://host/0?{HIDDEN}"),
+        (f"redis://user:p/{WORD}@host/0", f"redis://{HIDDEN}"),
+        (f"redis:/user:{WORD}@host/0", HIDDEN),
+        (f"unix://:{WORD}@/run/redis.sock", f"unix://:{HIDDEN}@/run/redis.sock"),
+        (f"postgresql://me:{WORD}@a,b:5432/db", f"postgresql://me:{HIDDEN}@a,b:5432/db"),
+        (f"postgresql://me:@{WORD}@host/db", f"postgresql://me:{HIDDEN}@host/db"),
+        (f"https://{WORD}@host/path", f"https://{HIDDEN}@host/path"),
+        (f"host=h user=me password={WORD}", f"host=h user=me password={HIDDEN}"),
+        (f"host=h password='{WORD} host=b'", f"host=h password={HIDDEN}"),
+        (f"host=h password=a {WORD}", HIDDEN),
+        (f"jdbc:sqlserver://host;password={WORD}", f"jdbc:sqlserver://host?{HIDDEN}"),
+        (WORD, HIDDEN),
+        ("", HIDDEN),
+    ],
+)
+def test_addresses_are_shown_without_passwords(text: str, wanted: str) -> None:
+    assert shown(text) == wanted
+    assert address(text).reveal() == text
+    assert str(address(text)) == wanted
+    assert WORD not in without_secrets(f"cannot use {text}, because")
+
+
+@given(st.text(max_size=8), st.text(max_size=8), st.sampled_from([":{}@host/0", "u:{}@host/0"]))
+def test_whatever_a_password_is_made_of_it_is_not_shown(one: str, two: str, form: str) -> None:
+    text = "redis://" + form.format(one + WORD + two)
+    assert WORD not in shown(text)
+    assert WORD not in shown("postgres:/" + form.format(one + WORD + two))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"redis://h/0?ssl_ca_certs=/x.pem&password={WORD}&timeout=1",
+        f"jdbc:sqlserver://h;user=me;password={WORD};encrypt=true",
+        f"host=h password='{WORD}' connect_timeout=5000",
+        r"host=h password=hunter2\-planted connect_timeout=5000",
+        f"host=h application_name=sunshower connect_timeout=5000 password={WORD}",
+    ],
+)
+def test_passwords_among_parameters_are_hidden_and_nothing_else(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sunshower.secret._known", set())
+    address(text)
+    told = "/x.pem of sunshower: 5000 records, "
+    assert without_secrets(f"{told}{WORD} is wrong") == f"{told}{HIDDEN} is wrong"
+
+
+SECRETS = (
+    *("sasl.password", "ssl.key.password", "ssl.keystore.password", "ssl.key.pem"),
+    *("sasl.oauthbearer.client.secret", "sasl.oauthbearer.config", "sasl.jaas.config"),
+    *("basic.auth.user.info", "password", "db_password", "api_key", "apiKey", "auth_token"),
+    *("spark.hadoop.fs.s3a.access.key", "spark.hadoop.fs.s3a.secret.key"),
+    *("spark.hadoop.fs.s3a.session.token", "fs.azure.account.key.x", "spark.ssl.keyPassword"),
+    *("fs.s3a.encryption.key", "fs.s3a.server-side-encryption.key", "fs.azure.sas.box.account"),
+    *("spark.executorEnv.AWS_SECRET_ACCESS_KEY", "spark.authenticate.secret"),
+)
+PUBLIC = (
+    *("bootstrap.servers", "group.id", "security.protocol", "sasl.mechanism", "sasl.username"),
+    *("ssl.ca.location", "ssl.key.location", "sasl.oauthbearer.method", "acks", "key.serializer"),
+    *("sasl.oauthbearer.token.endpoint.url", "spark.sql.shuffle.partitions", "workers"),
+    *("fs.azure.sas.token.provider.type", "fs.s3a.encryption.algorithm"),
+    *("spark.hadoop.fs.s3a.aws.credentials.provider", "enable.sasl.oauthbearer.unsecure.jwt"),
+)
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_settings_of_these_names_are_secrets(name: str) -> None:
+    assert is_secret(name)
+    assert protected({name: WORD}) == {name: Secret(WORD)}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_settings_of_these_names_are_shown(name: str) -> None:
+    assert protected({name: "value"}) == {name: "value"}
+
+
+def declared() -> dict[str, Any]:
+    """Everything that takes a secret, with a plain text in its place."""
+    kafka = {"bootstrap.servers": "b:9092", "group.id": "g", "sasl.password": WORD}
+    digest = ("me", WORD)
+    return {
+        "RedisState": RedisState(f"redis://me:{WORD}@host/0"),
+        "PostgresState": PostgresState(f"host=h password={WORD}"),
+        "InZooKeeper": InZooKeeper("zk:2181", digest=digest),
+        "ZooKeeperState": ZooKeeperState("zk:2181", digest=digest),
+        "PlainOffsets": PlainOffsets("zk:2181", "g", digest=digest),
+        "LocalSpark": LocalSpark(settings={"spark.hadoop.fs.s3a.secret.key": WORD}),
+        "KafkaRows": KafkaRows("b:9092", {"kafka.sasl.password": WORD}),
+        "KafkaSpout": KafkaSpout(kafka, topics=["t"]),
+        "KafkaBolt": KafkaBolt(kafka, "t", value="v"),
+        "Avro": Avro({"url": f"http://me:{WORD}@host", "basic.auth.user.info": f"me:{WORD}"}),
+    }
+
+
+@pytest.mark.parametrize("name", declared())
+def test_declarations_show_no_plain_text_either(name: str) -> None:
+    one = declared()[name]
+    assert WORD not in repr(one) + str(one) + str(vars(one))
+    assert WORD.encode() in pickle.dumps(one), "a worker needs it"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: redis_backing.connect(f"redis:/user:{WORD}@host/0", 1.0),
+        lambda: redis_backing.connect(f"{WORD}", 1.0),
+        lambda: redis_backing.connect(f"redis://:{WORD}@host:port/0", 1.0),
+        lambda: redis_backing.homes(f"redis://:{WORD}@127.0.0.1:1/0", "s", 0.2),
+        lambda: postgres_backing.connect(f"postgres:/user:{WORD}@host/db", 2.0),
+        lambda: postgres_backing.connect(f"host=h password=a {WORD}", 2.0),
+        lambda: postgres_backing.homes(f"postgresql://me:@{WORD}@[host/db", 2.0),
+        lambda: postgres_backing.homes(f"postgresql://me:{WORD}@127.0.0.1:1/db", 1.0),
+        lambda: new_client("Producer", {"sasl.password": WORD, "security.protocol": WORD}),
+        lambda: KafkaSpout([("sasl.password", WORD)], topics=["t"]),  # type: ignore[arg-type]
+        lambda: KafkaBolt([("sasl.password", WORD)], "t"),  # type: ignore[arg-type]
+        lambda: KafkaBolt({"sasl.password": WORD}, "t"),
+        lambda: InZooKeeper("zk:2181", digest=WORD),  # type: ignore[arg-type]
+        lambda: InZooKeeper("zk:2181", digest=(f"me:{WORD}", WORD)),
+        lambda: ZooKeeperState("zk:2181", digest=("me", WORD, "")),  # type: ignore[arg-type]
+    ],
+)
+def test_errors_do_not_show_it_nor_do_their_tracebacks(call: Any) -> None:
+    with pytest.raises((ConfigError, StoreError, KafkaError)) as raised:
+        call()
+    assert WORD not in str(raised.value)
+    assert WORD not in without_secrets("".join(traceback.format_exception(raised.value)))

@@ -1,0 +1,38 @@
+"""The settings of a Spark session that hold secrets are not among the arguments of its JVM."""
+
+from __future__ import annotations
+
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import pytest
+
+from sunshower.spark_integration.sessions.local_spark import LocalSession, LocalSpark
+from tests.security.processes import arguments_of_others
+
+WORD = "hunter2-planted"
+KEY = "spark.hadoop.fs.s3a.secret.key"
+SHOWN = "spark.sunshower.shown"
+
+pytestmark = pytest.mark.spark
+
+
+def start_and_look() -> tuple[bytes, list[str]]:
+    """Start a session: the arguments of all other processes, and the secret as the JVM has it."""
+    session = LocalSession(LocalSpark(cores=1, settings={KEY: WORD, SHOWN: "visible"}))
+    try:
+        found = arguments_of_others()
+        context = session.spark.sparkContext
+        hadoop = context._jsc.hadoopConfiguration()
+        return found, [context.getConf().get(KEY), hadoop.get("fs.s3a.secret.key")]
+    finally:
+        session.stop()
+
+
+def test_the_jvm_starts_without_secrets_and_has_them_afterwards() -> None:
+    # In a process of its own, because the sessions of a process share its JVM.
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        found, secrets = process.submit(start_and_look).result()
+    assert WORD.encode() not in found
+    assert f"{SHOWN}=visible".encode() in found, "others are arguments"
+    assert secrets == [WORD, WORD]

@@ -1,0 +1,119 @@
+"""Every user of ZooKeeper can have a password and TLS, by the same two arguments."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError, NotEmptyError
+
+from sunshower import Topology, run_inline
+from sunshower.dev.certificates import Certificates, issue
+from sunshower.dev.zookeeper import ZooKeeper
+from sunshower.errors import StoreForbidden, TopologyFailed
+from sunshower.kafka.zookeeper.options import (
+    ByZooKeeperGroup,
+    PlainOffsets,
+    StormOffsets,
+    ZooKeeperBrokers,
+)
+from sunshower.secret import Secret
+from sunshower.state.zookeeper_client import Tls, ZooKeeperAccess
+from sunshower.state.zookeeper_tree import ZooKeeperTree
+from sunshower.trident import FixedBatchSpout, InZooKeeper, ZooKeeperState, batches, count
+
+USERS = (
+    *(InZooKeeper, ZooKeeperState),
+    *(ZooKeeperBrokers, ByZooKeeperGroup, StormOffsets, PlainOffsets),
+)
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_every_option_for_zookeeper_has_the_same_access(user: type) -> None:
+    assert issubclass(user, ZooKeeperAccess)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return issue(tmp_path_factory.mktemp("certificates"), "zookeeper", "me")
+
+
+@pytest.fixture(scope="module")
+def server(releases: None, certificates: Certificates) -> Iterator[ZooKeeper]:
+    with ZooKeeper(tls=certificates) as made:
+        yield made
+
+
+def run(access: ZooKeeperAccess, total: int) -> dict[str, int]:
+    """A batch program that keeps progress and counts in a ZooKeeper."""
+    given = {"digest": access.digest, "tls": access.tls}
+    topology = Topology("guarded")
+    spout = FixedBatchSpout([("k",)] * total, 2, fields=("key",))
+    rows = batches(topology, "rows", spout, store=InZooKeeper(access.hosts, **given))
+    state = ZooKeeperState(access.hosts, **given)
+    rows.group_by("key").persistent_aggregate(state, count())
+    run_inline(topology.graph())
+    return dict(state.items())
+
+
+@contextmanager
+def connected(server: ZooKeeper) -> Iterator[KazooClient]:
+    client = KazooClient(server.connect)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+def nodes(client: KazooClient, path: str = "/") -> Iterator[str]:
+    for child in client.get_children(path):
+        one = f"{path.rstrip('/')}/{child}"
+        if one != "/zookeeper":
+            yield one
+            yield from nodes(client, one)
+
+
+@pytest.mark.servers
+def test_progress_and_states_are_for_those_who_know_the_password(
+    server: ZooKeeper, certificates: Certificates
+) -> None:
+    tls = Tls(certificates.authority, certificates.holder("me"))
+    mine = ZooKeeperAccess(server.connect_tls, digest=("me", Secret("word-1")), tls=tls)
+    assert run(mine, 4) == {"k": 4}
+    with connected(server) as owner, connected(server) as stranger:
+        owner.add_auth("digest", "me:word-1")
+        paths = [*nodes(owner)]
+        assert [path for path in paths if path.endswith("rows/coordinator/currtx")]
+        assert [path for path in paths if path.endswith("%22k%22")]
+        for path in paths:
+            assert [acl.id.scheme for acl in owner.get_acls(path)[0]] == ["digest"], path
+            with pytest.raises(NoAuthError):
+                stranger.get(path)
+            with pytest.raises(NoAuthError):
+                stranger.set(path, b"1000")
+            with pytest.raises((NoAuthError, NotEmptyError)):  # the root belongs to all
+                stranger.delete(path)
+    with pytest.raises((StoreForbidden, TopologyFailed), match="another name and password"):
+        run(ZooKeeperAccess(server.connect, digest=("me", "guess")), 4)
+
+
+@pytest.mark.servers
+def test_nodes_that_were_open_before_are_named(
+    server: ZooKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(ZooKeeperTree(server.connect)) as before:
+        before.create("/open/node")
+    with (
+        caplog.at_level(logging.WARNING, logger="sunshower"),
+        closing(ZooKeeperTree(server.connect, digest=("me", "word"))) as tree,
+    ):
+        tree.create("/mine/node")
+        assert not caplog.records
+        for name in "ab":
+            tree.create(f"/open/{name}")
+    assert [record.message.split(",")[0] for record in caplog.records] == [
+        f"any client of the ZooKeeper at {server.connect} may change /open"
+    ]

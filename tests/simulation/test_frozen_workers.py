@@ -1,0 +1,170 @@
+"""Workers that are frozen, cut off from the master, or from each other, in the simulator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sunshower import Counter, Number, Topology
+from sunshower.experiments.checkers.delivery import AtLeastOnce
+from sunshower.experiments.checkers.recovery import Liveness
+from sunshower.experiments.checkers.tracking import EachEdgeOnce, NoPrematureAck
+from sunshower.experiments.evidence.outcome import Outcome, Verdict
+from sunshower.experiments.experiment import Experiment
+from sunshower.experiments.experiment_run import run_experiment
+from sunshower.experiments.faults.fault_kinds import Fault, cut, isolate, pause
+from sunshower.experiments.faults.fault_plan import at
+from sunshower.experiments.faults.targets import acker, component, master, spout
+from sunshower.experiments.workload import relayed
+from sunshower.runtime.control.lifecycle import State
+from sunshower.runtime.events.injected_faults import InjectedFaults, Link
+from sunshower.runtime.plan import Layout
+from sunshower.simulation.cluster import SimCluster
+from sunshower.simulation.run import SimRun
+
+OUTAGE_S, REPLACED_S, RESUMED_S = 120.0, 60.0, 30.0
+FEW, MANY = 2, 20_000
+
+
+def keep(number: Number) -> None: ...
+
+
+def submitted(cluster: SimCluster, total: int, **settings: float) -> SimRun:
+    """A topology that is not active yet."""
+    topology = Topology("frozen", **settings)  # type: ignore[arg-type]
+    topology.spout("numbers", Counter(total)).shuffle().bolt("keep", keep)
+    return cluster.submit(topology.graph(), Layout.ISOLATE, active=False)
+
+
+@pytest.mark.parametrize("total", [FEW, MANY])
+@pytest.mark.parametrize("component", ["numbers", "keep", "__acker"])
+def test_a_worker_that_is_frozen_for_good_is_replaced(total: int, component: str) -> None:
+    with SimCluster(1) as cluster:
+        run = submitted(cluster, total)
+        (frozen,) = run.plan.tasks_of(component)
+        run.pause_worker(frozen.worker)
+        begun_s = run.now()
+        run.activate()
+        assert run.wait(3_600.0)
+        found = run.snapshot()
+        numbers = found.component("numbers")
+        assert (found.state, found.restarts) == (State.FINISHED, 1)
+        assert "timeout" not in numbers.causes
+        assert total == MANY or run.now() - begun_s < REPLACED_S
+
+
+def test_status_says_which_worker_is_silent_and_since_when() -> None:
+    with SimCluster(1) as cluster:
+        run = submitted(cluster, MANY)
+        (frozen,) = run.plan.tasks_of("keep")
+        run.pause_worker(frozen.worker)
+        run.activate()
+        run.wait(12.0)
+        assert run.snapshot().silent == {frozen.worker: pytest.approx(12.0, abs=2.0)}
+        run.wait(15.0)
+        assert not run.snapshot().silent
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_zombie_that_wakes_is_refused_and_ends(seed: int) -> None:
+    with SimCluster(seed) as cluster:
+        run = submitted(cluster, MANY)
+        (frozen,) = run.plan.tasks_of("keep")
+        run.activate()
+        run.wait(0.01)
+        run.pause_worker(frozen.worker)
+        run.wait(REPLACED_S)
+        assert run.snapshot().restarts == 1
+        run.resume_worker(frozen.worker)
+        run._world.run_until(run.now() + 5.0)
+        assert run.wait(3_600.0)
+        assert run.snapshot().restarts == 1, "the zombie has replaced nobody"
+        assert not run._machines._zombies
+
+
+def outcome(seed: int, fault: Fault, relays: int = 2) -> Outcome:
+    """What becomes of a topology that is hurt at 0.5 s, and in which a timeout would be fatal."""
+
+    def declared() -> Topology:
+        topology = relayed(400, rate=100, parallelism=relays)
+        topology.config = replace(topology.config, attempts_max=1)
+        return topology
+
+    experiment = Experiment(
+        name="frozen",
+        topology=declared,
+        plan=lambda: at(0.5, fault),
+        checkers=(AtLeastOnce(), NoPrematureAck(), EachEdgeOnce(), Liveness(RESUMED_S)),
+        layout=Layout.ISOLATE,
+        seconds_max=600.0,
+    )
+    with SimCluster(seed) as cluster:
+        return run_experiment(experiment, cluster, seed)[0]
+
+
+LONG = {
+    "pause": lambda: pause(component("relay"), OUTAGE_S),
+    "pause the spout": lambda: pause(spout(), OUTAGE_S),
+    "isolate": lambda: isolate(component("relay"), OUTAGE_S),
+    "isolate the acker": lambda: isolate(acker(), OUTAGE_S),
+    "pause the master": lambda: pause(master(), OUTAGE_S),
+    "cut": lambda: cut("numbers", "relay", OUTAGE_S),
+    "cut the acker": lambda: cut("relay", "__acker", OUTAGE_S),
+}
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("fault", LONG)
+def test_two_minutes_of_it_lose_nothing_and_charge_no_timeout(fault: str, seed: int) -> None:
+    found = outcome(seed, LONG[fault]())
+    assert found.verdict is Verdict.HOLDS, (found.error, found.findings)
+
+
+@pytest.mark.parametrize("component", ["keep", "__acker"])
+def test_workers_that_are_cut_from_each_other_only_are_not_replaced(component: str) -> None:
+    with SimCluster(1) as cluster:
+        run = submitted(cluster, 1_000, attempts_max=1)
+        ends = ("numbers", component)
+        links = tuple(Link(source=a, target=b, vanish=1.0) for a, b in (ends, ends[::-1]))
+        run.disturb(InjectedFaults(links=links))
+        run.activate()
+        assert not run.wait(OUTAGE_S)
+        assert any(worker.links for worker in run.snapshot().workers.values()), "status shows it"
+        run.disturb(InjectedFaults())
+        assert run.wait(RESUMED_S)
+        found = run.snapshot()
+        assert found.restarts == 0
+        assert "timeout" not in found.component("numbers").causes
+
+
+def test_a_worker_without_its_master_stops_and_goes_on() -> None:
+    with SimCluster(1) as cluster:
+        run = submitted(cluster, MANY)
+        run.activate()
+        run.wait(0.01)
+        run.pause_master()
+        run.wait(OUTAGE_S)
+        assert not any(
+            worker.lease.holds(worker.clock.now()) for worker in run._machines._workers()
+        )
+        run.resume_master()
+        assert run.wait(3_600.0)
+        assert run.snapshot().restarts == 0, "the master was stopped itself"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_spout_that_was_stopped_reads_its_verdicts_before_it_looks_at_deadlines(
+    seed: int,
+) -> None:
+    with SimCluster(seed) as cluster:
+        run = submitted(cluster, 2_000, message_timeout_s=5.0, spout_pending=64)
+        (spout,) = run.plan.tasks_of("numbers")
+        run.activate()
+        for _ in range(5):
+            run.wait(0.005)
+            run.pause_worker(spout.worker)
+            run.wait(12.0)
+            run.resume_worker(spout.worker)
+        assert run.wait(60.0)
+        assert not run.snapshot().component("numbers").causes

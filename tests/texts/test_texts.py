@@ -1,0 +1,116 @@
+"""Any text and any value can be kept, sent and shown: encodable, within its limit, printable."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sunshower.texts import (
+    carried,
+    clip,
+    describe,
+    describe_error,
+    json_of,
+    message_of,
+    printable,
+    size_of,
+    utf8,
+)
+from tests.texts.hostile import ESCAPES, SilentError, doubled, odd_values, texts, values
+
+limits = st.integers(0, 3000)
+
+
+@given(texts, st.integers(0, 200), st.integers(0, 50))
+def test_clipped_text_can_be_encoded_and_has_at_most_its_bytes(
+    text: str, limit: int, times: int
+) -> None:
+    clipped = clip(text * times, limit)
+    assert len(clipped.encode()) <= limit
+    if len(utf8(text * times)) <= limit:
+        assert clipped == utf8(text * times).decode()
+
+
+def test_of_a_clipped_text_the_beginning_and_the_end_are_there() -> None:
+    clipped = clip("begin" + "x" * 10_000 + "end", 100)
+    assert clipped.startswith("beginxx")
+    assert clipped.endswith("xxend")
+    assert " … (clipped to 100 bytes) … " in clipped
+    assert len(clipped.encode()) == 100
+    assert clip("short", 100) == "short"
+
+
+@given(values, limits)
+def test_any_value_can_be_described_within_any_limit(value: Any, limit: int) -> None:
+    assert len(describe(value, limit).encode()) <= limit
+    assert len(clip(value, limit).encode()) <= limit
+
+
+@given(values, limits)
+def test_what_is_carried_can_be_encoded_within_its_limit(value: Any, limit: int) -> None:
+    plain = carried(value, limit)
+    json.dumps(plain, allow_nan=False, ensure_ascii=False).encode("utf-8", "backslashreplace")
+    packed = msgpack.packb(plain, unicode_errors="surrogatepass")
+    assert len(packed) <= size_of(plain)
+    if type(plain) is str:
+        assert len(plain.encode("utf-8", "surrogatepass")) <= limit
+    else:
+        assert plain is value
+        assert len(packed) <= limit
+
+
+@given(st.recursive(texts | st.integers(-(2**63), 2**64 - 1), st.lists))
+def test_plain_value_is_carried_unchanged(value: Any) -> None:
+    assert carried(value, 1 << 24) is value
+
+
+@given(st.dictionaries(texts, values, max_size=3))
+def test_json_of_any_values_is_json(fields: dict[str, Any]) -> None:
+    for ascii_only in (True, False):
+        text = utf8(json_of(fields, ensure_ascii=ascii_only))
+        found = json.loads(text, parse_constant=pytest.fail)  # NaN is not JSON
+        assert len(found) == len(fields)
+
+
+def test_json_of_values_keeps_those_beside_an_odd_one() -> None:
+    fields = {"list": ["x" * 100_000], "odd": {"nan": math.nan, "one": 1, "inner": {(1, 2): 3}}}
+    odd = {"nan": "nan", "one": 1, "inner": {"(1, 2)": 3}}
+    assert json.loads(json_of(fields)) == {"list": ["x" * 100_000], "odd": odd}
+
+
+def test_value_that_would_be_endless_is_described_at_once() -> None:
+    for value in (doubled(60), *odd_values()):
+        assert len(describe(value, 1000)) <= 1000
+    assert describe(10**5000, 100).startswith("0x")
+
+
+def test_repr_of_usual_values_is_as_python_writes_it() -> None:
+    for value in ([1, ("a",), (), {}, {"k": [b"x", None]}, {1}, 2.5], "text", b"bytes", True):
+        assert describe(value) == repr(value)
+
+
+@given(texts)
+def test_printable_text_holds_nothing_that_a_terminal_obeys(text: str) -> None:
+    shown = printable(text)
+    assert not any(ord(c) < 32 or 127 <= ord(c) < 160 for c in shown if c not in "\t\n")
+    assert not {"\u202e", "\u2028", "\ud800"} & {*shown}
+    shown.encode()
+
+
+def test_printable_text_shows_what_was_there() -> None:
+    assert printable(ESCAPES) == ("\\x1b]0;title\\x07\\x1b[2J\\x1b[31mAll is well\\r\\x9b1m\\u202e")
+    assert printable("two\tcells\nnaïve 東京 👍") == "two\tcells\nnaïve 東京 👍"
+
+
+@pytest.mark.parametrize("error", [SilentError(), ValueError("\ud800" * 10_000), OSError()])
+def test_any_exception_can_be_told(error: Exception) -> None:
+    assert isinstance(message_of(error), str)
+    told = describe_error(error)
+    assert told.startswith(f"{type(error).__name__}: ")
+    assert len(told.encode()) <= 4096

@@ -1,0 +1,122 @@
+"""States behind a repartitioning, and declarations without fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from sunshower.errors import TopologyError
+from sunshower.trident import StateKind, count, max_, sum_, tumbling
+from sunshower.trident.stages.steps import BaseOperator
+from tests.trident.rigs.one_process import Kept, given
+
+
+class Word(NamedTuple):
+    word: str
+    length: int
+
+
+def one(word: Word) -> Word:
+    return word
+
+
+def is_any(row: Any) -> bool:
+    return True
+
+
+def update_any(state: Any, rows: Any) -> None: ...
+
+
+def shuffled(stream: Any) -> Any:
+    return stream.shuffle(parallelism=2)
+
+
+def merged(stream: Any) -> Any:
+    return stream.merge(stream.broadcast()).map(one)
+
+
+def new_values(stream: Any) -> Any:
+    state = stream.partition_by("word").persistent_aggregate(Kept(), count(), name="before")
+    return state.new_values
+
+
+@pytest.mark.parametrize("spread", [shuffled, merged])
+def test_behind_a_repartitioning_of_its_own_a_transactional_state_is_exact(spread: Any) -> None:
+    _, stream = given(Word)
+    transactional = Kept(StateKind.TRANSACTIONAL)
+    words = spread(stream).filter(is_any)
+    words.group_by("word").persistent_aggregate(transactional, count(), name="grouped")
+    words.group_by("word").persistent_aggregate(transactional, max_("length"), name="reduced")
+    words.persistent_aggregate(transactional, sum_("length"), name="all")
+    words.group_by("word").window(
+        tumbling(seconds=60, field="length"), count(), state=transactional
+    )
+    again = words.group_by("word").aggregate(count(), parallelism=2)
+    again.group_by("count").persistent_aggregate(transactional, sum_("count"), name="counts")
+    new = new_values(words).group_by("count")
+    new.persistent_aggregate(transactional, sum_("count"), name="new")
+
+
+MADE_OF_SEVERAL: list[Callable[[Any], Any]] = [
+    lambda s: s.partition_aggregate(count()),
+    lambda s: s.group_by("word").partition_aggregate(count()),
+    lambda s: s.operate(BaseOperator(), fields=("count",)),
+    lambda s: s.partition_aggregate(count()).shuffle(parallelism=2).filter(is_any),
+]
+
+
+@pytest.mark.parametrize("make", MADE_OF_SEVERAL)
+@pytest.mark.parametrize("spread", [shuffled, merged])
+def test_rows_that_depend_on_who_got_which_rows_are_refused_wherever_they_go(
+    spread: Any, make: Callable[[Any], Any]
+) -> None:
+    _, stream = given(Word)
+    transactional = Kept(StateKind.TRANSACTIONAL)
+    made = make(spread(stream))
+    made.group_by("count").persistent_aggregate(Kept(), sum_("count"), name="opaque")
+    for rows in (made, made.partition_by("count"), made.global_()):
+        with pytest.raises(TopologyError, match="what is made of several rows of a task"):
+            rows.group_by("count").persistent_aggregate(transactional, sum_("count"))
+        with pytest.raises(TopologyError, match="what is made of several rows of a task"):
+            rows.partition_persist(transactional, update_any)
+    rows = make(stream.partition_by("word")).group_by("count")
+    rows.persistent_aggregate(transactional, sum_("count"))
+
+
+def test_the_first_rows_of_what_was_shuffled_are_refused() -> None:
+    """Which of several equal ones are first depends on who got which."""
+    _, stream = given(Word)
+    with pytest.raises(TopologyError, match="what is made of several rows of a task"):
+        shuffled(stream).top(3, "length").group_by("word").persistent_aggregate(
+            Kept(StateKind.TRANSACTIONAL), count()
+        )
+
+
+def state_of(stream: Any) -> Any:
+    return stream.group_by("word").persistent_aggregate(Kept(), count())
+
+
+NOTHING: list[Callable[[Any], Any]] = [
+    lambda s: s.project(),
+    lambda s: s.map(lambda row: row, fields=()),
+    lambda s: s.each(lambda row: [row], fields=()),
+    lambda s: s.aggregate(count(), fields=()),
+    lambda s: s.partition_aggregate(count(), fields=[]),
+    lambda s: s.group_by("word").aggregate(count(), fields=()),
+    lambda s: s.group_by("word").persistent_aggregate(Kept(), count(), fields=()),
+    lambda s: s.window(tumbling(count=2), count(), state=Kept(), fields=()),
+    lambda s: s.join(s, "word", fields=()),
+    lambda s: s.partition_persist(Kept(), update_any, fields=()),
+    lambda s: s.state_query(state_of(s), fields=()),
+    lambda s: s.group_by(),
+    lambda s: s.partition_by(),
+]
+
+
+@pytest.mark.parametrize("declare", NOTHING)
+def test_no_fields_are_refused_where_rows_need_some(declare: Callable[[Any], Any]) -> None:
+    _, stream = given(Word)
+    with pytest.raises(TopologyError, match=r"topology 't', batches 'given'.*(empty|field)"):
+        declare(stream)

@@ -1,0 +1,103 @@
+"""Values of every kind as keys of every grouping; and what each of them is to come to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from sunshower import Bolt, Topology
+from sunshower.records import key_of
+from sunshower.trident import FixedBatchSpout, InMemory, batches, count, tumbling
+from sunshower.trident.states.port import StateFactory
+
+KEYS: list[Any] = [
+    (1, 2),
+    [1, 2],
+    (3,),
+    [(1, [2]), "a"],
+    {"a": [1, (2,)], "b": None},
+    {"b": None, "a": (1, [2])},
+    b"",
+    b"\xff\x00",
+    "text",
+    "\ud800",
+    None,
+    True,
+    1,
+    1.0,
+    np.int64(1),
+    np.bool_(False),
+    0,
+    -0.0,
+    np.float32(0.5),
+    0.5,
+    float("nan"),
+    -float("nan"),
+    np.float64("nan"),
+    float("inf"),
+    2**63,
+    -(2**200),
+    1e300,
+    (None, b"x", (float("nan"),)),
+    [None, b"x", [float("nan")]],
+    np.str_("text"),
+]
+STORED = [key for key in KEYS if key != "\ud800"]  # a state keeps UTF-8
+ROWS = 2  # of each key
+
+Made = dict[str, Counter[Any]]
+
+
+def expected(keys: list[Any]) -> Counter[Any]:
+    return Counter(key_of(key) for key in keys for _ in range(ROWS))
+
+
+def program(state: Callable[[str], StateFactory], seen: Made) -> Topology:
+    """Groups the same rows by all operations; `seen` gets what goes by."""
+    topology = Topology("keys")
+    rows = [(key, number) for number, key in enumerate(STORED * ROWS)]
+    spout = FixedBatchSpout(rows, 7, fields=("key", "n"))
+    stream = batches(topology, "rows", spout, store=InMemory()).shuffle(parallelism=2)
+    by_key = stream.group_by("key")
+    by_key.persistent_aggregate(state("counts"), count(), parallelism=2, name="counts")
+    two = stream.group_by("key", "n")
+    two.persistent_aggregate(state("pairs"), count(), parallelism=2, name="pairs")
+    window = tumbling(count=ROWS)
+    fired = by_key.window(window, count(), state=state("windows"), parallelism=2, name="windows")
+
+    def take(name: str, size: int) -> Callable[[Any], None]:
+        def note(row: Any) -> None:
+            seen[name][key_of(row[0])] += row[size] if size else 1
+
+        return note
+
+    by_key.aggregate(count(), parallelism=2).peek(take("aggregate", 1))
+    fired.new_values.peek(take("window", 2))
+    stream.partition_by("key", parallelism=2).peek(take("partition_by", 0))
+    joined = stream.join(stream.map(same, fields=("key", "m")), on="key", parallelism=2)
+    joined.filter(is_same).peek(take("join", 0))
+    return topology
+
+
+def same(row: Any) -> Any:
+    return row
+
+
+def is_same(row: Any) -> bool:
+    return bool(row[1] == row[2])
+
+
+class Group(Bolt[Any, None]):
+    """Counts the rows of each key that come to its task."""
+
+    def prepare(self, context: Any) -> None:
+        self.seen: Counter[Any] = Counter()
+
+    def process(self, row: Any) -> None:
+        self.seen[key_of(row[0])] += 1
+
+    def result(self) -> Any:
+        return list(self.seen.items())

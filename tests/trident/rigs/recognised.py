@@ -1,0 +1,143 @@
+"""A swarm for states that are recognised: each seed draws a program, its faults and its restarts.
+
+Processes die between a state's write and its note, writes come late or twice, tasks move, and the
+program is stopped and started again with other numbers of tasks: none of that may be refused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from sunshower import Topology
+from sunshower.errors import ClusterError, LifecycleError, StateMismatch
+from sunshower.runtime.events.injected_faults import InjectedFaults
+from sunshower.runtime.plan import Layout
+from sunshower.simulation.cluster import SimCluster
+from sunshower.simulation.run import SimRun
+from sunshower.simulation.worker import Killed
+from sunshower.state.tree import Tree
+from sunshower.trident import MemoryState, Skip, StateKind, batches, count
+from tests.simulation.swarm import FAULTS as ANY_FAULTS
+from tests.trident.rigs.batch_swarm import SETTINGS, Shaky, ShakyTree
+from tests.trident.rigs.numbers import OpaqueRowBatches, RowBatches, items
+from tests.trident.rigs.unsure import Troubles, UnsureState
+
+TOTAL, KEYS = 48, 5
+COUNTS = Counter(number % KEYS for number in range(TOTAL))
+FAULTS = {kind: hurt for kind, hurt in ANY_FAULTS.items() if kind not in ("errors", "slowness")}
+SHARE = 0.1  # of the notes, before or after which a process dies
+
+
+@dataclass
+class Mortal(Shaky):
+    """A store of batches in which processes die beside the notes of states."""
+
+    deaths: int = 0
+
+    def __call__(self) -> Tree:
+        return MortalTree(self)
+
+    def die(self, path: str) -> None:
+        if "/states/" in path and self.share and self.draw.random() < SHARE:
+            self.deaths += 1
+            raise Killed
+
+
+class MortalTree(ShakyTree):
+    store: Mortal
+
+    def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False) -> None:
+        self.store.die(path)
+        super().create(path, value, ephemeral=ephemeral)
+        self.store.die(path)
+
+    def set(self, path: str, value: bytes, version: int | None = None) -> int:
+        self.store.die(path)
+        written = super().set(path, value, version)
+        self.store.die(path)
+        return written
+
+
+class Program:
+    """A program of a seed, which may be submitted several times."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed, self.draw = seed, Random(seed)
+        self.kind = (StateKind.OPAQUE, StateKind.TRANSACTIONAL)[seed % 2]
+        self.state = UnsureState(MemoryState(self.kind), Troubles(Random(seed), 0.2))
+        self.store = Mortal(Random(seed + 1))
+        self.tasks, self.size = self.draw.choice((1, 2, 3)), self.draw.choice((1, 2, 5))
+
+    def submit(self) -> SimRun:
+        """Start it, with a number of spout tasks and workers that is drawn anew."""
+        made = RowBatches if self.kind is StateKind.TRANSACTIONAL else OpaqueRowBatches
+        spout = made(items(TOTAL, KEYS), self.size, partitions=3)
+        draw, topology = self.draw, Topology("recognised", **self._settings())
+        stream = batches(
+            topology,
+            "numbers",
+            spout,
+            draw.choice((1, 2, 3)),
+            store=self.store,
+            max_batches=draw.choice((1, 2, 4)),
+            interval_s=draw.choice((0.0, 0.05)),
+            skip=Skip(attempts=10_000),
+        )
+        grouped = stream.shuffle(parallelism=2).group_by("key")
+        grouped.persistent_aggregate(self.state, count(), parallelism=self.tasks, name="counts")
+        cluster = SimCluster(draw.randrange(10**6), nodes=draw.choice((1, 2)), check=True)
+        return cluster.submit(topology.graph(), draw.choice((Layout.PACK, Layout.ISOLATE)))
+
+    def _settings(self) -> dict[str, Any]:
+        return SETTINGS | {"workers": self.draw.choice((1, 2, 3))}
+
+    def disturb(self, run: SimRun, times: int) -> None:
+        """Faults of the swarm of the core, and rebalances."""
+        draw = self.draw
+        for _ in range(times):
+            self.store.share = draw.choice((0.0, 0.05))
+            run.wait(draw.expovariate(6.0))
+            with suppress(ClusterError):  # whom it was meant for is dead, or it is finished
+                if draw.random() < 0.2:
+                    run.rebalance(draw.choice((1, 2, 3)), wait_s=0.5)
+                else:
+                    FAULTS[draw.choice(sorted(FAULTS))](run, draw)
+        self.heal(run)
+
+    def heal(self, run: SimRun) -> None:
+        self.store.share = 0.0
+        for worker in run.plan.workers:
+            run.resume_worker(worker)
+        run.disturb(InjectedFaults())
+        with suppress(LifecycleError):  # it is finished
+            run.activate()
+
+    @property
+    def counts(self) -> dict[Any, Any]:
+        self.state.troubles.calm()
+        return dict(self.state.items("counts"))
+
+
+def judge(seed: int) -> str:
+    """What is wrong with a seed; empty if nothing is."""
+    program = Program(seed)
+    try:
+        run = program.submit()
+        program.disturb(run, 4)
+        with suppress(ClusterError):  # it is finished
+            run.kill(0.0)
+        run = program.submit()
+        program.disturb(run, 3)
+        if not run.wait(300.0):
+            return f"it does not end: {run._describe()}"
+        if program.counts != COUNTS:
+            return f"wrong: {program.counts}"
+    except StateMismatch as error:
+        return f"refused: {error}"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""

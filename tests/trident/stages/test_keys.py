@@ -1,0 +1,135 @@
+"""Any value as a key: the same group before and after a journey, in one process and in several."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sunshower import Spout, Topology, run_inline
+from sunshower.clock import ManualClock
+from sunshower.records import Schema, key_of
+from sunshower.runtime.plan import Layout, PlannedStream
+from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.transport.frames import decode, encode
+from sunshower.runtime.transport.hashing import stable_hash
+from sunshower.simulation.cluster import SimCluster
+from sunshower.topologies.graph import StreamSpec
+from sunshower.trident import MemoryState
+from sunshower.trident.states.texts import key_of as key_from
+from sunshower.trident.states.texts import text_of_key
+from tests.trident.rigs.key_programs import KEYS, ROWS, STORED, Group, Made, expected, program
+
+STREAM = PlannedStream(0, "a", StreamSpec("default", Schema(("key",))))
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.binary(max_size=9)
+    | st.integers(-5, 5).map(np.int32)
+    | st.floats(width=32).map(np.float32)
+    | st.booleans().map(np.bool_)
+)
+values = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=3) | st.integers(0, 9), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+def travelled(value: Any) -> Any:
+    """A value as another process gets it."""
+    fields = encode(0, 0, Batch(0, 0, [(value,)]), STREAM, 1 << 20)
+    frame = decode(msgpack.unpackb(msgpack.packb(fields)), [STREAM])
+    assert frame.error is None
+    return frame.batch.records[0][0]
+
+
+@given(values)
+@settings(max_examples=400)
+def test_a_key_is_the_same_after_a_journey_and_in_a_state(value: Any) -> None:
+    key = key_of(value)
+    after = key_of(travelled(value))
+    assert {key: 1}[after] == 1
+    assert stable_hash(value) == stable_hash(after)
+    assert key_of(key) == key or "nan" in repr(key)
+    text = text_of_key(value)
+    assert text_of_key(after) == text
+    assert {key: 1}[key_from(text)] == 1
+    assert text_of_key(key_from(text)) == text
+
+
+@given(st.lists(values, min_size=1, max_size=8))
+def test_equal_keys_are_one_in_groups_tasks_and_states(rows: list[Any]) -> None:
+    texts, hashes = dict[Any, str](), dict[Any, int]()
+    for key in Schema(("key",)).keys(["key"], [(row,) for row in rows]):
+        assert texts.setdefault(key, text_of_key(key)) == text_of_key(key)
+        assert hashes.setdefault(key, stable_hash(key)) == stable_hash(key)
+    assert len({*texts.values()}) == len(texts)
+
+
+def check(seen: Made, counts: MemoryState, pairs: MemoryState) -> None:
+    every = expected(STORED)
+    assert dict(counts.items("counts")) == every
+    assert sum(number for _, number in pairs.items("pairs")) == every.total()
+    for name in ("aggregate", "partition_by", "join"):
+        assert seen[name] == every, name
+    assert seen["window"] == every
+
+
+@pytest.mark.parametrize("layout", [None, *Layout])
+def test_every_grouping_of_a_batch_program_takes_every_key(layout: Layout | None) -> None:
+    seen: Made = defaultdict(Counter)
+    states = {name: MemoryState() for name in ("counts", "pairs", "windows")}
+    topology = program(states.__getitem__, seen)
+    if layout is None:
+        run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
+    else:
+        assert SimCluster(0).submit(topology.graph(), layout).wait(120.0)
+    check(seen, states["counts"], states["pairs"])
+
+
+class Rows(Spout[Any]):
+    emits = ("key", "n")
+
+    def records(self) -> Iterator[Any]:
+        yield from ((key, n) for n, key in enumerate(KEYS * ROWS))
+
+
+def core() -> Topology:
+    topology = Topology("keys")
+    rows = topology.spout("rows", Rows(), parallelism=1)
+    rows.fields("key").bolt("fields", Group, parallelism=3, fields=())
+    rows.partial_key("key").bolt("partial", Group, parallelism=3, fields=())
+    return topology
+
+
+def check_core(results: Any) -> None:
+    tasks = [Counter(dict(found)) for found in results("fields")]
+    assert sum(tasks, Counter()) == expected(KEYS)
+    assert all(not (one.keys() & other.keys()) for one in tasks for other in tasks if one != other)
+    assert sum((Counter(dict(found)) for found in results("partial")), Counter()) == expected(KEYS)
+
+
+@pytest.mark.parametrize("layout", [None, *Layout])
+def test_fields_and_partial_key_take_every_key(layout: Layout | None) -> None:
+    if layout is None:
+        run = run_inline(core().graph(), clock=ManualClock(), steps_max=50_000)
+        check_core(run.results.__getitem__)
+        return
+    cluster = SimCluster(0).submit(core().graph(), layout)
+    assert cluster.wait(120.0)
+    check_core(cluster.results)
