@@ -6,15 +6,17 @@ PYTHON ?=
 ARGS ?=
 EXTRAS ?=
 SEEDS ?= 1000
+HOURS ?=
 BIN := .venv/bin
 ONE_PROCESS := not ray and not servers and not spark and not mutants
+SHORT := and not long
 # Where images set this, every process of every topology would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 # The file pins what pip builds with, too; `-c` would not reach there.
 PIP := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 help:  ## show this list
-	@echo "make <target> [ARGS='…'] [EXTRAS=kafka,spark] [SEEDS=1000] [PYTHON=/path/to/python3.11]"
+	@echo "make <target> [ARGS='…'] [EXTRAS=kafka,spark] [SEEDS=1000] [HOURS=1] [PYTHON=/path/to/python3.11]"
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' Makefile | expand -t 12
 
 setup: .venv/.core  ## make .venv with the core (Ray, numpy, msgpack, Arrow, the command line) and EXTRAS
@@ -27,16 +29,16 @@ endif
 demo: .venv/.core  ## count words on Ray, kill a worker, and check that no line is lost
 	@$(BIN)/sunshower demo $(ARGS)
 
-test: .venv/.dev  ## run the tests, with a real Ray, Kafka, ZooKeeper and Spark
+test: .venv/.dev  ## run the tests but the long ones, with a real Ray, Kafka, ZooKeeper and Spark
 ifeq ($(strip $(ARGS)),)
 	@echo "Running the tests that need one process, on all processors …"
-	@$(BIN)/python -m pytest -n auto --dist worksteal -m "$(ONE_PROCESS)"
+	@$(BIN)/python -m pytest -n auto --dist worksteal -m "$(ONE_PROCESS) $(SHORT)"
 	@echo "Running the tests on a real Ray …"
-	@$(BIN)/python -m pytest -m "ray and not spark"
+	@$(BIN)/python -m pytest -m "ray and not spark $(SHORT)"
 	@echo "Running the tests on real servers, which mostly wait: two files at a time …"
-	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "servers and not ray and not spark"
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "servers and not ray and not spark $(SHORT)"
 	@echo "Running the tests on a real Spark …"
-	@$(BIN)/python -m pytest -m spark
+	@$(BIN)/python -m pytest -m "spark $(SHORT)"
 else
 	@$(BIN)/python -m pytest $(ARGS)
 endif
@@ -44,7 +46,8 @@ endif
 mutants: .venv/.dev  ## break the code on purpose, and check that the simulator finds each fault
 	@$(BIN)/python -m pytest -n auto --dist worksteal -m mutants $(ARGS)
 
-test-all: test mutants  ## run the tests and the mutants
+test-all: SHORT :=
+test-all: test mutants  ## run the tests, the long ones too, and the mutants
 
 check: .venv/.dev  ## ruff, mypy --strict and the structure tests
 	@echo "Checking the code: ruff …"
@@ -62,8 +65,11 @@ format: .venv/.dev  ## format the code with ruff, and fix what it can fix
 bench: .venv/.dev  ## measure beside a bare loop and Bytewax; writes a table and benchmarks/results/latest.json
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-endurance: .venv/.dev  ## inject faults, overload and outages for longer, and count what is lost
-ifeq ($(filter-out --long,$(ARGS)),)
+endurance: .venv/.dev  ## inject faults, overload and outages for longer (HOURS=1: in one run), and count what is lost
+ifneq ($(strip $(HOURS)),)
+	@$(BIN)/python -m benchmarks.outages partition_master partition_peers --seconds 120
+	@$(BIN)/python -m benchmarks.endurance --hours $(HOURS) $(ARGS)
+else ifeq ($(filter-out --long,$(ARGS)),)
 	@$(BIN)/python -m benchmarks.endurance
 	@echo "Outages and overload on a real Ray …"
 	@$(BIN)/python -m benchmarks.outages $(ARGS)

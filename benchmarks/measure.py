@@ -14,6 +14,10 @@ class BenchmarkError(Exception):
     """A run went wrong, so that there is nothing to compare."""
 
 
+class Unprivileged(BenchmarkError):
+    """This user may not do what a benchmark needs: it is skipped."""
+
+
 @dataclass(frozen=True)
 class Sample:
     """One figure, how many cores its processes were busy on, and what else there is to tell."""

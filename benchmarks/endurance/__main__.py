@@ -1,4 +1,7 @@
-"""`python -m benchmarks.endurance`: kill, slow down and poison, and write down what it came to."""
+"""`python -m benchmarks.endurance`: kill, slow down and poison, and write down what it came to.
+
+With --hours: one long run, with outages and the memory, files and threads of all processes.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parents[1] / "results" / "endurance.json"
+RESULTS = Path(__file__).parents[1] / "results"
 NAMES = ("chaos", "slow", "poison")
 RATE = 20_000  # tuples a second of the chaos
 _PATIENCE_S = 20.0  # for a quiet machine; then the results say how busy it was
@@ -24,12 +27,13 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
         description="Show what holds under kills, behind a slow bolt, and with poison.",
     )
     parser.add_argument("what", nargs="*", choices=[[], *NAMES], metavar="chaos|slow|poison")
+    parser.add_argument("--hours", type=float, help="make one long run, and nothing else")
     parser.add_argument("--seconds", type=float, default=60.0, help="(default: %(default)g)")
     parser.add_argument("--seed", type=int, default=1, help="of the kills (default: %(default)s)")
     parser.add_argument("--victims", nargs="+", choices=KINDS, default=KINDS, metavar="KIND")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args(given)
-    options.what = options.what or list(NAMES)
+    options.what = ["soak"] if options.hours else options.what or list(NAMES)
     if options.seconds < 10:
         parser.error("--seconds must be at least 10, so that somebody can be killed and heal")
     return options
@@ -54,7 +58,8 @@ def main() -> int:
     def tell(text: str) -> None:
         console.print(f"[dim]{time.monotonic() - begun_s:5.0f} s[/]  {escape(text)}")
 
-    settings = {"seconds": options.seconds, "seed": options.seed, "rate": RATE}
+    seconds = options.hours * 3600 if options.hours else options.seconds
+    settings = {"seconds": seconds, "seed": options.seed, "rate": RATE}
     report: dict[str, Any] = {**describe(), "settings": {**settings, "victims": options.victims}}
     report["busy_cores"] = round(wait_for_quiet(_PATIENCE_S), 2)  # with other work, before it began
     try:
@@ -63,13 +68,16 @@ def main() -> int:
         console.print("[red]The run has failed:[/]", escape(str(error)), soft_wrap=True)
         return 1
     report["targets"] = judged(report)
+    if options.hours:
+        report["targets"] = [one for one in report["targets"] if one["value"] is not None]
     text = json.dumps(report, indent=1, ensure_ascii=False)
-    RESULTS.write_text(text + "\n", encoding="utf-8")
+    file = RESULTS / ("soak.json" if options.hours else "endurance.json")
+    file.write_text(text + "\n", encoding="utf-8")
     if options.json:
         print(text)
     else:
         console.print(tables(report))
-        console.print(f"Written to benchmarks/results/{RESULTS.name}")
+        console.print(f"Written to benchmarks/results/{file.name}")
     return int(any(target["met"] is False for target in report["targets"]))
 
 
@@ -85,6 +93,10 @@ def experiments(options: argparse.Namespace, tell: Any) -> dict[str, Any]:
     from sunshower.actors.shipping import ship
     from sunshower.runtime.plan import Layout
 
+    if options.hours:
+        from benchmarks.endurance.soak import soak
+
+        return {"soak": soak(options.hours * 3600, options.seed, tell)}
     ship([gate, evidence, nemesis, topologies])
     found: dict[str, Any] = {}
     with (

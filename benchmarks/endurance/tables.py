@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group
 from rich.table import Table
 
 from benchmarks.tables import promised
+
+_MAPS = ("faults", "failures")
 
 
 def tables(report: Mapping[str, Any]) -> Group:
@@ -25,6 +27,9 @@ def _parts(report: Mapping[str, Any]) -> Iterator[Table]:
         yield _slow(report["slow"])
     if "poison" in report:
         yield _poison(report["poison"])
+    if "soak" in report:
+        yield _soak(report["soak"])
+        yield _growth(report["soak"]["growth"])
 
 
 def _victims(run: Mapping[str, Any]) -> Table:
@@ -66,6 +71,30 @@ def _poison(run: Mapping[str, Any]) -> Table:
         table.add_column(f"{number}", justify="right")
     for name in ("clean", "poisoned"):
         table.add_row(name, *(f"{rate:,}" for rate in run[name]))
+    return table
+
+
+def _soak(run: Mapping[str, Any]) -> Table:
+    table = Table("figure", "value", title="The long run", title_justify="left")
+    for name, value in run.items():
+        if name not in ("growth", "samples"):
+            shown = (
+                ", ".join(f"{n} {what}" for what, n in value.items()) if name in _MAPS else value
+            )
+            table.add_row(
+                name.replace("_", " "), f"{shown:,}" if type(shown) is int else str(shown)
+            )
+    return table
+
+
+def _growth(rows: Sequence[Mapping[str, Any]]) -> Table:
+    title = "What processes hold: medians behind the warm-up and at last"
+    table = Table("of", "figure", title=title, title_justify="left")
+    for name in ("first", "last", "flat"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        flat = "yes" if row["flat"] else "NO"
+        table.add_row(row["of"], row["figure"], f"{row['first']:,}", f"{row['last']:,}", flat)
     return table
 
 

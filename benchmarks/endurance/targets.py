@@ -29,6 +29,10 @@ TARGETS = (
     Target("slow/of_bound", at_most=1),
     Target("poison/wrong", at_most=0),
     Target("poison/rate", at_least=0.95),
+    *(
+        Target(f"soak/{figure}", at_most=0)
+        for figure in ("failed", "lost", "wrong_counts", "dead_letters", "quarantined", "not_flat")
+    ),
 )
 
 
@@ -39,7 +43,7 @@ def known(report: Mapping[str, Any]) -> dict[str, float]:
         figures |= {f"chaos/{layout}/{n}": run[n] for n in _COUNTS}
         for name in ("median_s", "worst_s"):
             figures[f"chaos/{layout}/{name}"] = worst(run["victims"], name)
-    for part in ("slow", "poison"):
+    for part in ("slow", "poison", "soak"):
         figures |= {f"{part}/{name}": value for name, value in report.get(part, {}).items()}
     return figures
 

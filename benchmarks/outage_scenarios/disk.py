@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from benchmarks.measure import BenchmarkError
@@ -15,15 +16,15 @@ from benchmarks.outage_scenarios.load import Figures, Outage, loaded_topology, m
 from sunshower import JsonLines
 from sunshower.trident import SqliteState
 
-_SIZE = "128m"
+_SIZE = 128 << 20
 _BLOCK = bytes(1 << 16)
 
 
 @contextmanager
-def small_disk() -> Iterator[Path]:
-    """A file system in memory. Raises BenchmarkError for whoever may not mount one."""
+def small_disk(size: int = _SIZE) -> Iterator[Path]:
+    """A file system in memory of this size. Raises BenchmarkError without the right to mount."""
     with tempfile.TemporaryDirectory(prefix="sunshower-disk-") as folder:
-        mount = ["mount", "-t", "tmpfs", "-o", f"size={_SIZE}", "tmpfs", folder]
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder]
         done = subprocess.run(mount, check=False, capture_output=True, text=True)
         if done.returncode:
             raise BenchmarkError(f"a tmpfs cannot be mounted here: {done.stderr.strip()}")
@@ -40,19 +41,23 @@ def run(seconds: float) -> Figures:
         state = SqliteState(disk / "counts.db", name="counts")
         topology = loaded_topology("disk", Path(folder), JsonLines(lines), state)
 
-        def fill() -> None:
-            handle = os.open(ballast, os.O_WRONLY | os.O_CREAT)
-            try:
-                for size in (len(_BLOCK), 1):
-                    _fill_with(handle, _BLOCK[:size])
-            finally:
-                os.close(handle)
-
         def written() -> list[int]:
             return [json.loads(line)["value"] for line in lines.read_text().splitlines()]
 
-        outage = Outage(fill, ballast.unlink, written, lambda: dict(state.items()))
+        outage = Outage(
+            partial(fill, ballast), ballast.unlink, written, lambda: dict(state.items())
+        )
         return measure(topology, outage, seconds)
+
+
+def fill(ballast: Path) -> None:
+    """Let a file take all the room that is left."""
+    handle = os.open(ballast, os.O_WRONLY | os.O_CREAT)
+    try:
+        for size in (len(_BLOCK), 1):
+            _fill_with(handle, _BLOCK[:size])
+    finally:
+        os.close(handle)
 
 
 def _fill_with(handle: int, block: bytes) -> None:

@@ -35,10 +35,10 @@ def create_topics(bootstrap: str, *topics: str) -> None:
         made.result(60)
 
 
-def is_read(bootstrap: str, topic: str) -> bool:
-    """Whether the group has committed all of a topic."""
+def is_read(bootstrap: str, topic: str, group: str = _GROUP) -> bool:
+    """Whether a group has committed all of a topic."""
     try:
-        return total(lags({"bootstrap.servers": bootstrap}, _GROUP, [topic])) == 0
+        return total(lags({"bootstrap.servers": bootstrap}, group, [topic])) == 0
     except KafkaError:
         return False
 

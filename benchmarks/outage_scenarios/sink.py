@@ -30,13 +30,14 @@ _RECOVERY_MAX_S = 120.0
 _ENOUGH_S = 120.0
 _ANSWER_S = 5.0
 _SERVER = """
-import socket, sys
+import contextlib, socket, sys
 listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
 print(listener.getsockname()[1], flush=True)
 with open(sys.argv[2], "a") as rows:
     while True:
         peer, _ = listener.accept()
-        with peer, peer.makefile("rw") as stream:
+        # A client that is killed resets its connection.
+        with contextlib.suppress(ConnectionError), peer, peer.makefile("rw") as stream:
             for line in stream:
                 rows.write(line)
                 rows.flush()
@@ -49,12 +50,12 @@ class Server:
     """Appends the numbers of each line to `file`, and answers. One connection at a time."""
 
     def __init__(self, file: Path) -> None:
-        self.port, self._file = 0, file
+        self.port, self.file = 0, file
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
         """Listen, from the second time on at the same port. Returns when it answers."""
-        command = [sys.executable, "-c", _SERVER, str(self.port), str(self._file)]
+        command = [sys.executable, "-c", _SERVER, str(self.port), str(self.file)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.port = int(self._process.stdout.readline())

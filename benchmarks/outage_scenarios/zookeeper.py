@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import sys
 import tempfile
 from contextlib import closing
@@ -17,6 +16,7 @@ from sunshower.dev.kafka import Kafka
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.kafka.consuming.decoding import KafkaRecord
 from sunshower.kafka.exactly_once.deduplicate import deduplicate
+from sunshower.kafka.exactly_once.plain_values import decode
 from sunshower.kafka.options import KafkaOptions
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
 from sunshower.kafka.spout import KafkaSpout
@@ -98,7 +98,7 @@ def run(seconds: float) -> Figures:
 
         def counts(tree: ZooKeeperTree) -> tuple[int, int]:
             node = tree.get(_COUNTS)
-            state: tuple[int, int] = pickle.loads(node.value)[1] if node else (0, 0)
+            state: tuple[int, int] = decode(node.value)[2] if node else (0, 0)
             return state
 
         def scenario() -> Figures:

@@ -1,0 +1,144 @@
+"""What the processes of a run hold over time: memory, file handles, threads; and whether it grows.
+
+A sample covers this process and all its descendants: Ray's processes, the workers, and servers. A
+process that was killed and its successor have one name, so they are one series.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+_PROC = Path("/proc")
+_PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+_NAMES = (  # the first that is found in a command is the name of the process
+    (re.compile(rb"^ray::(Worker|Master)Actor"), "workers that have just started or ended"),
+    (re.compile(rb"^ray::"), "other processes of Ray"),
+    (re.compile(rb"/gcs_server"), "GCS"),
+    (re.compile(rb"/raylet/raylet"), "raylet"),
+    (re.compile(rb"kafka\.Kafka"), "Java: Kafka"),
+    (re.compile(rb"org\.apache\.zookeeper"), "Java: ZooKeeper"),
+    (re.compile(rb"^[^\0]*java\0"), "Java: others"),
+    (re.compile(rb"ray/"), "other processes of Ray"),
+)
+JAVA = "Java: "
+
+
+class Held(NamedTuple):
+    """What the processes of one name hold."""
+
+    mib: float = 0.0  # resident
+    files: int = 0
+    threads: int = 0
+    processes: int = 0
+
+    def __add__(self, other: object) -> Held:
+        assert isinstance(other, Held)
+        return Held(*(one + two for one, two in zip(self, other, strict=True)))
+
+
+Sample = Mapping[str, Held]
+ALL = "all processes"
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """By how much a median may grow: by this part of it, or by this number if that is more."""
+
+    part: float
+    least: float
+
+    def allows(self, before: float, after: float) -> bool:
+        """Whether this growth is no growth."""
+        return after - before <= max(self.part * before, self.least)
+
+
+TOLERANCES = {
+    "mib": Tolerance(0.15, 32.0),
+    "files": Tolerance(0.10, 10),
+    "threads": Tolerance(0.10, 6),
+    "processes": Tolerance(0.0, 0),
+}
+WARM_UP = 0.2  # part of the samples at first that are not looked at
+WINDOW = 0.2  # part of the samples whose median is compared: behind the warm-up, and the last ones
+
+
+def sample(actors: Mapping[int, str]) -> dict[str, Held]:
+    """What is held now; `actors`: process id → name, of those that are alive by Ray."""
+    found: dict[str, Held] = defaultdict(Held)
+    for pid in descendants(os.getpid()):
+        try:
+            held = _held(pid)
+            command = (_PROC / str(pid) / "cmdline").read_bytes()
+        except OSError:  # it has just ended
+            continue
+        name = actors.get(pid) or name_of(command, pid == os.getpid())
+        found[name] = found[name] + held
+        found[ALL] = found[ALL] + held
+    found["actors"] = Held(processes=len(actors))
+    java = [held.processes for name, held in found.items() if name.startswith(JAVA)]
+    found["Java processes"] = Held(processes=sum(java))
+    return dict(found)
+
+
+def name_of(command: bytes, is_self: bool = False) -> str:
+    """The name under which a process is counted."""
+    if is_self:
+        return "this program"
+    for pattern, name in _NAMES:
+        if pattern.search(command):
+            return name
+    return "others"
+
+
+def descendants(root: int) -> list[int]:
+    """A process and all below it."""
+    children: dict[int, list[int]] = defaultdict(list)
+    for folder in _PROC.iterdir():
+        if folder.name.isdigit():
+            try:
+                stat = (folder / "stat").read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                continue
+            children[int(stat.rpartition(")")[2].split()[1])].append(int(folder.name))
+    found = [root]
+    for pid in found:
+        found += children[pid]
+    return found
+
+
+def growth(samples: Sequence[Sample]) -> list[dict[str, object]]:
+    """A row for each name and figure: its medians at first and at last, and whether it is flat.
+
+    The processes of all names together may start and end, so their number is not judged.
+    """
+    count = max(1, int(len(samples) * WINDOW))
+    start = int(len(samples) * WARM_UP)
+    windows = samples[start : start + count], samples[-count:]
+    rows: list[dict[str, object]] = []
+    for name in sorted({name for one in samples for name in one}):
+        for figure, tolerance in TOLERANCES.items():
+            if figure == "processes" and name not in ("actors", "Java processes"):
+                continue
+            before, after = (
+                median(getattr(one.get(name, Held()), figure) for one in window)
+                for window in windows
+            )
+            if before or after:
+                flat = tolerance.allows(before, after)
+                values = {"first": round(before, 1), "last": round(after, 1), "flat": flat}
+                rows.append({"of": name, "figure": figure, **values})
+    return rows
+
+
+def _held(pid: int) -> Held:
+    folder = _PROC / str(pid)
+    pages = int((folder / "statm").read_text(encoding="ascii").split()[1])
+    threads = len(os.listdir(folder / "task"))
+    return Held(pages * _PAGE_MIB, len(os.listdir(folder / "fd")), threads, 1)

@@ -1,0 +1,225 @@
+"""The long run: one topology under load, a fault every half minute, and what all processes hold.
+
+`python -m benchmarks.endurance soak --hours 1`. The faults come in a random order that the seed
+draws, each kind as often as the others: a killed worker or master, a worker that is frozen, and an
+outage of the server that is written to, the broker, the store and the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.endurance import resources, soak_topology
+from benchmarks.endurance.resources import Held
+from benchmarks.endurance.soak_topology import SPOUTS, TOPIC, Places
+from benchmarks.measure import Tell
+from benchmarks.outage_scenarios import sink
+from benchmarks.outage_scenarios.disk import fill, small_disk
+from benchmarks.outage_scenarios.kafka import create_topics, is_read
+from benchmarks.outage_scenarios.sink import Server
+from sunshower.actors.cluster import RayCluster
+from sunshower.actors.output import worker_output
+from sunshower.actors.processes import processes_of
+from sunshower.actors.run import RayRun
+from sunshower.actors.shipping import ship
+from sunshower.dev.kafka import Kafka
+from sunshower.dev.zookeeper import ZooKeeper
+from sunshower.errors import SunshowerError
+from sunshower.runtime.events.metrics import Counts
+from sunshower.runtime.plan import Layout
+from sunshower.trident import SqliteState
+
+EVERY_S = 30.0  # between the beginnings of two faults
+AWAY_S = 15.0  # how long an outage is
+FROZEN_S = 45.0  # longer than the failure detector waits
+SAMPLE_S = 5.0
+DRAIN_MAX_S = 300.0
+_DISK_BYTES_S = 64_000  # how fast the files on the small disk may grow
+Timed = tuple[float, dict[str, Held]]  # a sample, and when it was taken
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens, and what ends it again after so many seconds."""
+
+    name: str
+    begin: Callable[[], object]
+    end: Callable[[], object] = lambda: None
+    seconds: float = 0.0
+
+
+def soak(seconds: float, seed: int, tell: Tell) -> dict[str, Any]:
+    """One run. Whatever ends it before, its figures so far are returned, with the reason."""
+    ship([sink, soak_topology])
+    generator = np.random.default_rng(seed)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sunshower-soak-")))
+        disk = stack.enter_context(small_disk((64 << 20) + int(seconds * _DISK_BYTES_S)))
+        zookeeper = stack.enter_context(ZooKeeper())
+        kafka = stack.enter_context(Kafka())
+        create_topics(kafka.bootstrap, TOPIC)
+        servers = [Server(folder / name) for name in ("server", "from_kafka")]
+        for server in servers:
+            server.start()
+            stack.callback(server.stop)
+        cluster = stack.enter_context(RayCluster())
+        stack.enter_context(worker_output(lambda *_: None))  # without Ray's messages about deaths
+        counts = SqliteState(disk / "counts.db", name="counts")
+        connect = (kafka.bootstrap, zookeeper.connect, folder)
+        places = Places(servers[0], servers[1], disk / "numbers.jsonl", counts, *connect)
+        topology = soak_topology.declare(places, seconds)
+        run = cluster.submit(topology.graph(), Layout.PACK)
+        stack.callback(run.stop)
+        ballast = disk / "ballast"
+        faults = [
+            Fault("server away", servers[0].stop, servers[0].start, AWAY_S),
+            Fault("broker away", partial(kafka.kill, 1), partial(kafka.restart, 1), AWAY_S),
+            Fault("store away", zookeeper.kill, zookeeper.restart, AWAY_S),
+            Fault("disk full", partial(fill, ballast), ballast.unlink, AWAY_S),
+            Fault("worker killed", lambda: run.kill_worker(_any(run, generator))),
+            Fault("master killed", run.kill_master),
+            *_freeze(run, generator),
+        ]
+        return _through(run, places, seconds, faults, generator, tell)
+
+
+def _freeze(run: RayRun, generator: np.random.Generator) -> list[Fault]:
+    """A worker that is stopped for a while. Its process may have been replaced when it goes on."""
+    stopped: list[int] = []
+
+    def begin() -> None:
+        process = run.overview().processes[_any(run, generator)]
+        os.kill(process.pid, signal.SIGSTOP)
+        stopped.append(process.pid)
+
+    def end() -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(stopped.pop(), signal.SIGCONT)
+
+    return [Fault("worker frozen", begin, end, FROZEN_S)]
+
+
+def _through(
+    run: RayRun,
+    places: Places,
+    seconds: float,
+    faults: list[Fault],
+    generator: np.random.Generator,
+    tell: Tell,
+) -> dict[str, Any]:
+    found: dict[str, Any] = {"seconds": seconds, "faults": {}}
+    samples: list[Timed] = []
+    begun_s = time.monotonic()
+    watch = partial(_watch, run, begun_s, samples)
+    try:
+        order = _order(len(faults), generator)
+        for number in count():
+            due_s = begun_s + number * EVERY_S
+            watch(due_s)
+            if time.monotonic() - begun_s > seconds - EVERY_S:
+                break
+            fault = faults[next(order)]
+            _apply(run, fault, watch, tell)
+            found["faults"][fault.name] = found["faults"].get(fault.name, 0) + 1
+        watch(begun_s + seconds)
+        found |= _end(run, places)
+    except (SunshowerError, TimeoutError) as error:
+        found |= {"state": "failed", "why": str(error)[:2000]}
+    found["failed"] = int(found["state"] == "failed")
+    found["growth"] = resources.growth([one for _, one in samples])
+    found["not_flat"] = sum(not row["flat"] for row in found["growth"])
+    step = max(1, len(samples) // 60)
+    found["samples"] = [
+        {"at_s": round(at_s), **{name: [round(one, 1) for one in held] for name, held in s.items()}}
+        for at_s, s in samples[::step]
+    ]
+    return found
+
+
+def _apply(run: RayRun, fault: Fault, watch: Callable[[float], None], tell: Tell) -> None:
+    """Begin a fault, end it, and wait until all chains go on."""
+    fault.begin()
+    try:
+        watch(time.monotonic() + fault.seconds)
+    finally:
+        fault.end()
+    ended_s, before = time.monotonic(), _acked(run)
+    while not all(now > then for now, then in zip(_acked(run), before, strict=True)):
+        if time.monotonic() - ended_s > DRAIN_MAX_S:
+            raise TimeoutError(f"after {fault.name!r} not all of {SPOUTS} go on: {_acked(run)}")
+        watch(time.monotonic() + 1.0)
+    tell(f"{fault.name}: all go on {time.monotonic() - ended_s:.1f} s after its end")
+
+
+def _watch(run: RayRun, begun_s: float, samples: list[Timed], until_s: float) -> None:
+    """Take samples until then."""
+    while (left_s := until_s - time.monotonic()) > 0:
+        last_s = begun_s + samples[-1][0] if samples else begun_s
+        if time.monotonic() - last_s >= SAMPLE_S:
+            actors = {one.pid: name.partition("/")[2] for name, one in processes_of(run.id).items()}
+            samples.append((time.monotonic() - begun_s, resources.sample(actors)))
+        time.sleep(min(1.0, left_s))
+
+
+def _end(run: RayRun, places: Places) -> dict[str, Any]:
+    """End the numbers, and compare what was drawn with what has arrived."""
+    places.end.touch()
+    end_s = time.monotonic() + DRAIN_MAX_S
+    spouts = (*SPOUTS, "from_kafka")
+    while time.monotonic() < end_s:
+        snapshot = run.snapshot()
+        pending = sum(snapshot.component(spout).pending for spout in spouts)
+        if not pending and is_read(places.bootstrap, TOPIC, TOPIC):
+            break
+        time.sleep(1.0)
+    run.drain()
+    run.wait(DRAIN_MAX_S)
+    snapshot = run.snapshot()
+    total = sum((snapshot.component(spout) for spout in spouts), Counts())
+    drawn = [run.results(spout) for spout in SPOUTS]
+    missing = soak_topology.lost(places, drawn)
+    return {
+        "state": str(snapshot.state),
+        "drawn": sum(len(numbers) for task in drawn for numbers in task),
+        "lost": sum(missing[spout] for spout in SPOUTS),
+        "rows_counted": missing["rows"],
+        "wrong_counts": missing["wrong counts"],
+        "dead_letters": total.dead,
+        "quarantined": len(snapshot.degraded),
+        "restarts": snapshot.restarts,
+        "replayed": total.replayed,
+        "failures": dict(sorted(total.causes.items())),
+    }
+
+
+def _any(run: RayRun, generator: np.random.Generator) -> int:
+    return int(generator.choice(run.plan.workers))
+
+
+def _order(faults: int, generator: np.random.Generator) -> Iterator[int]:
+    """All of them in a random order, again and again."""
+    while True:
+        yield from generator.permutation(faults).tolist()
+
+
+def _acked(run: RayRun) -> list[int]:
+    try:
+        snapshot = run.snapshot()
+    except SunshowerError as error:
+        if "does not answer" not in str(error):  # the master has just been killed
+            raise
+        return [0] * len(SPOUTS)
+    return [snapshot.component(spout).acked for spout in SPOUTS]

@@ -1,0 +1,147 @@
+"""The topology of the long run: four chains, each with a dependency that will be away.
+
+numbers ──▶ a TCP server                              at least once
+numbers ──▶ JSON lines on a small disk                at least once
+numbers ──▶ topic ──▶ a TCP server                    at least once, through Kafka
+batches of words ──▶ counts on the small disk         exactly once, progress in ZooKeeper
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, count
+from pathlib import Path
+from typing import Any
+
+from benchmarks.outage_scenarios.sink import Server, Write
+from sunshower import Context, DeadLetter, JsonLines, Number, Retry, Spout, Topology
+from sunshower.kafka.producing.kafka_bolt import KafkaBolt
+from sunshower.kafka.spout import KafkaSpout
+from sunshower.trident import (
+    Bounds,
+    InZooKeeper,
+    Skip,
+    SqliteState,
+    TextFileBatches,
+    batches,
+)
+from sunshower.trident import count as counted
+
+RATE = 200.0  # numbers a second, of each chain
+_WORDS = 1_000
+_BATCH_ROWS, _BATCH_S = 97, 0.5
+TOPIC = "soak"  # also the group that reads it
+SPOUTS = ("to_server", "to_disk", "to_kafka")
+
+
+class Paced(Spout[Number]):
+    """0, 1, 2 …, so many a second since a time that all processes of this machine share, until the
+    file `end` is there."""
+
+    def __init__(self, rate: float, begun_s: float, end: Path) -> None:
+        self._rate, self._begun_s, self._end = rate, begun_s, end
+
+    def open(self, context: Context) -> None:
+        self._first, self._step = context.index, context.parallelism
+        self._next = self._first
+
+    def records(self) -> Iterator[Number | None]:
+        for number in count(self._first, self._step):
+            self._next = number
+            while number >= (time.monotonic() - self._begun_s) * self._rate:
+                if self._end.exists():
+                    return
+                yield None
+            yield Number(number)
+
+    def result(self) -> range:
+        """All numbers it has drawn, in all its lives."""
+        return range(self._first, self._next, self._step)
+
+
+def numbers_of(record: Any) -> Iterator[Number]:
+    """The number in a message."""
+    yield Number(int(record.value))
+
+
+def bury(letter: DeadLetter) -> None:
+    """Take dead letters; there should be none."""
+    del letter
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the chains end, and what they depend on."""
+
+    server: Server
+    from_kafka: Server
+    lines: Path
+    counts: SqliteState
+    bootstrap: str
+    zookeeper: str
+    folder: Path  # for the words, and for dead letters of batches
+
+    @property
+    def end(self) -> Path:
+        """The file that ends the numbers."""
+        return self.folder / "end"
+
+
+def declare(places: Places, seconds: float) -> Topology:
+    """The topology, with words for so many seconds."""
+    words = places.folder / "words.txt"
+    total = int(2 * seconds * _BATCH_ROWS / _BATCH_S)
+    with words.open("w", encoding="ascii") as file:
+        file.writelines(f"w{number % _WORDS}\n" for number in range(total))
+    made, begun_s = Topology("soak", workers=2, ackers=2), time.monotonic()
+    retry = Retry(dead_letters=True)
+    settings = {"bootstrap.servers": places.bootstrap}
+    sinks = (
+        Write(places.server.port),
+        JsonLines(places.lines),
+        KafkaBolt(settings, TOPIC, value="value"),
+    )
+    letters = []
+    for name, sink in zip(SPOUTS, sinks, strict=True):
+        spout = made.spout(name, Paced(RATE, begun_s, places.end), 2, retry=retry)
+        spout.shuffle().bolt(f"{name}_sink", sink)
+        letters.append(spout)
+    read = made.spout(
+        "from_kafka", KafkaSpout({**settings, "group.id": TOPIC}, topics=[TOPIC]), 2, retry=retry
+    )
+    parsed = read.shuffle().bolt("parse", numbers_of)
+    parsed.shuffle().bolt("from_kafka_sink", Write(places.from_kafka.port))
+    for spout in (*letters, read):
+        dead = spout.stream("dead_letters", DeadLetter)
+        dead.shuffle().bolt(f"bury_{spout.component}", bury)
+    source = TextFileBatches(words, bounds=Bounds(records=_BATCH_ROWS), shares=1)
+    store = InZooKeeper(places.zookeeper)
+    skip = Skip(dead_letters=places.folder / "skipped.jsonl")
+    lines = batches(made, "words", source, skip=skip, store=store, interval_s=_BATCH_S)
+    lines.group_by("text").persistent_aggregate(places.counts, counted())
+    return made
+
+
+def lost(places: Places, drawn: Sequence[Iterable[range]]) -> dict[str, int]:
+    """What is missing at the end of each chain; `drawn`: by the tasks of each of SPOUTS."""
+    found = {
+        "to_server": _numbers(places.server.file),
+        "to_disk": {json.loads(one)["value"] for one in places.lines.read_text().splitlines()},
+        "to_kafka": _numbers(places.from_kafka.file),
+    }
+    missing = {
+        name: len(set(chain.from_iterable(numbers)) - found[name])
+        for name, numbers in zip(SPOUTS, drawn, strict=True)
+    }
+    counts = {str(word): times for word, times in places.counts.items()}
+    rows = sum(counts.values())
+    expected = {f"w{n}": rows // _WORDS + (n < rows % _WORDS) for n in range(_WORDS)}
+    wrong = sum(counts.get(word, 0) != times for word, times in expected.items())
+    return {**missing, "wrong counts": wrong, "rows": rows}
+
+
+def _numbers(file: Path) -> set[int]:
+    return {int(word) for line in file.read_text().splitlines() for word in line.split()}

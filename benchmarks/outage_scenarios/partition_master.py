@@ -1,0 +1,10 @@
+"""A node is cut off from the master's: its workers are replaced, and the old ones are refused."""
+
+from __future__ import annotations
+
+from benchmarks.outage_scenarios._network import Figures, measured
+
+
+def run(seconds: float) -> Figures:
+    """The network is cut for so many seconds."""
+    return measured("master", seconds)
