@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import socket
+from functools import cache
 from typing import Any
 
 import ray
@@ -35,6 +36,7 @@ def start_ray(address: str | None, quiet: bool) -> None:
         "object_store_memory": _OBJECT_STORE_BYTES,
         "_system_config": SYSTEM_CONFIG,
     }
+    _print_notices_apart()
     try:
         ray.init(
             address=address or "local",
@@ -53,6 +55,21 @@ def start_ray(address: str | None, quiet: bool) -> None:
             f"cannot start a local Ray: {first_line(error)}. "
             "`sunshower doctor` says what this machine lacks"
         ) from error
+
+
+@cache
+def _print_notices_apart() -> None:
+    """Make Ray print its own notices to the standard error: the standard output has what sinks
+    print, or the JSON of a command."""
+    from ray._private import worker  # no public API: see the pin of ray
+
+    print_lines = worker.print_to_stdstream
+
+    def print_apart(lines: dict[str, Any], ignore_prefix: bool) -> None:
+        notice = lines["pid"] == "raylet"
+        print_lines({**lines, "is_err": True} if notice else lines, ignore_prefix)
+
+    worker.print_to_stdstream = print_apart
 
 
 def warn_of_other_settings() -> None:

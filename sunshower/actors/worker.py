@@ -215,7 +215,7 @@ class WorkerActor(WorkerProcessBase):
             self.tick(now)
             if call is None or now - sent_s > 5 * lease.beat_s:  # the answer may have been lost
                 sent_s, life = now, self.life
-                call = self._master.beat.remote(self._worker, life)
+                call = self._master.beat.options(max_task_retries=0).remote(self._worker, life)
             if ray.wait([call], timeout=lease.beat_s / 2)[0]:
                 try:
                     answer = ray.get(call)

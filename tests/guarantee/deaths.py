@@ -18,6 +18,7 @@ from sunshower.actors.run import RayRun
 from sunshower.runtime.plan import Plan
 
 TOTAL = 20_000
+HOLDING, KILLED = "holding", "killed"
 RECOVERY_S = 60.0  # generous: the machine may be busy, and a lost tuple would never come
 
 
@@ -57,34 +58,48 @@ class Numbers(Spout[Number]):
         self._failed.write((failure.cause, failure.component, failure.worker))
 
 
-def work(number: Number) -> Iterator[Number]:
-    yield number
+class Held(Bolt[Number, Number]):
+    """Passes numbers on. If it is held, its first task waits for the kill after a thousand."""
 
-
-class Store(Bolt[Number, None]):
-    """Has written down what it has seen before any ack of it leaves."""
-
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, held: bool) -> None:
         self._folder = folder
-        self._seen: list[int] = []
+        self._held = held
 
     def prepare(self, context: Context) -> None:
+        self._holds_at = 1_000 if self._held and context.index == 0 else -1
+        self._seen = 0
+
+    def process(self, record: Number) -> Iterator[Number]:
+        self._seen += 1
+        if self._seen == self._holds_at:
+            (self._folder / HOLDING).touch()
+            until((self._folder / KILLED).exists)
+        yield record
+
+
+class Store(Held):
+    """Has written down what it has seen before any ack of it leaves."""
+
+    def prepare(self, context: Context) -> None:
+        super().prepare(context)
+        self._values: list[int] = []
         self._stored = Log(self._folder, "stored")
 
-    def process(self, record: Number) -> None:
-        self._seen.append(record.value)
+    def process(self, record: Number) -> Iterator[Number]:
+        yield from super().process(record)
+        self._values.append(record.value)
 
     def flush(self) -> None:
-        self._stored.write(*self._seen)
-        self._seen.clear()
+        self._stored.write(*self._values)
+        self._values.clear()
 
 
-def topology(folder: Path, **settings: float) -> Topology:
-    """Slowed by its few pending tuples, so that there is always something to hurt."""
+def topology(folder: Path, held: str = "store", **settings: float) -> Topology:
+    """Numbers that pass two bolts, of which `held` waits for the kill with tuples in its queue."""
     topology = Topology("mortal", **{"ackers": 2, "spout_pending": 512, **settings})
     numbers = topology.spout("numbers", Numbers(folder), parallelism=2)
-    worked = numbers.shuffle().bolt("work", work, parallelism=2)
-    worked.fields("value").bolt("store", Store(folder), parallelism=2)
+    worked = numbers.shuffle().bolt("work", Held(folder, held == "work"), parallelism=2)
+    worked.fields("value").bolt("store", Store(folder, held == "store"), parallelism=2)
     return topology
 
 
@@ -101,16 +116,11 @@ def until(condition: Callable[[], bool]) -> None:
         threading.Event().wait(0.01)
 
 
-def kill_in_the_middle(run: RayRun, kill: Callable[[], object]) -> int:
-    """Kill when a third is acked. Returns how many tuples were not, just before."""
-
-    def acked() -> int:
-        return run.snapshot().component("numbers").acked
-
-    until(lambda: acked() >= TOTAL // 3)
-    left = TOTAL - acked()
+def kill_in_the_middle(run: RayRun, folder: Path, kill: Callable[[], object]) -> None:
+    """Kill while the held task waits in the midst of a batch, which is not acked for sure."""
+    until((folder / HOLDING).exists)
     kill()
-    return left
+    (folder / KILLED).touch()
 
 
 def check_nothing_is_lost(run: RayRun, folder: Path) -> None:

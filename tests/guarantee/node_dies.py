@@ -41,7 +41,7 @@ def main(folder: Path) -> None:
             places = run.nodes()
             there = places.get(second.node_id, [])
             assert 0 < len(there) < len(run.plan.workers), f"they are not spread: {places}"
-            assert kill_in_the_middle(run, lambda: nodes.remove_node(second, False)) > 0
+            kill_in_the_middle(run, folder, lambda: nodes.remove_node(second, False))
             check_nothing_is_lost(run, folder)
             assert run.snapshot().restarts == len(there)
             causes = Counter(cause for cause, *_ in read(folder, "failed"))

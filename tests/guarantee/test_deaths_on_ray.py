@@ -28,8 +28,10 @@ pytestmark = pytest.mark.ray
 
 
 @contextmanager
-def running(cluster: RayCluster, folder: Path, layout: Layout) -> Iterator[RayRun]:
-    run = cluster.submit(topology(folder).graph(), layout)
+def running(
+    cluster: RayCluster, folder: Path, layout: Layout, held: str = "store"
+) -> Iterator[RayRun]:
+    run = cluster.submit(topology(folder, held).graph(), layout)
     try:
         yield run
     finally:
@@ -45,9 +47,10 @@ def blamed(folder: Path) -> set[tuple[str, str, int]]:
 def test_death_of_a_bolt_or_an_acker_shard(
     ray_cluster: RayCluster, tmp_path: Path, component: str
 ) -> None:
-    with running(ray_cluster, tmp_path, Layout.ISOLATE) as run:
+    held = "store" if component == ACKER else component
+    with running(ray_cluster, tmp_path, Layout.ISOLATE, held) as run:
         victim = worker_of(run.plan, component)
-        assert kill_in_the_middle(run, lambda: run.kill_worker(victim)) > 0
+        kill_in_the_middle(run, tmp_path, lambda: run.kill_worker(victim))
         check_nothing_is_lost(run, tmp_path)
         assert run.snapshot().restarts == 1
     # (a report that was lost on its way to an acker does not say which of them)
@@ -59,16 +62,16 @@ def test_death_of_a_bolt_or_an_acker_shard(
 def test_death_of_a_spout(ray_cluster: RayCluster, tmp_path: Path) -> None:
     with running(ray_cluster, tmp_path, Layout.ISOLATE) as run:
         victim = worker_of(run.plan, "numbers")
-        assert kill_in_the_middle(run, lambda: run.kill_worker(victim)) > 0
+        kill_in_the_middle(run, tmp_path, lambda: run.kill_worker(victim))
         check_nothing_is_lost(run, tmp_path)
         assert run.snapshot().restarts == 1
     assert {cause for cause, *_ in blamed(tmp_path)} <= {Cause.ACTOR_DIED}, "nobody else's fault"
 
 
 def test_death_of_a_whole_worker(ray_cluster: RayCluster, tmp_path: Path) -> None:
-    with running(ray_cluster, tmp_path, Layout.PACK) as run:
+    with running(ray_cluster, tmp_path, Layout.PACK, "work") as run:
         victim = worker_of(run.plan, "work")
-        assert kill_in_the_middle(run, lambda: run.kill_worker(victim)) > 0
+        kill_in_the_middle(run, tmp_path, lambda: run.kill_worker(victim))
         check_nothing_is_lost(run, tmp_path)
         assert run.snapshot().restarts == 1
     assert {cause for cause, *_ in blamed(tmp_path)} == {Cause.ACTOR_DIED}
@@ -93,7 +96,7 @@ def test_death_of_a_node(tmp_path: Path) -> None:
 
 def test_death_of_the_master(ray_cluster: RayCluster, tmp_path: Path) -> None:
     with running(ray_cluster, tmp_path, Layout.ISOLATE) as run:
-        assert kill_in_the_middle(run, run.kill_master) > 0
+        kill_in_the_middle(run, tmp_path, run.kill_master)
         check_nothing_is_lost(run, tmp_path)
         assert run.snapshot().restarts == 0
     assert not blamed(tmp_path), "the master is not on the way of a tuple"
