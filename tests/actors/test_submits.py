@@ -1,4 +1,4 @@
-"""Clients that submit one topology at the same time, and clients of two releases on one cluster."""
+"""Clients that submit at the same time, clients of two releases, and what Ray prints to a client."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import ray
+from ray._private import worker
 from ray.experimental import internal_kv
 
 from sunshower import versions
@@ -160,3 +161,12 @@ def test_master_that_restarts_with_another_release_is_started_again(
 @pytest.mark.long
 def test_two_releases_on_one_cluster_refuse_each_other(tmp_path: Path) -> None:
     check_program("tests.actors.programs.two_releases", tmp_path)
+
+
+@pytest.mark.parametrize(("pid", "apart"), [("raylet", True), (4711, False)])
+def test_notices_of_ray_go_to_the_standard_error(
+    ray_cluster: RayCluster, capsys: pytest.CaptureFixture[str], pid: object, apart: bool
+) -> None:
+    worker.print_to_stdstream({"lines": ["a line"], "pid": pid, "is_err": False}, True)
+    printed = capsys.readouterr()
+    assert ("a line" in printed.err, "a line" in printed.out) == (apart, not apart)
