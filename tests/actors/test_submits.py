@@ -1,4 +1,4 @@
-"""Clients that submit at the same time, clients of two releases, and what Ray prints to a client."""
+"""Clients that submit at once, clients of two releases, and what Ray prints to a client."""
 
 from __future__ import annotations
 
