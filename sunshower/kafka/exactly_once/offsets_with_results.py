@@ -139,6 +139,7 @@ class _ResultOffsets(Offsets):
     """The spout commits `settled`, the bolt writes the rest."""
 
     keeps_writer = False
+    by_message = True
 
     def __init__(self, results: SqliteResults) -> None:
         self._results = results

@@ -186,6 +186,21 @@ def test_a_kafka_spout_goes_on_where_the_results_end(
     assert [offset for _, offset in life()[1]] == [6, 7, 8, 9]
 
 
+def test_a_message_of_several_records_is_unreadable_and_none_of_them_is_dropped(
+    kept: OffsetsWithResults, new_desk: NewDesk
+) -> None:
+    desk = new_desk((0, 9), kept=offsets_of(kept))
+    desk.spout.reads = (*desk.spout.reads[:2], lambda one: [one, one][one.offset :], ())
+    desk.open()
+    desk.client.waiting = [message(0), message(1), message(2)]
+    polled = desk.spout.poll(10)
+    assert polled is not None
+    assert [record.offset for record in polled.records] == [1]
+    (unreadable,) = polled.unreadable
+    assert unreadable.record["offset"] == 0
+    assert "OffsetsWithResults stores results by message" in unreadable.reason
+
+
 def test_each_message_counts_once_whatever_happens(tmp_path: Path) -> None:
     for seed in range(15):
         random = Random(seed)
