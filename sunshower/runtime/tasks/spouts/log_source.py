@@ -304,7 +304,7 @@ class LogSource(SpoutSource):
     def _send_lists(self, replays: Sequence[Replay], now: float) -> None:
         """Emit messages of several records, each message as one tree."""
         numbers, payloads, attempts = zip(*replays, strict=True)
-        anchors = [Anchor(()) for _ in replays]
+        anchors, roots = [Anchor(()) for _ in replays], None
         if self._host.is_tracked:
             kept = payloads if self._keeps_records else [ABSENT] * len(payloads)
             roots = self._host.output.take(kept, numbers, attempts, now)
@@ -313,7 +313,7 @@ class LogSource(SpoutSource):
             for one in payload:
                 self._sender.add(*apart(one), [anchor])
         unsent = self._sender.flush()
-        if self._host.is_tracked:
+        if roots is not None:
             errors = {anchors.index(a): one.error for one in unsent for a in one.anchors}
             made = np.array([anchor.made for anchor in anchors], np.uint64)
             self._host.output.start(roots, made, errors, now)
