@@ -28,6 +28,7 @@ from sunshower.kafka.zookeeper.options import (
     StormOffsets,
     ZooKeeperBrokers,
 )
+from sunshower.state.zookeeper_client import Tls
 
 __all__ = [
     "Avro",
@@ -56,6 +57,7 @@ __all__ = [
     "StartTime",
     "StormOffsets",
     "Text",
+    "Tls",
     "TransactionalKafkaBolt",
     "ZooKeeperBrokers",
     "by_broker_group",
