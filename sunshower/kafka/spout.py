@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from sunshower.arguments import Instance
-from sunshower.errors import ConfigError, KafkaError
+from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable
 from sunshower.kafka.consuming.consumer import Consumer, check_settings, with_servers
 from sunshower.kafka.consuming.decoding import KafkaRecord, Received, Translator, Undecodable
 from sunshower.kafka.consuming.lag import PartitionStatus, figures
 from sunshower.kafka.consuming.message_ids import OFFSET_BITS
 from sunshower.kafka.consuming.partition_progress import I64
 from sunshower.kafka.consuming.partition_reader import PartitionReader, Skipped
+from sunshower.kafka.consuming.rebalance_listener import ListenedOwner
 from sunshower.kafka.consuming.record_batch import MessageBatch
 from sunshower.kafka.consuming.refetching import Refetcher
 from sunshower.kafka.consuming.subscription import TopicSubscription
@@ -140,10 +141,11 @@ class KafkaSpout(LogSpout[Any]):
             self._consumer, self._offsets, self.options, topology, metadata
         )
         undo.callback(self._reader.committer.close)
-        undo.callback(self._sharing.leave, self._reader)
+        self._owner = ListenedOwner(self._reader, self.options.listener)
+        undo.callback(self._sharing.leave, self._owner)
         self._commit_s = context.clock.now() + self.options.commit_s
         self._emit_s = 0.0  # at most once: emit nothing before this time, after a failed commit
-        self._sharing.look(self._reader)
+        self._sharing.look(self._owner)
         self._reader.all_new = self._sharing.later_is_new
 
     def deactivate(self) -> None:
@@ -177,7 +179,7 @@ class KafkaSpout(LogSpout[Any]):
 
     def poll(self, limit: int) -> Polled[Any] | None:
         reader = self._reader
-        self._sharing.look(reader)
+        self._sharing.look(self._owner)
         now = self._clock.now()
         if now >= self._commit_s:
             self._commit_s = now + self.options.commit_s
@@ -187,8 +189,11 @@ class KafkaSpout(LogSpout[Any]):
             reader.pause_full()
             try:
                 polled = self._records(limit)
+            except KafkaUnreachable:
+                raise  # no broker answers: nothing new is known of partitions
             except KafkaError:
-                self._directory.refresh()  # a partition may have moved
+                self._directory.refresh()
+                self._sharing.refresh()
                 raise
         else:
             self._take_ahead()

@@ -28,7 +28,13 @@ from sunshower.kafka.consuming.consumer import Consumer, with_servers
 from sunshower.kafka.consuming.decoding import KafkaRecord, SourceOptions, Translator, Undecodable
 from sunshower.kafka.consuming.lag import PartitionStatus, figures
 from sunshower.kafka.consuming.record_batch import MessageBatch
-from sunshower.kafka.consuming.start_position import StartPosition, StartTime, Where, find_start
+from sunshower.kafka.consuming.start_position import (
+    StartPosition,
+    StartTime,
+    Where,
+    check_start,
+    find_start,
+)
 from sunshower.kafka.options import FIRST, KafkaOptions, by_metadata
 from sunshower.kafka.partitions.broker_offsets import KafkaOffsets
 from sunshower.kafka.partitions.cached_directory import RefreshedDirectory
@@ -302,6 +308,7 @@ class KafkaBatches(Partitioned):
         if extent is not None and kept and extent.end > latest:
             at = self._shortened(partition, extent.end, earliest, latest)
             stored = extent.at(at).committed
+        check_start(where, partition, stored and stored.offset, earliest, latest)
         start = find_start(where, stored, self._topology, earliest, latest, stamped=late)
         if start.skipped:
             self._skip(partition, *start.skipped)
@@ -314,6 +321,7 @@ class KafkaBatches(Partitioned):
         wanted, until = start.end, start.until
         earliest, latest = self._connect().bounds(partition)
         if wanted < earliest:
+            check_start(self.options.first, partition, wanted, earliest, latest)
             self._skip(partition, wanted, earliest)
             return wanted, earliest, until
         if wanted <= latest:

@@ -90,6 +90,9 @@ class PartitionSharing(Protocol):
         """Whether partitions assigned after the first `look` are newly created: then they are read
         from their start. In a group another member may have read them without committing."""
 
+    def refresh(self) -> None:
+        """Let the next `look` find new partitions and topics: reading one has failed."""
+
     def leave(self, owner: PartitionOwner) -> None:
         """Give up all partitions: revoke them from `owner`, then release them to others."""
 

@@ -88,6 +88,7 @@ NONE = None
         (StartPosition.UNCOMMITTED_EARLIEST, THEIRS, 50),
         (StartPosition.UNCOMMITTED_EARLIEST, NONE, 10),
         (StartPosition.UNCOMMITTED_LATEST, NONE, 90),
+        (StartPosition.NONE, THEIRS, 50),
         (StartPosition.STORM, THEIRS, 50),
         (StartPosition.STORM, NONE, 90),
         (StartPosition.STORM_FORCED, THEIRS, 10),
