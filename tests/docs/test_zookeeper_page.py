@@ -171,9 +171,9 @@ def test_the_page_has_the_errors_of_wrong_use(
     for hosts, listener, wanted in errors:
         assert wanted in PAGE
         monkeypatch.setenv("ZOOKEEPER", hosts)
-        topology = example(listener)
-        with running(topology) as run:
-            run.until(lambda text=wanted: any(text in error for error in run.errors()), 30)  # type: ignore[misc]
+        with running(example(listener)) as run:
+            run.until(run.errors, 30)
+            assert wanted in run.errors()[0]
     assert "another name and password (`digest`) are wanted" in PAGE.replace("\n", " ")
     ports.release()
 
