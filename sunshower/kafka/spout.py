@@ -45,6 +45,11 @@ Out = TypeVar("Out")
 _SEVERAL = Instance((Collection,), "a list")
 _OPTIONS = Instance((KafkaOptions,), "KafkaOptions(first=StartPosition.EARLIEST, …)")
 _NO_RECORD = Undecodable("it made a record when it was read first, and makes none now", "")
+_ONE_RECORD = Undecodable(
+    "it made several records, and OffsetsWithResults stores results by message: let translate= "
+    "return one record, and take it apart in the bolt",
+    "",
+)
 _AHEAD_MAX = 64  # messages buffered while the spout may not emit; then all partitions are paused
 
 
@@ -55,7 +60,9 @@ class KafkaSpout(LogSpout[Any]):
     if `options.directory` finds the brokers. Give exactly one of `topics`, `pattern`, `partitions`.
     Records are KafkaRecords, unless `value` has a record type or `translate` is given; then declare
     their type with `emits`, or `streams` at the declaration.
-    `fields` selects fields of Received, emitted as plain tuples: fewer fields are faster.
+    `fields` selects fields of Received, emitted as plain tuples: fewer fields are faster. If
+    `translate` returns a list, the message has several records in one tree: its offset is committed
+    when all of them are processed, and if one fails, all are emitted again.
     Undecodable messages become dead letters with topic, partition, offset, key and value.
     While all brokers, or dependencies of `value`, `key` or `translate`, are down, the task waits.
     Raises ConfigError for invalid arguments, before any request to a broker.
@@ -278,6 +285,8 @@ class KafkaSpout(LogSpout[Any]):
 
     def _separate(self, polled: Polled[Any], messages: Sequence[Message]) -> None:
         """Remove skipped messages from the records, and undecodable ones to `unreadable`."""
+        if self._offsets.by_message:
+            polled.records = [_ONE_RECORD if type(r) is list else r for r in polled.records]
         odd = [
             index
             for index, record in enumerate(polled.records)

@@ -17,6 +17,7 @@ import logging
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -237,13 +238,14 @@ class KafkaBatches(Partitioned):
             rows, odd = self._translator.records(MessageBatch.of(messages))
             if odd:
                 made = map(self._row, rows, messages)
-                rows = [row for row in made if row is not None]
+                each = (row if type(row) is list else [row] for row in made if row is not None)
+                rows = [*chain.from_iterable(each)]
             room.emit(rows, sum(map(len, messages)))
 
     def _row(self, row: Any, message: Message) -> Any:
         """The row; for an undecodable message, the result of `unreadable`."""
-        if isinstance(row, OnStream):
-            raise FailedBatch("a batch has one stream: let translate return a record, or None")
+        if OnStream in map(type, row if type(row) is list else [row]):
+            raise FailedBatch("a batch has one stream: let translate return records, or None")
         if not isinstance(row, Undecodable):
             return row
         self.unreadable += 1

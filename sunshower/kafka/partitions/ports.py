@@ -102,6 +102,8 @@ class Offsets(ABC):
 
     # Whether metadata are stored. If not, stored offsets count as written by the reader.
     keeps_writer: bool = True
+    # Whether it stores results by message: then a message must be one record.
+    by_message: bool = False
 
     @abstractmethod
     def read(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:

@@ -114,6 +114,18 @@ def test_a_batch_begins_nowhere_but_at_a_commit_if_so_asked(
         batch(desk, p0=kept)
 
 
+def test_a_message_may_be_several_rows_of_its_batch(new_batches: NewBatchDesk) -> None:
+    rows_of: list[Any] = [[("one",), ("two",)], [], [("three",)], None]
+    source = {"translate": lambda one: rows_of[one.offset], "emits": ("word",)}
+    desk = new_batches(KafkaTransactional, (0, 4), source=source)
+    desk.client.waiting = [*map(message, range(4)), message(4, error=EOF)]
+    rows, metadata = desk.batch(p0=None)
+    assert rows == [("one",), ("two",), ("three",)]
+    assert Extent.of(metadata["a@0"], "a@0").count == 4, "of messages"
+    desk.client.waiting = [*map(message, range(4)), message(4, error=EOF)]
+    assert desk.again() == rows
+
+
 def test_what_storm_or_another_deployment_has_kept_is_gone_on_from(
     new_batches: NewBatchDesk,
 ) -> None:

@@ -42,6 +42,8 @@ class Sum:
         (Text("latin-1"), b"\xe4", "ä"),
         (Json(), b'{"a": [1]}', {"a": [1]}),
         (Json(Word), b'{"text": "x"}', Word("x")),
+        (Json(Word), b'[{"text": "x"}, {"text": "y"}]', [Word("x"), Word("y")]),
+        (Json(Word), b"[]", []),
         (Json(Sum), b'{"b": 2, "a": 1, "c": 3}', Sum(1, 2)),
         (MessagePack(), msgpack.packb([1, "a"]), [1, "a"]),
         (MessagePack(Word), msgpack.packb({"text": "x", "count": 4}), Word("x", 4)),
