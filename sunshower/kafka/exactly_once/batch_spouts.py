@@ -58,7 +58,6 @@ REST_S = 0.2
 ASKING_S = 5.0  # per batch, for finding start positions
 _LATER = 1  # after an unanswered request, the pause before the next, as a multiple of its duration
 
-
 _RULES: dict[str, Rule] = {
     "bounds": Instance((Bounds,), "Bounds(records=…, bytes=…, seconds=…)"),
     "first": FIRST,
@@ -113,10 +112,8 @@ class KafkaBatches(Partitioned):
     ) -> None:
         self.options = BatchOptions() if options is None else options
         _OPTIONS.check("options", self.options)
-        chosen = self.options
-        same = KafkaOptions(
-            first=chosen.first, refresh_s=chosen.refresh_s, directory=chosen.directory
-        )
+        shared = ("first", "refresh_s", "directory")
+        same = KafkaOptions(**{name: getattr(self.options, name) for name in shared})
         # It validates the arguments and determines the record type.
         spout = KafkaSpout(settings, options=same, **source)
         self.settings, self.subscription = spout.settings, spout.subscription
@@ -150,9 +147,8 @@ class KafkaBatches(Partitioned):
 
     def _open_directory(self) -> RefreshedDirectory:
         if self._directory is None:
-            every_s = self.options.refresh_s
-            directory = self.options.directory(self.settings)
-            self._directory = RefreshedDirectory(directory, self._clock, every_s=every_s)
+            made, every_s = self.options.directory(self.settings), self.options.refresh_s
+            self._directory = RefreshedDirectory(made, self._clock, every_s=every_s)
         return self._directory
 
     def close(self) -> None:
