@@ -67,7 +67,7 @@ bench: .venv/.dev  ## measure beside a bare loop and Bytewax; writes a table and
 
 endurance: .venv/.dev  ## inject faults, overload and outages for longer (HOURS=1: in one run), and count what is lost
 ifneq ($(strip $(HOURS)),)
-	@$(BIN)/python -m benchmarks.outages partition_master partition_peers --seconds 120
+	@$(BIN)/python -m benchmarks.outages partition_master partition_peers slow_network --seconds 120
 	@$(BIN)/python -m benchmarks.endurance --hours $(HOURS) $(ARGS)
 else ifeq ($(filter-out --long,$(ARGS)),)
 	@$(BIN)/python -m benchmarks.endurance

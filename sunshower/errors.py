@@ -229,7 +229,8 @@ class StaleGeneration(KafkaError):
 
 
 class BadOffset(KafkaError):
-    """A stored offset that is not valid; the message says where it is stored."""
+    """A stored offset that is not valid, or missing where one is required; the message says where
+    it is stored, or which partition it is of."""
 
 
 class SparkError(SunshowerError):

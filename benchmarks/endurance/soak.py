@@ -48,6 +48,9 @@ FROZEN_S = 45.0  # longer than the failure detector waits
 SAMPLE_S = 5.0
 DRAIN_MAX_S = 300.0
 _DISK_BYTES_S = 64_000  # how fast the files on the small disk may grow
+# Ray's log monitor keeps the log files of ended processes open until they are so many. With Ray's
+# default, 200, their number would grow for longer than the run.
+_LOG_FILES = {"RAY_LOG_MONITOR_MAX_OPEN_FILES": "30"}
 Timed = tuple[float, dict[str, Held]]  # a sample, and when it was taken
 
 
@@ -64,6 +67,7 @@ class Fault:
 def soak(seconds: float, seed: int, tell: Tell) -> dict[str, Any]:
     """One run. Whatever ends it before, its figures so far are returned, with the reason."""
     ship([sink, soak_topology])
+    os.environ |= _LOG_FILES
     generator = np.random.default_rng(seed)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sunshower-soak-")))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.outage_scenarios._network import Figures, measured
+from benchmarks.network.partition import Figures, measured
 
 
 def run(seconds: float) -> Figures:

@@ -49,7 +49,8 @@ def start_ray(address: str | None, quiet: bool) -> None:
         if address:
             raise ClusterError(
                 f"no Ray cluster answers at {address!r}: {first_line(error)}. Start one here with "
-                "`ray start --head`, or name one with --address HOST:PORT or RAY_ADDRESS"
+                "`ray start --head`, or name one with --address HOST:PORT or RAY_ADDRESS. If it "
+                "requires a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH"
             ) from error
         raise ClusterError(
             f"cannot start a local Ray: {first_line(error)}. "

@@ -63,6 +63,8 @@ def lag(
 ) -> None:
     """Show how many messages a group has still to read, partition by partition.
 
+    Below the last stable offset no transaction is open: readers of committed messages wait there.
+    Removed: what retention deleted before the group committed it.
     `sunshower kafka lag words --json` prints JSON. Passwords: --set-from-file sasl.password=FILE.
     """
     from sunshower.kafka.consuming.lag import total
@@ -97,12 +99,13 @@ def _table(group: str, found: list[Lag]) -> Table:
 
     table = new_table(
         "partition",
-        numbers=("begin", "committed", "end", "lag", "removed unread"),
+        numbers=("begin", "committed", "last stable", "end", "lag", "removed"),
         title=f"group {group}  ·  lag {total(found):,}",
     )
     for one in found:
         at = "–" if one.committed is None else f"{one.committed:,}"
         removed = f"{one.removed:,}" if one.removed else ""
-        cells = (f"{one.begin:,}", at, f"{one.end:,}", f"{one.lag:,}", removed)
+        stable = "–" if one.last_stable is None else f"{one.last_stable:,}"
+        cells = (f"{one.begin:,}", at, stable, f"{one.end:,}", f"{one.lag:,}", removed)
         table.add_row(str(one.partition), *cells, style="bold" if one.lag else None)
     return table

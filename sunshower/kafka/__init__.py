@@ -1,6 +1,7 @@
 """Kafka in and out: spouts, bolts, batch spouts, formats, and where offsets are kept."""
 
 from sunshower.kafka.consuming.decoding import KafkaRecord, Received
+from sunshower.kafka.consuming.rebalance_listener import RebalanceListener
 from sunshower.kafka.consuming.start_position import StartPosition, StartTime
 from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque, KafkaTransactional
 from sunshower.kafka.exactly_once.deduplicate import deduplicate
@@ -15,6 +16,7 @@ from sunshower.kafka.options import (
     by_metadata,
     in_kafka,
 )
+from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
 from sunshower.kafka.producing.messages import Message
 from sunshower.kafka.producing.producer import Producer
@@ -28,6 +30,7 @@ from sunshower.kafka.zookeeper.options import (
     StormOffsets,
     ZooKeeperBrokers,
 )
+from sunshower.kafka.zookeeper.thread_assignment import by_range_of_threads, round_robin_of_threads
 
 __all__ = [
     "Avro",
@@ -46,8 +49,10 @@ __all__ = [
     "Message",
     "MessagePack",
     "OffsetsWithResults",
+    "Partition",
     "PlainOffsets",
     "Producer",
+    "RebalanceListener",
     "Received",
     "ResultsBolt",
     "SoleWriterBolt",
@@ -61,6 +66,8 @@ __all__ = [
     "by_broker_group",
     "by_index",
     "by_metadata",
+    "by_range_of_threads",
     "deduplicate",
     "in_kafka",
+    "round_robin_of_threads",
 ]

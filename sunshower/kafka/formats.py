@@ -66,7 +66,8 @@ class Text(Format):
 
 @dataclass(frozen=True)
 class Json(Format):
-    """JSON. With a record type (NamedTuple or dataclass), objects become records by field name.
+    """JSON. With a record type (NamedTuple or dataclass), objects become records by field name, and
+    an array of objects several records.
 
     Unknown names are ignored; fields without a default must be present.
     """
@@ -74,7 +75,17 @@ class Json(Format):
     record_type: type[Any] | None = None
 
     def decoder(self, topic: str, part: str) -> Decode:
-        return _records(json.loads, self.record_type)
+        if self.record_type is None:
+            return json.loads
+        record = _record_of(self.record_type)
+
+        def records(data: bytes) -> Any:
+            found = json.loads(data)
+            if isinstance(found, list) and all(isinstance(one, dict) for one in found):
+                return list(map(record, found))
+            return record(found)
+
+        return records
 
 
 @dataclass(frozen=True)
@@ -142,12 +153,17 @@ def _records(read: Decode, kind: type[Any] | None) -> Decode:
     """A decoder that converts what `read` returns to records."""
     if kind is None:
         return read
+    record = _record_of(kind)
+    return lambda data: record(read(data))
+
+
+def _record_of(kind: type[Any]) -> Callable[[Any], Any]:
+    """A function that makes a record of a decoded object, by field name, or array, by position."""
     names = Schema.of(kind).fields
     required = [name for name in names if name not in _defaults(kind)]
     known = frozenset(names)
 
-    def record(data: bytes) -> Any:
-        found = read(data)
+    def record(found: Any) -> Any:
         if isinstance(found, list):
             return kind(*found)
         if not isinstance(found, dict):

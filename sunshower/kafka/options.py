@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from sunshower.arguments import COUNT, FLAG, FUNCTION, SECONDS, Instance, Rule, check_all
 from sunshower.errors import ConfigError
 from sunshower.kafka.consuming.consumer import Consumer
+from sunshower.kafka.consuming.rebalance_listener import RebalanceListener
 from sunshower.kafka.consuming.start_position import StartPosition, StartTime, Where
 from sunshower.kafka.consuming.subscription import TopicSubscription
 from sunshower.kafka.partitions.broker_group import BrokerGroup
@@ -88,6 +89,7 @@ _RULES: dict[str, Rule] = {
     "uncommitted_max": COUNT,
     "refresh_s": SECONDS,
     "refetch": FLAG,
+    "listener": Instance((RebalanceListener,), "an instance of a RebalanceListener"),
     "directory": FUNCTION,
     "sharing": FUNCTION,
     "store": FUNCTION,
@@ -108,6 +110,7 @@ class KafkaOptions:
     # saves memory, but a record that retention or compaction has deleted by then becomes a dead
     # letter without its value, or is skipped if there are none. Both are logged and counted.
     refetch: bool = False
+    listener: RebalanceListener = RebalanceListener()  # noqa: RUF009 (it has no state)
     directory: Callable[[Mapping[str, Any]], Directory] = by_metadata  # called with the settings
     sharing: Callable[[ReaderContext], PartitionSharing] = by_index
     store: Callable[[ReaderContext], Offsets] = in_kafka  # of the committed offsets

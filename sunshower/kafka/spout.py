@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from sunshower.arguments import Instance
-from sunshower.errors import ConfigError, KafkaError
+from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable
 from sunshower.kafka.consuming.consumer import Consumer, check_settings
 from sunshower.kafka.consuming.decoding import KafkaRecord, Received, Translator, Undecodable
 from sunshower.kafka.consuming.lag import PartitionStatus, figures
 from sunshower.kafka.consuming.message_ids import OFFSET_BITS
 from sunshower.kafka.consuming.partition_progress import I64
 from sunshower.kafka.consuming.partition_reader import PartitionReader, Skipped
+from sunshower.kafka.consuming.rebalance_listener import ListenedOwner
 from sunshower.kafka.consuming.record_batch import MessageBatch
 from sunshower.kafka.consuming.refetching import Refetcher
 from sunshower.kafka.consuming.subscription import TopicSubscription
@@ -44,6 +45,11 @@ Out = TypeVar("Out")
 _SEVERAL = Instance((Collection,), "a list")
 _OPTIONS = Instance((KafkaOptions,), "KafkaOptions(first=StartPosition.EARLIEST, …)")
 _NO_RECORD = Undecodable("it made a record when it was read first, and makes none now", "")
+_ONE_RECORD = Undecodable(
+    "it made several records, and OffsetsWithResults stores results by message: let translate= "
+    "return one record, and take it apart in the bolt",
+    "",
+)
 _AHEAD_MAX = 64  # messages buffered while the spout may not emit; then all partitions are paused
 
 
@@ -53,7 +59,9 @@ class KafkaSpout(LogSpout[Any]):
     `settings` are librdkafka's, including bootstrap.servers and group.id; give exactly one of
     `topics`, `pattern` and `partitions`. Records are KafkaRecords, unless `value` has a record type
     or `translate` is given; then declare their type with `emits`, or `streams` at the declaration.
-    `fields` selects fields of Received, emitted as plain tuples: fewer fields are faster.
+    `fields` selects fields of Received, emitted as plain tuples: fewer fields are faster. If
+    `translate` returns a list, the message has several records in one tree: its offset is committed
+    when all of them are processed, and if one fails, all are emitted again.
     Undecodable messages become dead letters with topic, partition, offset, key and value.
     While all brokers, or dependencies of `value`, `key` or `translate`, are down, the task waits.
     Raises ConfigError for invalid arguments, before any request to a broker.
@@ -138,10 +146,11 @@ class KafkaSpout(LogSpout[Any]):
             self._consumer, self._offsets, self.options, topology, metadata
         )
         undo.callback(self._reader.committer.close)
-        undo.callback(self._sharing.leave, self._reader)
+        self._owner = ListenedOwner(self._reader, self.options.listener)
+        undo.callback(self._sharing.leave, self._owner)
         self._commit_s = context.clock.now() + self.options.commit_s
         self._emit_s = 0.0  # at most once: emit nothing before this time, after a failed commit
-        self._sharing.look(self._reader)
+        self._sharing.look(self._owner)
         self._reader.all_new = self._sharing.later_is_new
 
     def deactivate(self) -> None:
@@ -175,7 +184,7 @@ class KafkaSpout(LogSpout[Any]):
 
     def poll(self, limit: int) -> Polled[Any] | None:
         reader = self._reader
-        self._sharing.look(reader)
+        self._sharing.look(self._owner)
         now = self._clock.now()
         if now >= self._commit_s:
             self._commit_s = now + self.options.commit_s
@@ -185,8 +194,11 @@ class KafkaSpout(LogSpout[Any]):
             reader.pause_full()
             try:
                 polled = self._records(limit)
+            except KafkaUnreachable:
+                raise  # no broker answers: nothing new is known of partitions
             except KafkaError:
-                self._directory.refresh()  # a partition may have moved
+                self._directory.refresh()
+                self._sharing.refresh()
                 raise
         else:
             self._take_ahead()
@@ -271,6 +283,8 @@ class KafkaSpout(LogSpout[Any]):
 
     def _separate(self, polled: Polled[Any], messages: Sequence[Message]) -> None:
         """Remove skipped messages from the records, and undecodable ones to `unreadable`."""
+        if self._offsets.by_message:
+            polled.records = [_ONE_RECORD if type(r) is list else r for r in polled.records]
         odd = [
             index
             for index, record in enumerate(polled.records)

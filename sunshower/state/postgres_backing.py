@@ -27,7 +27,7 @@ _VALUES = """CREATE TABLE IF NOT EXISTS {} (
     key text, task integer, value text NOT NULL, PRIMARY KEY (key, task)
 )"""
 # Concurrent CREATE TABLE statements collide, in spite of IF NOT EXISTS.
-_ALONE = "SELECT pg_advisory_xact_lock(7357013)"
+ALONE = "SELECT pg_advisory_xact_lock(7357013)"
 _GRACE_S = 1.0  # lets the server's own statement timeout act first
 _NAME_BYTES_MAX = 63  # PostgreSQL truncates longer names, so two states could share a table
 
@@ -89,6 +89,35 @@ def errors(what: object) -> Iterator[None]:
         raise StoreError(f"the PostgreSQL with {what} refuses that: {why}") from error
 
 
+class PostgresClient:
+    """A connection that is opened when it is needed, and again after an outage; `what` is stored
+    there, for messages."""
+
+    def __init__(self, dsn: str | Secret, what: object, answer_within_s: float) -> None:
+        self._dsn = dsn
+        self._what = what
+        self._answer_within_s = answer_within_s
+        self._connection: Any = None
+
+    @contextmanager
+    def db(self) -> Iterator[Any]:
+        """The connection, for statements that together end 1 s after `answer_within_s`."""
+        try:
+            with errors(self._what):
+                if self._connection is None or self._connection.closed:
+                    self._connection = connect(self._dsn, self._answer_within_s)
+                with bounded(self._connection, self._answer_within_s):
+                    yield self._connection
+        except StoreUnreachable:
+            self.close()  # the next call reconnects: after a fail-over, to another server
+            raise
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+
+
 class PostgresBacking:
     """Implements the port `Backing`. It reconnects after an outage; a call to a server that hangs
     ends 1 s after `answer_within_s`."""
@@ -96,8 +125,6 @@ class PostgresBacking:
     def __init__(
         self, dsn: str | Secret, home: Home, *, answer_within_s: float = ANSWER_WITHIN_S
     ) -> None:
-        self._dsn = dsn
-        self._answer_within_s = answer_within_s
         self._home = home
         if len(home.state.encode()) > _NAME_BYTES_MAX:
             raise ConfigError(
@@ -105,9 +132,10 @@ class PostgresBacking:
                 "bytes at most: give the state another one with `name`"
             )
         self._table = table_of(home)
-        self._connection: Any = None
+        self._client = PostgresClient(dsn, home, answer_within_s)
+        self._db = self._client.db
         with self._db() as db, db.transaction():
-            db.execute(_ALONE)
+            db.execute(ALONE)
             db.execute(_MARKS)
             db.execute(_VALUES.format(self._table).encode())
 
@@ -136,20 +164,7 @@ class PostgresBacking:
         yield from found
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-
-    @contextmanager
-    def _db(self) -> Iterator[Any]:
-        try:
-            with errors(self._home):
-                if self._connection is None or self._connection.closed:
-                    self._connection = connect(self._dsn, self._answer_within_s)
-                with bounded(self._connection, self._answer_within_s):
-                    yield self._connection
-        except StoreUnreachable:
-            self.close()  # the next call reconnects: after a fail-over, to another server
-            raise
+        self._client.close()
 
     def _compare_and_set(self, db: Any, mark: Mark, seen: str | None) -> bool:
         """Write the mark; False if it is stored already. Raises WrongVersion."""

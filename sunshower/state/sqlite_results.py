@@ -11,7 +11,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from sunshower import versions
 from sunshower.errors import WrongVersion
@@ -38,9 +38,36 @@ class Read(NamedTuple):
     version: int  # the number of writes of results
 
 
+class Results(Protocol):
+    """A client of the database, for the offsets of one id. Raises StoreUnreachable, or StoreError
+    for permanent errors."""
+
+    def setup(self, script: str) -> None:
+        """Run SQL that creates missing tables of the results."""
+
+    def read(self, source: Source) -> Read:
+        """The progress of a partition."""
+
+    def write(
+        self, done: Mapping[Source, tuple[Pairs, int]], results: Callable[[Any], None]
+    ) -> None:
+        """Write results and the offsets they cover in one transaction; `results` writes the former,
+        with the client's connection.
+
+        `done` has the pairs and the version they were derived from: raises WrongVersion if another
+        task has written since. Exceptions of `results` are raised unchanged, also for a wrong
+        statement, but not for a damaged or unavailable database.
+        """
+
+    def settle(self, settled: Mapping[Source, int]) -> None:
+        """Store that all offsets below are done, in one transaction."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
 class SqliteResults:
-    """A client of the file for the offsets of `id`. Raises StoreUnreachable, or StoreError for
-    permanent errors."""
+    """Implements the port `Results` in a file."""
 
     def __init__(
         self, file: Path | str, id: str, *, answer_within_s: float = ANSWER_WITHIN_S
@@ -52,12 +79,10 @@ class SqliteResults:
             _OFFSETS.make(self._db, self._file)
 
     def setup(self, script: str) -> None:
-        """Run SQL that creates missing tables of the results."""
         with errors(self._file):
             self._db.executescript(script)
 
     def read(self, source: Source) -> Read:
-        """The progress of a partition."""
         with errors(self._file):
             return self._read(source)
 
@@ -66,12 +91,6 @@ class SqliteResults:
         done: Mapping[Source, tuple[Pairs, int]],
         results: Callable[[sqlite3.Connection], None],
     ) -> None:
-        """Write results and the offsets they cover in one transaction; `results` writes the former.
-
-        `done` has the pairs and the version they were derived from: raises WrongVersion if another
-        task has written since. Exceptions of `results` are raised unchanged, also for a wrong
-        statement, but not for a damaged or unavailable file.
-        """
         theirs: list[BaseException] = []
         with errors(self._file, theirs), transaction(self._db):
             for source, (_, version) in done.items():
@@ -97,7 +116,6 @@ class SqliteResults:
             )
 
     def settle(self, settled: Mapping[Source, int]) -> None:
-        """Store that all offsets below are done, in one transaction."""
         with errors(self._file), transaction(self._db):
             self._db.executemany(
                 "INSERT INTO sunshower_offsets VALUES (?, ?, ?, ?, '[]', 0) ON CONFLICT"

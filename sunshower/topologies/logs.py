@@ -32,12 +32,14 @@ class Unreadable(NamedTuple):
 class Polled(Generic[Out_co]):
     """The result of one poll: n records, and news of others.
 
+    A list of records, or of OnStreams, has one number: it is acked when all of them are processed,
+    and if one fails, all are emitted again.
     `gone`: half-open ranges of numbers that no longer belong to this spout. Those pending are
     dropped before the records of this poll are added; neither ack nor fail follows.
     """
 
     numbers: NDArray[np.int64]  # shape (n,), of the records
-    records: Sequence[Out_co | OnStream]
+    records: Sequence[Out_co | OnStream | list[Out_co | OnStream]]
     unreadable: Sequence[Unreadable] = ()
     gone: Sequence[tuple[int, int]] = ()
     ended: bool = False  # no record will follow

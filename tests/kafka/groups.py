@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from random import Random
 from typing import Any
 
@@ -155,7 +155,7 @@ class Stage:
     def join(
         self,
         topics: Collection[str] | re.Pattern[str] | None = None,
-        streams: int = 1,
+        streams: int | Mapping[str, int] = 1,
         group: str = "g",
     ) -> Member:
         line = Line(self.forest)

@@ -44,7 +44,8 @@ class Undecodable(NamedTuple):
     exception: str
 
 
-Translate = Callable[[Received], Any]  # returns a record, an OnStream, or None to skip the message
+# Returns a record, an OnStream, a list of these, or None to skip the message.
+Translate = Callable[[Received], Any]
 
 
 class SourceOptions(TypedDict, total=False):
@@ -65,7 +66,8 @@ class Translator:
     """Emits values if `value` has a record type, else KafkaRecords; `translate` and `fields`
     override this: with `fields` it emits plain tuples of these fields of Received.
 
-    A tombstone has the value None; where values are the records, it is skipped.
+    A tombstone has the value None; where values are the records, it is skipped. A message for which
+    `translate`, or a format with a record type, returns a list has several records, or none.
     """
 
     def __init__(
@@ -83,9 +85,10 @@ class Translator:
         self._decoders: dict[tuple[str, str], Decode | None] = {}
 
     def records(self, batch: MessageBatch) -> tuple[list[Any], bool]:
-        """For each message a record, an OnStream, None if it is skipped, or an Undecodable; and
-        whether there may be one of the last two. Raises the errors of a dependency that is
-        unavailable, such as a schema registry: no message is charged an attempt for these."""
+        """For each message a record, an OnStream, a list of several of these, None if it is
+        skipped, or an Undecodable; and whether there may be one of the last three. Raises the
+        errors of a dependency that is unavailable, such as a schema registry: no message is
+        charged an attempt for these."""
         try:
             return self._all(batch), self._typed or self._translate is not None
         except Exception:  # decode one by one to find the messages that fail
@@ -108,11 +111,10 @@ class Translator:
 
     def _all(self, batch: MessageBatch) -> list[Any]:
         if self._typed:
-            values: list[Any] = self._column("value", batch)
-            return values
+            return _plain(self._column("value", batch))
         rows = zip(*(self._column(name, batch) for name in self._fields), strict=True)
         if self._translate is not None:
-            return list(map(self._translate, map(Received._make, rows)))
+            return _plain(list(map(self._translate, map(Received._make, rows))))
         return list(rows) if self._plain else list(map(tuple.__new__, repeat(KafkaRecord), rows))
 
     def _column(self, name: str, batch: MessageBatch) -> Any:
@@ -125,3 +127,12 @@ class Translator:
                 parts = column[first:end]
                 column[first:end] = [None if data is None else decode(data) for data in parts]
         return column
+
+
+def _plain(records: list[Any]) -> list[Any]:
+    """Records, with None for an empty list, and its record for a list of one."""
+    if list not in set(map(type, records)):
+        return records
+    return [
+        one if type(one) is not list or len(one) > 1 else one[0] if one else None for one in records
+    ]

@@ -20,7 +20,9 @@ class Lag:
     partition: Partition
     committed: int | None  # None: the group has no committed offset here
     begin: int  # the earliest retained offset
-    end: int
+    end: int  # of the log (the high watermark)
+    # Below it no transaction is open: a reader of committed transactions (the default) stops here.
+    last_stable: int | None = None
     metadata: str = ""  # committed with the offset
 
     @property

@@ -21,6 +21,7 @@ from sunshower.kafka.consuming.start_position import (
     Start,
     StartPosition,
     StartTime,
+    check_start,
     find_start,
     within,
     writer,
@@ -181,6 +182,7 @@ class PartitionReader:
         stamped = None
         if isinstance(where, StartTime):
             stamped = self._consumer.since(partition, where.timestamp_ms)
+        check_start(where, partition, stored and stored.offset, earliest, latest)
         return find_start(
             where,
             stored,
@@ -275,6 +277,7 @@ class PartitionReader:
         """The next offset is out of range: it was deleted, or the topic was recreated."""
         earliest, latest = self._consumer.bounds(place.partition)
         wanted = place.progress.emitted
+        check_start(self._options.first, place.partition, wanted, earliest, latest)
         start = within(wanted, earliest, latest, self._options.first)
         self._drop_ahead(place.partition)
         if wanted < earliest:

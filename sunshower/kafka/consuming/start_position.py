@@ -4,6 +4,7 @@
 EARLIEST     committed offset               the first offset       the first offset
 LATEST       committed offset               the end                the end
 UNCOMMITTED_EARLIEST, UNCOMMITTED_LATEST: the committed offset of any deployment; else as above
+NONE: the committed offset of any deployment; else an error (BadOffset)
 a time       committed offset               the first message of that time or later, or the end
 STORM        committed offset               committed offset       the end
 STORM_FORCED committed offset               the first offset       the first offset
@@ -25,7 +26,8 @@ from enum import Enum
 from typing import NamedTuple
 
 from sunshower.arguments import Values
-from sunshower.kafka.partitions.ports import Committed
+from sunshower.errors import BadOffset
+from sunshower.kafka.partitions.ports import Committed, Partition
 
 
 class StartPosition(Enum):
@@ -35,13 +37,14 @@ class StartPosition(Enum):
     LATEST = "latest"
     UNCOMMITTED_EARLIEST = "uncommitted earliest"
     UNCOMMITTED_LATEST = "uncommitted latest"
+    NONE = "none"
     STORM = "storm"
     STORM_FORCED = "storm, forced"
 
     @property
     def by_anyone(self) -> bool:
         """Whether it continues at the committed offset of any deployment."""
-        return self in (StartPosition.UNCOMMITTED_EARLIEST, StartPosition.UNCOMMITTED_LATEST)
+        return self.value.startswith("uncommitted") or self is StartPosition.NONE
 
     @property
     def from_end(self) -> bool:
@@ -101,6 +104,26 @@ def find_start(
         first = start.skipped[0] if start.skipped else start.offset
         return Start(latest - behind_max, (first, latest - behind_max))
     return start
+
+
+def check_start(
+    where: Where, partition: Partition, offset: int | None, earliest: int, latest: int
+) -> None:
+    """Raise BadOffset for `StartPosition.NONE` unless `offset` is in the partition, or its end.
+
+    Source: org/apache/kafka/clients/consumer/OffsetResetStrategy.java (NONE)
+    """
+    if where is not StartPosition.NONE or (offset is not None and earliest <= offset <= latest):
+        return
+    problem = "no offset is committed"
+    if offset is not None:
+        problem = f"offset {offset} was to be read next; retention has removed it, or the topic "
+        problem += "was cut or made anew"
+    raise BadOffset(
+        f"{partition}: {problem}, and first=StartPosition.NONE begins nowhere else. The partition "
+        f"has the offsets from {earliest} up to {latest}: commit one of them for the group, or say "
+        "where to begin, such as first=StartPosition.UNCOMMITTED_EARLIEST"
+    )
 
 
 def within(offset: int, earliest: int, latest: int, where: Where) -> Start:

@@ -17,6 +17,7 @@ import logging
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -28,7 +29,13 @@ from sunshower.kafka.consuming.consumer import Consumer
 from sunshower.kafka.consuming.decoding import KafkaRecord, SourceOptions, Translator, Undecodable
 from sunshower.kafka.consuming.lag import PartitionStatus, figures
 from sunshower.kafka.consuming.record_batch import MessageBatch
-from sunshower.kafka.consuming.start_position import StartPosition, StartTime, Where, find_start
+from sunshower.kafka.consuming.start_position import (
+    StartPosition,
+    StartTime,
+    Where,
+    check_start,
+    find_start,
+)
 from sunshower.kafka.options import FIRST, KafkaOptions, by_metadata
 from sunshower.kafka.partitions.broker_offsets import KafkaOffsets
 from sunshower.kafka.partitions.cached_directory import RefreshedDirectory
@@ -225,13 +232,14 @@ class KafkaBatches(Partitioned):
             rows, odd = self._translator.records(MessageBatch.of(messages))
             if odd:
                 made = map(self._row, rows, messages)
-                rows = [row for row in made if row is not None]
+                each = (row if type(row) is list else [row] for row in made if row is not None)
+                rows = [*chain.from_iterable(each)]
             room.emit(rows, sum(map(len, messages)))
 
     def _row(self, row: Any, message: Message) -> Any:
         """The row; for an undecodable message, the result of `unreadable`."""
-        if isinstance(row, OnStream):
-            raise FailedBatch("a batch has one stream: let translate return a record, or None")
+        if OnStream in map(type, row if type(row) is list else [row]):
+            raise FailedBatch("a batch has one stream: let translate return records, or None")
         if not isinstance(row, Undecodable):
             return row
         self.unreadable += 1
@@ -296,6 +304,7 @@ class KafkaBatches(Partitioned):
         if extent is not None and kept and extent.end > latest:
             at = self._shortened(partition, extent.end, earliest, latest)
             stored = extent.at(at).committed
+        check_start(where, partition, stored and stored.offset, earliest, latest)
         start = find_start(where, stored, self._topology, earliest, latest, stamped=late)
         if start.skipped:
             self._skip(partition, *start.skipped)
@@ -308,6 +317,7 @@ class KafkaBatches(Partitioned):
         wanted, until = start.end, start.until
         earliest, latest = self._connect().bounds(partition)
         if wanted < earliest:
+            check_start(self.options.first, partition, wanted, earliest, latest)
             self._skip(partition, wanted, earliest)
             return wanted, earliest, until
         if wanted <= latest:

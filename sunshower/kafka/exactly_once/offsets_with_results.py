@@ -1,6 +1,6 @@
 """Exactly once without batches: stores offsets and results in the same transaction.
 
-    kept = OffsetsWithResults("counts.db", "words")
+    kept = OffsetsWithResults("counts.db", "words")    # or "postgresql://host/database"
     KafkaSpout(…, fields=("topic", "partition", "offset", "value"),
                options=KafkaOptions(store=kept))
     kept.bolt(count, "CREATE TABLE IF NOT EXISTS counts (word TEXT PRIMARY KEY, number INTEGER)")
@@ -19,45 +19,55 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
-from sunshower.arguments import PATH, TEXT
+from sunshower.arguments import TEXT, Instance
 from sunshower.errors import BadOffset, TopologyError
 from sunshower.kafka.exactly_once.once_bolt import OnceBolt
 from sunshower.kafka.options import ReaderContext
 from sunshower.kafka.partitions.ports import Committed, Offsets, Partition
 from sunshower.kafka.partitions.store_errors import using
 from sunshower.records import Schema
+from sunshower.secret import Secret, address
 from sunshower.state.sqlite import check_machine, machine
-from sunshower.state.sqlite_results import Source, SqliteResults
+from sunshower.state.sqlite_results import Results, Source, SqliteResults
 from sunshower.topologies.components import Context
 
 FIELDS = ("topic", "partition", "offset")
-Write = Callable[[Any, Sequence[Any]], None]  # called with a sqlite3 connection and records
+Write = Callable[[Any, Sequence[Any]], None]  # called with the client's connection and records
+_PLACE = Instance(
+    (str, PurePath, Secret), 'a SQLite file, such as "counts.db", or "postgresql://host/database"'
+)
 
 
 @dataclass(frozen=True)
 class OffsetsWithResults:
-    """A `store` for KafkaOptions, and the bolt that belongs to it. All processes of the topology
-    must have access to the file, and run on the machine where it was declared: elsewhere opening it
-    raises ConfigError. A topic recreated under its old name needs another `id`."""
+    """A `store` for KafkaOptions, and the bolt that belongs to it. `place` is a SQLite file, or the
+    address of a PostgreSQL: postgresql://…, or a Secret. All processes of the topology must have
+    access to a file, and run on the machine where it was declared: elsewhere opening it raises
+    ConfigError. A topic recreated under its old name needs another `id`."""
 
-    file: str | PurePath
+    place: str | PurePath | Secret
     id: str
     _machine: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        PATH.check("OffsetsWithResults: file", self.file)
+        _PLACE.check("OffsetsWithResults: place", self.place)
         TEXT.check("OffsetsWithResults: id", self.id)
-        # Each worker has its own working directory.
-        object.__setattr__(self, "file", Path(self.file).absolute())
+        place = self.place
+        if isinstance(place, str) and place.startswith(("postgresql://", "postgres://")):
+            place = address(place)
+        elif not isinstance(place, Secret):
+            place = Path(place).absolute()  # each worker has its own working directory
+        object.__setattr__(self, "place", place)
         object.__setattr__(self, "_machine", machine())
 
     def __call__(self, reader: ReaderContext) -> Offsets:
-        with using(str(self.file)):
+        with using(str(self.place)):
             return _ResultOffsets(self._open())
 
     def bolt(self, write: Write, setup: str = "") -> ResultsBolt:
         """A bolt that calls `write(connection, records)` for each batch, never twice with the same
-        message, within a transaction that `write` must not end.
+        message, within a transaction that `write` must not end. The connection is sqlite3's or
+        psycopg's; a PostgreSQL must have written a batch within 10 s.
 
         Its records need the fields topic, partition and offset, and each message is one record.
         Group by the fields topic and partition, so that tasks do not compete for a partition.
@@ -65,9 +75,13 @@ class OffsetsWithResults:
         """
         return ResultsBolt(self, write, setup)
 
-    def _open(self) -> SqliteResults:
-        check_machine(self.file, self._machine)
-        return SqliteResults(Path(self.file), self.id)
+    def _open(self) -> Results:
+        if isinstance(self.place, Secret):
+            from sunshower.state.postgres_results import PostgresResults
+
+            return PostgresResults(self.place, self.id)
+        check_machine(self.place, self._machine)
+        return SqliteResults(Path(self.place), self.id)
 
 
 class ResultsBolt(OnceBolt):
@@ -139,8 +153,9 @@ class _ResultOffsets(Offsets):
     """The spout commits `settled`, the bolt writes the rest."""
 
     keeps_writer = False
+    by_message = True
 
-    def __init__(self, results: SqliteResults) -> None:
+    def __init__(self, results: Results) -> None:
         self._results = results
         self._lock = threading.Lock()  # the commit thread writes
 

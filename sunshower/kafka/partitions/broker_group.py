@@ -61,6 +61,9 @@ class BrokerGroup:
             self._owner, self._topics = owner, topics
             self._subscribe(topics)
 
+    def refresh(self) -> None:
+        self._look_s = 0.0
+
     def _subscribe(self, topics: list[str]) -> None:
         if not topics:
             self._consumer.client.unsubscribe()

@@ -31,7 +31,7 @@ class RefreshedDirectory:
         self._away_until_s = 0.0
 
     def refresh(self) -> None:
-        """Invalidate all answers: Storm, too, refreshes after an error in reading a partition."""
+        """Invalidate all answers, after an error in reading a partition."""
         self._asked_s.clear()
 
     def topics(self) -> frozenset[str]:

@@ -42,8 +42,7 @@ def lags(settings: Mapping[str, Any], group: str, topics: Collection[str] = ()) 
     left = _until(WITHIN_S)
     wanted = _wanted(settings, topics, left)
     address = str(settings["bootstrap.servers"])
-    own = {"group.id": group, "enable.auto.commit": False}
-    with closing(new_client("Consumer", {"log_level": 0, **settings, **own})) as client:
+    with closing(_client(settings, group, "read_committed")) as client:
         what = f"group {group!r}"
         with client_errors(what, address):
             found, errors = read_committed(client, wanted, left())
@@ -58,7 +57,10 @@ def lags(settings: Mapping[str, Any], group: str, topics: Collection[str] = ()) 
                 )
         with client_errors("the ends of partitions", address):
             begins = _offsets(client, wanted, _FIRST, left)
-            ends = _offsets(client, wanted, _NEXT, left)
+            stable = _offsets(client, wanted, _NEXT, left)
+    client = _client(settings, group, "read_uncommitted")
+    with closing(client), client_errors("the ends of partitions", address):
+        ends = _offsets(client, wanted, _NEXT, left)
     nothing = Committed(-1)
     return [
         Lag(
@@ -66,10 +68,18 @@ def lags(settings: Mapping[str, Any], group: str, topics: Collection[str] = ()) 
             None if (at := found.get(partition, nothing)).offset < 0 else at.offset,
             begins[partition],
             ends[partition],
+            stable[partition],
             at.metadata,
         )
         for partition in sorted(wanted)
     ]
+
+
+def _client(settings: Mapping[str, Any], group: str, isolation: str) -> Consumer:
+    """A client whose end offsets are the last stable ones, or those of the log."""
+    own = {"group.id": group, "enable.auto.commit": False, "isolation.level": isolation}
+    client: Consumer = new_client("Consumer", {"log_level": 0, **settings, **own})
+    return client
 
 
 def _until(within_s: float, clock: Clock | None = None) -> Left:

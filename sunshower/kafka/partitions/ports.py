@@ -87,6 +87,9 @@ class PartitionSharing(Protocol):
         """Whether partitions assigned after the first `look` are newly created: then they are read
         from their start. In a group another member may have read them without committing."""
 
+    def refresh(self) -> None:
+        """Let the next `look` find new partitions and topics: reading one has failed."""
+
     def leave(self, owner: PartitionOwner) -> None:
         """Give up all partitions: revoke them from `owner`, then release them to others."""
 
@@ -96,6 +99,8 @@ class Offsets(ABC):
 
     # Whether metadata are stored. If not, stored offsets count as written by the reader.
     keeps_writer: bool = True
+    # Whether it stores results by message: then a message must be one record.
+    by_message: bool = False
 
     @abstractmethod
     def read(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:

@@ -61,6 +61,9 @@ class ByIndex:
             self._change(owner, mine)
         self._look_s = self._clock.now() + self._refresh_s  # after an error: retried at once
 
+    def refresh(self) -> None:
+        self._look_s = 0.0
+
     def _change(self, owner: PartitionOwner, mine: frozenset[Partition]) -> None:
         if gone := self._held - mine:
             self._held -= gone

@@ -28,7 +28,7 @@ import re
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
@@ -99,7 +99,7 @@ class ZooKeeperGroup:
         clock: Clock,
         chance: Random,
         *,
-        streams: int = 1,
+        streams: int | Mapping[str, int] = 1,
         rule: Rule = by_range_of_threads,
         timeouts: GroupTimeouts | None = None,
         host: str | None = None,
@@ -167,6 +167,9 @@ class ZooKeeperGroup:
             if not was_reading:
                 raise KafkaUnreachable(f"{self._home} cannot be joined: {error}") from error
             self._claim_s = self._look_s = now_s + self._timeouts.claim_again_max_s
+
+    def refresh(self) -> None:
+        self._changed = True  # partitions are looked up in each look
 
     def leave(self, owner: PartitionOwner) -> None:
         try:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from sunshower.arguments import COUNT
 from sunshower.errors import ConfigError, KafkaError
 
 # The values of `pattern` in Kafka's format: topics by name, all that match, all that do not.
@@ -22,8 +23,24 @@ class Member:
     pattern: str = STATIC
 
     @staticmethod
-    def reading(topics: Collection[str] | re.Pattern[str], streams: int) -> Member:
-        """A member that reads topics by name, or all whose whole name matches a pattern."""
+    def reading(
+        topics: Collection[str] | re.Pattern[str], streams: int | Mapping[str, int]
+    ) -> Member:
+        """A member that reads topics by name, or all whose whole name matches a pattern; with
+        `streams` threads for each, or of each topic its own number.
+
+        Raises ConfigError unless `streams` has exactly the topics, each with a positive number.
+        """
+        if isinstance(streams, Mapping):
+            if isinstance(topics, re.Pattern) or {*topics} != {*streams}:
+                raise ConfigError(
+                    f"streams by topic are given for {', '.join(sorted(streams)) or 'no topic'}; "
+                    "give a number for each of topics=[…], or one number for all"
+                )
+            for topic, count in streams.items():
+                COUNT.check(f"streams of {topic}", count)
+            return Member({topic: streams[topic] for topic in sorted(topics)})
+        COUNT.check("streams", streams)
         if isinstance(topics, re.Pattern):
             return Member({topics.pattern: streams}, WHITE_LIST)
         return Member(dict.fromkeys(sorted(topics), streams))

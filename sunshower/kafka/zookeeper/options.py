@@ -60,7 +60,8 @@ class ZooKeeperBrokers(_InZooKeeper):
 
 @dataclass(frozen=True)
 class ByZooKeeperGroup(_InZooKeeper):
-    """A `sharing`: each task is a member of the group, with `streams` threads.
+    """A `sharing`: each task is a member of the group, with `streams` threads for each topic, or
+    of each topic its own number: {"orders": 2, "returns": 1}.
 
     `rule` must be the same for all members: `by_range_of_threads` or `round_robin_of_threads`.
     After a crash other members get a process's partitions when its session has expired, after
@@ -69,7 +70,7 @@ class ByZooKeeperGroup(_InZooKeeper):
 
     group: str
     rule: Rule = by_range_of_threads
-    streams: int = 1
+    streams: int | Mapping[str, int] = 1
 
     def __call__(self, reader: ReaderContext) -> PartitionSharing:
         topics: Collection[str] | re.Pattern[str] = reader.subscription.topics

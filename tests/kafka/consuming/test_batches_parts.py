@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from sunshower.errors import ConfigError, FailedBatch, IncompleteBatch, StateMismatch
+from sunshower.errors import BadOffset, ConfigError, FailedBatch, IncompleteBatch, StateMismatch
 from sunshower.kafka.consuming.batch_extents import Extent, checksum, name_of, partition_of
 from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque, KafkaTransactional
@@ -100,6 +100,30 @@ def test_a_topic_that_has_become_shorter_is_read_where_somebody_says(
         assert Extent.of(metadata["a@0"], "a@0").end == after
         desk.client.waiting = [*map(message, range(after, 2)), message(2, error=EOF)]
         assert batch(desk, p0=metadata["a@0"])[0] == [*range(after, 2)]
+
+
+@pytest.mark.parametrize("same_deployment", [True, False])
+def test_a_batch_begins_nowhere_but_at_a_commit_if_so_asked(
+    new_batches: NewBatchDesk, same_deployment: bool
+) -> None:
+    desk = new_batches(KafkaOpaque, (60, 100), first=StartPosition.NONE)
+    deployment = desk.spout.deployment if same_deployment else "before"
+    kept = Extent(0, 50, f"t-{deployment}").kept()
+    desk.client.waiting = [message(50, error=RESET)] if same_deployment else []
+    with pytest.raises(BadOffset, match=r"a\[0\]: offset 50 .* from 60 up to 100"):
+        batch(desk, p0=kept)
+
+
+def test_a_message_may_be_several_rows_of_its_batch(new_batches: NewBatchDesk) -> None:
+    rows_of: list[Any] = [[("one",), ("two",)], [], [("three",)], None]
+    source = {"translate": lambda one: rows_of[one.offset], "emits": ("word",)}
+    desk = new_batches(KafkaTransactional, (0, 4), source=source)
+    desk.client.waiting = [*map(message, range(4)), message(4, error=EOF)]
+    rows, metadata = desk.batch(p0=None)
+    assert rows == [("one",), ("two",), ("three",)]
+    assert Extent.of(metadata["a@0"], "a@0").count == 4, "of messages"
+    desk.client.waiting = [*map(message, range(4)), message(4, error=EOF)]
+    assert desk.again() == rows
 
 
 def test_what_storm_or_another_deployment_has_kept_is_gone_on_from(

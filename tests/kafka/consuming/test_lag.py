@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka import KafkaError as ClientError
 
 from sunshower import Retry
@@ -123,6 +123,29 @@ def test_the_command_shows_the_lag_of_a_group(
     table = capfd.readouterr().out
     assert f"group {group}  ·  lag 8" in table
     assert f"{topic}[2]" in table  # nothing is committed there
+
+
+def test_the_command_shows_where_an_open_transaction_holds_readers_back(
+    kafka: Kafka, sunshower: Sunshower, capfd: pytest.CaptureFixture[str]
+) -> None:
+    topic = new_topic(kafka.bootstrap)
+    fill(kafka.bootstrap, topic, [b"x"] * 5)
+    writer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": topic})
+    writer.init_transactions(WITHIN_S)
+    writer.begin_transaction()
+    for _ in range(3):
+        writer.produce(topic, b"y")
+    writer.flush(WITHIN_S)
+    command = ("kafka", "lag", "none", "--bootstrap", kafka.bootstrap, "--topic", topic)
+    assert sunshower(*command, "--json") == 0
+    (row,) = json.loads(capfd.readouterr().out)["partitions"]
+    assert (row["last_stable"], row["end"], row["lag"]) == (5, 8, 8)
+    assert sunshower(*command) == 0
+    assert "last stable" in capfd.readouterr().out
+    writer.commit_transaction(WITHIN_S)
+    assert sunshower(*command, "--json") == 0
+    (row,) = json.loads(capfd.readouterr().out)["partitions"]
+    assert (row["last_stable"], row["end"]) == (9, 9)
 
 
 class Silent:

@@ -155,6 +155,31 @@ def test_a_translator_sees_all_of_a_message_and_chooses_the_stream(kafka: Kafka)
         assert [letter.reason for letter in run.records("letters")] == ["no such way"]
 
 
+def test_an_offset_is_committed_when_all_records_of_its_message_are_processed(
+    kafka: Kafka,
+) -> None:
+    topic, base = new_topic(kafka.bootstrap), settings(kafka)
+    fill(kafka.bootstrap, topic, [b"0 1", b"2 3 4", b"", b"5"])
+    refused = {3}
+
+    def orders(message: Received) -> list[Order]:
+        return [Order(int(number)) for number in message.value.split()]
+
+    made = topology(
+        spout(kafka, topic, base, translate=orders, emits=Order),
+        Seen(lambda order: order.id in refused),
+        retry=Retry(attempts=1_000_000, initial_s=0.01),
+    )
+    with running(made) as run:
+        run.until(lambda: {order.id for order in run.records()} == {0, 1, 2, 4, 5})
+        run.until(lambda: committed(kafka, base, topic) == 1)
+        run.go_on(0.5)
+        assert committed(kafka, base, topic) == 1, "one record of the next message is open"
+        refused.clear()
+        run.until(lambda: committed(kafka, base, topic) == 4)
+        assert {order.id for order in run.records()} == {*range(6)}
+
+
 @pytest.mark.parametrize("guarantee", [Guarantee.AT_MOST_ONCE, Guarantee.NONE])
 def test_what_fails_is_not_repeated_where_that_is_not_promised(
     kafka: Kafka, guarantee: Guarantee

@@ -6,6 +6,7 @@ import pickle
 import sqlite3
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -17,7 +18,13 @@ from hypothesis import strategies as st
 
 from sunshower import Topology
 from sunshower.dev.kafka import Kafka
-from sunshower.errors import BadOffset, StoreError, UnknownField, WrongVersion
+from sunshower.errors import (
+    BadOffset,
+    StoreError,
+    StoreUnreachable,
+    UnknownField,
+    WrongVersion,
+)
 from sunshower.kafka.exactly_once.offsets_with_results import (
     Intervals,
     OffsetsWithResults,
@@ -27,6 +34,7 @@ from sunshower.kafka.options import KafkaOptions
 from sunshower.kafka.partitions.ports import Committed, Offsets, Partition
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.records import Schema
+from sunshower.secret import Secret
 from sunshower.topologies.components import Context
 from tests.kafka.fakes import NewDesk, message
 from tests.kafka.stage import running
@@ -48,13 +56,15 @@ def line(offset: int, partition: int = 0) -> Line:
     return Line("a", partition, offset, f"word {offset % 3}")
 
 
-def count(db: sqlite3.Connection, lines: Sequence[Line]) -> None:
+def count(db: Any, lines: Sequence[Line]) -> None:
     if any(line.word == "bad" for line in lines):
         raise ValueError("bad word")
     if any(line.word == "exit" for line in lines):
         raise SystemExit(1)
-    db.executemany(
-        "INSERT INTO counts VALUES (?, 1) ON CONFLICT DO UPDATE SET number = number + 1",
+    mark = "?" if isinstance(db, sqlite3.Connection) else "%s"
+    db.cursor().executemany(
+        f"INSERT INTO counts VALUES ({mark}, 1)"
+        " ON CONFLICT (word) DO UPDATE SET number = counts.number + 1",
         [(line.word,) for line in lines],
     )
 
@@ -74,23 +84,39 @@ def batch(bolt: ResultsBolt, *lines: Line) -> None:
     bolt.flush()
 
 
-def count_values(db: sqlite3.Connection, records: Sequence[Any]) -> None:
+def count_values(db: Any, records: Sequence[Any]) -> None:
     """Of plain tuples: topic, partition, offset, value."""
     count(db, [Line(*record[:3], record[3].decode()) for record in records])
 
 
+def rows(kept: OffsetsWithResults, sql: str) -> list[Any]:
+    """What a program of the user's reads."""
+    if isinstance(kept.place, Secret):
+        import psycopg
+
+        with psycopg.connect(kept.place.reveal()) as server:
+            return server.execute(sql.encode()).fetchall()
+    with sqlite3.connect(str(kept.place)) as db:
+        return db.execute(sql).fetchall()
+
+
 def counts(kept: OffsetsWithResults) -> dict[str, int]:
-    with sqlite3.connect(kept.file) as db:
-        return dict(db.execute("SELECT word, number FROM counts"))
+    return dict(rows(kept, "SELECT word, number FROM counts"))
 
 
 def offsets_of(kept: OffsetsWithResults) -> Offsets:
     return kept(POST)
 
 
-@pytest.fixture
-def kept(tmp_path: Path) -> OffsetsWithResults:
-    return OffsetsWithResults(tmp_path / "counts.db", "words")
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.servers)])
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> OffsetsWithResults:
+    if request.param == "sqlite":
+        return OffsetsWithResults(tmp_path / "counts.db", "words")
+    found = OffsetsWithResults(request.getfixturevalue("postgres"), "words")
+    for table in ("counts", "sunshower_offsets"):
+        with suppress(StoreError):
+            found._open().setup(f"TRUNCATE {table}")
+    return found
 
 
 def test_a_message_that_is_repeated_counts_once(kept: OffsetsWithResults) -> None:
@@ -125,6 +151,27 @@ def test_results_that_cannot_be_written_leave_no_offset(
     assert counts(kept) == {"word 0": 1}
 
 
+def test_a_wrong_statement_is_the_users_own_error(kept: OffsetsWithResults) -> None:
+    def wrong(db: Any, _: Sequence[Line]) -> None:
+        db.execute("INSERT INTO nowhere VALUES (1)")
+
+    bolt = kept.bolt(wrong)
+    bolt.check_input(Schema.of(Line))
+    bolt.prepare(CONTEXT)
+    with pytest.raises(Exception, match="nowhere") as raised:
+        batch(bolt, line(0))
+    assert not isinstance(raised.value, StoreError)
+    batch(opened(kept), line(0))
+    assert counts(kept) == {"word 0": 1}, "it is not taken for a repeat"
+
+
+def test_the_address_of_a_server_is_shown_without_its_password() -> None:
+    kept = OffsetsWithResults("postgresql://me:secret@127.0.0.1:1/x", "words")
+    assert "secret" not in repr(kept)
+    with pytest.raises(StoreUnreachable, match="the offsets of 'words'"):
+        opened(kept)
+
+
 def test_a_reader_begins_where_the_results_end(kept: OffsetsWithResults) -> None:
     offsets = offsets_of(kept)
     first, other = Partition("a", 0), Partition("a", 1)
@@ -142,10 +189,8 @@ def test_what_is_settled_is_forgotten_one_by_one(kept: OffsetsWithResults) -> No
     for start in range(0, 1000, 10):  # as where a transaction's marker takes each tenth offset
         batch(bolt, *map(line, range(start, start + 9)))
         offsets.write({Partition("a", 0): Committed(start + 10)})
-    with sqlite3.connect(kept.file) as db:
-        assert db.execute("SELECT settled, done FROM sunshower_offsets").fetchall() == [
-            (1000, "[[980, 989], [990, 999]]")
-        ]
+    found = rows(kept, "SELECT settled, done FROM sunshower_offsets")
+    assert found == [(1000, "[[980, 989], [990, 999]]")]
     batch(bolt, line(3), line(995))
     assert sum(counts(kept).values()) == 900
 
@@ -186,10 +231,26 @@ def test_a_kafka_spout_goes_on_where_the_results_end(
     assert [offset for _, offset in life()[1]] == [6, 7, 8, 9]
 
 
-def test_each_message_counts_once_whatever_happens(tmp_path: Path) -> None:
+def test_a_message_of_several_records_is_unreadable_and_none_of_them_is_dropped(
+    kept: OffsetsWithResults, new_desk: NewDesk
+) -> None:
+    desk = new_desk((0, 9), kept=offsets_of(kept))
+    desk.spout.reads = (*desk.spout.reads[:2], lambda one: [one, one][one.offset :], ())
+    desk.open()
+    desk.client.waiting = [message(0), message(1), message(2)]
+    polled = desk.spout.poll(10)
+    assert polled is not None
+    assert [record.offset for record in polled.records] == [1]
+    (unreadable,) = polled.unreadable
+    assert unreadable.record["offset"] == 0
+    assert "OffsetsWithResults stores results by message" in unreadable.reason
+
+
+def test_each_message_counts_once_whatever_happens(kept: OffsetsWithResults) -> None:
     for seed in range(15):
         random = Random(seed)
-        kept = OffsetsWithResults(tmp_path / f"{seed}.db", "words")
+        kept._open().setup("DROP TABLE IF EXISTS counts")
+        kept = OffsetsWithResults(kept.place, f"words {seed}")
         offsets, bolts = offsets_of(kept), [opened(kept), opened(kept)]
         open_ones = [line(offset, number) for offset in range(20) for number in range(2)]
         wanted = dict.fromkeys((f"word {n}" for n in range(3)), 0)
@@ -245,8 +306,9 @@ def test_on_kafka_each_message_counts_once_over_lives(
         return made
 
     def done() -> int:
-        return sum(counts(kept).values()) if kept.file.exists() else 0  # type: ignore[union-attr]
+        return sum(counts(kept).values())
 
+    kept._open().setup(TABLE)
     write(range(2_000))
     with running(declared()) as dead:
         dead.until(lambda: done() > 500)

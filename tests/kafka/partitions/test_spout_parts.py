@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from random import Random
 from typing import Any
 
@@ -9,7 +10,9 @@ import numpy as np
 import pytest
 
 from sunshower.clock import ManualClock
-from sunshower.errors import KafkaUnreachable, NotAuthorised
+from sunshower.errors import BadOffset, KafkaUnreachable, NotAuthorised
+from sunshower.kafka.consuming.rebalance_listener import RebalanceListener
+from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.options import Guarantee
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.zookeeper.group import ZooKeeperGroup
@@ -109,3 +112,73 @@ def test_at_most_once_what_waits_of_a_partition_that_goes_is_not_emitted(new_des
     assert desk.offsets.at(0) in (None, 0)
     desk.clock.advance(1.0)
     assert desk.poll() == [(1, 0)]
+
+
+def test_an_error_in_reading_lets_the_sharing_look_for_partitions_at_once(
+    new_desk: NewDesk,
+) -> None:
+    desk = new_desk((0, 9), refresh_s=60.0)
+    desk.open()
+    desk.topics.counts["a"] = 2
+    desk.client.bounds_of[Partition("a", 1)] = (0, 9)
+    desk.poll()
+    assert len(desk.spout.standing()) == 1, "it is not time to look yet"
+    desk.client.waiting = [message(0, error=FORBIDDEN)]
+    with pytest.raises(NotAuthorised):
+        desk.poll()
+    desk.poll()
+    assert len(desk.spout.standing()) == 2
+
+
+class Follows(RebalanceListener):
+    """Notes what it is told, and what is committed and read then."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, list[int], int | None, int]] = []
+        self.desk: Any = None
+        self.fails = False
+
+    def assigned(self, partitions: Collection[Partition]) -> None:
+        self._note("assigned", partitions)
+
+    def revoked(self, partitions: Collection[Partition], *, lost: bool) -> None:
+        self._note("lost" if lost else "revoked", partitions)
+
+    def _note(self, what: str, partitions: Collection[Partition]) -> None:
+        numbers = sorted(one.number for one in partitions)
+        self.told.append((what, numbers, self.desk.offsets.at(0), len(self.desk.client.reads)))
+        if self.fails:
+            raise RuntimeError("not now")
+
+
+def test_a_listener_is_told_before_the_first_record_and_after_the_last_commit(
+    new_desk: NewDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener = Follows()
+    desk = new_desk((0, 9), listener=listener)
+    listener.desk, listener.fails = desk, True
+    with pytest.raises(RuntimeError, match="not now"):
+        desk.open()
+    assert not desk.client.reads
+    listener.fails = False
+    desk.open()
+    desk.client.waiting = [message(0)]
+    assert desk.poll() == [(0, 0)]
+    desk.spout.acked(np.array([desk.spout._reader.places[Partition("a", 0)].number(0)]))
+    desk.spout.close()
+    assert listener.told[1:] == [("assigned", [0], None, 0), ("revoked", [0], 1, 0)]
+
+
+def test_who_begins_nowhere_but_at_a_commit_says_what_to_do(new_desk: NewDesk) -> None:
+    desk = new_desk((10, 100), first=StartPosition.NONE)
+    with pytest.raises(BadOffset, match=r"a\[0\]: no offset is committed.* from 10 up to 100"):
+        desk.open()
+    desk = new_desk((10, 100), first=StartPosition.NONE, kept=Kept(p0=20))
+    desk.open()
+    assert desk.client.reads == {Partition("a", 0): 20}
+    desk.client.waiting = [message(20, error=RESET)]
+    desk.client.bounds_of[Partition("a", 0)] = (50, 100)
+    desk.poll()
+    for _ in range(2):  # it does not go on by itself
+        with pytest.raises(BadOffset, match=r"a\[0\]: offset 20 was to be read next.*EARLIEST"):
+            desk.poll()

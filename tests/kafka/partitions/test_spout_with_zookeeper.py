@@ -110,7 +110,7 @@ def test_tasks_share_partitions_by_a_group_and_go_on_where_they_were(site: Site)
 def test_options_go_to_other_processes() -> None:
     for option in (
         ZooKeeperBrokers("a:1", "/kafka", digest=("me", "secret")),
-        ByZooKeeperGroup("a:1", "g", round_robin_of_threads, 2, tls=Tls(Path("ca.pem"))),
+        ByZooKeeperGroup("a:1", "g", round_robin_of_threads, {"t": 2}, tls=Tls(Path("ca.pem"))),
         StormOffsets("a:1", "/kafka", "id", wildcard=True, session_timeout_s=3),
         PlainOffsets("a:1", "g"),
         SqliteOffsets("offsets.sqlite", "id"),

@@ -42,6 +42,32 @@ def test_all_members_come_to_one_answer() -> None:
     assert short(second.reads) == [3]
 
 
+def test_a_member_may_have_another_number_of_streams_for_each_topic() -> None:
+    stage = Stage(Topics(t=4, u=4))
+    first, second = stage.join(streams={"t": 3, "u": 1}), stage.join(streams={"t": 1, "u": 3})
+    stage.settle()
+    assert [len(first.reads), len(second.reads)] == [3 + 1, 1 + 3]
+    stage = Stage(Topics(t=4, u=4), rule=round_robin_of_threads)
+    for _ in range(2):
+        stage.join(streams={"t": 2, "u": 2})
+    stage.settle()
+    assert len(stage.owners()) == 8
+
+
+@pytest.mark.parametrize(
+    ("topics", "streams", "says"),
+    [
+        (["t", "u"], {"t": 1}, "streams by topic are given for t;"),
+        (re.compile("t"), {"t": 1}, "one number for all"),
+        (["t"], {"t": 0}, "streams of t is 0"),
+        (["t"], 0, "streams is 0"),
+    ],
+)
+def test_streams_that_cannot_be_are_refused(topics: Any, streams: Any, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        Stage(Topics(t=1, u=1)).join(topics, streams=streams)
+
+
 def test_nodes_are_as_kafkas_own_consumer_writes_them() -> None:
     stage = Stage(Topics(t=1))
     stage.clock.advance(1234.5)

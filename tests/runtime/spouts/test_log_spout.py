@@ -98,6 +98,41 @@ def test_a_record_goes_to_the_stream_it_was_polled_for_also_when_it_is_emitted_a
     assert log.settled
 
 
+SEVERAL = [[Item(0), elsewhere(1), Item(2)], Item(3), [elsewhere(4), Item(5)]]
+
+
+@pytest.mark.parametrize("refetches", [False, True])
+def test_a_list_is_one_message_which_is_done_when_all_its_records_are(refetches: bool) -> None:
+    log = Log(SEVERAL)
+    made = Topology("logs")
+    records = made.spout("log", Reader(log, refetches=refetches), streams={"others": Item})
+    records.shuffle().bolt("sink", Sink(n0=1))
+    records.stream("others").shuffle().bolt("others", Sink(n4=2))
+    done = run_inline(made.graph(), clock=ManualClock(), steps_max=20_000)
+    assert done.results["sink"] == [[0, 2, 2, 3, 5, 5, 5]], "all of a message is emitted again"
+    assert done.results["others"] == [[1, 1, 4]]
+    assert sorted(done.results["log"][0]) == [0, 1, 2], "each message is acked once"
+    assert done.snapshot.component("log").replayed == 3
+    assert log.settled
+
+
+def test_without_ackers_all_records_of_a_list_are_sent() -> None:
+    log = Log(SEVERAL)
+    done = run(log, ackers=0)
+    assert done.results["sink"] == [[0, 2, 3, 5]]
+    assert log.settled
+
+
+def test_a_list_that_keeps_failing_or_does_not_fit_is_one_dead_letter() -> None:
+    log = Log([[Item(0), Item(1)], [Item(2), ("no", "item")], Item(3)])
+    done = run(log, Sink(n1=9), retry=Retry(attempts=2, dead_letters=True))
+    letters = {letter.message_id: letter for letter in done.results["letters"][0]}
+    assert letters[0, 0].record == {"records": [{"number": 0}, {"number": 1}]}
+    assert "does not fit stream 'default'" in letters[0, 1].reason
+    assert done.results["sink"] == [[0, 0, 3]]
+    assert log.settled
+
+
 def test_what_is_unreadable_becomes_a_dead_letter_and_is_acked_when_that_is_processed() -> None:
     log = Log([Item(0), "text", Item(2)])
     done = run(log, retry=Retry(dead_letters=True))

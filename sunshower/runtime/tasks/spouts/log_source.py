@@ -4,7 +4,9 @@
       ├────▶ unreadable: queued as a dead letter, without an attempt
       └────▶ gone: open messages with these numbers are dropped without a report
 
-`Pending` keeps the record, or an OnStream, until it is acked. If the spout can read records again,
+A record may go to another stream (OnStream). A list of records is one message: they are the edges
+of one tree, which is complete when all of them are, and are emitted again together.
+`Pending` keeps what was polled until it is acked. If the spout can read records again,
 it keeps nothing: a failed message then waits in the retry queue until its record is read again.
 """
 
@@ -20,10 +22,11 @@ import numpy as np
 from sunshower.errors import BadEmit, ProtocolError
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
+from sunshower.runtime.tasks.bolts.anchoring import Anchor, AnchoredSender
 from sunshower.runtime.tasks.spouts.retry_queue import ABSENT, Replay
 from sunshower.runtime.tasks.spouts.source import Drawn, SpoutSource, apart, by_stream
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
-from sunshower.runtime.tasks.user_code import RAISED, Raised, as_raised, guard
+from sunshower.runtime.tasks.user_code import RAISED, Raised, as_raised, guard, no_way
 from sunshower.runtime.tracking.ids import I64
 from sunshower.runtime.tracking.pending import Released
 from sunshower.texts import describe
@@ -49,7 +52,8 @@ class LogSource(SpoutSource):
         self._came_s = 0.0  # when a record was last read again, or none was missing
         self._ahead = _NOTHING  # polled and not emitted, after an injected error of the source
         self._has_ended = False
-        self._mixed = False  # the last drawn records may go to several streams
+        self._mixed = False  # the last drawn records may be OnStreams, or lists
+        self._sender = AnchoredSender(task.output_streams)  # for lists
         self._keeps_records = True
 
     def adopt(self, spout: Any) -> None:
@@ -95,6 +99,8 @@ class LogSource(SpoutSource):
         payload = replay.payload
         if isinstance(payload, Unreadable):
             return dict(payload.record)
+        if type(payload) is list:
+            return {"records": [self._host.output.values(*apart(one)) for one in payload]}
         return self._host.output.values(*apart(payload))
 
     # ---- input --------------------------------------------------------------------------------
@@ -103,7 +109,7 @@ class LogSource(SpoutSource):
         """Up to `wanted` records available now; records that do not fit are unreadable."""
         if len(self._ahead.numbers):
             polled, self._ahead = self._ahead, _NOTHING
-            self._mixed = OnStream in set(map(type, polled.records))
+            self._mixed = _is_mixed(set(map(type, polled.records)))
             self._keep_from(polled, wanted)
         else:
             try:
@@ -191,7 +197,7 @@ class LogSource(SpoutSource):
         """Move records that do not fit their stream to `unreadable`."""
         records = polled.records
         kinds = set(map(type, records))
-        self._mixed = OnStream in kinds
+        self._mixed = _is_mixed(kinds)
         if self._host.output_streams.fits(DEFAULT, records, kinds):
             return
         bad = {index: why for index, one in enumerate(records) if (why := self._misfit(one))}
@@ -211,6 +217,8 @@ class LogSource(SpoutSource):
         polled.records = [one for index, one in enumerate(records) if index not in bad]
 
     def _misfit(self, payload: Any) -> BadEmit | None:
+        if type(payload) is list:
+            return next(filter(None, map(self._misfit, payload)), None)
         stream, record = apart(payload)
         try:
             bad = self._host.output_streams.check(stream, [record])
@@ -271,6 +279,9 @@ class LogSource(SpoutSource):
         self.send_again([Replay(*one) for one in fresh], now)
 
     def send_again(self, replays: Sequence[Replay], now: float) -> None:
+        if lists := [one for one in replays if type(one.payload) is list]:
+            self._send_lists(lists, now)
+            replays = [one for one in replays if type(one.payload) is not list]
         for stream, own in by_stream(replays).items():
             numbers, payloads, attempts = zip(*own, strict=True)
             records = [apart(payload)[1] for payload in payloads]
@@ -288,7 +299,32 @@ class LogSource(SpoutSource):
         if not self._keeps_records and stream != DEAD_LETTERS:
             payloads = [ABSENT] * len(payloads)
         self._host.output.send(stream, records, payloads, numbers, attempts, now)
-        if not self._host.is_tracked:  # as in Storm without ackers: acked once sent
+        self._ack_untracked(numbers)
+
+    def _send_lists(self, replays: Sequence[Replay], now: float) -> None:
+        """Emit messages of several records, each message as one tree."""
+        numbers, payloads, attempts = zip(*replays, strict=True)
+        anchors, roots = [Anchor(()) for _ in replays], None
+        if self._host.is_tracked:
+            kept = payloads if self._keeps_records else [ABSENT] * len(payloads)
+            roots = self._host.output.take(kept, numbers, attempts, now)
+            anchors = [Anchor([root]) for root in roots.tolist()]
+        for anchor, payload in zip(anchors, payloads, strict=True):
+            for one in payload:
+                self._sender.add(*apart(one), [anchor])
+        unsent = self._sender.flush()
+        if roots is not None:
+            errors = {anchors.index(a): one.error for one in unsent for a in one.anchors}
+            made = np.array([anchor.made for anchor in anchors], np.uint64)
+            self._host.output.start(roots, made, errors, now)
+        else:
+            for one in unsent:
+                self._host.note_untracked(no_way(self._task, one.error))
+        self._ack_untracked(np.array(numbers, np.int64))
+
+    def _ack_untracked(self, numbers: I64) -> None:
+        """Without ackers, messages are acked once they are sent, as in Storm."""
+        if not self._host.is_tracked:
             self._host.replays.settle(numbers.tolist())
             self._tell_acked(numbers)
 
@@ -310,3 +346,8 @@ class LogSource(SpoutSource):
             return self._host.spout.message_id(number)
         except RAISED:
             return number
+
+
+def _is_mixed(kinds: set[type]) -> bool:
+    """Whether records of these types need more than one send to the default stream."""
+    return OnStream in kinds or list in kinds

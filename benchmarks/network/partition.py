@@ -1,10 +1,7 @@
-"""Ray's nodes in network namespaces of this machine, with a router that can cut two of them off.
+"""A topology on three nodes of Ray, of which one is cut off or badly connected for a while.
 
-    node 0 (head, 10.89.0.2) ──┐
-    node 1 (10.89.1.2) ────────┼── the router: drops what a blackhole rule names, in silence
-    node 2 (10.89.2.2) ────────┘
-
-`partition_master` and `partition_peers` run this module as a program inside the head's namespace.
+`partition_master`, `partition_peers` and `slow_network` run this module as a program inside the
+head's namespace.
 """
 
 from __future__ import annotations
@@ -12,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -22,94 +18,21 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import BenchmarkError, Unprivileged
+from benchmarks.measure import BenchmarkError
+from benchmarks.network.namespaces import NODES, ROOT, Network, address, pids
 
 Figures = dict[str, Any]
-NODES = 3
 RATE = 500  # tuples a second
+NODE = 2  # which is disturbed; the master is on node 0
 _PORT = 6379
-_BEFORE_S, _AFTER_S = 15.0, 30.0  # of load before the cut, and after its end
+_BEFORE_S, _AFTER_S = 15.0, 30.0  # of load before and after
 _START_MAX_S, _HEAL_MAX_S = 180.0, 180.0
 _LOOK_S = 0.25
-_TRIES = 10  # of a submission, until each node has a worker
-_ROOT = Path(__file__).parents[2]
+_TRIES = 40  # of a submission, until each node has a worker
 
 
-class Network:
-    """Namespaces and links. Raises Unprivileged for a user who may not make them."""
-
-    def __init__(self, prefix: str) -> None:
-        self._prefix = prefix
-        self._router = f"{prefix}r"
-
-    def __enter__(self) -> Network:
-        try:
-            self._make()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End what still runs there, and remove all."""
-        for name in (*map(self.node, range(NODES)), self._router):
-            for _ in range(3):
-                for pid in pids(name):
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
-
-    def node(self, number: int) -> str:
-        """The namespace of a node."""
-        return f"{self._prefix}{number}"
-
-    def cut(self, one: int, other: int) -> None:
-        """Drop everything between two nodes."""
-        self._rules("add", one, other)
-
-    def heal(self, one: int, other: int) -> None:
-        """Let it pass again."""
-        self._rules("del", one, other)
-
-    def _rules(self, action: str, one: int, other: int) -> None:
-        for source, target in ((one, other), (other, one)):
-            ends = ("from", address(source), "to", address(target))
-            _ip("-n", self._router, "rule", action, *ends, "blackhole")
-
-    def _make(self) -> None:
-        try:
-            _ip("netns", "add", self._router)
-        except (BenchmarkError, OSError) as error:
-            raise Unprivileged(f"it needs root, iproute2 and namespaces: {error}") from error
-        forward = ["sysctl", "-qw", "net.ipv4.ip_forward=1"]
-        _call("ip", "netns", "exec", self._router, *forward)
-        for number in range(NODES):
-            node, end = self.node(number), f"n{number}"
-            _ip("netns", "add", node)
-            _ip("link", "add", "eth0", "netns", node, "type", "veth",
-                "peer", "name", end, "netns", self._router)  # fmt: skip
-            _ip("-n", self._router, "addr", "add", f"10.89.{number}.1/24", "dev", end)
-            _ip("-n", self._router, "link", "set", end, "up")
-            _ip("-n", node, "addr", "add", f"{address(number)}/24", "dev", "eth0")
-            for link in ("lo", "eth0"):
-                _ip("-n", node, "link", "set", link, "up")
-            _ip("-n", node, "route", "add", "default", "via", f"10.89.{number}.1")
-
-
-def address(node: int) -> str:
-    """The address of a node."""
-    return f"10.89.{node}.2"
-
-
-def pids(namespace: str) -> list[int]:
-    """The processes in a namespace."""
-    command = ["ip", "netns", "pids", namespace]
-    found = subprocess.run(command, check=False, capture_output=True, text=True)
-    return [int(word) for word in found.stdout.split()]
-
-
-def measured(between: str, seconds: float) -> Figures:
-    """Cut two nodes off from each other for so long: the master's and another one, or two others.
+def measured(what: str, seconds: float) -> Figures:
+    """Disturb a node for so long: cut it off from the master's, or from another one, or slow it.
 
     Raises Unprivileged where namespaces may not be made.
     """
@@ -118,10 +41,10 @@ def measured(between: str, seconds: float) -> Figures:
         prefix = f"ss{os.getpid()}n"
         network = stack.enter_context(Network(prefix))
         stack.enter_context(_nodes(network, Path(folder)))
-        words = [prefix, between, str(seconds), folder]
+        words = [prefix, what, str(seconds), folder]
         command = ["ip", "netns", "exec", network.node(0), sys.executable, "-m", __name__, *words]
         done = subprocess.run(
-            command, check=False, capture_output=True, text=True, env=_environment(), cwd=_ROOT
+            command, check=False, capture_output=True, text=True, env=_environment(), cwd=ROOT
         )
         result = Path(folder, "figures.json")
         if not result.exists():
@@ -163,7 +86,7 @@ def _nodes(network: Network, folder: Path) -> Iterator[None]:
 
 
 def _environment() -> dict[str, str]:
-    settings = {"PYTHONPATH": str(_ROOT), "RAY_AUTH_MODE": "disabled"}
+    settings = {"PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled"}
     return {**os.environ, **settings, "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
 
 
@@ -176,20 +99,10 @@ def _until(is_so: Any, what: str, within_s: float = _START_MAX_S) -> float:
     return time.monotonic() - begun_s
 
 
-def _ip(*words: str) -> None:
-    _call("ip", *words)
-
-
-def _call(*words: str) -> None:
-    done = subprocess.run(words, check=False, capture_output=True, text=True)
-    if done.returncode:
-        raise BenchmarkError(f"{' '.join(words)}: {done.stderr.strip()}")
-
-
 # ---- inside the head's namespace -----------------------------------------------------------------
 
 
-def main(prefix: str, between: str, seconds: float, folder: Path) -> None:
+def main(prefix: str, what: str, seconds: float, folder: Path) -> None:
     """Run the topology, cut, heal, and write the figures."""
     import ray
 
@@ -224,25 +137,28 @@ def main(prefix: str, between: str, seconds: float, folder: Path) -> None:
             run.stop()
         else:
             raise BenchmarkError(f"the workers are not spread: {places}, the master on {master}")
-        pair = (0, 2) if between == "master" else (1, 2)
+        disturbances = {
+            "master": network.cut(0, NODE),
+            "peers": network.cut(1, NODE),
+            "slow": network.slow(NODE),
+        }
         shut.open()
         time.sleep(_BEFORE_S)
-        cut_ns, restarts = time.monotonic_ns(), run.snapshot().restarts
-        network.cut(*pair)
+        begun_ns, restarts = time.monotonic_ns(), run.snapshot().restarts
         replaced_s = -1.0
-        while (passed_s := (time.monotonic_ns() - cut_ns) / 1e9) < seconds:
-            if replaced_s < 0 and _restarts(run, restarts) > restarts:
-                replaced_s = round(passed_s, 1)
-            time.sleep(_LOOK_S)
-        healed_ns = time.monotonic_ns()
-        network.heal(*pair)
-        found = _after(run, folder, total, cut_ns, healed_ns)
-        found |= {"cut": f"{pair[0]} and {pair[1]}", "workers_there": places.get(pair[1], [])}
-        if between == "master":
+        with disturbances[what]:
+            while (passed_s := (time.monotonic_ns() - begun_ns) / 1e9) < seconds:
+                if replaced_s < 0 and _restarts(run, restarts) > restarts:
+                    replaced_s = round(passed_s, 1)
+                time.sleep(_LOOK_S)
+            healed_ns = time.monotonic_ns()
+        found = _after(run, folder, total, begun_ns, healed_ns)
+        found["workers_there"] = places.get(NODE, [])
+        if what == "master":
             found["replaced_s"] = replaced_s
         else:
             found["needless_replacements"] = found["restarts"] - restarts
-        found["zombies"] = _zombies(network.node(pair[1]), run)
+        found["zombies"] = _zombies(network.node(NODE), run)
         (folder / "figures.json").write_text(json.dumps(found), encoding="utf-8")
 
 

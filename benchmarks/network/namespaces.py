@@ -1,0 +1,124 @@
+"""Ray's nodes in network namespaces of this machine, behind a router that can disturb them.
+
+node 0 (head, 10.89.0.2) ──┐
+node 1 (10.89.1.2) ────────┼── the router: drops in silence what a blackhole rule names,
+node 2 (10.89.2.2) ────────┘   or sends it through `relay.py`, which delays and loses it
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.measure import BenchmarkError, Unprivileged
+from benchmarks.network import relay
+
+NODES = 3
+ROOT = Path(__file__).parents[2]
+_TABLE = "89"  # of routes: through the relay
+
+
+class Network:
+    """Namespaces and links. Raises Unprivileged for a user who may not make them."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._router = f"{prefix}r"
+
+    def __enter__(self) -> Network:
+        try:
+            self._make()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End what still runs there, and remove all."""
+        for name in (*map(self.node, range(NODES)), self._router):
+            for _ in range(3):
+                for pid in pids(name):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+
+    def node(self, number: int) -> str:
+        """The namespace of a node."""
+        return f"{self._prefix}{number}"
+
+    @contextmanager
+    def cut(self, one: int, other: int) -> Iterator[None]:
+        """Drop everything between two nodes."""
+        self._rules("add", one, other)
+        yield
+        self._rules("del", one, other)
+
+    @contextmanager
+    def slow(self, node: int) -> Iterator[None]:
+        """Delay and lose packets between a node and all others."""
+        router = ["ip", "netns", "exec", self._router]
+        with subprocess.Popen(
+            [*router, sys.executable, "-m", relay.__name__],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        ) as process:  # fmt: skip
+            assert process.stdout is not None
+            if process.stdout.readline() != relay.READY:
+                raise BenchmarkError("the relay has not started")
+            _ip("-n", self._router, "link", "set", relay.DEVICE, "up")
+            _ip("-n", self._router, "route", "add", "default", "dev", relay.DEVICE, "table", _TABLE)
+            for end in range(NODES):  # what the relay sends comes in on its own device
+                which = ("to" if end != node else "from", address(node))
+                _ip("-n", self._router, "rule", "add", *which, "iif", f"n{end}", "lookup", _TABLE)
+            yield  # the relay ends with its input, its device with it, and so the routes
+
+    def _rules(self, action: str, one: int, other: int) -> None:
+        for source, target in ((one, other), (other, one)):
+            ends = ("from", address(source), "to", address(target))
+            _ip("-n", self._router, "rule", action, *ends, "blackhole")
+
+    def _make(self) -> None:
+        try:
+            _ip("netns", "add", self._router)
+        except (BenchmarkError, OSError) as error:
+            raise Unprivileged(f"it needs root, iproute2 and namespaces: {error}") from error
+        forward = ["sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0"]
+        _call("ip", "netns", "exec", self._router, *forward)
+        for number in range(NODES):
+            node, end = self.node(number), f"n{number}"
+            _ip("netns", "add", node)
+            _ip("link", "add", "eth0", "netns", node, "type", "veth",
+                "peer", "name", end, "netns", self._router)  # fmt: skip
+            _ip("-n", self._router, "addr", "add", f"10.89.{number}.1/24", "dev", end)
+            _ip("-n", self._router, "link", "set", end, "up")
+            _ip("-n", node, "addr", "add", f"{address(number)}/24", "dev", "eth0")
+            for link in ("lo", "eth0"):
+                _ip("-n", node, "link", "set", link, "up")
+            _ip("-n", node, "route", "add", "default", "via", f"10.89.{number}.1")
+
+
+def address(node: int) -> str:
+    """The address of a node."""
+    return f"10.89.{node}.2"
+
+
+def pids(namespace: str) -> list[int]:
+    """The processes in a namespace."""
+    command = ["ip", "netns", "pids", namespace]
+    found = subprocess.run(command, check=False, capture_output=True, text=True)
+    return [int(word) for word in found.stdout.split()]
+
+
+def _ip(*words: str) -> None:
+    _call("ip", *words)
+
+
+def _call(*words: str) -> None:
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise BenchmarkError(f"{' '.join(words)}: {done.stderr.strip()}")
