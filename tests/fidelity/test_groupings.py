@@ -264,3 +264,28 @@ def test_streams_of_one_task_have_no_order_between_them() -> None:
         ["a", "c"],
         ["b", "d"],
     ]
+
+
+def test_direct_streams_of_one_task_keep_their_order_to_each_task() -> None:
+    """Storm: org/apache/storm/utils/JCQueue.java, one queue for all streams of a task."""
+
+    def alternate(tuple: Tuple[Word], out: Collector[Word]) -> None:
+        for letter in "abcdde":
+            out.emit_direct(target, Word(letter), tuple, stream="even" if letter in "bd" else "odd")
+        out.ack(tuple)
+
+    topology = Topology("t", ackers=1)
+    words = topology.spout("words", Words("rain"))
+    streams = {"odd": DirectStream(Word), "even": DirectStream(Word)}
+    bolt = words.shuffle().bolt("bolt1", Scripted(alternate), streams=streams)
+    topology.bolt("end", end, [bolt.stream(stream).direct() for stream in streams])
+    plan = make_plan(topology.graph(), Layout.PACK)
+    (target,) = (task.id for task in plan.tasks if task.component == "end")
+    stage = Stage(topology)
+    stage.emit()
+    stage.process("bolt1")
+    assert [[r.word for r in batch.records] for batch in stage.sent("end")] == [
+        *(["a"], ["b"], ["c"]),
+        ["d", "d"],
+        ["e"],
+    ]

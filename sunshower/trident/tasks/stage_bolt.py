@@ -10,7 +10,7 @@
     COMMITTING  each late operator has finished                               OVER
     OVER        the txid is committed or has a later attempt: forgotten
 
-    any status  ── an exception; a later attempt; `$success`; a lost order ──▶ OVER
+    any status  ── an exception; a later attempt; `$success`; a lost order, or part ──▶ OVER
     EXPECTING, PROCESSING  ── a `$commit`, a late Count ──▶ OVER: part of the batch is lost
 
 What is late is decided in `phases.py`. The end of PROCESSING and of COMMITTING sends Counts to

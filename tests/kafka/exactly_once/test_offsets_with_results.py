@@ -6,6 +6,7 @@ import pickle
 import sqlite3
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -137,6 +138,20 @@ def test_who_was_thought_dead_writes_nothing(kept: OffsetsWithResults) -> None:
     assert counts(kept) == {"word 0": 1}
     batch(late, line(0), line(1))  # it has read again what is there
     assert counts(kept) == {"word 0": 1, "word 1": 1}
+
+
+def test_of_two_tasks_that_write_at_once_one_has_written(kept: OffsetsWithResults) -> None:
+    bolts = [opened(kept), opened(kept)]
+    with ThreadPoolExecutor(2) as pool:
+        for offset in range(30):
+            both = [line(offset), line(offset, partition=1)]
+            for bolt, own in zip(bolts, (both, both[::-1]), strict=True):
+                for one in own:
+                    bolt.process(one)
+            ends = [pool.submit(bolt.flush).exception for bolt in bolts]
+            errors = [error for end in ends if (error := end(60)) is not None]
+            assert [type(error) for error in errors] == [WrongVersion]
+    assert counts(kept) == dict.fromkeys(("word 0", "word 1", "word 2"), 20)
 
 
 @pytest.mark.parametrize("word", ["bad", "exit"])

@@ -126,13 +126,29 @@ def test_a_batch_ends_when_all_have_counted_and_all_parts_are_there() -> None:
     task = Task()
     first = task.part(1, [Row(0, 1), Row(1, 2)])
     assert first.state == "acked"
-    counts = [task.count(1, 1), task.count(2, 1)]
-    assert [one.state for one in counts] == ["open", "open"], "a part is missing"
-    assert task.operator.done == []
+    counts = [task.count(1, 1)]
     task.part(2, [Row(0, 3)])
+    assert [one.state for one in counts] == ["open"], "a count is missing"
+    assert task.operator.done == []
+    counts.append(task.count(2, 1))
     assert task.operator.done == [(Attempt(1, 0, 1), 3)]
     assert [one.state for one in counts] == ["acked", "acked"]
     assert task.counts == [1, 1]
+
+
+def test_a_batch_of_which_parts_are_missing_fails_with_the_count_of_their_sender() -> None:
+    task = Task()
+    task.part(1, [Row(0, 1)])
+    held = task.count(1, 1)
+    said = task.count(2, 1)
+    assert said.state == "raised"
+    assert said.reason == "task 2 has sent 1 parts of one attempt, and 0 have come"
+    assert task.part(2, [Row(0, 2)]).state == "failed", "the attempt is over here"
+    assert task.operator.done == []
+    task.count(1, 0, attempt=1)
+    task.count(2, 0, attempt=1)
+    assert task.operator.done == [(Attempt(1, 1, 1), 0)]
+    assert held.state == "open", "its tree has failed with that of the count"
 
 
 def test_an_empty_batch_is_counted_too() -> None:
@@ -186,7 +202,7 @@ def test_a_commit_of_another_attempt_fails() -> None:
 
 def test_a_higher_attempt_ends_the_lower_one_at_once_and_what_comes_late_fails() -> None:
     task = Task()
-    held = task.count(1, 1)
+    held = task.count(1, 0)
     task.count(1, 0, attempt=1)
     assert held.state == "failed"
     assert task.part(2, [Row(0, 1)]).state == "failed"
@@ -196,7 +212,7 @@ def test_a_higher_attempt_ends_the_lower_one_at_once_and_what_comes_late_fails()
 
 def test_a_new_life_of_the_master_ends_all_of_the_former_one() -> None:
     task = Task()
-    held = task.count(1, 1, txid=2)
+    held = task.count(1, 0, txid=2)
     task.count(1, 0, txid=1, epoch=2)
     assert held.state == "failed"
     assert task.count(2, 1, txid=2, attempt=9).state == "failed"
@@ -234,10 +250,11 @@ def test_large_shares_are_cut_into_parts() -> None:
 def test_parts_that_are_one_too_many_and_second_counts_are_refused() -> None:
     books = PartCounter({1: False})
     books.part(1)
-    with pytest.raises(BatchError, match="has sent 0 parts of one attempt, and 1 have come"):
-        books.count(1, 0)
+    books.count(1, 1)
     with pytest.raises(BatchError, match="twice"):
         books.count(1, 1)
+    with pytest.raises(BatchError, match="has sent 1 parts of one attempt, and 2 have come"):
+        books.part(1)
 
 
 def mixed_task() -> Task:
@@ -264,17 +281,19 @@ def hear_count(task: Task, sender: int, parts: int, *, late: bool) -> FakeTuple:
 def test_what_comes_early_and_late_from_the_same_tasks_is_counted_in_both_phases() -> None:
     task = mixed_task()
     hear_part(task, 1, "rows0")
-    counts = [hear_count(task, 1, 1, late=False), hear_count(task, 2, 1, late=False)]
-    assert [one.state for one in counts] == ["open", "open"], "a part is missing"
+    counts = [hear_count(task, 1, 1, late=False)]
+    assert [one.state for one in counts] == ["open"], "a count is missing"
     hear_part(task, 2, "rows0")
+    counts.append(hear_count(task, 2, 1, late=False))
     assert [one.state for one in counts] == ["acked", "acked"]
     assert task.operator.done == []
+    hear_part(task, 1, "rows1")
     hear_count(task, 1, 2, late=True)
     hear_count(task, 2, 1, late=True)
-    hear_part(task, 1, "rows1")
     assert task.operator.done == [(Attempt(1, 0, 1), 3)]
 
 
 def test_early_rows_that_have_died_with_a_task_are_missed_when_the_commit_begins() -> None:
     """They were acked, so nobody would tell before the timeout."""
-    assert hear_count(mixed_task(), 1, 1, late=True).state == "failed"
+    assert hear_count(mixed_task(), 1, 1, late=True).state == "raised"
+    assert hear_count(mixed_task(), 1, 0, late=True).state == "failed"

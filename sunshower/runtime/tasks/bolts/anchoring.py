@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,6 +37,14 @@ class _Sending:
     anchors: Sequence[Anchor]
 
 
+_Key = tuple[str, int | None]  # a stream and, for a direct emit, its task
+
+
+class _Group(NamedTuple):
+    key: _Key
+    sendings: list[_Sending]
+
+
 @dataclass(frozen=True, slots=True)
 class Unsent:
     """A record that was not sent because a grouping raised."""
@@ -46,11 +54,17 @@ class Unsent:
 
 
 class AnchoredSender:
-    """Collects single emits and sends them as batches. `flush` draws the edges."""
+    """Collects single emits and sends them as batches. `flush` draws the edges.
+
+    Emits to one direct task arrive there in their order, also of several streams. All others are
+    in order within a stream: this makes larger batches.
+    """
 
     def __init__(self, output_streams: OutputStreams) -> None:
         self._output_streams = output_streams
-        self._sendings: defaultdict[tuple[str, int | None], list[_Sending]] = defaultdict(list)
+        self._groups: list[_Group] = []  # to be sent in this order
+        self._latest: dict[_Key, _Group] = {}  # of each stream and direct task, the one to add to
+        self._stream_to: dict[int, str] = {}  # direct task → the stream of the last emit to it
         self._count = 0
 
     def __len__(self) -> int:
@@ -82,19 +96,25 @@ class AnchoredSender:
         self, stream: str, record: Any, anchors: Sequence[Anchor], task: int | None = None
     ) -> None:
         """Add a checked record, to be sent by the stream's groupings or to one direct task."""
-        self._sendings[stream, task].append(_Sending(record, anchors))
+        key = stream, task
+        if task is not None and self._stream_to.get(task) != stream:
+            self._stream_to[task] = stream
+            self._latest.pop(key, None)
+        group = self._latest.get(key)
+        if group is None:
+            group = self._latest[key] = _Group(key, [])
+            self._groups.append(group)
+        group.sendings.append(_Sending(record, anchors))
         self._count += 1
 
     def discard(self) -> list[Sequence[Anchor]]:
         """Drop all added records. Returns the anchors of each."""
-        sendings, self._sendings, self._count = self._sendings, defaultdict(list), 0
-        return [sending.anchors for here in sendings.values() for sending in here]
+        return [sending.anchors for group in self._take() for sending in group.sendings]
 
     def flush(self) -> list[Unsent]:
         """Send all added records. Returns those that a grouping raised for; the others are sent."""
-        sendings, self._sendings, self._count = self._sendings, defaultdict(list), 0
         unsent: list[Unsent] = []
-        for (stream, task), here in sendings.items():
+        for (stream, task), here in self._take():
             output_stream = self._output_streams.output_stream(stream)
             self._output_streams.emitted += len(here)
             if task is None:
@@ -104,6 +124,12 @@ class AnchoredSender:
                     for channel in (c for c in route.channels if c.target == task):
                         self._send(output_stream, channel, here)
         return unsent
+
+    def _take(self) -> list[_Group]:
+        groups, self._groups, self._count = self._groups, [], 0
+        self._latest.clear()
+        self._stream_to.clear()
+        return groups
 
     def _send_routed(self, output_stream: OutputStream, sendings: list[_Sending]) -> list[Unsent]:
         records = [sending.record for sending in sendings]
