@@ -191,7 +191,7 @@ def maven(cache: Path) -> Any:
     """A context of jgo, which accesses Maven repositories without mvn or Java and caches downloads
     in `cache`. Raises Unobtainable without jgo."""
     if not importlib.util.find_spec("jgo"):
-        raise Unobtainable("jgo, which fetches it, is missing: make setup EXTRAS=spark, or servers")
+        raise Unobtainable("jgo, which fetches it, is missing: make setup EXTRAS=spark")
     from jgo.config import GlobalSettings
     from jgo.maven import MavenContext
 
