@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -208,11 +209,12 @@ def _unit(name: str, servers: Servers, *, kept: bool) -> Unit:
         kept=kept,
         keeper=servers.keeper,
         started=start_time(servers.keeper) or "",
+        processes=servers.processes,
     )
 
 
 def _print_address(unit: Unit) -> None:
     what = {"kafka": "bootstrap servers", "zookeeper": "connect string"}[unit.name]
     echo(f"  {what}: {unit.address}")
-    for log in unit.logs:
-        echo(f"  log: {log}")
+    for log, process in zip_longest(unit.logs, unit.processes, fillvalue="unknown"):
+        echo(f"  log of process {process}: {log}")

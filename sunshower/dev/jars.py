@@ -1,4 +1,4 @@
-"""Downloads jars of servers, and Spark's for Kafka, from Maven; caches them, checks each use."""
+"""Downloads jars of servers, and additional ones of Spark, from Maven; checks each use."""
 
 from __future__ import annotations
 
@@ -65,7 +65,13 @@ SPARK_KAFKA = Release(
         *("com.github.luben:", "org.lz4:", "org.xerial.snappy:", "org.slf4j:"),
     ),
 )
-RELEASES = (KAFKA, KAFKA_ON_ZOOKEEPER, ZOOKEEPER, SPARK_KAFKA)
+SPARK_DELTA = Release(
+    "delta-spark-3.3.2",
+    ("io.delta:delta-spark_2.12:3.3.2",),
+    without=("org.antlr:", "org.apache.spark:", "org.scala-lang:"),  # pyspark brings these
+)
+SPARK_S3 = Release("hadoop-aws-3.3.4", ("org.apache.hadoop:hadoop-aws:3.3.4",))
+RELEASES = (KAFKA, KAFKA_ON_ZOOKEEPER, ZOOKEEPER, SPARK_KAFKA, SPARK_DELTA, SPARK_S3)
 
 
 @dataclass(frozen=True)
@@ -105,7 +111,23 @@ def class_path(release: Release, look: Look) -> str:
 def spark_kafka(look: Look = lambda _: None) -> tuple[str, ...]:
     """The jars for Spark to read and write Kafka: `LocalSpark(jars=spark_kafka())`. Downloads
     missing ones, 6 MB in all. Raises Unobtainable."""
-    return tuple(map(str, fetch(read_lock(SPARK_KAFKA), cache(), look)))
+    return _paths(SPARK_KAFKA, look)
+
+
+def spark_delta(look: Look = lambda _: None) -> tuple[str, ...]:
+    """The jars for Spark to read and write Delta Lake: `LocalSpark(jars=spark_delta())`. Downloads
+    missing ones, 6 MB in all. Raises Unobtainable."""
+    return _paths(SPARK_DELTA, look)
+
+
+def spark_s3(look: Look = lambda _: None) -> tuple[str, ...]:
+    """The jars for Spark to read and write `s3a://` paths: `jars=(*spark_delta(), *spark_s3())`.
+    Downloads missing ones, 280 MB in all. Raises Unobtainable."""
+    return _paths(SPARK_S3, look)
+
+
+def _paths(release: Release, look: Look) -> tuple[str, ...]:
+    return tuple(map(str, fetch(read_lock(release), cache(), look)))
 
 
 def cache() -> Path:
@@ -169,7 +191,7 @@ def maven(cache: Path) -> Any:
     """A context of jgo, which accesses Maven repositories without mvn or Java and caches downloads
     in `cache`. Raises Unobtainable without jgo."""
     if not importlib.util.find_spec("jgo"):
-        raise Unobtainable("jgo, which fetches it, is missing: make setup EXTRAS=servers")
+        raise Unobtainable("jgo, which fetches it, is missing: make setup EXTRAS=spark")
     from jgo.config import GlobalSettings
     from jgo.maven import MavenContext
 

@@ -129,6 +129,11 @@ class Servers:
         return self._kept().pid
 
     @property
+    def processes(self) -> tuple[int, ...]:
+        """The process ids of all servers."""
+        return tuple(self._pids.values())
+
+    @property
     def address(self) -> str:
         """The client addresses as host:port, separated by commas."""
         raise NotImplementedError

@@ -32,6 +32,7 @@ class Unit:
     kept: bool  # whether the folder outlives the servers
     keeper: int  # its process id
     started: str  # its start time: another process may get its id
+    processes: tuple[int, ...] = ()  # the ids of the servers
 
     @property
     def servers(self) -> int:
@@ -72,7 +73,8 @@ def find(name: str) -> Unit | None:
         found = json.loads(_note(name).read_text(encoding="utf-8"))
         if "born" in found:  # of an earlier version
             found["started"] = found.pop("born")
-        unit = Unit(**(found | {"logs": tuple(found["logs"])}))
+        found = {"processes": (), **found}
+        unit = Unit(**(found | {key: tuple(found[key]) for key in ("logs", "processes")}))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError) as error:

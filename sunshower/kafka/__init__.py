@@ -31,6 +31,7 @@ from sunshower.kafka.zookeeper.options import (
     ZooKeeperBrokers,
 )
 from sunshower.kafka.zookeeper.thread_assignment import by_range_of_threads, round_robin_of_threads
+from sunshower.state.zookeeper_client import Tls
 
 __all__ = [
     "Avro",
@@ -61,6 +62,7 @@ __all__ = [
     "StartTime",
     "StormOffsets",
     "Text",
+    "Tls",
     "TransactionalKafkaBolt",
     "ZooKeeperBrokers",
     "by_broker_group",

@@ -19,7 +19,7 @@ import numpy as np
 
 from sunshower.arguments import Instance
 from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable
-from sunshower.kafka.consuming.consumer import Consumer, check_settings
+from sunshower.kafka.consuming.consumer import Consumer, check_settings, with_servers
 from sunshower.kafka.consuming.decoding import KafkaRecord, Received, Translator, Undecodable
 from sunshower.kafka.consuming.lag import PartitionStatus, figures
 from sunshower.kafka.consuming.message_ids import OFFSET_BITS
@@ -30,7 +30,7 @@ from sunshower.kafka.consuming.record_batch import MessageBatch
 from sunshower.kafka.consuming.refetching import Refetcher
 from sunshower.kafka.consuming.subscription import TopicSubscription
 from sunshower.kafka.formats import Format, format_of
-from sunshower.kafka.options import Guarantee, KafkaOptions, ReaderContext
+from sunshower.kafka.options import Guarantee, KafkaOptions, ReaderContext, by_metadata
 from sunshower.kafka.partitions.cached_directory import RefreshedDirectory
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.secret import protected
@@ -56,9 +56,10 @@ _AHEAD_MAX = 64  # messages buffered while the spout may not emit; then all part
 class KafkaSpout(LogSpout[Any]):
     """Reads topics of Kafka.
 
-    `settings` are librdkafka's, including bootstrap.servers and group.id; give exactly one of
-    `topics`, `pattern` and `partitions`. Records are KafkaRecords, unless `value` has a record type
-    or `translate` is given; then declare their type with `emits`, or `streams` at the declaration.
+    `settings` are librdkafka's, including group.id and bootstrap.servers, which may be left out
+    if `options.directory` finds the brokers. Give exactly one of `topics`, `pattern`, `partitions`.
+    Records are KafkaRecords, unless `value` has a record type or `translate` is given; then declare
+    their type with `emits`, or `streams` at the declaration.
     `fields` selects fields of Received, emitted as plain tuples: fewer fields are faster. If
     `translate` returns a list, the message has several records in one tree: its offset is committed
     when all of them are processed, and if one fails, all are emitted again.
@@ -84,14 +85,14 @@ class KafkaSpout(LogSpout[Any]):
     ) -> None:
         """`deployment`: a topology started under the same name continues at its offsets, whatever
         `options.first` says; by default each declaration is a deployment of its own."""
-        check_settings(settings)
+        self.options = KafkaOptions() if options is None else options
+        _OPTIONS.check("options", self.options)
+        check_settings(settings, servers=self.options.directory is by_metadata)
         if isinstance(topics, str):
             raise ConfigError(f"topics is {topics!r}; give a list: [{topics!r}]")
         for name, given in (("topics", topics), ("partitions", partitions)):
             _SEVERAL.check(name, given)
         self.settings = protected(settings)
-        self.options = KafkaOptions() if options is None else options
-        _OPTIONS.check("options", self.options)
         self.subscription = TopicSubscription(tuple(topics), pattern, tuple(partitions))
         self.deployment = deployment or uuid.uuid4().hex
         self.replay = self.options.guarantee is Guarantee.AT_LEAST_ONCE
@@ -120,8 +121,11 @@ class KafkaSpout(LogSpout[Any]):
         with ExitStack() as undo:
             undo.callback(directory.close)
             self.subscription.found(directory)
-            self._consumer = Consumer(self.settings)
+            settings = with_servers(self.settings, lambda: directory)
+            self._consumer = Consumer(settings)
             undo.callback(self._consumer.close)
+            self._refetcher = Refetcher(settings)
+            undo.callback(self._refetcher.close)
             self._start(context, directory, undo)
             self._undo = undo.pop_all()
 
@@ -139,8 +143,6 @@ class KafkaSpout(LogSpout[Any]):
             self._sharing.leave(_Nobody())
             raise
         undo.callback(self._offsets.close)
-        self._refetcher = Refetcher(self.settings)
-        undo.callback(self._refetcher.close)
         metadata = json.dumps({"topologyId": topology, "taskId": context.task})
         self._reader = PartitionReader(
             self._consumer, self._offsets, self.options, topology, metadata

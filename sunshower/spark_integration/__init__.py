@@ -5,6 +5,7 @@ from sunshower.spark_integration.sessions.local_spark import LocalSpark
 from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark
 from sunshower.spark_integration.sessions.spark_port import BatchInfo
 from sunshower.spark_integration.steps import parquet, saved_as, spark, spark_sql
+from sunshower.spark_integration.tables.delta_table import delta
 from sunshower.spark_integration.tables.field_kinds import Digits
 from sunshower.spark_integration.tables.kafka_rows import KafkaRows
 from sunshower.spark_integration.tables.table_folder import batches_in
@@ -18,6 +19,7 @@ __all__ = [
     "RayDPSpark",
     "SparkBatchBolt",
     "batches_in",
+    "delta",
     "parquet",
     "saved_as",
     "spark",

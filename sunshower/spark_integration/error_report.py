@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 
 from sunshower.errors import (
@@ -29,6 +28,7 @@ _STACK = re.compile(
 _CAUSE = re.compile(r"Caused by: [\w.$]+: (.*)|\(executor [^)]*\): ([\w.$]+: .*)")
 # Spark's Kafka source reports this when offsets of its range have been removed.
 _GONE = re.compile(r"Cannot fetch (?:offset|records in)[^\n]*(?=\n[^\n]*data may have been lost)")
+_TRACE = "Traceback (most recent call last):\n"
 _FULL_DISK = re.compile("No space left on device|Disk quota exceeded")
 # Errors of files, file systems and disks; not of Spark or of what it computes.
 _FILE_ERROR = re.compile(
@@ -80,20 +80,16 @@ def spark_error(error: BaseException, what: str, alive: bool) -> SparkError:
             "committed"
         )
     if found := _PYTHON.search(text):  # of a UDF, in one of Spark's Python workers
-        return TransformFailed(f"{what} failed in a function of its own:\n{found[0].strip()}")
-    return TransformFailed(f"{what} failed:\n{''.join(_lines(error, text)).rstrip()}")
-
-
-def _lines(error: BaseException, text: str) -> Iterator[str]:
+        trace, _, raised = found[0].strip().rpartition("\n")
+        return TransformFailed(f"{what} failed in a function of its own: {raised}\n{trace}")
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
         if not _LIBRARIES.search(frame.filename) and not frame.filename.startswith(_OUR_FOLDER)
     ]
-    if frames:
-        yield "Traceback (most recent call last):\n"
-        yield from traceback.format_list(frames)
-    yield f"{type(error).__name__}: {_without_java(text)}\n"
+    raised = f"{type(error).__name__}: {_without_java(text)}"
+    trace = "".join([_TRACE, *traceback.format_list(frames)] if frames else []).rstrip()
+    return TransformFailed(f"{what} failed: {raised}\n{trace}".rstrip())
 
 
 def _without_java(text: str) -> str:

@@ -13,7 +13,13 @@ import pyarrow as pa
 
 from sunshower.errors import ResultMismatch, SparkError, SparkUnavailable, WriteFailed
 from sunshower.spark_integration.error_report import is_outage, write_failure
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep, Static, Writer
+from sunshower.spark_integration.sessions.spark_port import (
+    BatchInfo,
+    PublishingWriter,
+    SparkStep,
+    Static,
+    Writer,
+)
 from sunshower.spark_integration.tables.arrow_types import normalise
 from sunshower.spark_integration.tables.schema import RecordColumns, arrow_schema, spark_schema
 
@@ -101,11 +107,16 @@ class Runner:
         """Return the result of a step. `is_over` is checked before Spark starts and before each
         writer, because Spark can cancel only its own tasks; then this raises SparkError. Raises
         ResultMismatch, and what the transform raises."""
+        self._is_over = is_over
+        if batch.publish is not None:
+            for writer in step.writers:
+                if isinstance(writer, PublishingWriter):
+                    self._write(step, writer, batch, writer.publish, self._session)
+            return None
         began_s = time.perf_counter()
         frames = [self._frame(step, place, table) for place, table in enumerate(tables)]
         self.hand_over_s = time.perf_counter() - began_s
         batch = replace(batch, tables=self._tables(step))
-        self._is_over = is_over
         self._check_not_over(step, batch)
         return self._finish(step, step.transform(*frames, batch), batch)
 
@@ -136,7 +147,7 @@ class Runner:
             result.persist()
         try:
             for writer in step.writers:
-                self._write(step, writer, result, batch)
+                self._write(step, writer, batch, writer, result)
             if columns is None:
                 return None
             self._check_not_over(step, batch)
@@ -145,10 +156,13 @@ class Runner:
             if wanted > 1:
                 result.unpersist()
 
-    def _write(self, step: SparkStep, writer: Writer, result: DataFrame, batch: BatchInfo) -> None:
+    def _write(
+        self, step: SparkStep, writer: Writer, batch: BatchInfo, write: Writer, what: Any
+    ) -> None:
+        """Call `write(what, batch)` of a writer, and convert the errors of files."""
         self._check_not_over(step, batch)
         try:
-            writer(result, batch)
+            write(what, batch)
         except Exception as error:
             why = write_failure(error)
             if not why:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sunshower.errors import SunshowerError, Unavailable
+from sunshower.spark_integration.publisher import Publisher
 from sunshower.spark_integration.sessions.spark_port import (
     BatchInfo,
     JobReport,
@@ -18,7 +19,7 @@ from sunshower.spark_integration.sessions.spark_port import (
 from sunshower.spark_integration.submissions import Submission, Submissions
 from sunshower.spark_integration.tables.schema import RecordColumns
 from sunshower.spark_integration.tables.table_folder import TableFolder
-from sunshower.spark_integration.tables.tables import tables_in
+from sunshower.spark_integration.tables.tables import Table, tables_in
 from sunshower.topologies.components import Context
 from sunshower.trident.coordination.attempts import Attempt
 from sunshower.trident.stages.port import Emit, Rows
@@ -40,15 +41,18 @@ class SparkOperator:
 
     The operator must get all rows of a batch: its stage has one task, or each task runs its own
     job. With writers it commits, so batches are written in txid order. Tables are an exception:
-    they are staged in the process phase and published by `succeeded`. `Spark.operator` makes one.
+    they are staged in the process phase and published by `succeeded`; those of Delta Lake by a job
+    of their own. `Spark.operator` makes one.
     """
 
     def __init__(self, step: SparkStep, place: SparkPlace, inputs: Sequence[RecordColumns]) -> None:
         self._step, self._place, self._columns = step, place, inputs
         self._out = None if step.out is None else RecordColumns.of(step.out)
-        self._tables = tables_in(step)
-        self.publishes = bool(self._tables)
-        self.commits = len(self._tables) < len(step.writers)
+        tables = tables_in(step)
+        self._tables = [one for one in tables if isinstance(one, Table)]
+        self._by_spark = len(self._tables) < len(tables)
+        self.publishes = bool(tables)
+        self.commits = len(tables) < len(step.writers)
         self.counted: CountedIn | None = None
 
     def prepare(self, context: Context) -> None:
@@ -56,11 +60,16 @@ class SparkOperator:
         TableFolder."""
         self._publish_error: SunshowerError | None = None
         self._folders: list[TableFolder] = []
-        if self._tables:
+        self._publisher: Publisher | None = None
+        batches, current = "", 0
+        if self.publishes:
             assert self.counted is not None, "a table is part of a program of batches"
-            about = context.topology, self.counted.incarnation(), self.counted.current()
-            self._folders = [TableFolder(table.folder, *about) for table in self._tables]
+            batches, current = self.counted.incarnation(), self.counted.current()
+        for table in self._tables:
+            self._folders.append(TableFolder(table.folder, context.topology, batches, current))
         self._submissions = Submissions(self._step, self._place, context)
+        if self._by_spark:
+            self._publisher = Publisher(self._submissions, batches, current, context.clock)
 
     def start(self, attempt: Attempt) -> BatchRows:
         """Return an empty batch. Raises the error that the last publication of a table raised."""
@@ -77,6 +86,8 @@ class SparkOperator:
     def ready(self, batch: BatchRows, attempt: Attempt) -> bool:
         """Submit the batch in the first call; then return whether Spark has finished. A batch that
         was lost with the JVM is submitted again. Raises SparkError if the batch has failed."""
+        if self._publisher is not None and not self._publisher.poll():
+            return False  # the table is not checked yet
         if batch.submission is None:
             tables = [
                 columns.table(records)
@@ -117,12 +128,18 @@ class SparkOperator:
             self._publish_error = error
 
     def cleanup(self) -> None:
-        """Close the gateway and the tables."""
-        self._submissions.close()
-        if self.counted is not None and self._folders:
-            with suppress(Unavailable):  # the next start publishes the last batch
-                self._publish(self.counted.current() - 1)
+        """Publish the last batch, and close the gateway."""
+        try:
+            if self.counted is not None and self.publishes:
+                with suppress(Unavailable):  # the next start publishes the last batch
+                    self._publish(self.counted.current() - 1)
+                    if self._publisher is not None:
+                        self._publisher.drain()
+        finally:
+            self._submissions.close()
 
     def _publish(self, txid: int) -> None:
         for folder in self._folders:
             folder.publish(txid)
+        if self._publisher is not None:
+            self._publisher.publish(txid)

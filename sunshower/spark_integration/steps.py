@@ -63,7 +63,7 @@ class Spark:
         operator = self.operator([one.schema for one in (stream, *others)])
         stage = stream.stage
         for one in tables_in(self.step):
-            stage.group.program.keep_folder(str(one.folder), stage.where(f"spark({self.step})"))
+            stage.group.program.keep_folder(one.place, stage.where(f"spark({self.step})"))
         whole = stream if others else stream.global_()
         return whole.operate(operator, *others, fields=() if self.out is None else self.out)
 

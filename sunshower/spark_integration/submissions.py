@@ -108,7 +108,8 @@ class Submission:
             self._ticket = None
             self.batch = replace(self.batch, run=self.batch.run + 1)
             return self.poll()
-        self._owner.finished(self._ticket.report())
+        if self.batch.publish is None:
+            self._owner.finished(self._ticket.report())
         return True
 
     def cancel(self) -> None:

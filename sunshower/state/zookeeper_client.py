@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sunshower.arguments import TEXT
+from sunshower.arguments import SECONDS, TEXT
 from sunshower.errors import ConfigError, StoreError, StoreUnreachable
 from sunshower.secret import Secret, reveal
 
@@ -21,6 +21,9 @@ _RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.4, "max_
 # A server that is starting may accept a connection and never answer on it. kazoo waits for that
 # as long as the session timeout, and then the session has expired.
 ATTEMPT_S = 4.0
+# ZooKeeper's permissions (org.apache.zookeeper.ZooDefs.Perms), by the letters of zkCli's setAcl
+_PERMISSIONS = {"r": 1, "w": 2, "c": 4, "d": 8, "a": 16}
+_ACL_SHAPE = 'scheme:id:permissions of the letters cdrwa, such as "auth::cdrwa", "world:anyone:r"'
 
 
 @dataclass(frozen=True)
@@ -36,27 +39,33 @@ class Tls:
 class ZooKeeperAccess:
     """Where a ZooKeeper is, and how a client gets in: the base of all options for ZooKeeper.
 
-    `hosts` is a connect string; a path at its end is the root of all paths. With `digest`, a name
-    and a password, only clients with these credentials can read and write the nodes that this
-    client creates. With `tls` all traffic is encrypted.
+    `hosts` is a connect string; a path at its end is the root of all paths. The session ends
+    `session_timeout_s` after the last contact, if the server allows that: by default 4 to 40 s.
+    With `digest`, a name and a password, only clients with these credentials can read and write the
+    nodes that this client creates; `acl` sets other access to them, as texts in the syntax of
+    zkCli: ("auth::cdrwa", "world:anyone:r"). With `tls` all traffic is encrypted.
     """
 
     hosts: str
     session_timeout_s: float = field(default=10.0, kw_only=True)
     digest: tuple[str, str | Secret] | None = field(default=None, kw_only=True)
+    acl: tuple[str, ...] = field(default=(), kw_only=True)
     tls: Tls | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        TEXT.check(f"{type(self).__name__}: hosts", self.hosts)
+        name = type(self).__name__
+        TEXT.check(f"{name}: hosts", self.hosts)
+        SECONDS.check(f"{name}: session_timeout_s", self.session_timeout_s)
+        _check_acl(name, self.acl)
         if self.digest is None:
             return
         match self.digest:
-            case (str(name), str() | Secret() as word) if name and ":" not in name:
+            case (str(user), str() | Secret() as word) if user and ":" not in user:
                 password = word if isinstance(word, Secret) else Secret(word)
-                object.__setattr__(self, "digest", (name, password))
+                object.__setattr__(self, "digest", (user, password))
             case _:
                 raise ConfigError(
-                    f"{type(self).__name__}: digest is not a name without a colon and a password: "
+                    f"{name}: digest is not a name without a colon and a password: "
                     'give both, as in digest=("me", Secret.from_environment("ZOOKEEPER_PASSWORD"))'
                 )
 
@@ -64,6 +73,32 @@ class ZooKeeperAccess:
     def authority(self) -> str:
         """The name and the password, as ZooKeeper's scheme "digest" has them; else ""."""
         return ":".join(map(reveal, self.digest)) if self.digest else ""
+
+
+def _check_acl(name: str, acl: object) -> None:
+    """Raise ConfigError unless `acl` is a tuple of scheme:id:permissions."""
+    if not isinstance(acl, tuple) or not all(isinstance(one, str) for one in acl):
+        raise ConfigError(f"{name}: acl is {acl!r:.200}; it must be a tuple of texts, {_ACL_SHAPE}")
+    for one in acl:
+        scheme, _, rest = one.partition(":")
+        _, colon, permissions = rest.rpartition(":")
+        if not (scheme and colon and permissions and {*permissions} <= _PERMISSIONS.keys()):
+            raise ConfigError(f"{name}: {one!r} in acl is not {_ACL_SHAPE}")
+
+
+def _acl(access: ZooKeeperAccess) -> list[Any] | None:
+    """The access to new nodes for kazoo; None is anyone's."""
+    from kazoo.security import ACL, Id, make_digest_acl
+
+    if access.acl:
+        parts = [(*one.partition(":")[::2],) for one in access.acl]
+        split = [(scheme, *rest.rpartition(":")[::2]) for scheme, rest in parts]
+        return [
+            ACL(sum(_PERMISSIONS[one] for one in {*permissions}), Id(scheme, id))
+            for scheme, id, permissions in split
+        ]
+    name, _, password = access.authority.partition(":")
+    return [make_digest_acl(name, password, all=True)] if name else None
 
 
 class LastMessage(logging.Handler):
@@ -120,14 +155,12 @@ def _client(access: ZooKeeperAccess, answer_within_s: float, log: logging.Logger
     from kazoo.client import KazooClient
     from kazoo.handlers.threading import SequentialThreadingHandler
     from kazoo.retry import KazooRetry
-    from kazoo.security import make_digest_acl
 
     class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         def create_connection(self, *arguments: object, timeout: float, **named: object) -> Any:
             return super().create_connection(*arguments, timeout=min(timeout, ATTEMPT_S), **named)
 
     who, tls = access.authority, access.tls
-    name, _, password = who.partition(":")
     try:
         return KazooClient(
             _repeated_hosts(access),
@@ -137,7 +170,7 @@ def _client(access: ZooKeeperAccess, answer_within_s: float, log: logging.Logger
             connection_retry=KazooRetry(**_RETRY),
             command_retry=KazooRetry(**_RETRY, deadline=answer_within_s),
             auth_data=[("digest", who)] if who else None,
-            default_acl=[make_digest_acl(name, password, all=True)] if who else None,
+            default_acl=_acl(access),
             **(_encrypted(tls) if tls else {}),
         )
     except ValueError as error:

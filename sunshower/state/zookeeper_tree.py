@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -94,7 +95,7 @@ class _Attempts:
 class ZooKeeperTree:
     """Implements the port `Tree`.
 
-    `hosts`, `digest` and `tls` are those of ZooKeeperAccess. A call answers or raises within
+    `hosts`, `digest`, `acl` and `tls` are those of ZooKeeperAccess. A call answers or raises within
     `answer_within_s`.
     """
 
@@ -105,6 +106,7 @@ class ZooKeeperTree:
         session_timeout_s: float = 10.0,
         answer_within_s: float = 8.0,
         digest: tuple[str, str | Secret] | None = None,
+        acl: tuple[str, ...] = (),
         tls: Tls | None = None,
     ) -> None:
         self._hosts = hosts
@@ -112,7 +114,9 @@ class ZooKeeperTree:
         self.watches: set[_Watch] = set()
         self._listeners = Callbacks()
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        access = ZooKeeperAccess(hosts, session_timeout_s=session_timeout_s, digest=digest, tls=tls)
+        access = ZooKeeperAccess(
+            hosts, session_timeout_s=session_timeout_s, digest=digest, acl=acl, tls=tls
+        )
         self._checked: set[str] | None = None if digest is None else set()
         self.client, self._last = connect(access, answer_within_s)
         self.client.add_listener(self._on_state)
@@ -121,8 +125,7 @@ class ZooKeeperTree:
     @classmethod
     def of(cls, access: ZooKeeperAccess) -> ZooKeeperTree:
         """A tree with this access."""
-        timeout_s = access.session_timeout_s
-        return cls(access.hosts, session_timeout_s=timeout_s, digest=access.digest, tls=access.tls)
+        return cls(**{one.name: getattr(access, one.name) for one in fields(ZooKeeperAccess)})
 
     def get(self, path: str) -> Node | None:
         try:

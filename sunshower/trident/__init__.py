@@ -1,5 +1,6 @@
 """Exactly-once processing: streams of batches, compiled into ordinary spouts and bolts."""
 
+from sunshower.state.zookeeper_client import Tls
 from sunshower.trident.coordination.attempts import Attempt
 from sunshower.trident.declaration.aggregators import (
     Aggregator,
@@ -59,6 +60,7 @@ __all__ = [
     "StateKind",
     "StaticState",
     "TextFileBatches",
+    "Tls",
     "TridentSpout",
     "Window",
     "ZooKeeperState",

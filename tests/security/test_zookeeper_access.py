@@ -13,7 +13,7 @@ from kazoo.exceptions import NoAuthError, NotEmptyError
 from sunshower import Topology, run_inline
 from sunshower.dev.certificates import Certificates, issue
 from sunshower.dev.zookeeper import ZooKeeper
-from sunshower.errors import StoreForbidden, TopologyFailed
+from sunshower.errors import ConfigError, StoreForbidden, TopologyFailed
 from sunshower.kafka.zookeeper.options import (
     ByZooKeeperGroup,
     PlainOffsets,
@@ -98,6 +98,26 @@ def test_progress_and_states_are_for_those_who_know_the_password(
                 stranger.delete(path)
     with pytest.raises((StoreForbidden, TopologyFailed), match="another name and password"):
         run(ZooKeeperAccess(server.connect, digest=("me", "guess")), 4)
+
+
+@pytest.mark.servers
+def test_acl_says_who_may_do_what(server: ZooKeeper) -> None:
+    acl = ("auth::cdrwa", "world:anyone:r")
+    with closing(ZooKeeperTree(server.connect, digest=("me", "word-2"), acl=acl)) as tree:
+        tree.create("/shown/node", b"1")
+    with connected(server) as stranger:
+        for path in ("/shown", "/shown/node"):
+            stranger.get(path)
+            with pytest.raises(NoAuthError):
+                stranger.set(path, b"2")
+
+
+@pytest.mark.parametrize(
+    "acl", ["auth::r", ["auth::r"], ("auth",), ("auth:r",), ("auth::x",), ("auth::",), (":me:r",)]
+)
+def test_what_is_no_acl_is_refused_where_it_is_declared(acl: object) -> None:
+    with pytest.raises(ConfigError, match=r"InZooKeeper: .*scheme:id:permissions"):
+        InZooKeeper("zk:2181", acl=acl)  # type: ignore[arg-type]
 
 
 @pytest.mark.servers

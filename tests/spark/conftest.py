@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sunshower.dev.jars import spark_kafka
+from sunshower.dev.jars import spark_delta, spark_kafka
 from sunshower.errors import Unobtainable
 from sunshower.spark_integration.sessions.local_spark import LocalSpark
 from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark
@@ -29,9 +29,10 @@ def obtain() -> None:
 
 
 def jars() -> tuple[str, ...]:
-    """Spark's for Kafka. Where they cannot be had there are none; where CI is set, it fails."""
+    """Spark's for Kafka and Delta Lake. Where they cannot be had there are none; where CI is set,
+    it fails."""
     try:
-        return spark_kafka()
+        return (*spark_kafka(), *spark_delta())
     except Unobtainable:
         if os.environ.get("CI"):
             raise

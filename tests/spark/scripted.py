@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
 from sunshower.errors import SparkError
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport, SparkStep
+from sunshower.spark_integration.sessions.spark_port import (
+    BatchInfo,
+    JobReport,
+    PublishingWriter,
+    SparkStep,
+)
 from sunshower.spark_integration.steps import Spark
 
 
@@ -31,6 +36,11 @@ class ScriptedTicket:
     def result(self) -> pa.Table | None:
         if self.error is not None:
             raise self.error
+        if self.batch.publish is not None:
+            for write in self.step.writers:
+                if isinstance(write, PublishingWriter):
+                    write.publish(cast("Any", None), self.batch)
+            return None
         result: pa.Table | None = self.step.transform(*self.tables, self.batch)
         for write in self.step.writers:
             write(result, self.batch)

@@ -13,7 +13,7 @@ from sunshower.kafka.partitions.broker_metadata import (
     client_errors,
     new_client,
 )
-from sunshower.kafka.partitions.ports import Partition
+from sunshower.kafka.partitions.ports import Directory, Partition
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer as Client
@@ -155,14 +155,17 @@ class Consumer:
         del self.last_errors[:-5]
 
 
-def check_settings(settings: Mapping[str, Any]) -> None:
-    """Raises ConfigError for settings that are wrong whatever the broker says."""
+def check_settings(settings: Mapping[str, Any], *, servers: bool = True) -> None:
+    """Raises ConfigError for settings that are wrong whatever the broker says. Without `servers`
+    a directory has the addresses of the brokers (`with_servers`)."""
     SETTINGS.check("settings", settings)
-    for name in ("bootstrap.servers", "group.id"):
+    for name in ("bootstrap.servers", "group.id") if servers else ("group.id",):
         if not settings.get(name):
             raise ConfigError(
                 f"the settings of Kafka's client lack {name!r}; give "
-                '{"bootstrap.servers": "host:9092", "group.id": "who reads"}'
+                '{"bootstrap.servers": "host:9092", "group.id": "who reads"}. Brokers that '
+                "register in ZooKeeper are found with the option "
+                'directory=ZooKeeperBrokers("zk:2181") instead'
             )
     for name, instead in _OURS.items():
         if name in settings:
@@ -173,6 +176,16 @@ def check_settings(settings: Mapping[str, Any]) -> None:
             "of the classic protocol only, which each broker speaks: leave the setting out. How "
             "partitions are shared is set by partition.assignment.strategy"
         )
+
+
+def with_servers(
+    settings: Mapping[str, Any], directory: Callable[[], Directory]
+) -> Mapping[str, Any]:
+    """The settings with bootstrap.servers; if they lack it, from the directory. Raises what
+    `Directory.bootstrap` raises."""
+    if settings.get("bootstrap.servers"):
+        return settings
+    return {**settings, "bootstrap.servers": directory().bootstrap()}
 
 
 def targets(offsets: Mapping[Partition, int]) -> list[TopicPartition]:

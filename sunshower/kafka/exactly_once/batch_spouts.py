@@ -25,7 +25,7 @@ from sunshower.arguments import FLAG, FUNCTION, SECONDS, Instance, Rule, check_a
 from sunshower.errors import ConfigError, FailedBatch, IncompleteBatch, KafkaUnreachable
 from sunshower.kafka.consuming.batch_extents import Extent, checksum, name_of, partition_of
 from sunshower.kafka.consuming.batch_fetcher import BatchFetcher
-from sunshower.kafka.consuming.consumer import Consumer
+from sunshower.kafka.consuming.consumer import Consumer, with_servers
 from sunshower.kafka.consuming.decoding import KafkaRecord, SourceOptions, Translator, Undecodable
 from sunshower.kafka.consuming.lag import PartitionStatus, figures
 from sunshower.kafka.consuming.record_batch import MessageBatch
@@ -57,7 +57,6 @@ _LOG = logging.getLogger("sunshower.kafka")
 REST_S = 0.2
 ASKING_S = 5.0  # per batch, for finding start positions
 _LATER = 1  # after an unanswered request, the pause before the next, as a multiple of its duration
-
 
 _RULES: dict[str, Rule] = {
     "bounds": Instance((Bounds,), "Bounds(records=…, bytes=…, seconds=…)"),
@@ -113,7 +112,8 @@ class KafkaBatches(Partitioned):
     ) -> None:
         self.options = BatchOptions() if options is None else options
         _OPTIONS.check("options", self.options)
-        same = KafkaOptions(first=self.options.first, refresh_s=self.options.refresh_s)
+        shared = ("first", "refresh_s", "directory")
+        same = KafkaOptions(**{name: getattr(self.options, name) for name in shared})
         # It validates the arguments and determines the record type.
         spout = KafkaSpout(settings, options=same, **source)
         self.settings, self.subscription = spout.settings, spout.subscription
@@ -140,10 +140,16 @@ class KafkaBatches(Partitioned):
 
     def _connect(self) -> Consumer:
         if self._consumer is None:
-            self._consumer = Consumer(self.settings)
+            self._consumer = Consumer(with_servers(self.settings, self._open_directory))
             self._fetching = BatchFetcher(self._consumer)
             self._translator = Translator(*self._reads)
         return self._consumer
+
+    def _open_directory(self) -> RefreshedDirectory:
+        if self._directory is None:
+            made, every_s = self.options.directory(self.settings), self.options.refresh_s
+            self._directory = RefreshedDirectory(made, self._clock, every_s=every_s)
+        return self._directory
 
     def close(self) -> None:
         if self._directory is not None:
@@ -173,11 +179,7 @@ class KafkaBatches(Partitioned):
 
     def partitions(self) -> Sequence[str]:
         """The subscribed partitions. Raises UnknownTopic, NotAuthorised, KafkaUnreachable."""
-        if self._directory is None:
-            every_s = self.options.refresh_s
-            directory = self.options.directory(self.settings)
-            self._directory = RefreshedDirectory(directory, self._clock, every_s=every_s)
-        return [name_of(one) for one in self.subscription.found(self._directory)]
+        return [name_of(one) for one in self.subscription.found(self._open_directory())]
 
     def begin_batch(self, run: str, added: Collection[str]) -> None:
         self._run, self._added = run, frozenset(added)
@@ -364,7 +366,7 @@ class KafkaTransactional(KafkaBatches, PartitionedSpout):
             if late and silent:
                 raise KafkaUnreachable(
                     f"{', '.join(map(str, sorted(silent)))} could not be read again within "
-                    f"{self.options.answer_s:g} s, from {self.settings['bootstrap.servers']}; the "
+                    f"{self.options.answer_s:g} s, from {self._connect().address}; the "
                     "batch is emitted again. If that goes on: do its brokers run?"
                 )
             return late

@@ -74,6 +74,9 @@ class KafkaDirectory:
         address = {id: f"{one.host}:{one.port}" for id, one in brokers.items()}
         return {Partition(topic, number): address.get(one.leader) for number, one in sorted(found)}
 
+    def bootstrap(self) -> str:
+        return self._address
+
     def close(self) -> None:
         del self._client
 

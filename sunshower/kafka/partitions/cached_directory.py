@@ -43,6 +43,9 @@ class RefreshedDirectory:
     def leaders(self, topic: str) -> dict[Partition, str | None]:
         return self._recent(("leaders", topic), lambda: self._directory.leaders(topic))
 
+    def bootstrap(self) -> str:
+        return self._recent("bootstrap", self._directory.bootstrap)
+
     def close(self) -> None:
         self._directory.close()
 

@@ -53,6 +53,9 @@ class Directory(Protocol):
         Raises what `partitions` raises.
         """
 
+    def bootstrap(self) -> str:
+        """The brokers' addresses, for settings without bootstrap.servers. Raises KafkaError."""
+
     def close(self) -> None:
         """Close connections."""
 

@@ -74,6 +74,23 @@ class ZooKeeperDirectory:
             if broker is not None and (address := _address(broker, self._listener))
         }
 
+    def bootstrap(self) -> str:
+        """Raises KafkaUnreachable if no broker is registered, KafkaError if none has the
+        listener."""
+        if found := self.brokers():
+            return ",".join(address for _, address in sorted(found.items()))
+        self.topics()  # raises if there is no Kafka at all
+        path = f"{self._brokers}/ids"
+        with using(path):
+            ids = self._tree.children(path)
+        if not ids:
+            raise KafkaUnreachable(f"no broker is registered at {path}: none is running")
+        offered = {id: (self._read(f"{path}/{id}") or {}).get("endpoints") for id in ids}
+        raise KafkaError(
+            f"no broker at {path} has the listener {self._listener!r}. Give `listener` one of "
+            f"theirs: {offered}"
+        )
+
     def close(self) -> None:
         self._tree.close()
 

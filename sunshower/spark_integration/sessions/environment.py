@@ -43,6 +43,13 @@ SETTINGS: Mapping[str, str] = {
 }
 
 
+_DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "4",  # of the log; 50 tasks take seconds
+}
+
+
 def memory_bytes(text: str) -> int:
     """Bytes of a Java memory size such as `512m` or `2g`. Raises ConfigError."""
     number, unit = text[:-1], text[-1:].lower()
@@ -80,14 +87,15 @@ def java_for_executors() -> None:
 
 
 def with_jars(jars: Sequence[str]) -> dict[str, str]:
-    """The setting for additional jars. Raises SparkMissing if one of the files does not exist."""
+    """The settings for additional jars. Raises SparkMissing if one of the files does not exist."""
     for jar in jars:
         if not Path(jar).is_file():
             raise SparkMissing(
                 f"there is no file {jar}, which jars=(…) names: give paths on the machine of the "
                 "driver, as `sunshower.dev.jars.spark_kafka()` returns them where it is called"
             )
-    return {"spark.jars": ",".join(jars)} if jars else {}
+    delta = any(Path(jar).name.startswith("delta-spark") for jar in jars)
+    return ({"spark.jars": ",".join(jars)} if jars else {}) | (_DELTA if delta else {})
 
 
 def prepare(*packages: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
@@ -26,13 +26,23 @@ Writer: TypeAlias = Callable[["DataFrame", "BatchInfo"], Any]
 
 
 @dataclass(frozen=True)
+class Publication:
+    """Publish the batches before `current`, which are committed. `batches` identifies the numbering
+    of the txids."""
+
+    batches: str
+    current: int
+
+
+@dataclass(frozen=True)
 class BatchInfo:
     """Describes the batch that a transform is called for.
 
     `id` is unique: in Trident the txid, the same in every attempt; elsewhere a new id per batch.
     `run` counts how often Spark died during this attempt. `tables` are the step's static tables as
     DataFrames. Each topology is a FAIR scheduler pool, and within it batches run in FIFO order.
-    `task` is the component and index of the task that submitted it.
+    `task` is the component and index of the task that submitted it. A job with `publish` has no
+    input and calls no transform: see PublishingWriter.
     """
 
     id: str
@@ -43,6 +53,23 @@ class BatchInfo:
     topology: str = ""
     task: str = ""
     run: int = 0
+    publish: Publication | None = None
+
+
+@runtime_checkable
+class PublishingWriter(Protocol):
+    """A writer that stages each attempt. A later job, with `BatchInfo.publish`, publishes the
+    committed ones; SparkOperator submits it."""
+
+    @property
+    def place(self) -> str:
+        """What identifies the table."""
+
+    def __call__(self, result: DataFrame, batch: BatchInfo) -> None:
+        """Stage an attempt."""
+
+    def publish(self, session: SparkSession, batch: BatchInfo) -> None:
+        """Publish what is committed. A repeat changes nothing."""
 
 
 class Reads(Protocol):

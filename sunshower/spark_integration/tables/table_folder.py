@@ -128,7 +128,7 @@ class TableFolder:
         """The highest complete attempt at a batch, and of its runs the last."""
         above = self._folder / _PRIVATE / "staged" / str(txid)
         whole = [path.parent for path in above.glob(f"*/{_RECORD}")]
-        return max(whole, key=_attempt_and_run, default=None)
+        return max(whole, key=lambda path: attempt_and_run(path.name), default=None)
 
     def _claim(self, owner: dict[str, Any], current: int) -> int:
         """Create the owner's record, or check it. Returns the table's first batch."""
@@ -158,9 +158,9 @@ class TableFolder:
             )
 
 
-def _attempt_and_run(staged: Path) -> list[int]:
+def attempt_and_run(staged: str) -> list[int]:
     """The numbers in the name of a staged folder."""
-    return [int(number) for number in staged.name.partition("-")[0].split(".")]
+    return [int(number) for number in staged.partition("-")[0].split(".")]
 
 
 def _published(folder: Path, txid: int) -> Path:

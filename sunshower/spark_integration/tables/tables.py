@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
@@ -11,14 +12,14 @@ from pyarrow import parquet
 
 from sunshower.errors import ConfigError, ResultMismatch, WriteFailed
 from sunshower.spark_integration.job_reports import files_written
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, PublishingWriter, SparkStep
 from sunshower.spark_integration.tables.table_folder import TableBatch, stage, staging
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 # Prevents a `_SUCCESS` file in each batch.
-_NO_MARK = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+NO_MARK = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 
 
 def table(folder: str | PurePath) -> Table:
@@ -52,6 +53,11 @@ class Table:
 
     folder: Path
 
+    @property
+    def place(self) -> str:
+        """What identifies the table."""
+        return str(self.folder)
+
     def __str__(self) -> str:
         return f"table({str(self.folder)!r})"
 
@@ -62,12 +68,7 @@ class Table:
         began = time.monotonic()
         saved = self.save(result, where)
         files = sorted(where.glob("*.parquet"))
-        if len(files) < (saved.files or 1):  # Spark writes one file even for no rows
-            raise WriteFailed(
-                f"{self}: Spark has written {saved.files or 'the'} files of batch {batch.txid}, "
-                f"and {len(files)} of them are here: its executors must write to the same folder, "
-                "on a file system that all share"
-            )
+        check_complete(str(self), batch.txid, len(files), saved.files)
         stage(
             where,
             TableBatch(
@@ -89,12 +90,31 @@ class Table:
                 f"{self}: there is a column {taken[0]!r}, and txid is the batch's number in this "
                 "table: rename it"
             )
-        context = result.sparkSession.sparkContext
-        before = _jobs(context)
-        result.write.options(**_NO_MARK).parquet(f"file:{where}")
-        jobs = _jobs(context)
-        files = files_written(result.sparkSession, jobs - before)
-        return Staged(str(context.applicationId), tuple(sorted(jobs)), files)
+        return files_of(
+            result.sparkSession, lambda: result.write.options(**NO_MARK).parquet(f"file:{where}")
+        )
+
+
+def files_of(session: SparkSession, write: Callable[[], object]) -> Staged:
+    """Write, and return what Spark reports of it."""
+    context = session.sparkContext
+    before = _jobs(context)
+    write()
+    jobs = _jobs(context)
+    return Staged(
+        str(context.applicationId), tuple(sorted(jobs)), files_written(session, jobs - before)
+    )
+
+
+def check_complete(table: str, txid: int, found: int, written: int | None) -> None:
+    """Raise WriteFailed if files of a batch are missing. `written`: how many Spark reports; None:
+    unknown, but Spark writes one file even for no rows."""
+    if found < (written or 1):
+        raise WriteFailed(
+            f"{table}: Spark has written {written or 'the'} files of batch {txid}, and {found} of "
+            "them are here: its executors must write to the same folder, on a file system that all "
+            "share"
+        )
 
 
 def _jobs(context: Any) -> set[int]:
@@ -103,6 +123,6 @@ def _jobs(context: Any) -> set[int]:
     return set(context.statusTracker().getJobIdsForGroup(group)) if group else set()
 
 
-def tables_in(step: SparkStep) -> list[Table]:
-    """The tables among the writers of a step."""
-    return [one for one in step.writers if isinstance(one, Table)]
+def tables_in(step: SparkStep) -> list[Table | PublishingWriter]:
+    """The writers of a step that show committed batches alone."""
+    return [one for one in step.writers if isinstance(one, Table | PublishingWriter)]

@@ -78,6 +78,7 @@ def test_partitions_of_a_topic_are_told_in_order_with_their_leaders(told: Told) 
     topic = told.create(12)
     assert told.directory.partitions(topic) == tuple(Partition(topic, one) for one in range(12))
     until(lambda: None not in told.directory.leaders(topic).values())
+    assert told.directory.bootstrap() == told.kafka.bootstrap
     assert {*told.directory.leaders(topic).values()} == {told.kafka.brokers[0].address}
 
 

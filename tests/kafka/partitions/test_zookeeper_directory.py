@@ -66,6 +66,20 @@ def test_host_and_port_count_only_where_there_are_no_endpoints(tree: MemoryTree)
     assert ZooKeeperDirectory(tree).brokers() == {1: "old:9"}
 
 
+def test_addresses_for_clients_are_those_of_all_brokers_that_run(tree: MemoryTree) -> None:
+    directory = ZooKeeperDirectory(tree)
+    with pytest.raises(KafkaUnreachable, match="no /brokers/topics"):
+        directory.bootstrap()
+    publish(tree, "t", {0: 1})
+    with pytest.raises(KafkaUnreachable, match="no broker is registered at /brokers/ids"):
+        directory.bootstrap()
+    stand_up(tree, 1)
+    stand_up(tree, 2)
+    assert directory.bootstrap() == "outer:9001,outer:9002"
+    with pytest.raises(KafkaError, match=r"has the listener 'SSL'.*INNER://inner:9001"):
+        ZooKeeperDirectory(tree, listener="SSL").bootstrap()
+
+
 def test_kafka_may_live_below_another_node(tree: MemoryTree) -> None:
     publish(tree, "t", {0: 1}, root="/kafka")
     assert numbers(ZooKeeperDirectory(tree, root="/kafka").partitions("t")) == [0]

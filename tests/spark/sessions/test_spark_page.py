@@ -29,7 +29,7 @@ pytest.importorskip("pyspark.sql.functions")  # before another thread is importi
 REPOSITORY = Path(__file__).resolve().parents[3]
 PAGE = (REPOSITORY / "docs/SPARK.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^ *```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
-FIRST, TABLES, READERS, KAFKA, SUBSCRIBED = map(dedent, BLOCK.findall(PAGE))
+FIRST, TABLES, READERS, DELTA, KAFKA, SUBSCRIBED = map(dedent, BLOCK.findall(PAGE))
 
 
 class Total(NamedTuple):
@@ -63,6 +63,7 @@ def test_the_programs_of_the_page_do_what_it_says(
     for module in ("sunshower.spark_integration", "sunshower.spark_integration.steps"):
         monkeypatch.setattr(f"{module}.LocalSpark", lambda **_: place)  # a process has one session
     monkeypatch.setattr("sunshower.dev.spark_kafka", tuple)
+    monkeypatch.setattr("sunshower.dev.spark_delta", tuple)
     pyarrow.parquet.write_table(
         pa.table({"page": ["a", "b"], "title": ["A", "B"]}), "pages.parquet"
     )
@@ -80,6 +81,14 @@ def test_the_programs_of_the_page_do_what_it_says(
     exec(TABLES, names)
     run_inline(topology.graph())
     gateway.submit(SparkStep(read), [pa.table({})], BatchInfo("1", 0)).result()
+
+    if any("delta-spark" in jar for jar in getattr(place, "jars", ())):
+        names["topology"] = topology = Topology("lake")
+        exec(DELTA, names)
+        run_inline(topology.graph())
+        names_of_files = [one.name for one in Path("out/lake/_sunshower/lake/published").iterdir()]
+        assert "2" in names_of_files
+        assert len([*Path("out/lake/_delta_log").glob("*.json")]) == 2
 
     names["topology"] = topology = Topology("third")
     exec(KAFKA, names)

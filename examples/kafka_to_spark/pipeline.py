@@ -1,0 +1,174 @@
+"""Sales of a Kafka topic, parsed in bolts and ranked by Spark, into a table that has each once.
+
+    sunshower submit examples/kafka_to_spark/pipeline.py
+
+docs/PIPELINE.md walks through it. Messages that are no sales go to the topic `dead-sales`. With
+SPARK_READS=ranges Spark reads and parses the messages itself; with SPARK_ON=cluster its session is
+on the Ray cluster, and not in the worker that needs it.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+from pyspark.sql import DataFrame, Window
+from pyspark.sql.functions import desc, pandas_udf, row_number
+from sales import FOLDER, HOUR_MS, KAFKA, LATE_MS, PAGES, RATES, TOPIC, dead
+
+from sunshower import Topology
+from sunshower.dev import spark_kafka
+from sunshower.kafka import BatchOptions, KafkaBolt, KafkaRanges, KafkaTransactional, Received
+from sunshower.spark_integration import BatchInfo, KafkaRows, LocalSpark, RayDPSpark, spark, table
+from sunshower.trident import Bounds, InSqlite, batches
+
+
+class Message(NamedTuple):
+    place: str  # partition-offset
+    received_ms: int
+    value: bytes
+
+
+class DeadSale(NamedTuple):
+    place: str
+    value: str
+    reason: str
+
+
+class Sale(NamedTuple):
+    id: int
+    at_ms: int
+    received_ms: int
+    page: str
+    cents: int
+    currency: str
+
+
+class HourlySale(NamedTuple):
+    id: int
+    hour: int
+    page: str
+    cents: int
+    currency: str
+    late: bool
+
+
+# ---- messages as rows: bolts parse them ----------------------------------------------------------
+
+
+def message(received: Received) -> Message:
+    place = f"{received.partition}-{received.offset}"
+    return Message(place, received.timestamp_ms, received.value or b"")
+
+
+def read_sale(message: Message) -> Sale:
+    """Raises ValueError, KeyError and TypeError for a message that is no sale."""
+    found = json.loads(message.value)
+    cents, currency = int(found["cents"]), found["currency"]
+    return Sale(found["id"], found["at_ms"], message.received_ms, found["page"], cents, currency)
+
+
+def parse(message: Message) -> Iterator[Sale]:
+    try:
+        yield read_sale(message)
+    except (ValueError, KeyError, TypeError):
+        return  # `bury` emits it
+
+
+def bury(message: Message) -> Iterator[DeadSale]:
+    try:
+        read_sale(message)
+    except (ValueError, KeyError, TypeError) as error:
+        yield DeadSale(message.place, message.value.decode(errors="replace"), repr(error))
+
+
+def enrich(sale: Sale) -> HourlySale:
+    hour, late = sale.at_ms // HOUR_MS % 24, sale.received_ms - sale.at_ms > LATE_MS
+    return HourlySale(sale.id, hour, sale.page, sale.cents, sale.currency, late)
+
+
+# ---- ranges of offsets: Spark parses the messages ------------------------------------------------
+
+FIELDS = ("id", "at_ms", "page", "cents", "currency")
+IS_SALE = " and ".join(f"sale.{name} is not null" for name in FIELDS)
+TYPES = "id long, at_ms long, page string, cents long, currency string"
+
+
+def parsed(records: DataFrame) -> DataFrame:
+    return records.selectExpr("*", f"from_json(string(value), '{TYPES}') sale")
+
+
+def ranked_from_kafka(records: DataFrame, batch: BatchInfo) -> DataFrame:
+    hour = f"sale.at_ms div {HOUR_MS} % 24 hour"
+    late = f"unix_millis(timestamp) - sale.at_ms > {LATE_MS} late"
+    columns = ("sale.id", hour, "sale.page", "sale.cents", "sale.currency", late)
+    return ranked(parsed(records).where(IS_SALE).selectExpr(*columns), batch)
+
+
+def dead_from_kafka(records: DataFrame, _: BatchInfo) -> DataFrame:
+    place = "concat(partition, '-', offset) place"
+    broken = parsed(records).where(f"not ({IS_SALE})")
+    return broken.selectExpr(place, "string(value) value", "'no sale' reason")
+
+
+# ---- both ways -----------------------------------------------------------------------------------
+
+
+def ranked(sales: DataFrame, batch: BatchInfo) -> DataFrame:
+    """Join with the pages, convert to euros, and rank by category and hour within the batch."""
+
+    @pandas_udf("long")
+    def euro_cents(cents: pd.Series, currency: pd.Series) -> pd.Series:
+        return (cents * currency.map(RATES)).round().astype("int64")
+
+    best_first = Window.partitionBy("category", "hour").orderBy(desc("euro_cents"), "id")
+    priced = sales.withColumn("euro_cents", euro_cents("cents", "currency"))
+    joined = priced.drop("cents", "currency").join(batch.tables["pages"], "page")
+    return joined.withColumn("rank", row_number().over(best_first))
+
+
+def pipeline(
+    kafka: str = KAFKA,
+    topic: str = TOPIC,
+    folder: Path = FOLDER,
+    *,
+    on_cluster: bool,
+    ranges: bool,
+    records: int = 1_000,  # of a batch, at most
+    until_end: bool = False,
+) -> Topology:
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = {"bootstrap.servers": kafka, "group.id": "kafka-to-spark"}
+    options = BatchOptions(bounds=Bounds(records=records), until_end=until_end)
+    jars = spark_kafka() if ranges else ()
+    where = RayDPSpark("sales", jars=jars) if on_cluster else LocalSpark(jars=jars)
+    in_spark: dict[str, Any] = {"tables": {"pages": PAGES}, "where": where}
+    topology, store = Topology("kafka-to-spark"), InSqlite(folder / "batches.db")
+
+    def source(spout: Any) -> Any:
+        return batches(topology, "sales", spout, store=store, max_batches=2, interval_s=1.0)
+
+    if ranges:
+        rows = source(KafkaRanges(settings, topics=[topic], options=options))
+        in_spark["reads"] = KafkaRows(kafka)
+        letters = rows.apply(spark(dead_from_kafka, out=DeadSale, **in_spark))
+        sales, step = rows, spark(ranked_from_kafka, **in_spark)
+    else:
+        spout = KafkaTransactional(
+            settings, topics=[topic], translate=message, emits=Message, options=options
+        )
+        rows = source(spout)
+        letters = rows.each(bury)
+        sales, step = rows.shuffle(parallelism=2).each(parse).map(enrich), spark(ranked, **in_spark)
+    sales.apply(step.write(table(folder / "table"))).named("spark")
+    to_kafka = KafkaBolt({"bootstrap.servers": kafka}, dead(topic), key="place")
+    letters.records("dead-letters").shuffle().bolt("to-kafka", to_kafka)
+    return topology
+
+
+topology = pipeline(
+    on_cluster=os.environ.get("SPARK_ON") == "cluster",
+    ranges=os.environ.get("SPARK_READS") == "ranges",
+)
