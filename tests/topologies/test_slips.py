@@ -280,7 +280,7 @@ DECLARATIONS: dict[str, tuple[Declare, dict[str, Any]]] = {
         TransactionalKafkaBolt,
         {"settings": BROKER, "topic": "t", "transactional_id": "x"},
     ),
-    "OffsetsWithResults": (OffsetsWithResults, {"file": "x.db", "id": "x"}),
+    "OffsetsWithResults": (OffsetsWithResults, {"place": "x.db", "id": "x"}),
 }
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -143,3 +144,19 @@ def test_a_record_can_be_the_key() -> None:
         bolt.process(Pair(1, 2))
         bolt.flush()
         assert bolt.bolt.total == 2
+
+
+def test_tuples_within_tuples_have_a_limit_and_do_not_crash_the_process() -> None:
+    deep: Any = ()
+    within: Any = ()
+    data = encode(())
+    for _ in range(63):
+        within = (within,)
+    assert decode(encode(within)) == within
+    for _ in range(3_000):
+        deep = (deep,)
+        data = encode(msgpack.ExtType(0, b"\x91" + data))
+    with pytest.raises(Unserialisable, match="64 levels"):
+        encode(deep)
+    with pytest.raises(ValueError, match="64 levels"):
+        decode(data)
