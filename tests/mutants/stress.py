@@ -126,5 +126,6 @@ def _settings(generator: Generator) -> dict[str, Any]:
         "idle_poll_s": 0.05,
         "restart_backoff_s": 0.05,
         "task_backoff_s": 0.05,
+        "worker_timeout_s": 2.0,  # packets that a cut has swallowed are lost after half of this
         "deaths_max": 1_000,  # a hail hits the innocent
     }

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.mutants]
 MUTANTS = [*LEDGER, *ROADS, *SPOUTS, *BOLTS]
 SEEDS_MAX = 1_000
 HEALTHY = 50  # seeds of each stage
-READ = "partial(read_content, ...)"
+READ = "partial(self._reader.read, ...)"
 
 
 def first_broken(mutant: Mutant) -> tuple[str, int, Result] | None:
