@@ -22,6 +22,9 @@ def keep(number: Number) -> None: ...
 def hold(number: Number, mark: Path) -> None:
     if number.value == 3 and not mark.exists():
         mark.touch()
+        # Until the answer to its packet has left. Else the packet is lost for the sender first:
+        # the tree fails as `actor died`, and is charged all the same.
+        threading.Event().wait(1.0)
         ctypes.PyDLL(None).sleep(LONG_S)  # PyDLL does not release the lock
 
 
