@@ -28,8 +28,8 @@ def hold(number: Number, mark: Path) -> None:
         ctypes.PyDLL(None).sleep(LONG_S)  # PyDLL does not release the lock
 
 
-def submitted(cluster: RayCluster, bolt: object) -> RayRun:
-    topology = Topology("frozen", worker_timeout_s=TIMEOUT_S, message_timeout_s=TIMEOUT_S / 2)
+def submitted(cluster: RayCluster, bolt: object, message_s: float = TIMEOUT_S / 2) -> RayRun:
+    topology = Topology("frozen", worker_timeout_s=TIMEOUT_S, message_timeout_s=message_s)
     topology.spout("numbers", Counter(10)).shuffle().bolt("keep", bolt)
     return cluster.submit(topology.graph(), Layout.ISOLATE, active=False)
 
@@ -51,7 +51,7 @@ def test_worker_that_is_stopped_is_replaced(ray_cluster: RayCluster) -> None:
 def test_code_that_holds_the_lock_is_replaced_and_charged(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
-    run = submitted(ray_cluster, partial(hold, mark=tmp_path / "mark"))
+    run = submitted(ray_cluster, partial(hold, mark=tmp_path / "mark"), LONG_S)
     try:
         run.activate()
         assert run.wait(LONG_S / 2)
