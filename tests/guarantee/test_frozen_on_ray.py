@@ -40,7 +40,7 @@ def test_worker_that_is_stopped_is_replaced(ray_cluster: RayCluster) -> None:
         (frozen,) = run.plan.tasks_of("keep")
         run.pause_worker(frozen.worker)
         run.activate()
-        assert run.wait(LONG_S / 2)
+        assert run.wait(LONG_S)
         found = run.snapshot()
         assert found.restarts == 1
         assert "timeout" not in found.component("numbers").causes
@@ -54,7 +54,7 @@ def test_code_that_holds_the_lock_is_replaced_and_charged(
     run = submitted(ray_cluster, partial(hold, mark=tmp_path / "mark"), LONG_S)
     try:
         run.activate()
-        assert run.wait(LONG_S / 2)
+        assert run.wait(LONG_S)
         found = run.snapshot()
         assert found.restarts == 1
         assert found.component("numbers").causes["blocked"] >= 1
