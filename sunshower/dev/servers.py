@@ -216,6 +216,10 @@ class Servers:
         if number in {signal.SIGKILL, signal.SIGTERM}:
             self._kept().wait(name, END_WITHIN_S)
             del self._pids[name]
+        elif number == signal.SIGSTOP:
+            until_s = time.monotonic() + END_WITHIN_S
+            while not _is_stopped(self._pids[name]) and time.monotonic() < until_s:
+                time.sleep(0.001)
 
     def _kept(self) -> KeeperClient:
         if not self._client:
@@ -229,3 +233,15 @@ class Servers:
         lines = written.decode(errors="replace").splitlines()[-_TAIL_LINES:]
         text = "\n".join([f"{name} {what}. The end of its log, {self.log(name)}:", *lines])
         return PortTaken(text) if _TAKEN in written else ServerError(text)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether all threads of a process are stopped: the keeper has only sent the signal."""
+    try:
+        stats = [
+            (thread / "stat").read_text(encoding="utf-8", errors="replace")
+            for thread in Path(f"/proc/{pid}/task").iterdir()
+        ]
+    except OSError:  # a thread has just ended
+        return False
+    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
