@@ -112,7 +112,7 @@ class Kafka(Servers):
         self._signal(self.broker(broker).name, signal.SIGTERM)
 
     def pause(self, broker: int) -> None:
-        """Stop a broker's process with SIGSTOP; its connections stay open."""
+        """Stop a broker with SIGSTOP, and wait until it is; its connections stay open."""
         self._signal(self.broker(broker).name, signal.SIGSTOP)
 
     def resume(self, broker: int) -> None:

@@ -73,7 +73,7 @@ class ZooKeeper(Servers):
         self._signal(_NAME, signal.SIGKILL)
 
     def pause(self) -> None:
-        """Stop the process with SIGSTOP; its port stays open."""
+        """Stop the process with SIGSTOP, and wait until it is stopped; its port stays open."""
         self._signal(_NAME, signal.SIGSTOP)
 
     def resume(self) -> None:
