@@ -12,16 +12,16 @@ from typing import Any
 from sunshower.arguments import Instance
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.records import Schema
+from sunshower.topologies.operators.schemas import columns_schema, state_code_returns
+from sunshower.topologies.operators.states import StateFactory, StateKind
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.signatures import name_of
-from sunshower.trident.declaration.declaring import columns_schema, state_code_returns
 from sunshower.trident.declaration.row_stream import RowStream, check_group
 from sunshower.trident.declaration.stage_builder import RowSource
 from sunshower.trident.stages.persisting import Lookup, QueryState, StateSlot
 from sunshower.trident.stages.sharing import ByFields, ToFirst
 from sunshower.trident.stages.windowing import Windows
 from sunshower.trident.states.guarantee import check, check_sharing
-from sunshower.trident.states.port import StateFactory, StateKind
 
 _FIELDS = Instance((str, Iterable), "the name of a field, several, or a record type")
 

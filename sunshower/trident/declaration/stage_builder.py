@@ -19,13 +19,17 @@ from sunshower.arguments import TASKS
 from sunshower.errors import DuplicateComponent, TopologyError
 from sunshower.records import Schema
 from sunshower.state.tree import Tree
+from sunshower.topologies.operators.persisting import Persist
+from sunshower.topologies.operators.port import Operator
+from sunshower.topologies.operators.states import StateKind
+from sunshower.topologies.operators.steps import BaseOperator
 from sunshower.topologies.outputs import check_id
 from sunshower.topologies.topology import Topology
 from sunshower.trident.coordination.stored_progress import coordinator_path
 from sunshower.trident.declaration.assemble import assemble
 from sunshower.trident.declaration.store_places import InSqlite
 from sunshower.trident.spouts.port import TridentSpout
-from sunshower.trident.stages.persisting import Persist, StateSlot
+from sunshower.trident.stages.persisting import StateSlot
 from sunshower.trident.stages.plan import (
     Feed,
     Group,
@@ -37,11 +41,9 @@ from sunshower.trident.stages.plan import (
     StageNode,
     StageOutput,
 )
-from sunshower.trident.stages.port import Operator, publishing
+from sunshower.trident.stages.port import publishing
 from sunshower.trident.stages.sharing import RoundRobin
-from sunshower.trident.stages.steps import BaseOperator
 from sunshower.trident.states.counted import CountedIn
-from sunshower.trident.states.port import StateKind
 
 
 class StreamProgram:

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, Protocol
 
 from sunshower.records import Schema
 from sunshower.state.tree import Tree
+from sunshower.topologies.operators.port import Operator
 from sunshower.trident.spouts.port import TridentSpout
-from sunshower.trident.stages.port import Operator, Waiting, publishing
+from sunshower.trident.stages.port import Waiting, publishing
 
 
 class Feed(NamedTuple):

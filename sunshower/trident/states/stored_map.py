@@ -15,10 +15,10 @@ from typing import Any
 
 from sunshower.errors import BatchError, FailedBatch, StaleAttempt, Unserialisable, WrongVersion
 from sunshower.state.backing import Backing
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.states import Key, StateKind, Update
 from sunshower.trident.states.counted import describe
 from sunshower.trident.states.marks import Journal, StateOwner
-from sunshower.trident.states.port import Key, StateKind, Update
 from sunshower.trident.states.recent import Recent
 from sunshower.trident.states.texts import UNCHANGING, text_of, texts_of_keys, values_of
 from sunshower.trident.states.values import (

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sunshower.topologies.components import Collector, Context, Tuple
-from sunshower.trident.coordination.attempts import Attempt, Count, Part, counts_stream
+from sunshower.topologies.operators.port import Attempt
+from sunshower.trident.coordination.attempts import Count, Part, counts_stream
 from sunshower.trident.stages.plan import Stage, StageOutput
 
 _ROWS_MAX = 4096  # in one part

@@ -10,8 +10,8 @@ import numpy as np
 
 from sunshower import Bolt, Topology
 from sunshower.records import key_of
+from sunshower.topologies.operators.states import StateFactory
 from sunshower.trident import FixedBatchSpout, InMemory, batches, count, tumbling
-from sunshower.trident.states.port import StateFactory
 
 KEYS: list[Any] = [
     (1, 2),

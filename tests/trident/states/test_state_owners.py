@@ -17,9 +17,9 @@ from sunshower.errors import (
 )
 from sunshower.state.backing import Home, Mark
 from sunshower.state.memory_backing import MemoryBacking
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.states import Place, StateKind
 from sunshower.trident.states.factories import MemoryState
-from sunshower.trident.states.port import Place, StateKind
 from tests.trident.rigs.additions import OPAQUE, PLACE, TRANSACTIONAL, batch, every_kind, kept, plus
 
 # ---- who may write ------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ Storm: org.apache.storm.topology.BasicBoltExecutor (any other exception kills th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice, repeat
@@ -81,27 +81,35 @@ class AutomaticBoltTask(BoltTask):
         call = self.instrument.faults.around(self._call, batch, schema)
         if self.note is not None:
             call = noting(self.note, call, batch)
-        self._begin_batch()
+        self._begin_batch(batch)
         if self.output_streams.none:
             begun, failures = self._run_sink(call, records)
             made = _BatchOutputs(failures=failures)
         else:
             run = self._run_generators if self._yields else self._run
-            made = run(call, records, min(self.output_streams.allowance, _PIECE_MAX))
+            most = self.service.records_max if batch.shared else self._piece_max
+            made = run(call, records, most)
             begun = len(made.ends)
+        if batch.shared:
+            self._finish_shared(batch, made)
+            return None
         rest = None
         if begun < len(batch):
             batch, rest = batch.split(begun)
         self._finish(batch, made, None)
         return rest
 
+    @property
+    def _piece_max(self) -> int:
+        """How many outputs to make before they are sent."""
+        return min(self.output_streams.allowance, _PIECE_MAX)
+
     def go_on(self) -> None:
         """Send the next piece of the unfinished input."""
         assert self._unfinished is not None
         current, self._unfinished = self._unfinished, None
-        self._begin_batch()
-        made = _BatchOutputs()
-        most = min(self.output_streams.allowance, _PIECE_MAX)
+        self._begin_batch(current.input)
+        made, most = _BatchOutputs(), self._piece_max
         try:
             made.outputs.extend(islice(current.rest, most))
         except RAISED as error:
@@ -129,7 +137,7 @@ class AutomaticBoltTask(BoltTask):
         """
         outputs, failures = made.outputs, made.failures
         kinds = set(map(type, outputs))
-        if outputs and not self.output_streams.fits(DEFAULT, outputs, kinds):
+        if outputs and not self._fit(outputs, kinds):
             made.ends = self._refuse_misfits(batch, outputs, made.ends, failures)
         flushed = self._flush(batch, failures)
         if len(flushed) == len(batch):
@@ -145,6 +153,41 @@ class AutomaticBoltTask(BoltTask):
         if len(batch):
             self._end_batch(len(batch))
             self.settle(batch, xors, flushed)
+
+    def _fit(self, outputs: list[Any], kinds: set[type]) -> bool:
+        return self.output_streams.fits(DEFAULT, outputs, kinds)
+
+    def _finish_shared(self, batch: Batch, made: _BatchOutputs) -> None:
+        """Send the outputs of a shared batch and settle it; it succeeds or fails as a whole."""
+        outputs, failures = made.outputs, made.failures
+        if made.rest is not None:
+            most = self.service.records_max
+            error = BadEmit(f"a batch made more than {most:,} records (window_records_max)")
+            failures[0] = self._judge(0, error, batch.records)
+        if outputs and not self._fit(outputs, set(map(type, outputs))):
+            self._refuse_misfits(batch, outputs, made.ends, failures)
+        failures = self._flush(batch, failures)
+        xor = np.uint64(0)
+        if not failures:
+            try:
+                for stream, records in self._by_stream(outputs).items():
+                    xor ^= self.output_streams.send_shared(stream, records, batch.roots)
+            except NotSent as refused:
+                failures[0] = no_way(self.task, refused.errors[0])
+            except RAISED as error:  # of `_by_stream`
+                failures = self._judge_all(error, batch)
+        self._end_batch(len(batch))
+        self.settle(batch, np.array([xor]), failures)
+
+    def _by_stream(self, outputs: list[Any]) -> Mapping[str, Sequence[Any]]:
+        """The outputs of a shared batch for each stream."""
+        found: dict[str, list[Any]] = {}
+        for output in outputs:
+            stream, record = DEFAULT, output
+            if type(output) is OnStream:
+                stream, record = output.stream, output.record
+            found.setdefault(stream, []).append(record)
+        return found
 
     def _flush(self, batch: Batch, failures: dict[int, Failure]) -> dict[int, Failure]:
         """Call the bolt's `flush`; if it raises, every input of the batch fails."""

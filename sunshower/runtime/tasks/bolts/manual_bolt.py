@@ -36,7 +36,7 @@ class InputState(Enum):
 class InputTuple(Anchor):
     """One input: its record, its source, and its edges in the tuple trees."""
 
-    __slots__ = ("component", "edges", "given_up", "record", "state", "stream", "task")
+    __slots__ = ("component", "edges", "given_up", "record", "shared", "state", "stream", "task")
 
     def __init__(
         self,
@@ -55,6 +55,7 @@ class InputTuple(Anchor):
         self.edges = edges
         self.state = InputState.OPEN
         self.given_up = False  # its trees failed while it was open: its ack is not reported
+        self.shared = False  # whether its trees are those of a shared batch
 
     def __repr__(self) -> str:
         return f"Tuple({self.record!r} from {self.component}.{self.stream}, task {self.task})"
@@ -84,16 +85,20 @@ class ManualBoltTask(BoltTask):
 
     def process(self, batch: Batch) -> Batch | None:
         origin = self._streams[batch.stream]
+        is_shared = batch.shared and len(batch.roots) > 1
+        if batch.shared:
+            batch = batch.spread()
         offsets = range(len(batch) + 1) if batch.offsets is None else batch.offsets.tolist()
         roots, edges = batch.roots.tolist(), batch.edges.tolist()
         execute = self.instrument.faults.around(self.bolt.execute, batch, origin.spec.schema)
         most = self.output_streams.allowance
         begun, rest = len(batch), None
-        self._begin_batch()
+        self._begin_batch(batch)
         for index, record in enumerate(batch.rows(origin.spec.schema)):
             at = slice(offsets[index], offsets[index + 1])
             place = (origin.component, batch.source, origin.spec.id)
             tuple = InputTuple(record, *place, roots[at], edges[at])
+            tuple.shared = is_shared
             if self.note is not None:
                 self.note(batch.roots[at])
             self._emits_left = self._emits_max
@@ -179,6 +184,8 @@ class ManualBoltTask(BoltTask):
         if not tuple.roots:
             self.note_untracked(failure)
         self.instrument.inputs([tuple], failure.cause)
+        if tuple.shared:
+            failure = failure.in_common
         self._reports.fail(np.array(tuple.roots, np.uint64), failure)
 
     def _fail_unsent(self, unsent: list[Unsent]) -> None:

@@ -13,8 +13,7 @@ from sunshower.errors import BadEmit
 from sunshower.records import Schema
 from sunshower.topologies.components import Context, OnStream
 from sunshower.topologies.graph import own_copy
-from sunshower.trident.coordination.attempts import Attempt
-from sunshower.trident.stages.port import Emit, Rows
+from sunshower.topologies.operators.port import Attempt, Emit, Rows
 
 
 class BaseOperator:

@@ -16,7 +16,7 @@ from copy import copy
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from sunshower.records import Schema
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
 
 In = TypeVar("In")
 V = TypeVar("V")

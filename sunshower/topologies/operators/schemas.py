@@ -11,6 +11,7 @@ from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.graph import Level
+from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.outputs import Columns, output_streams
 from sunshower.topologies.signatures import (
     Signature,
@@ -21,7 +22,6 @@ from sunshower.topologies.signatures import (
     name_of,
     record_type,
 )
-from sunshower.trident.declaration.aggregators import AnyAggregator
 
 _KEYS = Instance((str, Iterable), "a field, or a list of fields")
 

@@ -1,0 +1,59 @@
+"""Runs the operators of a stream: rows of a batch are combined before they are sent.
+
+    batch ──▶ functions of a record, one input at a time ──▶ rows ──▶ gather(rows) ──▶ shared batches
+
+An exception of a function fails its input alone. What `gather` makes of several inputs belongs to
+the trees of all of them: it is tracked by one edge for each target and batch. If one of its rows
+fails, all these trees fail, no attempt is charged, and each is emitted again in a batch of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sunshower.failures import Failure
+from sunshower.runtime.tasks.bolts.automatic_bolt import _PIECE_MAX, AutomaticBoltTask
+from sunshower.runtime.tasks.user_code import RAISED, no_way
+from sunshower.runtime.tracking.ids import NO_IDS, U64
+from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.transport.output_streams import NotSent
+
+
+class OperatorBoltTask(AutomaticBoltTask):
+    """Calls `process` for each input, and `gather` for what the inputs of a batch have made."""
+
+    @property
+    def _piece_max(self) -> int:
+        return _PIECE_MAX  # the rows are combined before they need credit
+
+    def _by_stream(self, outputs: list[Any]) -> Mapping[str, Sequence[Any]]:
+        found: Mapping[str, Sequence[Any]] = self.bolt.gather(outputs)
+        return found
+
+    def _send(
+        self,
+        outputs: list[Any],
+        ends_of_each: list[int],
+        batch: Batch,
+        mixed: bool,
+        failures: dict[int, Failure],
+    ) -> U64 | None:
+        made = np.zeros(len(batch), np.uint64)
+        if len(failures) == len(batch):
+            return made
+        good = np.delete(np.arange(len(batch)), list(failures))
+        roots = NO_IDS if batch.anchors is None else batch.anchors.select(good).roots
+        try:
+            for stream, records in self._by_stream(outputs).items():
+                made[good] ^= self.output_streams.send_shared(stream, records, roots)
+        except RAISED as error:
+            if isinstance(error, NotSent):
+                judged = dict.fromkeys(good.tolist(), no_way(self.task, error.errors[0]))
+            else:
+                judged = self._judge_all(error, batch)
+            for index in good.tolist():
+                failures[index] = judged[index].in_common if len(good) > 1 else judged[index]
+        return made
