@@ -9,12 +9,12 @@ from sunshower.arguments import COUNT
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.groupings import CustomGrouping
+from sunshower.topologies.operators import steps
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.ranking import Ranking
 from sunshower.topologies.operators.schemas import check_predicate, check_reader, code_name
 from sunshower.topologies.outputs import check_id
 from sunshower.trident.declaration.stage_builder import RowSource, StageBuilder
-from sunshower.trident.stages import steps
 from sunshower.trident.stages.plan import Sharing
 from sunshower.trident.stages.sharing import (
     ByBatch,

@@ -230,8 +230,10 @@ class GroupBuilder:
             if (publisher := publishing(operator)) is not None:
                 publisher.counted = counted
             if isinstance(operator, Persist):
-                operator.slot.counted = counted
-                self._check_skip(group.skip, operator.slot)
+                slot = operator.slot
+                assert isinstance(slot, StateSlot), f"{slot!r} is no state of batches"
+                slot.counted = counted
+                self._check_skip(group.skip, slot)
         return group
 
     def _check_skip(self, skip: Skip, slot: StateSlot) -> None:

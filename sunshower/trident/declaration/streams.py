@@ -16,6 +16,7 @@ from sunshower.arguments import FUNCTION
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.components import BatchFunction, Out
+from sunshower.topologies.operators import steps
 from sunshower.topologies.operators.aggregating import Aggregate, Combine, CombineFurther, Empty
 from sunshower.topologies.operators.aggregators import (
     AnyAggregator,
@@ -43,7 +44,6 @@ from sunshower.trident.declaration.persisted import WrittenState, check_pairs, n
 from sunshower.trident.declaration.row_stream import RowStream, check_streams
 from sunshower.trident.declaration.stage_builder import RowSource, StageBuilder
 from sunshower.trident.declaration.windows import Window
-from sunshower.trident.stages import steps
 from sunshower.trident.stages.joining import Join, rest_of
 from sunshower.trident.stages.persisting import PersistPartition
 from sunshower.trident.stages.port import publishing

@@ -36,12 +36,12 @@ from sunshower.runtime.transport.output_streams import NotSent
 from sunshower.topologies.components import DEFAULT, OnStream
 
 _STOPPED = "StopIteration left the bolt: a next() without a default found nothing"
-_PIECE_MAX = 1 << 16  # records of one piece, however much credit there is
+PIECE_MAX = 1 << 16  # records of one piece, however much credit there is
 _second: Any = {}.get  # returns its second argument if the first is None; runs in C
 
 
 @dataclass(slots=True)
-class _BatchOutputs:
+class BatchOutputs:
     """The outputs and failures of a batch, or of the first inputs of it."""
 
     outputs: list[Any] = field(default_factory=list)
@@ -84,7 +84,7 @@ class AutomaticBoltTask(BoltTask):
         self._begin_batch(batch)
         if self.output_streams.none:
             begun, failures = self._run_sink(call, records)
-            made = _BatchOutputs(failures=failures)
+            made = BatchOutputs(failures=failures)
         else:
             run = self._run_generators if self._yields else self._run
             most = self.service.records_max if batch.shared else self._piece_max
@@ -102,14 +102,14 @@ class AutomaticBoltTask(BoltTask):
     @property
     def _piece_max(self) -> int:
         """How many outputs to make before they are sent."""
-        return min(self.output_streams.allowance, _PIECE_MAX)
+        return min(self.output_streams.allowance, PIECE_MAX)
 
     def go_on(self) -> None:
         """Send the next piece of the unfinished input."""
         assert self._unfinished is not None
         current, self._unfinished = self._unfinished, None
         self._begin_batch(current.input)
-        made, most = _BatchOutputs(), self._piece_max
+        made, most = BatchOutputs(), self._piece_max
         try:
             made.outputs.extend(islice(current.rest, most))
         except RAISED as error:
@@ -130,7 +130,7 @@ class AutomaticBoltTask(BoltTask):
             self._call_flush()
         self._send_of_tick(partial(self._send_by_stream, outputs, None))
 
-    def _finish(self, batch: Batch, made: _BatchOutputs, before: U64 | None) -> None:
+    def _finish(self, batch: Batch, made: BatchOutputs, before: U64 | None) -> None:
         """Send the outputs of `batch` and settle its inputs, except an unfinished one.
 
         `before`: the XOR of the edges of earlier pieces, if the batch is one continued input.
@@ -157,7 +157,7 @@ class AutomaticBoltTask(BoltTask):
     def _fit(self, outputs: list[Any], kinds: set[type]) -> bool:
         return self.output_streams.fits(DEFAULT, outputs, kinds)
 
-    def _finish_shared(self, batch: Batch, made: _BatchOutputs) -> None:
+    def _finish_shared(self, batch: Batch, made: BatchOutputs) -> None:
         """Send the outputs of a shared batch and settle it; it succeeds or fails as a whole."""
         outputs, failures = made.outputs, made.failures
         if made.rest is not None:
@@ -200,13 +200,13 @@ class AutomaticBoltTask(BoltTask):
 
     def _run_generators(
         self, call: Callable[[Any], Any], records: Sequence[Any], most: int
-    ) -> _BatchOutputs:
+    ) -> BatchOutputs:
         """Call a generator function for each record, until `most` outputs are made.
 
         The loop over the records runs in C. The limit costs 10 ns a record; an islice() for each
         record would cost 90 ns.
         """
-        made = _BatchOutputs()
+        made = BatchOutputs()
         outputs, starts = made.outputs, list[int]()
         waiting = iter(records)
         # list.extend() updates the list's length as it goes, so that length is where the outputs of
@@ -232,9 +232,9 @@ class AutomaticBoltTask(BoltTask):
         made.ends = [*starts[1:], len(outputs)] if starts else []
         return made
 
-    def _run(self, call: Callable[[Any], Any], records: Sequence[Any], most: int) -> _BatchOutputs:
+    def _run(self, call: Callable[[Any], Any], records: Sequence[Any], most: int) -> BatchOutputs:
         """Call a function that returns its outputs for each record, until `most` are made."""
-        made = _BatchOutputs()
+        made = BatchOutputs()
         outputs, ends = made.outputs, made.ends
         extend, end = outputs.extend, ends.append
         results = map(call, records)

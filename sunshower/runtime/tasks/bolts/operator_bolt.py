@@ -1,6 +1,6 @@
 """Runs the operators of a stream: rows of a batch are combined before they are sent.
 
-    batch ──▶ functions of a record, one input at a time ──▶ rows ──▶ gather(rows) ──▶ shared batches
+    batch ──▶ functions of a record, input by input ──▶ rows ──▶ gather(rows) ──▶ shared batches
 
 An exception of a function fails its input alone. What `gather` makes of several inputs belongs to
 the trees of all of them: it is tracked by one edge for each target and batch. If one of its rows
@@ -9,13 +9,14 @@ fails, all these trees fail, no attempt is charged, and each is emitted again in
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from sunshower.errors import BadEmit
 from sunshower.failures import Failure
-from sunshower.runtime.tasks.bolts.automatic_bolt import _PIECE_MAX, AutomaticBoltTask
+from sunshower.runtime.tasks.bolts.automatic_bolt import PIECE_MAX, AutomaticBoltTask, BatchOutputs
 from sunshower.runtime.tasks.user_code import RAISED, no_way
 from sunshower.runtime.tracking.ids import NO_IDS, U64
 from sunshower.runtime.transport.batch import Batch
@@ -25,13 +26,33 @@ from sunshower.runtime.transport.output_streams import NotSent
 class OperatorBoltTask(AutomaticBoltTask):
     """Calls `process` for each input, and `gather` for what the inputs of a batch have made."""
 
+    def adopt(self, bolt: Any) -> None:
+        super().adopt(bolt)
+        self._schema = bolt.schema
+
     @property
     def _piece_max(self) -> int:
-        return _PIECE_MAX  # the rows are combined before they need credit
+        return PIECE_MAX  # the rows are combined before they need credit
 
     def _by_stream(self, outputs: list[Any]) -> Mapping[str, Sequence[Any]]:
         found: Mapping[str, Sequence[Any]] = self.bolt.gather(outputs)
         return found
+
+    def _run_generators(
+        self, call: Callable[[Any], Any], records: Sequence[Any], most: int
+    ) -> BatchOutputs:
+        if self.bolt.passes:  # the records are the rows
+            return BatchOutputs(list(records), list(range(1, len(records) + 1)))
+        return super()._run_generators(call, records, most)
+
+    def _fit(self, outputs: list[Any], kinds: set[type]) -> bool:
+        return bool(self.bolt.schema.fits(outputs, kinds))
+
+    def _check_one(self, output: Any) -> None:
+        if self.bolt.schema.misfit([output]) is not None:
+            raise BadEmit(
+                f"{output!r} does not fit the rows of its stream, {self.bolt.schema.name}"
+            )
 
     def _send(
         self,
