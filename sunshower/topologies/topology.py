@@ -18,7 +18,8 @@ from sunshower.errors import (
     UnknownComponent,
 )
 from sunshower.topologies.components import BatchFunction, Bolt, In, Out, Spout
-from sunshower.topologies.graph import Component, Graph, Subscription
+from sunshower.topologies.graph import Component, Graph, Level, StreamSpec, Subscription
+from sunshower.topologies.operators.stages import StageDraft
 from sunshower.topologies.outputs import Declared, Outputs, Streams, check_id, output_streams
 from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter, Retry, retry_streams
 from sunshower.topologies.signatures import BoltCode, bolt_signature, fits, name_of, spout_signature
@@ -183,6 +184,27 @@ class Topology:
         self._components[id] = bolt
         return Stream(self, id)
 
+    def begin_stage(self, id: str, inputs: Sequence[Grouped[Any]], parallelism: int) -> StageDraft:
+        """Declare a bolt for operators on the rows of `inputs`, which have one record type."""
+        where = f"topology {self.id!r}, stage {id!r}"
+        self._check_new(id, parallelism, where)
+        stage = StageDraft(id, inputs[0].stream.spec.schema)
+        bolt = Component(id, Level.OPERATORS, stage, parallelism)
+        for grouped in inputs:
+            bolt = self._with_input(bolt, grouped)
+        self._components[id] = bolt
+        return stage
+
+    def declare_stream(self, component: str, spec: StreamSpec) -> None:
+        """Add an output stream to a stage."""
+        stage = self.component(component)
+        self._components[component] = replace(stage, streams={**stage.streams, spec.id: spec})
+
+    def unused_id(self, wish: str) -> str:
+        """`wish` as the id of a component, or the same with a number."""
+        names = (wish, *(f"{wish}-{number}" for number in range(2, len(self._components) + 3)))
+        return next(name for name in names if name not in self._components)
+
     def component(self, id: str) -> Component:
         """Return the component declared under `id`. Raises UnknownComponent, which lists all."""
         if not isinstance(id, str) or id not in self._components:
@@ -205,7 +227,7 @@ class Topology:
             if kind not in self._finished:
                 extension.finish()
                 self._finished.add(kind)
-        graph = Graph(self.id, dict(self._components), self.config)
+        graph = Graph(self.id, {c.id: _compiled(c) for c in self._components.values()}, self.config)
         fed = set().union(*(graph.downstream(spout.id) for spout in graph.spouts))
         if not graph.spouts:
             raise TopologyError(f"topology {self.id!r} has no spout; declare one, it comes first")
@@ -247,7 +269,8 @@ class Topology:
             )
         if bolt.level.is_spout:
             raise TopologyError(f"{where} is a spout, which has no inputs; lead {source} to a bolt")
-        reads = bolt_signature(bolt.implementation, where).reads
+        drafted = isinstance(bolt.implementation, StageDraft)
+        reads = Any if drafted else bolt_signature(bolt.implementation, where).reads
         if not fits(reads, spec.schema):
             raise RecordMismatch(
                 f"{where}: it reads {name_of(reads)}, but {source} carries "
@@ -259,6 +282,12 @@ class Topology:
             bolt.implementation.check_input(spec.schema)
         subscription = Subscription(stream.component, stream.id, grouped.grouping)
         return replace(bolt, inputs=(*bolt.inputs, subscription))
+
+
+def _compiled(component: Component) -> Component:
+    if not isinstance(component.implementation, StageDraft):
+        return component
+    return replace(component, implementation=component.implementation.compiled())
 
 
 def _input_hint(given: object) -> str:

@@ -100,7 +100,11 @@ class PersistCombined(Persist):
     def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
         updates = [partial(self._update, value) for value in batch.values()]
         values = state.multi_update(list(batch), updates)
-        return new_values(batch, map(self.combiner.result, values), self.width, self.out)
+        results = map(self.combiner.result, values)
+        if len(self.combiner.emits) == 1:
+            return new_values(batch, results, self.width, self.out)
+        made = zip(batch, results, strict=True)
+        return self.out.build([(*values_of_key(key, self.width), *row) for key, row in made])
 
     def _update(self, value: Any, old: Any) -> Any:
         return value if old is None else self.combiner.combine(old, value)

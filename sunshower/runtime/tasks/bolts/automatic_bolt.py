@@ -70,6 +70,7 @@ class AutomaticBoltTask(BoltTask):
         super().adopt(bolt)
         self._yields = is_generator(self._call)
         self._schema = self.output_streams.default_schema
+        self._stream = DEFAULT
 
     @property
     def unfinished(self) -> Batch | None:
@@ -82,7 +83,7 @@ class AutomaticBoltTask(BoltTask):
         if self.note is not None:
             call = noting(self.note, call, batch)
         self._begin_batch(batch)
-        if self.output_streams.none:
+        if self._is_sink:
             begun, failures = self._run_sink(call, records)
             made = BatchOutputs(failures=failures)
         else:
@@ -98,6 +99,10 @@ class AutomaticBoltTask(BoltTask):
             batch, rest = batch.split(begun)
         self._finish(batch, made, None)
         return rest
+
+    @property
+    def _is_sink(self) -> bool:
+        return self.output_streams.none
 
     @property
     def _piece_max(self) -> int:
@@ -331,7 +336,7 @@ class AutomaticBoltTask(BoltTask):
                 anchors = Anchors(anchors.roots.repeat(counts))
             else:
                 anchors = anchors.select(np.arange(len(batch)).repeat(counts))
-        send = self._send_by_stream if mixed else partial(self.output_streams.send, DEFAULT)
+        send = self._send_by_stream if mixed else partial(self.output_streams.send, self._stream)
         try:
             made = send(outputs, anchors)
         except NotSent as refused:

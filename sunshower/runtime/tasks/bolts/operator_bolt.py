@@ -17,6 +17,7 @@ import numpy as np
 from sunshower.errors import BadEmit
 from sunshower.failures import Failure
 from sunshower.runtime.tasks.bolts.automatic_bolt import PIECE_MAX, AutomaticBoltTask, BatchOutputs
+from sunshower.runtime.tasks.bolts.return_values import is_generator
 from sunshower.runtime.tasks.user_code import RAISED, no_way
 from sunshower.runtime.tracking.ids import NO_IDS, U64
 from sunshower.runtime.transport.batch import Batch
@@ -24,14 +25,23 @@ from sunshower.runtime.transport.output_streams import NotSent
 
 
 class OperatorBoltTask(AutomaticBoltTask):
-    """Calls `process` for each input, and `gather` for what the inputs of a batch have made."""
+    """Calls `expand` for each input, and `gather` for what the inputs of a batch have made."""
 
     def adopt(self, bolt: Any) -> None:
         super().adopt(bolt)
-        self._schema = bolt.schema
+        self._call, self._schema = bolt.expand, bolt.schema
+        self._yields = is_generator(bolt.expand)
+        if bolt.stream is not None:
+            self._stream = bolt.stream
+
+    @property
+    def _is_sink(self) -> bool:
+        return False
 
     @property
     def _piece_max(self) -> int:
+        if self.bolt.stream is not None:
+            return super()._piece_max
         return PIECE_MAX  # the rows are combined before they need credit
 
     def _by_stream(self, outputs: list[Any]) -> Mapping[str, Sequence[Any]]:
@@ -62,6 +72,8 @@ class OperatorBoltTask(AutomaticBoltTask):
         mixed: bool,
         failures: dict[int, Failure],
     ) -> U64 | None:
+        if self.bolt.stream is not None:  # each row belongs to the trees of its own input
+            return super()._send(outputs, ends_of_each, batch, False, failures)
         made = np.zeros(len(batch), np.uint64)
         if len(failures) == len(batch):
             return made
