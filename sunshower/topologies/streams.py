@@ -35,6 +35,8 @@ from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAg
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.schemas import (
     bound_aggregators,
+    check_equal,
+    check_fields,
     check_predicate,
     check_reader,
     code_name,
@@ -239,7 +241,7 @@ class Stream(Aggregations[R_co]):
 
     def project(self, *fields: str) -> Stream[tuple[Any, ...]]:
         """Some fields of each record, as plain tuples."""
-        self._check_fields("project", fields)
+        check_fields(self.schema, fields, self._where("project"))
         schema = columns_schema(fields, self._where("project"))
         return self.then("project", steps.Project(self.schema, fields), schema)
 
@@ -249,18 +251,14 @@ class Stream(Aggregations[R_co]):
         for other in others:
             if not isinstance(other, Stream):
                 raise TopologyError(f"{where}: {other!r:.200} is no stream")
-            if other.schema != self.schema:
-                raise RecordMismatch(
-                    f"{where}: one stream carries {self.schema.name}, another one "
-                    f"{other.schema.name}; make them the same first, with .map"
-                )
+            check_equal(self.schema, other.schema, where)
         inputs = [stream.local_or_shuffle() for stream in (self, *others)]
         most = max(self.topology.component(one.component).parallelism for one in (self, *others))
         return _begin(self.topology, self.topology.unused_id("merge"), inputs, most)
 
     def group_by(self, *fields: str) -> GroupedRecords[R_co]:
         """Group records with equal values of `fields`."""
-        self._check_fields("group_by", fields)
+        check_fields(self.schema, fields, self._where("group_by"))
         return GroupedRecords(self, fields)
 
     def _grouped(self) -> tuple[Stream[R_co], tuple[str, ...]]:
@@ -278,14 +276,6 @@ class Stream(Aggregations[R_co]):
         parallelism = self.topology.component(self.component).parallelism
         rows = _begin(self.topology, id, [self.local_or_shuffle()], parallelism)
         return rows.then(word, operator, schema)
-
-    def _check_fields(self, word: str, fields: Sequence[str]) -> None:
-        if not fields:
-            raise TopologyError(
-                f"{self._where(word)} needs a field, one of: {', '.join(self.schema.fields)}"
-            )
-        for name in fields:
-            self.schema.check_field(name, self._where(word))
 
     def _where(self, word: str, code: Any = None) -> str:
         return f"{self}, {word}" + ("" if code is None else f"({code_name(code)})")

@@ -142,6 +142,23 @@ def join_keys(
     return ours, theirs
 
 
+def check_fields(schema: Schema, fields: Sequence[str], where: str) -> None:
+    """Raise UnknownField for a field that `schema` does not have, TopologyError for none."""
+    if not fields:
+        raise TopologyError(f"{where} needs a field, one of: {', '.join(schema.fields)}")
+    for name in fields:
+        schema.check_field(name, where)
+
+
+def check_equal(schema: Schema, other: Schema, where: str) -> None:
+    """Raise RecordMismatch for streams of different records, which cannot be merged."""
+    if schema != other:
+        raise RecordMismatch(
+            f"{where}: one stream carries {schema.name}, another one {other.name}; make them the "
+            "same first, with .map"
+        )
+
+
 def columns_schema(fields: Any, where: str) -> Schema:
     """A record type or field names as a schema. Raises TopologyError for none."""
     return _schema(Any, fields, where)
