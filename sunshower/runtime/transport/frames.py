@@ -1,12 +1,12 @@
 """The frame format: one frame is one batch of one stream from one task to one task.
 
-    [target, source, stream, seq, kind, records, roots, counts, edges, offsets, flags]
+    [target, source, stream, seq, kind, records, roots, counts, edges, offsets]
 
+    kind      + 2: all records share the anchors; + 4: they must not be joined with others
     records   kind 0: rows, MessagePack; kind 1: columns, an Arrow IPC stream
     roots     raw little-endian uint64; with `counts` (uint32), root i repeats counts[i] times
     edges     raw uint64, one for each root
     offsets   raw int64, only where a record has other than one anchor
-    flags     1: all records share the anchors; 2: the records must not be joined with others
 
 No pickle on the wire. Lists stay lists; a tuple inside a field arrives as a list, and a scalar of
 NumPy as Python's. An integer of more than 64 bits is an extension type: its bytes, with its sign.
@@ -31,7 +31,7 @@ from sunshower.runtime.transport.batch import Batch
 from sunshower.texts import describe_error
 
 _ROWS, _COLUMNS = 0, 1
-_SHARED, _ALONE = 1, 2
+_SHARED, _ALONE = 2, 4
 _LONG = 1  # the extension type of integers beyond 64 bits
 _PACK_ERRORS = (TypeError, ValueError, OverflowError, pa.ArrowException)
 
@@ -73,13 +73,12 @@ def encode(
         batch.source,
         batch.stream,
         seq,
-        kind,
+        kind + _SHARED * batch.shared + _ALONE * batch.alone,
         records,
         roots.tobytes(),
         b"" if counts is None else counts.tobytes(),
         batch.edges.tobytes(),
         b"" if batch.offsets is None else batch.offsets.tobytes(),
-        _SHARED * batch.shared | _ALONE * batch.alone,
     ]
 
 
@@ -88,8 +87,8 @@ def decode(
 ) -> Frame:
     """Decode a frame. Raises CorruptPacket, unless only the records cannot be rebuilt."""
     try:
-        target, source, index, seq, kind, records, roots, counts, edges, offsets, flags = fields
-        numbers = (target, source, index, seq, flags)
+        target, source, index, seq, kind, records, roots, counts, edges, offsets = fields
+        numbers = (target, source, index, seq, kind)
         if not all(type(number) is int and number >= 0 for number in numbers):
             raise ValueError("a task, stream or number is not a whole number")
         stream = streams[index]
@@ -97,7 +96,8 @@ def decode(
         batch.edges = ids_of(edges)
         batch.roots = _repeated(ids_of(roots), counts, len(batch.edges))
         batch.offsets = np.frombuffer(offsets, np.int64) if offsets else None
-        batch.shared, batch.alone = bool(flags & _SHARED), bool(flags & _ALONE)
+        batch.shared, batch.alone = bool(kind & _SHARED), bool(kind & _ALONE)
+        kind &= ~(_SHARED | _ALONE)
     except (ValueError, IndexError, TypeError, *_PACK_ERRORS) as error:
         raise CorruptPacket(f"a frame of this topology cannot be read: {error}") from error
     try:
