@@ -1,51 +1,51 @@
-"""A Delta Lake table on an S3 server, and a driver that is replaced between two of its writes."""
+"""A Delta Lake table on an S3 server: drivers that are stopped or killed inside of a commit."""
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from typing import Any
 
+import psutil
 import pytest
 
 from sunshower.dev.jars import spark_delta, spark_s3
-from sunshower.errors import WriteFailed
+from sunshower.errors import SparkUnavailable, WriteFailed
 from sunshower.spark_integration.sessions.local_spark import LocalSpark
 from sunshower.spark_integration.sessions.spark_port import (
     BatchInfo,
     Gateway,
     Publication,
     SparkStep,
+    Ticket,
 )
 from sunshower.spark_integration.tables.delta_table import delta
-from sunshower.spark_integration.tables.driver_fence import DriverFence
-from sunshower.spark_integration.tables.hadoop_folder import HadoopFolder
 from tests.spark.conftest import ONE, obtain
+from tests.spark.javas import javas
 from tests.spark.sales import SALES, Sale, as_it_is, run
+from tests.spark.tables.s3 import S3, s3
 
-PATH = "s3a://bucket/sales"
+PATH = "s3a://bucket/sales of März"
+WITHIN_S = 200.0
+SECRET = "hunter2-planted"  # the key of the server
 
 
 @pytest.fixture
-def settings() -> Iterator[dict[str, str]]:
-    """Spark's, for a server with an empty bucket."""
+def server() -> Iterator[tuple[S3, dict[str, str]]]:
+    obtain()
     if not importlib.util.find_spec("moto"):
         pytest.skip("no moto here")
-    import boto3
-    from moto.server import ThreadedMotoServer
+    with s3(SECRET) as found:
+        yield found
 
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    address, keys = f"http://{host}:{port}", ("anybody", "whatever")
-    access = {"endpoint_url": address, "aws_access_key_id": keys[0]}
-    access["aws_secret_access_key"] = keys[1]
-    boto3.client("s3", "us-east-1", **access).create_bucket(Bucket="bucket")
-    s3a = {"endpoint": address, "access.key": keys[0], "secret.key": keys[1]}
-    s3a["path.style.access"] = "true"
-    yield {f"spark.hadoop.fs.s3a.{name}": value for name, value in s3a.items()}
-    server.stop()
+
+def driver(settings: dict[str, str]) -> Gateway:
+    place = LocalSpark(1, settings=ONE | settings, jars=(*spark_delta(), *spark_s3()))
+    assert SECRET not in repr(place)
+    return place.open()
 
 
 def stage(gateway: Gateway, txid: int, *sales: Sale) -> None:
@@ -53,61 +53,85 @@ def stage(gateway: Gateway, txid: int, *sales: Sale) -> None:
     run(gateway, step, SALES.table(sales), id=str(txid), txid=txid, topology="t")
 
 
-def publish(gateway: Gateway, current: int) -> None:
+def publish(gateway: Gateway, current: int) -> Ticket:
     step = SparkStep(as_it_is, writers=(delta(PATH, keys=["page"]),))
-    run(gateway, step, topology="t", publish=Publication("b", current))
+    batch = BatchInfo("1", 0, topology="t", publish=Publication("b", current))
+    return gateway.submit(step, (), batch)
 
 
 @dataclass(frozen=True)
 class Reading:
+    history: bool = False
+
     def __call__(self, df: Any, batch: BatchInfo) -> Any:
+        if self.history:
+            found = df.sparkSession.sql(f"describe history delta.`{PATH}`")
+            return found.selectExpr("string(version) page", "double(0) price")
         return df.sparkSession.read.format("delta").load(PATH)
 
 
-def dies_between(df: Any, batch: BatchInfo) -> Any:
-    """Leaves what a driver leaves that is killed after Delta's commit, and before its note."""
-    folder = HadoopFolder(df.sparkSession, f"{PATH}/_sunshower")
-    folder.create("t/published/1")
-    folder.remove("t/published/2")
-    folder.create("writing/of-the-dead")
-    return df
+def rows(gateway: Gateway, transform: Any) -> list[Sale]:
+    return sorted(run(gateway, SparkStep(transform, Sale), SALES.table(())))
 
 
-def is_replaced(df: Any, batch: BatchInfo) -> Any:
-    """Another driver claims the table."""
-    other = DriverFence(df.sparkSession, PATH, silent_s=0.5)
-    other._me = "another"
-    with other.held():
-        pass
-    return df
+class Successor:
+    """The driver of another process. It publishes batch 2, and begins to publish batch 3."""
+
+    gateway: Gateway
+
+    @classmethod
+    def begin(cls, settings: dict[str, str]) -> list[Sale]:
+        cls.gateway = driver(settings)
+        publish(cls.gateway, 3).result()
+        stage(cls.gateway, 3, Sale("b", 4.0))
+        return rows(cls.gateway, Reading())
+
+    @classmethod
+    def end(cls) -> None:
+        publish(cls.gateway, 4).result()
 
 
 @pytest.mark.spark
 @pytest.mark.long
-@pytest.mark.timeout(600)
-def test_a_driver_is_killed_between_two_writes_and_the_replaced_one_is_fenced(
-    settings: dict[str, str],
+@pytest.mark.timeout(400)
+def test_a_driver_is_stopped_inside_of_a_commit_and_its_successor_killed_after_one(
+    server: tuple[S3, dict[str, str]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    obtain()
-    place = LocalSpark(1, settings=ONE | settings, jars=(*spark_delta(), *spark_s3()))
-    first = place.open()
-    publish(first, 1)
+    store, settings = server
+    first = driver(settings)
+    publish(first, 1).result()
     stage(first, 1, Sale("a", 1.0))
-    publish(first, 2)
+    publish(first, 2).result()
     stage(first, 2, Sale("a", 2.0), Sale("b", 3.0))
-    publish(first, 3)
-    stage(first, 2, Sale("a", 2.0), Sale("b", 3.0))
-    run(first, SparkStep(dies_between), SALES.table(()))
+    (java,) = javas()
+
+    committing = store.hold(r"/_delta_log/0{19}1\.json$")
+    stopped = publish(first, 3)
+    assert committing.arrived.wait(WITHIN_S)
+    java.suspend()  # until its successor has committed the same batch
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        found = process.submit(Successor.begin, settings).result(WITHIN_S)
+        assert found == [Sale("a", 2.0), Sale("b", 3.0)]
+        noting = store.hold("/_sunshower/t/published/3$")
+        process.submit(Successor.end)
+        assert noting.arrived.wait(WITHIN_S)
+        for one in [*javas(), *map(psutil.Process, process._processes or ())]:
+            if one != java:
+                one.kill()
+        noting.release(dropped=True)
+    committing.release()
+    java.resume()
+    with pytest.raises(
+        SparkUnavailable, match=r"another writer came first \(Status Code: 412\)"
+    ) as waits:
+        stopped.result()
+
+    publish(first, 4).result()  # batch 3 is in the log, and not noted
+    assert rows(first, Reading()) == [Sale("a", 2.0), Sale("b", 4.0)]
+    assert [one.page for one in rows(first, Reading(history=True))] == ["0", "1", "2"]
+    store.conditional = False
+    stage(first, 4, Sale("c", 5.0))
+    with pytest.raises(WriteFailed, match="Use one that knows conditional writes"):
+        publish(first, 5).result()
+    assert SECRET not in f"{waits.value!r} {waits.value.__cause__!r} {caplog.text}"
     first.close()
-    second = place.open()
-    publish(second, 3)  # repeats batch 2, once the dead driver is silent
-    stage(second, 3, Sale("b", 4.0))
-    publish(second, 4)
-    found = sorted(run(second, SparkStep(Reading(), Sale), SALES.table(())))
-    assert found == [Sale("a", 2.0), Sale("b", 4.0)]
-    run(second, SparkStep(is_replaced), SALES.table(()))
-    stage(second, 4, Sale("b", 5.0))
-    with pytest.raises(WriteFailed, match="another driver .another. writes this table now"):
-        publish(second, 5)
-    assert sorted(run(second, SparkStep(Reading(), Sale), SALES.table(()))) == found
-    second.close()
