@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sunshower.spark_integration.sessions.spark_port import State
+from sunshower.spark_integration.sessions.spark_port import StepState
 from sunshower.spark_integration.tables.table_folder import TableFolder
 from sunshower.trident.coordination.attempts import Attempt
 from sunshower.trident.states.counted import CountedIn
@@ -15,7 +15,7 @@ class StateVersions:
     Raises like TableFolder, and StateMismatch for a folder that is behind the note.
     """
 
-    def __init__(self, state: State, topology: str, counted: CountedIn) -> None:
+    def __init__(self, state: StepState, topology: str, counted: CountedIn) -> None:
         self._written = counted.last_write(str(state.folder), 0)  # before the folder is read
         try:
             batches, current = counted.incarnation(), counted.current()

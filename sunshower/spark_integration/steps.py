@@ -22,8 +22,8 @@ from sunshower.spark_integration.sessions.spark_port import (
     Reads,
     SparkPlace,
     SparkStep,
-    State,
     Static,
+    StepState,
     Transform,
     Writer,
 )
@@ -126,7 +126,7 @@ def spark(
     where: SparkPlace | None = None,
     timeout_s: float = 600.0,
     reads: Reads | None = None,
-    state: State | None = None,
+    state: StepState | None = None,
 ) -> Spark:
     """Declare a step for Spark; see Spark, and spark_sql for a query.
 

@@ -76,7 +76,7 @@ class PublishingWriter(Protocol):
         """Publish what is committed. A repeat changes nothing."""
 
 
-class State(Protocol):
+class StepState(Protocol):
     """The state of a step, as `spark_state.py` keeps it: a version for each committed batch."""
 
     @property
@@ -114,7 +114,7 @@ class SparkStep:
     writers: tuple[Writer, ...] = ()
     timeout_s: float = 600.0
     reads: Reads | None = None  # converts the first input; None: its rows are used as they are
-    state: State | None = None
+    state: StepState | None = None
 
     def __str__(self) -> str:
         return getattr(self.transform, "__name__", type(self.transform).__name__)
