@@ -122,6 +122,8 @@ class Aggregations(Generic[R_co]):
         where = f"{stream}, {grouping}aggregate"
         given, out = bound_aggregators(aggregators, stream.schema, by, fields, where)
         one = single(given, where)
+        if not by and parallelism != 1:
+            raise TopologyError(f"{where}: without .group_by(…) one task has all records")
         check_factory(state, where)
         id = name or stream.topology.unused_id("-".join(one.emits))
         slot = TotalsSlot(state, id)

@@ -102,7 +102,7 @@ class BatchBoltTask(BoltTask):
         self, derived: Derived | None, parents: Any, batch: Batch, failures: dict[int, Failure]
     ) -> U64 | None:
         if derived is None or not len(parents):
-            return np.zeros(len(batch), np.uint64)
+            return np.zeros(1 if batch.shared else len(batch), np.uint64)
         anchors = batch.anchors
         if batch.shared:
             try:
