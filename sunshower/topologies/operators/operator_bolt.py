@@ -54,11 +54,11 @@ class OperatorBolt(Bolt[Any, Any]):
         self._prepared = 0
 
     def prepare(self, context: Context) -> None:
-        self.expand = _composed(self._steps)
         try:
             for operator in self._operators:
                 operator.prepare(context)
                 self._prepared += 1
+            self.expand = _composed(self._steps)
         except BaseException:
             self.cleanup()
             raise

@@ -6,7 +6,7 @@ org.apache.storm.trident.operation.impl.MapCombinerAggStateUpdater and similar c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial, reduce
 from typing import Any, Protocol
 
@@ -100,10 +100,14 @@ class PersistCombined(Persist):
     def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
         updates = [partial(self._update, value) for value in batch.values()]
         values = state.multi_update(list(batch), updates)
+        return self.records(batch, values)
+
+    def records(self, keys: Iterable[Any], values: Iterable[Any]) -> list[Any]:
+        """The records to emit: (fields of the group, what the combiner emits)."""
         results = map(self.combiner.result, values)
         if len(self.combiner.emits) == 1:
-            return new_values(batch, results, self.width, self.out)
-        made = zip(batch, results, strict=True)
+            return new_values(keys, results, self.width, self.out)
+        made = zip(keys, results, strict=True)
         return self.out.build([(*values_of_key(key, self.width), *row) for key, row in made])
 
     def _update(self, value: Any, old: Any) -> Any:

@@ -42,7 +42,7 @@ class TaskMemory:
     def close(self) -> None: ...
 
     def multi_get(self, keys: Sequence[Key]) -> list[Any]:
-        return [self._now(key) for key in keys]
+        return [self._now(key) for key in keys] if self._written else [*map(self.values.get, keys)]
 
     def multi_update(self, keys: Sequence[Key], updates: Sequence[Update]) -> list[Any]:
         values = [update(self._now(key)) for key, update in zip(keys, updates, strict=True)]
@@ -127,6 +127,13 @@ class _InMemory(Persist):
 
 class CombinedTotals(_InMemory, PersistCombined):
     """Combines values into the totals of their groups."""
+
+    def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
+        keys, combine = list(batch), self.combiner.combine
+        pairs = zip(batch.values(), state.multi_get(keys), strict=True)
+        values = [value if old is None else combine(old, value) for value, old in pairs]
+        state.multi_put(keys, values)
+        return self.records(keys, values)
 
 
 class ReducedTotals(_InMemory, PersistReduced):
