@@ -4,9 +4,8 @@
     totals = words.group_by("word").aggregate(count(), state=SqliteState("counts.db"))
     totals.shuffle().bolt("store", JsonLines("counts.jsonl"))
 
-The methods that process records, such as `flat_map`, begin a stage: a bolt whose operators follow
-one another without a hop. A grouping, or an aggregation, begins the next one. Storm:
-org.apache.storm.streams.Stream, PairStream.
+Operators that follow one another are a stage, which is one bolt; a grouping or an aggregation
+begins the next one. Storm: org.apache.storm.streams.Stream, PairStream.
 """
 
 from __future__ import annotations
@@ -44,13 +43,12 @@ from sunshower.topologies.operators.schemas import (
     each_schema,
     map_schema,
 )
-from sunshower.topologies.operators.stages import Node, StageDraft
+from sunshower.topologies.operators.stages import StageRows
 from sunshower.topologies.operators.states import StateFactory
 from sunshower.topologies.operators.totals import (
     CombinedTotals,
     ReducedTotals,
     TotalsSlot,
-    check_factory,
     single,
 )
 from sunshower.topologies.outputs import Columns, Declared, Outputs, Streams
@@ -70,12 +68,12 @@ class Declarations(Protocol):
     def unused_id(self, wish: str) -> str: ...
     def begin_stage(
         self, id: str, inputs: Sequence[Grouped[Any]], parallelism: int
-    ) -> StageDraft: ...
+    ) -> StageRows: ...
     def declare_stream(self, component: str, spec: StreamSpec) -> None: ...
     def add_input(self, bolt: str, grouped: Grouped[Any]) -> None: ...
 
 
-class Aggregations(Generic[R_co]):
+class RecordAggregations(Generic[R_co]):
     """What a stream and a grouped stream have in common."""
 
     def _grouped(self) -> tuple[Stream[R_co], tuple[str, ...]]:
@@ -124,9 +122,8 @@ class Aggregations(Generic[R_co]):
         one = single(given, where)
         if not by and parallelism != 1:
             raise TopologyError(f"{where}: without .group_by(…) one task has all records")
-        check_factory(state, where)
         id = name or stream.topology.unused_id("-".join(one.emits))
-        slot = TotalsSlot(state, id)
+        slot = TotalsSlot(state, id, where)
         rows: Stream[Any] = stream
         if isinstance(one, CombinerAggregator):
             combine = Combine(stream.schema, by, [one])
@@ -138,7 +135,7 @@ class Aggregations(Generic[R_co]):
         return grouped.stage(id, parallelism).then("totals", operator, out)
 
 
-class Stream(Aggregations[R_co]):
+class Stream(RecordAggregations[R_co]):
     """One output stream of a component, and the handle of that component.
 
     Each method but `stream` chooses the grouping for a bolt's tasks; see `topologies/groupings.py`.
@@ -206,18 +203,13 @@ class Stream(Aggregations[R_co]):
     def flat_map(self, function: BatchFunction, *, fields: type[Out]) -> Stream[Out]: ...
     @overload
     def flat_map(
-        self, function: BatchFunction, *, fields: Sequence[str]
-    ) -> Stream[tuple[Any, ...]]: ...
-    @overload
-    def flat_map(
         self, function: Callable[[R_co], Iterable[Out] | None], *, fields: Columns | None = None
     ) -> Stream[Out]: ...
     def flat_map(self, function: Any, *, fields: Columns | None = None) -> Stream[Any]:
         """What `function` yields, or returns in a list, for each record.
 
-        A function marked with `@batch` gets many records as an Arrow table. `fields` gives the
-        record type or field names, where annotations do not. A callable object may have
-        `prepare(context)` and `cleanup()`.
+        A function marked with `@batch` gets many as an Arrow table. `fields` gives the record type
+        or field names, where annotations do not. A callable may have `prepare` and `cleanup`.
         """
         schema = each_schema(function, self.schema, fields, self._where("flat_map", function))
         if getattr(function, "__sunshower_batch__", False):
@@ -256,7 +248,8 @@ class Stream(Aggregations[R_co]):
             check_equal(self.schema, other.schema, where)
         inputs = [stream.local_or_shuffle() for stream in (self, *others)]
         most = max(self.topology.component(one.component).parallelism for one in (self, *others))
-        return _begin(self.topology, self.topology.unused_id("merge"), inputs, most)
+        rows = self.topology.begin_stage(self.topology.unused_id("merge"), inputs, most)
+        return _Rows(self.topology, rows)
 
     def group_by(self, *fields: str) -> GroupedRecords[R_co]:
         """Group records with equal values of `fields`."""
@@ -273,11 +266,11 @@ class Stream(Aggregations[R_co]):
 
     def then(self, word: str, operator: Operator, schema: Schema, code: Any = None) -> Stream[Any]:
         """What an operator makes of these records, in a new stage, named after its function."""
-        wish = code_name(code) if code is not None else word
-        id = self.topology.unused_id(wish if wish.isidentifier() else word)
+        name = word if code is None else code_name(code)
+        id = self.topology.unused_id(word if name == "lambda" else name)
         parallelism = self.topology.component(self.component).parallelism
-        rows = _begin(self.topology, id, [self.local_or_shuffle()], parallelism)
-        return rows.then(word, operator, schema)
+        rows = self.topology.begin_stage(id, [self.local_or_shuffle()], parallelism)
+        return _Rows(self.topology, rows).then(word, operator, schema)
 
     def _where(self, word: str, code: Any = None) -> str:
         return f"{self}, {word}" + ("" if code is None else f"({code_name(code)})")
@@ -300,7 +293,7 @@ class Stream(Aggregations[R_co]):
 class _Rows(Stream[R_co]):
     """The rows of an operator. Their stream is declared when something outside of it reads it."""
 
-    def __init__(self, topology: Declarations, node: Node, word: str) -> None:
+    def __init__(self, topology: Declarations, node: StageRows, word: str = "records") -> None:
         super().__init__(topology, node.stage.id, word)
         self._node, self._word = node, word
 
@@ -320,14 +313,7 @@ class _Rows(Stream[R_co]):
         return super().spec
 
 
-def _begin(
-    topology: Declarations, id: str, inputs: Sequence[Grouped[Any]], parallelism: int
-) -> _Rows[Any]:
-    """The records of `inputs` in a new stage."""
-    return _Rows(topology, topology.begin_stage(id, inputs, parallelism).input, "records")
-
-
-class GroupedRecords(Aggregations[R_co]):
+class GroupedRecords(RecordAggregations[R_co]):
     """The records of a stream, grouped by the values of the fields `by`."""
 
     def __init__(self, stream: Stream[R_co], by: Sequence[str]) -> None:
@@ -397,7 +383,8 @@ class Grouped(Generic[R_co]):
     def stage(self, id: str, parallelism: int = 1) -> Stream[R_co]:
         """The records of this stream in a new stage of `parallelism` tasks: the operators that
         follow run in the bolt `id`. Raises as Topology.bolt does."""
-        return _begin(self.stream.topology, id, [self], parallelism)
+        topology = self.stream.topology
+        return _Rows(topology, topology.begin_stage(id, [self], parallelism))
 
     def into(self, bolt: str) -> None:
         """Add an input to a bolt that is already declared, so that a graph may have cycles.

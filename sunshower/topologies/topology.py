@@ -19,7 +19,7 @@ from sunshower.errors import (
 )
 from sunshower.topologies.components import BatchFunction, Bolt, In, Out, Spout
 from sunshower.topologies.graph import Component, Graph, Level, StreamSpec, Subscription
-from sunshower.topologies.operators.stages import StageDraft
+from sunshower.topologies.operators.stages import StageDraft, StageRows
 from sunshower.topologies.outputs import Declared, Outputs, Streams, check_id, output_streams
 from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter, Retry, retry_streams
 from sunshower.topologies.signatures import BoltCode, bolt_signature, fits, name_of, spout_signature
@@ -184,8 +184,9 @@ class Topology:
         self._components[id] = bolt
         return Stream(self, id)
 
-    def begin_stage(self, id: str, inputs: Sequence[Grouped[Any]], parallelism: int) -> StageDraft:
-        """Declare a bolt for operators on the rows of `inputs`, which have one record type."""
+    def begin_stage(self, id: str, inputs: Sequence[Grouped[Any]], parallelism: int) -> StageRows:
+        """Declare a bolt for operators on the rows of `inputs`, which have one record type. Returns
+        those rows."""
         where = f"topology {self.id!r}, stage {id!r}"
         self._check_new(id, parallelism, where)
         stage = StageDraft(id, inputs[0].stream.spec.schema)
@@ -193,7 +194,7 @@ class Topology:
         for grouped in inputs:
             bolt = self._with_input(bolt, grouped)
         self._components[id] = bolt
-        return stage
+        return stage.input
 
     def declare_stream(self, component: str, spec: StreamSpec) -> None:
         """Add an output stream to a stage."""

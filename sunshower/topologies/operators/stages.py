@@ -12,18 +12,18 @@ from sunshower.topologies.operators.steps import RowOperator
 
 
 @dataclass(eq=False)
-class Node:
+class StageRows:
     """The rows that an operator emits, or those that arrive at the stage (`operator` None)."""
 
     stage: StageDraft
     schema: Schema
     operator: Operator | None = None
     stream: str | None = None  # the stream that they leave on, once something outside reads them
-    readers: list[Node] = field(default_factory=list)  # within the stage
+    readers: list[StageRows] = field(default_factory=list)  # within the stage
 
-    def then(self, operator: Operator, schema: Schema) -> Node:
+    def then(self, operator: Operator, schema: Schema) -> StageRows:
         """The rows that `operator` makes of these, in the same stage."""
-        self.readers.append(Node(self.stage, schema, operator))
+        self.readers.append(StageRows(self.stage, schema, operator))
         return self.readers[-1]
 
     def branch(self) -> Branch:
@@ -36,7 +36,7 @@ class StageDraft:
 
     def __init__(self, id: str, schema: Schema) -> None:
         self.id = id
-        self.input = Node(self, schema)
+        self.input = StageRows(self, schema)
         self._words: Counter[str] = Counter()
 
     def new_stream(self, word: str) -> str:

@@ -62,7 +62,11 @@ class TaskMemory:
 class TotalsSlot:
     """The state of one task; `factory` None: in its memory."""
 
-    def __init__(self, factory: StateFactory | None, name: str) -> None:
+    def __init__(self, factory: StateFactory | None, name: str, where: str) -> None:
+        """Raise TopologyError for a value that is no state factory."""
+        if factory is not None and (isinstance(factory, type) or not hasattr(factory, "make")):
+            hint = 'give one like SqliteState("counts.db")'
+            raise TopologyError(f"{where}: {factory!r} is no state; {hint}")
         self.factory, self.name = factory, name
         self._state: MapState | None = None
         self._number = 0  # of the last write
@@ -175,11 +179,3 @@ def single(
         f"{where}: the totals of a stream are kept by one ReducerAggregator, or by one or several "
         "CombinerAggregators; declare two aggregations for other combinations"
     )
-
-
-def check_factory(state: Any, where: str) -> None:
-    """Raise TopologyError for a value that is no state factory."""
-    if state is not None and (isinstance(state, type) or not hasattr(state, "make")):
-        raise TopologyError(
-            f'{where}: {state!r} is no state; give one like SqliteState("counts.db")'
-        )

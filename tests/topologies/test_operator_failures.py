@@ -1,0 +1,145 @@
+"""What a failure, a death or a rebalance does to the operators of ordinary streams."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sunshower import Bolt, Cause, Collector, Retry, Topology, Tuple, count
+from sunshower.runtime.inline import Finished
+from sunshower.simulation.cluster import SimCluster
+from sunshower.trident import Attempt, MemoryState, SqliteState
+from tests.topologies.test_operators import Sale, declared, run, twice
+
+# ---- failures -----------------------------------------------------------------------------------
+
+POISON = Sale("b", 100)
+
+
+def letters_of(topology_of: Callable[[Retry], Topology], tmp_path: Path) -> tuple[Finished, Any]:
+    retry = Retry(attempts=3, initial_s=0.01, dead_letters=tmp_path / "dead.jsonl")
+    done = run(topology_of(retry))
+    lines = [line for f in tmp_path.glob("dead*") for line in f.read_text().splitlines()]
+    return done, [json.loads(line)["record"] for line in lines]
+
+
+def test_a_function_that_raises_fails_its_own_record_only(tmp_path: Path) -> None:
+    def check(sale: Sale) -> Sale:
+        if sale == POISON:
+            raise ValueError("poison")
+        return sale
+
+    done, letters = letters_of(
+        lambda retry: declared(
+            lambda s: s.map(check).group_by("shop").aggregate(count()), retry=retry
+        ),
+        tmp_path,
+    )
+    assert letters == [POISON._asdict()]
+    assert done.results["count"] == [{"a": 100, "b": 99, "c": 100}]
+    assert done.snapshot.component("sales").causes == {Cause.EXCEPTION.value: 3}
+
+
+def test_an_aggregator_that_raises_charges_the_poison_alone(tmp_path: Path) -> None:
+    """The records of its batch are emitted again, each in a batch of its own."""
+
+    class Strict(count):
+        def gather(self, table: Any, keys: Any, rows: Any, attempt: Attempt) -> None:
+            if POISON in rows:
+                raise ValueError("poison")
+            super().gather(table, keys, rows, attempt)
+
+    done, letters = letters_of(
+        lambda retry: declared(lambda s: s.group_by("shop").aggregate(Strict()), retry=retry),
+        tmp_path,
+    )
+    assert letters == [POISON._asdict()]
+    assert done.results["count"] == [{"a": 100, "b": 99, "c": 100}]
+    sales = done.snapshot.component("sales")
+    assert (sales.acked, sales.dead) == (300, 1)
+    assert sales.failed > 4  # those beside it, once
+
+
+@pytest.mark.parametrize("manual", [False, True])
+def test_a_bolt_behind_totals_that_raises_for_one_group(manual: bool, tmp_path: Path) -> None:
+    def refuse(record: Any) -> None:
+        if record[0] == POISON.amount:
+            raise ValueError("poison")
+
+    class Manual(Bolt[Any, None]):
+        def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
+            refuse(tuple.record)
+            out.ack(tuple)
+
+    done, letters = letters_of(
+        lambda retry: declared(
+            lambda s: s.group_by("amount").aggregate(count()),
+            Manual if manual else refuse,
+            retry=retry,
+        ),
+        tmp_path,
+    )
+    assert letters == [POISON._asdict()]
+    (counts,) = done.results["count"]
+    assert all(value >= 1 for value in counts.values())  # replayed ones count again
+    sales = done.snapshot.component("sales")
+    assert (sales.acked, sales.dead, sales.pending) == (300, 1, 0)
+
+
+# ---- states -------------------------------------------------------------------------------------
+
+
+def test_a_state_outlives_the_run(tmp_path: Path) -> None:
+    state = SqliteState(tmp_path / "totals.db")
+    for times in (1, 2):
+        topology = declared(
+            lambda s: s.group_by("shop").aggregate(count(), state=state, parallelism=2)
+        )
+        run(topology)
+        assert dict(state.items()) == dict.fromkeys("abc", 100 * times)
+
+
+def test_totals_are_never_less_than_they_were_however_workers_die() -> None:
+    """A property test: 40 seeds, each with a kill."""
+    replays = 0
+    for seed in range(40):
+        state = MemoryState()
+        totals = count_into(state)
+        with SimCluster(seed, latency_s=0.005) as cluster:
+            current = cluster.submit(totals.graph())
+            if kills := not current.wait(0.03):
+                current.kill_worker(seed % 2)
+            assert current.wait(120)
+            sales = current.snapshot().component("sales")
+        assert (sales.acked, sales.pending) == (300, 0)
+        replays += sales.replayed
+        found = dict(state.items())
+        assert all(found[shop] >= 200 for shop in "abc"), f"seed {seed}: {found}"
+        if not kills:
+            assert found == dict.fromkeys("abc", 200)
+    assert replays > 0
+
+
+def count_into(state: MemoryState) -> Topology:
+    return declared(
+        lambda s: s.flat_map(twice).group_by("shop").aggregate(count(), state=state, parallelism=2),
+        workers=3,
+    )
+
+
+def test_totals_in_memory_move_with_their_task() -> None:
+    topology = declared(lambda s: s.group_by("shop").aggregate(count(), parallelism=2), workers=2)
+    with SimCluster(1, latency_s=0.001) as cluster:
+        current = cluster.submit(topology.graph())
+        current.wait(0.01)
+        current.rebalance(workers=3)
+        assert current.wait(60)
+        found: Counter[str] = Counter()
+        for own in current.results("count"):
+            found.update(own)
+        assert all(found[shop] >= 100 for shop in "abc")
