@@ -1,14 +1,14 @@
 """Encodes values as MessagePack, so that they are decoded equal and of the same type.
 
-MessagePack's own types are None, bool, int of 64 bits, float, str, bytes, list and dict; what else
-there is are extension types. Decoding runs no code but the constructors of declared record types,
-and imports nothing: Enums and records carry a number, their class's place in `classes`.
+MessagePack has None, bool, int of 64 bits, float, str, bytes, list and dict; all other types are
+extension types here. Decoding imports nothing and runs no code but the constructors of declared
+record types: Enums and records are sent with the number of their class in `classes`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from enum import Enum, Flag
 from functools import partial
 from itertools import chain
@@ -17,29 +17,24 @@ from typing import Any
 
 from sunshower.errors import Unserialisable
 from sunshower.field_types import is_record, record_fields
-from sunshower.values import SCALARS, read_scalar
+from sunshower.records import rows_of
+from sunshower.scalars import SCALARS, read_scalar
 
-_TUPLE, _SET, _FROZENSET, _LONG, _COUNTER, _ROWS, _DECLARED, _SCALAR = range(8)
-_CONTAINERS: dict[type[Any], tuple[int, Callable[[Any], Any]]] = {
-    tuple: (_TUPLE, list),
-    set: (_SET, list),
-    frozenset: (_FROZENSET, list),
-    Counter: (_COUNTER, dict),
-}
-_BUILD: dict[int, Callable[[Any], Any]] = {
-    _TUPLE: tuple,
-    _SET: set,
-    _FROZENSET: frozenset,
-    _COUNTER: Counter,
-}
-_SCALAR_TYPES = dict(enumerate(SCALARS, start=_SCALAR))
-_SCALAR_CODES = {kind: code for code, kind in _SCALAR_TYPES.items()}
+_LONG, _DECLARED, _ROWS = range(3)
+_CONTAINERS: dict[type, type] = {tuple: list, set: list, frozenset: list, Counter: dict}
+_TYPES: dict[int, type[Any]] = dict(enumerate([*_CONTAINERS, *SCALARS], start=3))
+_CODES = {kind: code for code, kind in _TYPES.items()}
 _DEPTH_MAX = 32  # a level takes 41 kB of the stack to decode
 _NUMPY_KINDS = "biufSU"  # others, such as datetime64[ns], become something else in Python
-Build = Callable[[Any], Any]
+_PLAIN: dict[type, Callable[[Any], Any]] = {
+    str: str.__str__,
+    int: int.__int__,
+    float: float.__float__,
+    **{kind: kind for kind in (bytes, Counter, dict, list, tuple)},
+}
 
 
-class Rows(list[Any]):
+class RowList(list[Any]):
     """A list of tuples of one length, encoded without a header for each of them."""
 
 
@@ -51,61 +46,54 @@ class Codec:
     def __init__(self, classes: Iterable[type[Any]] = (), *, exact: bool = False) -> None:
         import msgpack
 
-        self._extension, self._exact = msgpack.ExtType, exact
+        self._exact, self._extension = exact, msgpack.ExtType
+        self._packb, self._unpackb = msgpack.packb, msgpack.unpackb
         self._declared = {kind: (number, _parts(kind)) for number, kind in enumerate(classes)}
         self._builders = [_builder(kind) for kind in self._declared]
-        self._pack = [
-            partial(
-                msgpack.packb,
-                default=partial(self._other, depth),
-                strict_types=True,
-                unicode_errors="surrogatepass",
-                buf_size=1 << 10 if depth else 1 << 16,
-            )
-            for depth in range(_DEPTH_MAX + 1)
-        ]
-        self._unpack = [
-            partial(
-                msgpack.unpackb,
-                ext_hook=partial(self._value, depth),
-                strict_map_key=False,
-                unicode_errors="surrogatepass",
-            )
-            for depth in range(_DEPTH_MAX + 1)
-        ]
+        self._others = [partial(self._other, depth) for depth in range(1, _DEPTH_MAX + 2)]
+        self._values = [partial(self._value, depth) for depth in range(1, _DEPTH_MAX + 2)]
 
     def encode(self, value: Any) -> bytes:
         """Encode a value. Raises Unserialisable, naming the type that cannot be encoded."""
         try:
-            data: bytes = self._pack[0](value)
+            return self._encode(0, value)
         except Exception as error:  # of a property of a record, or of a time zone
             raise Unserialisable(f"{error}") from error
-        return data
 
     def decode(self, data: bytes) -> Any:
         """Decode a value. Raises ValueError for bytes that `encode` has not returned."""
         try:
-            return self._unpack[0](data)
+            return self._decode(0, data)
         except Exception as error:  # of the constructor of a record, too
             raise ValueError(f"{type(error).__name__}: {error}") from error
+
+    def _encode(self, depth: int, value: Any) -> bytes:
+        if depth > _DEPTH_MAX:
+            raise ValueError(f"tuples, sets and records are nested more than {_DEPTH_MAX} deep")
+        packed: bytes = self._packb(
+            value,
+            default=self._others[depth],
+            strict_types=True,
+            unicode_errors="surrogatepass",
+            buf_size=1 << 10 if depth else 1 << 16,  # bytes at first; a level has its own
+        )
+        return packed
 
     def _other(self, depth: int, value: Any) -> Any:
         """What MessagePack has no type for, as an extension, or as a value that it has."""
         kind = type(value)
         if kind in SCALARS:
-            return self._extension(_SCALAR_CODES[kind], SCALARS[kind].text(value).encode())
+            return self._extension(_CODES[kind], SCALARS[kind].text(value).encode())
         if kind in _CONTAINERS:
-            code, listed = _CONTAINERS[kind]
-            return self._nested(depth, code, listed(value))
+            content = self._encode(depth, _CONTAINERS[kind](value))
+            return self._extension(_CODES[kind], content)
         if kind in self._declared:
             number, parts = self._declared[kind]
-            return self._nested(depth, _DECLARED, [number, parts(value)])
-        if kind is Rows:
-            flat = flattened(value)
-            width = len(value[0]) if value else 1
-            if not flat or len(flat) != width * len(value):
-                return list(value)
-            return self._nested(depth, _ROWS, [width, flat])
+            return self._extension(_DECLARED, self._encode(depth, [number, parts(value)]))
+        if kind is RowList:
+            (width,) = set(map(len, value))
+            flat = [*chain.from_iterable(value)]
+            return self._extension(_ROWS, self._encode(depth, [width, flat]))
         if kind is int:
             size = value.bit_length() // 8 + 1
             return self._extension(_LONG, value.to_bytes(size, "little", signed=True))
@@ -114,41 +102,32 @@ class Codec:
         is_long = type(found) is int and not -(1 << 63) <= found < 1 << 64
         return self._other(depth, found) if is_long or type(found) in _CONTAINERS else found
 
-    def _nested(self, depth: int, code: int, value: Any) -> Any:
-        if depth == _DEPTH_MAX:
-            raise ValueError(f"tuples, sets and records are nested more than {_DEPTH_MAX} deep")
-        return self._extension(code, self._pack[depth + 1](value))
+    def _decode(self, depth: int, data: bytes) -> Any:
+        if depth > _DEPTH_MAX:
+            raise ValueError(f"extension types are nested more than {_DEPTH_MAX} deep")
+        return self._unpackb(
+            data,
+            ext_hook=self._values[depth],
+            strict_map_key=False,
+            unicode_errors="surrogatepass",
+        )
 
     def _value(self, depth: int, code: int, data: bytes) -> Any:
-        if code in _SCALAR_TYPES:
-            return read_scalar(_SCALAR_TYPES[code], data.decode())
         if code == _LONG:
             return int.from_bytes(data, "little", signed=True)
-        if depth == _DEPTH_MAX:
-            raise ValueError(f"extension types are nested more than {_DEPTH_MAX} deep")
-        if code in _BUILD:
-            return _BUILD[code](self._unpack[depth + 1](data))
         if code == _DECLARED:
-            number, parts = self._unpack[depth + 1](data)
+            number, parts = self._decode(depth, data)
             if type(number) is not int or not 0 <= number < len(self._builders):
                 raise ValueError("a value is of a class that is not declared")
             return self._builders[number](parts)
         if code == _ROWS:
-            width, flat = self._unpack[depth + 1](data)
-            return Rows(chunked(flat, width))
-        raise ValueError(f"a field has the unknown extension type {code}")
-
-
-def flattened(rows: Iterable[Iterable[Any]]) -> list[Any]:
-    """The values of all rows in one list."""
-    return list(chain.from_iterable(rows))
-
-
-def chunked(values: Sequence[Any], width: int) -> Iterator[tuple[Any, ...]]:
-    """Tuples of `width` values each; undoes `flattened`. Raises ValueError if some are left."""
-    if type(values) is not list or type(width) is not int or width < 1 or len(values) % width:
-        raise ValueError(f"these are no rows of {width} values")
-    return zip(*[iter(values)] * width, strict=True)
+            width, values = self._decode(depth, data)
+            return RowList(rows_of(values, width))
+        if (kind := _TYPES.get(code)) is None:
+            raise ValueError(f"a field has the unknown extension type {code}")
+        if kind in SCALARS:
+            return read_scalar(kind, data.decode())
+        return kind(self._decode(depth, data))
 
 
 def _parts(kind: type[Any]) -> Callable[[Any], Any]:
@@ -162,7 +141,7 @@ def _parts(kind: type[Any]) -> Callable[[Any], Any]:
     return lambda value: [getattr(value, name) for name in names]
 
 
-def _builder(kind: type[Any]) -> Build:
+def _builder(kind: type[Any]) -> Callable[[Any], Any]:
     if issubclass(kind, Enum):
         return kind if issubclass(kind, Flag) else kind.__members__.__getitem__
     width, is_tuple = len(record_fields(kind)), issubclass(kind, tuple)
@@ -179,23 +158,15 @@ def _as_plain(value: Any) -> Any:
     """An equal value of a plain type, of a subclass or of NumPy; itself if there is none."""
     if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0:
         return value.item() if value.dtype.kind in _NUMPY_KINDS else value
-    if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, int):
-        return int.__int__(value)
-    if isinstance(value, float):
-        return float.__float__(value)
-    base = next(
-        (one for one in (bytes, Counter, dict, list, tuple) if isinstance(value, one)), None
-    )
-    return value if base is None else base(value)
+    return next((plain(value) for base, plain in _PLAIN.items() if isinstance(value, base)), value)
 
 
 def _refusal(kind: type[Any]) -> str:
     name = f"{kind.__module__}.{kind.__qualname__}"
     if issubclass(kind, Enum) or is_record(kind):
         return (
-            f"a value is a {name}, which no record type declares: annotate a field with it, or "
-            "send the values that it is made of"
+            f"a value is a {name}, which no record type declares: annotate a field with it (both "
+            "at the top of a module, where annotations can be read), or send the values that it is "
+            "made of"
         )
     return f"a value is a {name}"

@@ -1,22 +1,18 @@
-"""Reads the annotations of record types: which classes their values may have, and which cannot
-travel between processes."""
+"""Reads which classes the annotations of record types name, and refuses what cannot travel."""
 
 from __future__ import annotations
 
-import collections.abc as abc
 import dataclasses
 import inspect
 import sys
+from collections import abc
 from enum import Enum
 from types import NoneType, SimpleNamespace, UnionType
 from typing import (
     Annotated,
     Any,
-    ForwardRef,
     Literal,
     NewType,
-    TypeVar,
-    Union,
     get_args,
     get_origin,
     get_type_hints,
@@ -24,7 +20,7 @@ from typing import (
 )
 
 from sunshower.errors import RecordMismatch
-from sunshower.values import SCALARS
+from sunshower.scalars import SCALARS
 
 _PLAIN = (str, bytes, bytearray, memoryview, int, float, list, dict, tuple, set, frozenset)
 _SINGLE = (NoneType, object, *SCALARS)  # subclasses of these do not travel
@@ -73,7 +69,7 @@ def hints_of(record_type: type[Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for base in reversed(record_type.__mro__):
             names = vars(sys.modules.get(base.__module__, object))
-            for name, written in base.__dict__.get("__annotations__", {}).items():
+            for name, written in inspect.get_annotations(base).items():
                 one = SimpleNamespace(__annotations__={name: written})
                 try:
                     found |= get_type_hints(one, dict(names), include_extras=True)
@@ -94,25 +90,22 @@ def _collect(annotation: Any, path: str, found: dict[type[Any], bool]) -> None:
     """Add the classes in `annotation` to `found`; False: a TypedDict, which is a dict."""
     origin, args = get_origin(annotation), get_args(annotation)
     if isinstance(annotation, NewType):
-        _collect(annotation.__supertype__, path, found)
-    elif isinstance(annotation, str | ForwardRef | TypeVar) or annotation in (None, Any, ...):
-        pass
+        args = (annotation.__supertype__,)
     elif origin is Literal:
-        for value in args:
-            _collect(type(value), path, found)
+        args = tuple(map(type, args))
     elif origin is Annotated:
-        _collect(args[0], path, found)
-    elif origin is not None:
-        if origin not in (Union, UnionType) and isinstance(origin, type):
-            _collect(origin, path, found)
-        for one in args if origin not in _CODE else ():
-            _collect(one, path, found)
-    elif is_typeddict(annotation) and annotation not in found:
-        found[annotation] = False
-        for name, one in hints_of(annotation).items():
+        args = args[:1]
+    for one in args if origin not in _CODE else ():
+        _collect(one, path, found)
+    kind = annotation if origin is None else origin
+    if is_typeddict(kind) and kind not in found:
+        found[kind] = False
+        for name, one in hints_of(kind).items():
             _collect(one, f"{path}[{name!r}]", found)
-    elif isinstance(annotation, type):
-        _collect_class(annotation, path, found)
+    elif isinstance(kind, type) and kind not in (UnionType, Annotated):
+        _collect_class(kind, path, found)
+    elif inspect.isroutine(kind):  # such as threading.Lock
+        raise RecordMismatch(_refusal(kind, path))
 
 
 def _collect_class(kind: type[Any], path: str, found: dict[type[Any], bool]) -> None:
@@ -130,10 +123,14 @@ def _collect_class(kind: type[Any], path: str, found: dict[type[Any], bool]) -> 
         for name in names:
             _collect(hints.get(name, Any), f"{path}.{name}", found)
     elif kind in _CODE or not _may_travel(kind):
-        raise RecordMismatch(
-            f"{path} is a {kind.__module__}.{kind.__qualname__}, which cannot travel to another "
-            f"process. It may be: {_ALL}. Keep the values of these that it is made of, or its bytes"
-        )
+        raise RecordMismatch(_refusal(kind, path))
+
+
+def _refusal(kind: Any, path: str) -> str:
+    return (
+        f"{path} is a {kind.__module__}.{kind.__qualname__}, which cannot travel to another "
+        f"process. It may be: {_ALL}. Keep the values of these that it is made of, or its bytes"
+    )
 
 
 def _may_travel(kind: type[Any]) -> bool:

@@ -11,7 +11,7 @@ from itertools import chain, repeat
 from math import isnan
 from operator import attrgetter, itemgetter
 from types import NoneType
-from typing import Any, TypeAlias, get_type_hints
+from typing import Any, TypeAlias
 
 from sunshower.errors import UnknownField
 from sunshower.field_types import classes_in, record_fields
@@ -44,22 +44,9 @@ def key_of(value: Any) -> Any:
     if kind.__module__ == "numpy" and hasattr(value, "tolist"):
         plain = value.tolist()
         return value if type(plain) is kind else key_of(plain)
-    if isinstance(value, tuple | list):
-        return tuple(map(key_of, value))
-    if isinstance(value, dict):
-        return DictKey({key_of(name): key_of(one) for name, one in value.items()})
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value)
-    if isinstance(value, str):
-        return str.__str__(value)  # of a StrEnum, too
-    if isinstance(value, int | float):
-        return key_of(int(value) if isinstance(value, int) else float(value))
-    if isinstance(value, set | frozenset):
-        return frozenset(map(key_of, value))
-    if isinstance(value, datetime | time):
-        return _in_utc(value)
-    if isinstance(value, Decimal):
-        return _NO_DECIMAL if value.is_nan() else value
+    for kinds, convert in _CONVERTERS:
+        if isinstance(value, kinds):
+            return convert(value)
     if dataclasses.is_dataclass(value):
         return tuple(key_of(getattr(value, field.name)) for field in dataclasses.fields(value))
     return value
@@ -78,6 +65,19 @@ def _in_utc(value: datetime | time) -> datetime | time:
         return value
 
 
+_CONVERTERS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+    ((tuple, list), lambda value: tuple(map(key_of, value))),
+    (dict, lambda value: DictKey({key_of(name): key_of(one) for name, one in value.items()})),
+    ((bytes, bytearray, memoryview), bytes),
+    (str, str.__str__),  # of a StrEnum, too
+    (int, int),
+    (float, lambda value: key_of(float(value))),
+    ((set, frozenset), lambda value: frozenset(map(key_of, value))),
+    ((datetime, time), _in_utc),
+    (Decimal, lambda value: _NO_DECIMAL if value.is_nan() else value),
+)
+
+
 def keys_of_rows(
     getters: Sequence[Callable[[Any], Any]], key: Callable[[Any], Any], rows: Sequence[Any]
 ) -> Iterable[Any]:
@@ -86,6 +86,15 @@ def keys_of_rows(
     if all(_PLAIN.issuperset(map(type, map(get, rows))) for get in getters):
         return map(key, rows)
     return map(key_of, map(key, rows))
+
+
+def rows_of(values: Any, width: int) -> Iterable[tuple[Any, ...]]:
+    """Tuples of `width` values each; undoes `Schema.flat`. Raises ValueError if some are left."""
+    if type(values) is not list or type(width) is not int or width < 1 or len(values) % width:
+        raise ValueError(f"these are no rows of {width} values")
+    if len(values) == width:  # half the time of zip
+        return (tuple(values),)
+    return zip(*[iter(values)] * width, strict=True)
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from sunshower.codec import Codec, chunked
+from sunshower.codec import Codec
 from sunshower.errors import CorruptPacket, Unserialisable
+from sunshower.records import rows_of
 from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tracking.edges import runs
 from sunshower.runtime.tracking.ids import U64, ids_of
@@ -206,7 +207,7 @@ def _decode_records(
         if tuple(table.column_names) != tuple(schema.fields):
             raise ValueError(f"its columns are {', '.join(table.column_names)}")
         return table
-    rows = chunked(_codec_of(stream.classes).decode(records), len(schema.fields))
+    rows = rows_of(_codec_of(stream.classes).decode(records), len(schema.fields))
     if notes is None:
         return schema.build(rows)
     built: list[Any] = []

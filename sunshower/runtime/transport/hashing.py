@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import is_dataclass
 from datetime import datetime
 from decimal import Decimal
 from enum import Enum
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from sunshower.errors import BadEmit
 from sunshower.records import key_of
-from sunshower.values import SCALARS, as_number
+from sunshower.scalars import SCALARS, as_number
 
 _KEYS_MAX = 1 << 16
 
@@ -69,12 +70,12 @@ def _number(value: int) -> bytes:
     return b"i%d" % value if value.bit_length() < 10_000 else b"i%x" % value
 
 
-def _has_zone(key: Any) -> bool:
-    """Whether a key may be a datetime that equals another moment's in Python, which compares those
-    of one zone without `fold`."""
-    if isinstance(key, datetime):
-        return key.tzinfo is not None
-    return isinstance(key, tuple) and any(map(_has_zone, key))
+def _may_be_cached(key: Any) -> bool:
+    """Whether values that are equal in Python are one key. Moments of one zone are compared without
+    `fold`, and dataclasses as they say."""
+    if isinstance(key, tuple | frozenset):
+        return all(map(_may_be_cached, key))
+    return not isinstance(key, datetime) and not is_dataclass(key)
 
 
 class KeyTable(dict[Any, int]):
@@ -88,7 +89,7 @@ class KeyTable(dict[Any, int]):
         if len(self) >= _KEYS_MAX:
             self.clear()
         index = stable_hash(key) % self._tasks
-        if not _has_zone(key):
+        if _may_be_cached(key):
             self[key] = index
         return index
 

@@ -2,8 +2,8 @@
 
 What JSON has no type for is an object with one mark: a tuple {"()": […]}, a set {"(set)": […]},
 sorted, likewise frozenset, bytes {"(bytes)": "base64"}, and {"(datetime)": "…"}, likewise date,
-time, timedelta, Decimal and UUID, with the texts of sunshower/values.py. A key that is a tuple is a
-list, and a dictionary in a key is {"dict": [[name, value], …]}, sorted. Numbers that are equal in
+time, timedelta, Decimal and UUID, with the texts of sunshower/scalars.py. A key that is a tuple is
+a list, and a dictionary in a key is {"dict": [[name, value], …]}, sorted. Numbers that are equal in
 Python are one key, so 1.0, True and Decimal(1) are kept as 1. A moment is one key, in UTC.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 from sunshower.errors import Unserialisable
 from sunshower.records import DictKey
 from sunshower.records import key_of as key_of_value
-from sunshower.values import SCALARS, as_number, read_scalar
+from sunshower.scalars import SCALARS, as_number, read_scalar
 
 _TUPLE, _BYTES, _DICT = "()", "(bytes)", "dict"
 _SETS: dict[Any, str] = {set: "(set)", frozenset: "(frozenset)"}
@@ -127,7 +127,8 @@ def _plain(value: Any) -> Any:
         return [_plain(one) for one in value]
     if kind is tuple:
         return {_TUPLE: [_plain(one) for one in value]}
-    if kind is dict and all(type(name) is str and name not in _BUILD for name in value):
+    is_mark = kind is dict and len(value) == 1 and not value.keys().isdisjoint(_BUILD)
+    if kind is dict and not is_mark and all(type(name) is str for name in value):
         return {name: _plain(one) for name, one in value.items()}
     if kind in _SETS:
         return {_SETS[kind]: sorted(map(_plain, value), key=_encode)}
@@ -135,7 +136,7 @@ def _plain(value: Any) -> Any:
         return {_BYTES: b64encode(value).decode()}
     if kind in SCALARS:
         return {f"({SCALARS[kind].name})": SCALARS[kind].text(value)}
-    way_out = ": its keys must be texts" if kind is dict else ""
+    way_out = ": its keys must be texts, not the mark of a type" if kind is dict else ""
     way_out = ": keep its value" if isinstance(value, Enum) else way_out
     raise Unserialisable(f"a {_named(value)} is not for JSON{way_out}")
 

@@ -1,13 +1,13 @@
 """Values that neither JSON nor MessagePack has a type for, as texts: dates, times, decimals, UUIDs.
 
-| type        | text                                                                            |
-|-------------|---------------------------------------------------------------------------------|
-| `datetime`  | ISO 8601, with the offset; then `[Europe/Berlin]` if its zone is a ZoneInfo with a key |
-| `date`      | ISO 8601                                                                        |
-| `time`      | as datetime                                                                     |
+| type        | text                                                                               |
+|-------------|------------------------------------------------------------------------------------|
+| `datetime`  | ISO 8601, with the offset; then `[Europe/Berlin]` if its zone is a ZoneInfo        |
+| `date`      | ISO 8601                                                                           |
+| `time`      | as datetime                                                                        |
 | `timedelta` | ISO 8601: `P-1DT3600.000000S`; days have the sign, seconds and micros are positive |
-| `Decimal`   | all digits, also trailing zeros: `1.50`, `1E+3`, `NaN`                            |
-| `UUID`      | `12345678-1234-5678-1234-567812345678`                                          |
+| `Decimal`   | all digits, also trailing zeros: `1.50`, `1E+3`, `NaN`                             |
+| `UUID`      | `12345678-1234-5678-1234-567812345678`                                             |
 
 A datetime or time with `fold=1`, in the hour that a change of the clock repeats, ends with `#1`. A
 zone of another class than ZoneInfo and timezone becomes its offset at that moment.
@@ -87,9 +87,9 @@ SCALARS: dict[type[Any], Scalar] = {
 
 
 def read_scalar(kind: type[Any], text: str) -> Any:
-    """The value of such a text. Raises ValueError for any other text."""
-    if kind is not Decimal and len(text) > _TEXT_MAX:
-        raise ValueError(f"a {kind.__name__} has no {len(text):,} characters")
+    """The value of such a text. Raises ValueError for anything else."""
+    if type(text) is not str or (kind is not Decimal and len(text) > _TEXT_MAX):
+        raise ValueError(f"a {kind.__name__} is a text of at most {_TEXT_MAX} characters")
     try:
         return SCALARS[kind].read(text)
     except (ValueError, ArithmeticError, LookupError, OSError) as error:  # a zone that is unknown
@@ -107,7 +107,7 @@ def as_number(value: Decimal) -> int | float | Decimal:
     text = "".join(map(str, digits)).lstrip("0")
     digits_left = text.rstrip("0")
     exponent = int(exponent) + len(text) - len(digits_left)
-    if 0 <= exponent and exponent + len(digits_left) <= _DIGITS_MAX:
+    if exponent >= 0 and exponent + len(digits_left) <= _DIGITS_MAX:
         return int(value)
     if (number := float(value)) == value:
         return number
