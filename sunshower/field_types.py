@@ -23,7 +23,8 @@ from sunshower.errors import RecordMismatch
 from sunshower.scalars import SCALARS
 
 _PLAIN = (str, bytes, bytearray, memoryview, int, float, list, dict, tuple, set, frozenset)
-_SINGLE = (NoneType, object, *SCALARS)  # subclasses of these do not travel
+# Subclasses of these do not travel.
+_SINGLE: tuple[Any, ...] = (NoneType, object, Any, UnionType, Annotated, *SCALARS)
 _CODE: tuple[Any, ...] = (abc.Callable, abc.Iterator, abc.Generator, abc.Awaitable, type)
 _ALL = (
     "str, bytes, int, float, bool, None, Decimal, datetime, date, time, timedelta, UUID, Enums, "
@@ -102,7 +103,7 @@ def _collect(annotation: Any, path: str, found: dict[type[Any], bool]) -> None:
         found[kind] = False
         for name, one in hints_of(kind).items():
             _collect(one, f"{path}[{name!r}]", found)
-    elif isinstance(kind, type) and kind not in (UnionType, Annotated):
+    elif isinstance(kind, type):
         _collect_class(kind, path, found)
     elif inspect.isroutine(kind):  # such as threading.Lock
         raise RecordMismatch(_refusal(kind, path))

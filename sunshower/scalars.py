@@ -1,4 +1,4 @@
-"""Values that neither JSON nor MessagePack has a type for, as texts: dates, times, decimals, UUIDs.
+"""Scalars that neither JSON nor MessagePack has a type for, as texts: dates, decimals, UUIDs.
 
 | type        | text                                                                               |
 |-------------|------------------------------------------------------------------------------------|
@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta, tzinfo
 from decimal import Decimal
+from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -94,6 +96,18 @@ def read_scalar(kind: type[Any], text: str) -> Any:
         return SCALARS[kind].read(text)
     except (ValueError, ArithmeticError, LookupError, OSError) as error:  # a zone that is unknown
         raise ValueError(f"{text[:_TEXT_MAX]!r} is no {kind.__name__}: {error}") from None
+
+
+def for_json(value: Any) -> Any:
+    """What JSON can have of a value that it has no type for: the text of a scalar, the value of an
+    Enum, the fields of a dataclass. The `default` of json.dumps. Raises TypeError for others."""
+    if type(value) in SCALARS:
+        return SCALARS[type(value)].text(value)
+    if isinstance(value, Enum):
+        return value.value
+    if is_dataclass(value):
+        return {one.name: getattr(value, one.name) for one in fields(value)}
+    raise TypeError(f"a {type(value).__qualname__} is not for JSON")
 
 
 def as_number(value: Decimal) -> int | float | Decimal:

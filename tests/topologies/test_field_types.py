@@ -6,9 +6,10 @@ import io
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from json import loads
 from numbers import Number
 from pathlib import Path
 from typing import (
@@ -27,13 +28,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sunshower import Bolt, Spout, run_inline
+from sunshower import Bolt, Context, JsonLines, Spout, run_inline
 from sunshower import Topology as RightTopology
 from sunshower.clock import ManualClock
 from sunshower.errors import RecordMismatch
+from sunshower.kafka.producing.messages import as_bytes
 from sunshower.records import Schema
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
+from sunshower.spark_integration.tables.field_kinds import records_of
 from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, batches, count
 from tests.runtime.field_values import Access, Color, Field, Level, Line, Point, Unit, exactly
 from tests.topologies.conftest import Topology, refused
@@ -179,6 +182,44 @@ def test_one_annotation_that_cannot_be_read_hides_no_other() -> None:
         color: Color
 
     assert Color in Schema.of(Order).classes
+
+
+# ---- as JSON, in a file and in Kafka -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "json"),
+    [
+        (datetime(2026, 1, 2, tzinfo=UTC), "2026-01-02T00:00:00+00:00"),
+        (date(2026, 1, 2), "2026-01-02"),
+        (time(3, 4), "03:04:00"),
+        (timedelta(-1, 3600), "P-1DT3600.000000S"),
+        (Decimal("1.50"), "1.50"),
+        (UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+        (Color.RED, "red"),
+        ((1, Level.LOW), [1, 1]),
+        (Line((Point(date(2026, 1, 2)),)), {"ends": [["2026-01-02", None]], "access": 1}),
+    ],
+)
+def test_json_has_texts_and_values_of_them(tmp_path: Path, value: Any, json: Any) -> None:
+    assert loads(as_bytes([value]) or b"") == [json]
+    sink = JsonLines(tmp_path / "out.jsonl")
+    sink.prepare(Context("t", "out", 1, 0, 1))
+    sink.process(Field(value))
+    sink.cleanup()
+    assert loads((tmp_path / "out.jsonl").read_text()) == {"value": json}
+
+
+@pytest.mark.parametrize("value", [{1}, frozenset(), b"", np.int64(1), object()])
+def test_json_has_no_others(value: Any) -> None:
+    with pytest.raises(TypeError, match=rf"a {type(value).__name__} is not for JSON"):
+        as_bytes([value])
+
+
+@pytest.mark.parametrize("annotation", [set[int], frozenset[int], time, timedelta, UUID])
+def test_spark_refuses_types_that_it_lacks(annotation: Any) -> None:
+    with pytest.raises(RecordMismatch, match=r"Order\.what"):
+        records_of(record(annotation), "Order")
 
 
 # ---- through a topology -------------------------------------------------------------------------

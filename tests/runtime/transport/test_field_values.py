@@ -158,6 +158,8 @@ def test_levels_have_a_limit_when_a_value_is_sent(wrap: Callable[[Any], Any]) ->
 
 
 def test_lists_have_a_limit_too() -> None:
+    value = deep(lambda one: [one], 500)
+    assert travelled(value) == value
     with pytest.raises(Unserialisable, match="recursion limit"):
         travelled(deep(lambda one: [one], 5_000))
 
