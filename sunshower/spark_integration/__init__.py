@@ -8,6 +8,7 @@ from sunshower.spark_integration.steps import parquet, saved_as, spark, spark_sq
 from sunshower.spark_integration.tables.delta_table import delta
 from sunshower.spark_integration.tables.field_kinds import Digits
 from sunshower.spark_integration.tables.kafka_rows import KafkaRows
+from sunshower.spark_integration.tables.spark_state import SparkState, spark_state
 from sunshower.spark_integration.tables.table_folder import batches_in
 from sunshower.spark_integration.tables.tables import table
 
@@ -18,11 +19,13 @@ __all__ = [
     "LocalSpark",
     "RayDPSpark",
     "SparkBatchBolt",
+    "SparkState",
     "batches_in",
     "delta",
     "parquet",
     "saved_as",
     "spark",
     "spark_sql",
+    "spark_state",
     "table",
 ]

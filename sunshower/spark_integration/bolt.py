@@ -83,6 +83,11 @@ class SparkBatchBolt(Bolt[Any, Any]):
                 f"SparkBatchBolt: {tables[0]} needs batches that have txids; use it in a program "
                 "of batches, batches(…).apply(spark(…)), or take parquet(…)"
             )
+        if step.step.state is not None:
+            raise ConfigError(
+                f"SparkBatchBolt: the state of spark({step.step}) needs batches that have txids; "
+                "use it in a program of batches, batches(…).apply(spark(…))"
+            )
         self.step, self.rows_max, self.wait_s = step, rows_max, wait_s
         self.batches_max, self.edges_max = batches_max, edges_max
         check_all(self, _ARGUMENTS, "SparkBatchBolt: ")

@@ -118,7 +118,17 @@ class Runner:
         self.hand_over_s = time.perf_counter() - began_s
         batch = replace(batch, tables=self._tables(step))
         self._check_not_over(step, batch)
-        return self._finish(step, step.transform(*frames, batch), batch)
+        if step.state is None:
+            return self._finish(step, step.transform(*frames, batch), batch)
+        made = step.transform(*frames, step.state.before(self._session, batch), batch)
+        if not (isinstance(made, tuple) and len(made) == 2):
+            raise ResultMismatch(
+                f"{step} has a state and returned {type(made).__name__}; it must return "
+                "(result, state)"
+            )
+        result, state = made
+        self._write(step, step.state, batch, step.state, state)
+        return self._finish(step, result, batch)
 
     def _check_not_over(self, step: SparkStep, batch: BatchInfo) -> None:
         if self._is_over():
@@ -157,7 +167,7 @@ class Runner:
                 result.unpersist()
 
     def _write(
-        self, step: SparkStep, writer: Writer, batch: BatchInfo, write: Writer, what: Any
+        self, step: SparkStep, writer: Any, batch: BatchInfo, write: Writer, what: Any
     ) -> None:
         """Call `write(what, batch)` of a writer, and convert the errors of files."""
         self._check_not_over(step, batch)

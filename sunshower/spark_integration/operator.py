@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sunshower.errors import SunshowerError, Unavailable
@@ -16,6 +16,7 @@ from sunshower.spark_integration.sessions.spark_port import (
     SparkPlace,
     SparkStep,
 )
+from sunshower.spark_integration.state_versions import StateVersions
 from sunshower.spark_integration.submissions import Submission, Submissions
 from sunshower.spark_integration.tables.schema import RecordColumns
 from sunshower.spark_integration.tables.table_folder import TableFolder
@@ -42,7 +43,8 @@ class SparkOperator:
     The operator must get all rows of a batch: its stage has one task, or each task runs its own
     job. With writers it commits, so batches are written in txid order. Tables are an exception:
     they are staged in the process phase and published by `succeeded`; those of Delta Lake by a job
-    of their own. `Spark.operator` makes one.
+    of their own. With a state it commits, since the batch before must have left its version.
+    `Spark.operator` makes one.
     """
 
     def __init__(self, step: SparkStep, place: SparkPlace, inputs: Sequence[RecordColumns]) -> None:
@@ -51,8 +53,8 @@ class SparkOperator:
         tables = tables_in(step)
         self._tables = [one for one in tables if isinstance(one, Table)]
         self._by_spark = len(self._tables) < len(tables)
-        self.publishes = bool(tables)
-        self.commits = len(tables) < len(step.writers)
+        self.publishes = bool(tables) or step.state is not None
+        self.commits = len(tables) < len(step.writers) or step.state is not None
         self.counted: CountedIn | None = None
 
     def prepare(self, context: Context) -> None:
@@ -61,12 +63,16 @@ class SparkOperator:
         self._publish_error: SunshowerError | None = None
         self._folders: list[TableFolder] = []
         self._publisher: Publisher | None = None
+        self._state: StateVersions | None = None
         batches, current = "", 0
         if self.publishes:
             assert self.counted is not None, "a table is part of a program of batches"
             batches, current = self.counted.incarnation(), self.counted.current()
         for table in self._tables:
             self._folders.append(TableFolder(table.folder, context.topology, batches, current))
+        if self._step.state is not None and self.counted is not None:
+            self._state = StateVersions(self._step.state, context.topology, self.counted)
+            self._folders.append(self._state.folder)
         self._submissions = Submissions(self._step, self._place, context)
         if self._by_spark:
             self._publisher = Publisher(self._submissions, batches, current, context.clock)
@@ -86,8 +92,9 @@ class SparkOperator:
     def ready(self, batch: BatchRows, attempt: Attempt) -> bool:
         """Submit the batch in the first call; then return whether Spark has finished. A batch that
         was lost with the JVM is submitted again. Raises SparkError if the batch has failed."""
-        if self._publisher is not None and not self._publisher.poll():
-            return False  # the table is not checked yet
+        may_begin = self._publisher is None or self._publisher.poll()
+        if batch.submission is None and not may_begin:
+            return False
         if batch.submission is None:
             tables = [
                 columns.table(records)
@@ -95,12 +102,16 @@ class SparkOperator:
             ]
             rows = sum(map(len, batch.records))
             info = BatchInfo(str(attempt.txid), rows, attempt.attempt, attempt.txid)
+            if self._state is not None:
+                info = replace(info, state=self._state.before(attempt.txid))
             batch.submission = self._submissions.add(tables, info)
         return batch.submission.poll()
 
     def finish(self, batch: BatchRows, attempt: Attempt, emit: Emit) -> None:
-        """Emit the rows of the result, once `ready` has returned True."""
+        """Emit the rows of the result, once `ready` has returned True. Raises StoreUnreachable."""
         assert batch.submission is not None
+        if self._state is not None:
+            self._state.note(attempt)
         if batch.submission.result is not None and self._out is not None:
             emit(self._out.records(batch.submission.result))
 
@@ -137,6 +148,8 @@ class SparkOperator:
                         self._publisher.drain()
         finally:
             self._submissions.close()
+            if self._state is not None:
+                self._state.close()
 
     def _publish(self, txid: int) -> None:
         for folder in self._folders:

@@ -23,6 +23,7 @@ from sunshower.spark_integration.sessions.spark_port import (
     SparkPlace,
     SparkStep,
     Static,
+    StepState,
     Transform,
     Writer,
 )
@@ -41,7 +42,8 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # hdfs://…, s3a://…, file
 class Spark:
     """A transform, where it runs, its output record type, and its writers. `transform(df, batch)`
     gets one DataFrame per input, then a BatchInfo, and returns a DataFrame. Its rows come back as
-    records of `out`, go to the writers of `.write(…)`, or both."""
+    records of `out`, go to the writers of `.write(…)`, or both. With a state it is
+    `transform(df, state, batch)`, and returns (result, new state)."""
 
     step: SparkStep
     where: SparkPlace = field(default_factory=LocalSpark)
@@ -64,8 +66,15 @@ class Spark:
         stage = stream.stage
         for one in tables_in(self.step):
             stage.group.program.keep_folder(one.place, stage.where(f"spark({self.step})"))
+        if (state := self.step.state) is not None:
+            stage.group.program.keep_folder(str(state.folder), stage.where(f"spark({self.step})"))
         whole = stream if others else stream.global_()
         return whole.operate(operator, *others, fields=() if self.out is None else self.out)
+
+    @property
+    def _more(self) -> tuple[str, ...]:
+        """What the transform gets after its inputs."""
+        return ("batch",) if self.step.state is None else ("state", "batch")
 
     def operator(self, inputs: Sequence[Schema]) -> SparkOperator:
         """The operator for batches of these inputs. Raises RecordMismatch and TopologyError."""
@@ -78,11 +87,12 @@ class Spark:
         if isinstance(self.step.transform, SqlQuery):
             check_names(_names(inputs), [*self.step.tables])
         try:
-            inspect.signature(self.step.transform).bind_partial(*range(count + 1))
+            inspect.signature(self.step.transform).bind_partial(*range(count + len(self._more)))
         except TypeError:
             raise TopologyError(
                 f"spark({self.step}) is called with a DataFrame for each of its {count} inputs, "
-                f"and then the batch, as in `def {self.step}(df, batch)`; it does not take so many"
+                f"and then {' and '.join(self._more)}, as in "
+                f"`def {self.step}({', '.join(('df', *self._more))})`; it does not take so many"
             ) from None
 
     def bind(self, *inputs: RecordColumns) -> SparkStep:
@@ -92,7 +102,7 @@ class Spark:
         if self.step.reads is not None:
             self.step.reads.check(inputs[0].arrow)
         try:
-            inspect.signature(self.step.transform).bind(*inputs, None)
+            inspect.signature(self.step.transform).bind(*inputs, *self._more)
         except TypeError as error:
             raise TopologyError(
                 f"spark({self.step}) has {len(inputs)} inputs, and takes others: {error}"
@@ -116,13 +126,15 @@ def spark(
     where: SparkPlace | None = None,
     timeout_s: float = 600.0,
     reads: Reads | None = None,
+    state: StepState | None = None,
 ) -> Spark:
     """Declare a step for Spark; see Spark, and spark_sql for a query.
 
     `tables` are static tables to join with (`batch.tables["pages"]`): each is an Arrow table, the
     path of Parquet files, or a function of the session. `where` is LocalSpark(…) (default) or
     RayDPSpark(…). `timeout_s` limits the run time of one batch. With `reads`, as KafkaRows(…), the
-    rows of the first input only say what Spark reads.
+    rows of the first input only say what Spark reads. With `state`, as spark_state(…), the
+    transform keeps a state from batch to batch.
 
     Raises RecordMismatch for a field of `out` that Spark cannot represent, TopologyError for any
     other error in the declaration.
@@ -130,8 +142,10 @@ def spark(
     if not callable(transform):
         raise TopologyError(f"spark({transform!r}): give a function of (df, batch)")
     SECONDS.check(f"spark({transform!r}): timeout_s", timeout_s, TopologyError)
+    if state is not None and not callable(getattr(state, "before", None)):
+        raise TopologyError(f"spark(…, state={state!r}): give spark_state(folder, Record)")
     static = {name: _static_table(one, name) for name, one in (tables or {}).items()}
-    step = SparkStep(transform, out, static, timeout_s=timeout_s, reads=reads)
+    step = SparkStep(transform, out, static, timeout_s=timeout_s, reads=reads, state=state)
     if out is not None:
         RecordColumns.of(out, f"spark({step}), out")
     return Spark(step, where or LocalSpark())
@@ -139,7 +153,9 @@ def spark(
 
 def spark_sql(query: str, **more: Any) -> Spark:
     """Declare a step that runs an SQL query over the views `batch` and `tables`. Several inputs are
-    named after their record types. Raises like `spark`."""
+    named after their record types. It has no state. Raises like `spark`."""
+    if more.get("state") is not None:
+        raise TopologyError("spark_sql: a query has no state; take spark(…, state=…)")
     found = spark(SqlQuery(query), **more)
     check_names((INPUT,), [*found.step.tables])
     return found

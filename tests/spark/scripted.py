@@ -41,10 +41,15 @@ class ScriptedTicket:
                 if isinstance(write, PublishingWriter):
                     write.publish(cast("Any", None), self.batch)
             return None
-        result: pa.Table | None = self.step.transform(*self.tables, self.batch)
+        state = self.step.state
+        before = () if state is None else (state.before(cast("Any", None), self.batch),)
+        result: Any = self.step.transform(*self.tables, *before, self.batch)
+        if state is not None:
+            result, new = result
+            state(new, self.batch)
         for write in self.step.writers:
             write(result, self.batch)
-        return result
+        return cast("pa.Table | None", result)
 
     def report(self) -> JobReport:
         return JobReport(

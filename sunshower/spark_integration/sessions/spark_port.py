@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 # A table to join with: an Arrow table, a Parquet path, or a function of the session.
 Static: TypeAlias = "pa.Table | str | PurePath | Callable[[SparkSession], DataFrame]"
-Transform: TypeAlias = Callable[..., Any]  # (DataFrame for each input …, BatchInfo) → DataFrame
+# (DataFrame for each input …, BatchInfo) → DataFrame; with a state: (DataFrame for each input …,
+# state, BatchInfo) → (DataFrame, state)
+Transform: TypeAlias = Callable[..., Any]
 Writer: TypeAlias = Callable[["DataFrame", "BatchInfo"], Any]
 
 
@@ -42,7 +44,8 @@ class BatchInfo:
     `run` counts how often Spark died during this attempt. `tables` are the step's static tables as
     DataFrames. Each topology is a FAIR scheduler pool, and within it batches run in FIFO order.
     `task` is the component and index of the task that submitted it. A job with `publish` has no
-    input and calls no transform: see PublishingWriter.
+    input and calls no transform: see PublishingWriter. `state` is the folder of the state that the
+    batch begins with; None if it is empty.
     """
 
     id: str
@@ -54,6 +57,7 @@ class BatchInfo:
     task: str = ""
     run: int = 0
     publish: Publication | None = None
+    state: str | None = None
 
 
 @runtime_checkable
@@ -70,6 +74,24 @@ class PublishingWriter(Protocol):
 
     def publish(self, session: SparkSession, batch: BatchInfo) -> None:
         """Publish what is committed. A repeat changes nothing."""
+
+
+class StepState(Protocol):
+    """The state of a step, as `spark_state.py` keeps it: a version for each committed batch."""
+
+    @property
+    def folder(self) -> Path:
+        """Where its versions are."""
+
+    @property
+    def columns(self) -> str:
+        """Names and types of its columns, which must stay the same."""
+
+    def before(self, session: SparkSession, batch: BatchInfo) -> DataFrame:
+        """The state that the batch before this one has left."""
+
+    def __call__(self, state: DataFrame, batch: BatchInfo) -> None:
+        """Stage the new state of an attempt. Raises ResultMismatch, WriteFailed."""
 
 
 class Reads(Protocol):
@@ -92,6 +114,7 @@ class SparkStep:
     writers: tuple[Writer, ...] = ()
     timeout_s: float = 600.0
     reads: Reads | None = None  # converts the first input; None: its rows are used as they are
+    state: StepState | None = None
 
     def __str__(self) -> str:
         return getattr(self.transform, "__name__", type(self.transform).__name__)

@@ -11,6 +11,9 @@ batch is the highest staged one: attempts only grow, and none begins after the c
 holds for the runs of an attempt (2.1 after 2.0), which is submitted again when Spark dies. The
 rename is the commit of the table; after a crash the successor repeats it, and finds it done or does
 it. Readers such as Spark, pyarrow and pandas ignore names that begin with `_`.
+
+The versions of a step's state are such a folder too (`spark_state.py`): txid=7 is what batch 7 has
+left, and only the last two versions are kept.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from typing import Any
 
 from sunshower import versions
 from sunshower.errors import StateMismatch, StoreUnreachable, WriteFailed
+from sunshower.trident.coordination.attempts import Attempt
 
 # Errors that waiting does not resolve.
 _PERMANENT = {
@@ -35,6 +39,7 @@ _PERMANENT = {
     errno.ELOOP,
 }
 _PRIVATE, _RECORD, _NAME = "_sunshower", "_batch.json", "txid="
+_VERSIONS = 2  # of a state: what the next batch reads, and one more for readers
 
 
 @dataclass(frozen=True)
@@ -74,15 +79,19 @@ def stage(where: Path, written: TableBatch) -> None:
 class TableFolder:
     """A table, as the task that writes it opens it. `current` is the batch to be committed next.
 
-    `topology` and `batches` (the incarnation of its txids) identify the owner. Raises StateMismatch
-    for a folder with another owner, StoreUnreachable for one that cannot be written now, and
-    WriteFailed for one that never can be.
+    `topology` and `batches` (the incarnation of its txids) identify the owner. With `columns` it
+    holds the versions of a state with these columns. Raises StateMismatch for a folder with another
+    owner or other columns, StoreUnreachable for one that cannot be written now, and WriteFailed for
+    one that never can be.
     """
 
-    def __init__(self, folder: Path, topology: str, batches: str, current: int) -> None:
-        self._folder = folder
+    def __init__(
+        self, folder: Path, topology: str, batches: str, current: int, columns: str | None = None
+    ) -> None:
+        self._folder, self._is_state = folder, columns is not None
         with _convert_errors(folder):
-            first = self._claim({"topology": topology, "batches": batches}, current)
+            owner = {"topology": topology, "batches": batches, "columns": columns}
+            self._first = self._claim(owner, current)
             shown = _txids(folder, _NAME)
         if shown and shown[-1] >= current:
             raise StateMismatch(
@@ -90,8 +99,27 @@ class TableFolder:
                 "still to be committed: an older copy of the store? Give the right one back, or "
                 "give the table another folder"
             )
-        self._next = shown[-1] + 1 if shown else first
+        self._next = shown[-1] + 1 if shown else self._first
         self.publish(current - 1)
+
+    def version_before(self, txid: int) -> Path | None:
+        """What the batch before `txid` has left of a state; None if `txid` is the first. Call it
+        when all batches before `txid` are committed. Raises like `publish`."""
+        self.publish(txid - 1)
+        if txid == self._first:
+            return None
+        found = _published(self._folder, txid - 1)
+        if not (found / _RECORD).exists():
+            raise self._missing(txid - 1)
+        return found
+
+    def last_attempt(self) -> Attempt | None:
+        """The last attempt that is published or staged; of coordinator 0, since none is stored."""
+        txids = _txids(self._folder / _PRIVATE / "staged")
+        whole = [staged for txid in txids if (staged := self._staged(txid)) is not None]
+        whole += [_published(self._folder, txid) for txid in _txids(self._folder, _NAME)[-1:]]
+        found = [Attempt(one.txid, one.attempt, 0) for one in map(_record, whole) if one]
+        return max(found, default=None)
 
     def publish(self, last: int) -> None:
         """Publish the batches up to `last`, which are committed. Raises StateMismatch for one that
@@ -107,22 +135,35 @@ class TableFolder:
             for txid in _txids(staged):
                 if txid <= last:  # also late files of a task that was thought dead
                     shutil.rmtree(staged / str(txid), ignore_errors=True)
+            for txid in _txids(self._folder, _NAME) if self._is_state else ():
+                if txid <= last - _VERSIONS:
+                    shutil.rmtree(_published(self._folder, txid), ignore_errors=True)
 
     def _publish_one(self, txid: int) -> None:
         target, staged = _published(self._folder, txid), self._staged(txid)
         if target.exists():
             return
         if staged is None:
-            raise StateMismatch(
-                f"{self._folder}: batch {txid} is committed, and not here: the program has run "
-                "without this table, or files of it were removed. Give the table another folder, "
-                "or remove this one as a whole, to begin with the next batch"
-            )
+            raise self._missing(txid)
         try:
             staged.rename(target)
         except OSError:  # a former or later life of this task has renamed it
             if not target.exists():
                 raise
+
+    def _missing(self, txid: int) -> StateMismatch:
+        if self._is_state:
+            return StateMismatch(
+                f"{self._folder}: batch {txid} is committed, and the state that it has left is not "
+                "here: the program has run without this state, or files of it were removed. Put "
+                "back what was there, or give the state another folder, in which it begins empty "
+                "with the next batch"
+            )
+        return StateMismatch(
+            f"{self._folder}: batch {txid} is committed, and not here: the program has run "
+            "without this table, or files of it were removed. Give the table another folder, "
+            "or remove this one as a whole, to begin with the next batch"
+        )
 
     def _staged(self, txid: int) -> Path | None:
         """The highest complete attempt at a batch, and of its runs the last."""

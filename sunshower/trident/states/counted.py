@@ -106,7 +106,8 @@ def describe(attempt: Attempt | None) -> str:
     """An attempt, for messages."""
     if attempt is None:
         return "nobody"
-    return f"batch {attempt.txid}, attempt {attempt.attempt} (coordinator {attempt.epoch})"
+    coordinator = f" (coordinator {attempt.epoch})" if attempt.epoch else ""
+    return f"batch {attempt.txid}, attempt {attempt.attempt}{coordinator}"
 
 
 def _attempt(node: JsonNode) -> Attempt:

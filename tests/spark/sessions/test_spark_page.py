@@ -21,6 +21,7 @@ from sunshower.spark_integration.sessions.spark_port import (
     SparkPlace,
     SparkStep,
 )
+from sunshower.spark_integration.tables.table_folder import batches_in
 from sunshower.trident.declaration.declare import batches
 from sunshower.trident.spouts.fixed import FixedBatchSpout
 from tests.spark.sales import Sale
@@ -29,7 +30,7 @@ pytest.importorskip("pyspark.sql.functions")  # before another thread is importi
 REPOSITORY = Path(__file__).resolve().parents[3]
 PAGE = (REPOSITORY / "docs/SPARK.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^ *```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
-FIRST, TABLES, READERS, DELTA, KAFKA, SUBSCRIBED = map(dedent, BLOCK.findall(PAGE))
+FIRST, TABLES, READERS, STATE, DELTA, S3, KAFKA, SUBSCRIBED = map(dedent, BLOCK.findall(PAGE))
 
 
 class Total(NamedTuple):
@@ -64,6 +65,9 @@ def test_the_programs_of_the_page_do_what_it_says(
         monkeypatch.setattr(f"{module}.LocalSpark", lambda **_: place)  # a process has one session
     monkeypatch.setattr("sunshower.dev.spark_kafka", tuple)
     monkeypatch.setattr("sunshower.dev.spark_delta", tuple)
+    monkeypatch.setattr("sunshower.dev.spark_s3", tuple)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "anybody")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "whatever")
     pyarrow.parquet.write_table(
         pa.table({"page": ["a", "b"], "title": ["A", "B"]}), "pages.parquet"
     )
@@ -82,6 +86,13 @@ def test_the_programs_of_the_page_do_what_it_says(
     run_inline(topology.graph())
     gateway.submit(SparkStep(read), [pa.table({})], BatchInfo("1", 0)).result()
 
+    names["topology"] = topology = Topology("sums")
+    exec(STATE, names)
+    run_inline(topology.graph())
+    newest = Path("out/sums") / f"txid={batches_in('out/sums')[-1].txid}"
+    sums = pyarrow.dataset.dataset(newest).to_table().to_pylist()
+    assert {row["page"]: row["price"] for row in sums} == {"a": 5.0, "b": 2.0, "x": 9.0}
+
     if any("delta-spark" in jar for jar in getattr(place, "jars", ())):
         names["topology"] = topology = Topology("lake")
         exec(DELTA, names)
@@ -90,6 +101,9 @@ def test_the_programs_of_the_page_do_what_it_says(
         assert "2" in names_of_files
         assert len([*Path("out/lake/_delta_log").glob("*.json")]) == 2
 
+    names["topology"] = topology = Topology("on-s3")
+    exec(S3, names)
+    assert [str(one) for one in names["to_s3"].step.writers] == ["delta('s3a://bucket/totals')"]
     names["topology"] = topology = Topology("third")
     exec(KAFKA, names)
     exec(f"from __future__ import annotations\n{SUBSCRIBED}", names)

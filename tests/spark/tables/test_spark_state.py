@@ -1,0 +1,249 @@
+"""State from batch to batch, without Spark: whoever dies or fails, each row counts once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from sunshower import Topology
+from sunshower.clock import ManualClock
+from sunshower.errors import (
+    ClusterError,
+    ConfigError,
+    DuplicateComponent,
+    RecordMismatch,
+    StateMismatch,
+    TopologyError,
+    TopologyFailed,
+)
+from sunshower.runtime.inline import run_inline
+from sunshower.runtime.plan import Layout
+from sunshower.simulation.cluster import SimCluster
+from sunshower.spark_integration.bolt import SparkBatchBolt
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep
+from sunshower.spark_integration.steps import Spark, spark, spark_sql
+from sunshower.spark_integration.tables.spark_state import SparkState, spark_state
+from sunshower.spark_integration.tables.table_folder import TableFolder, batches_in
+from sunshower.trident import InMemory, InSqlite, batches
+from sunshower.trident.spouts.port import SpoutKind
+from tests.spark.scripted import Scripted
+from tests.spark.tables.test_table_folder import Crash, crashing, seen, written
+from tests.spark.tables.test_tables import SETTINGS, TOTAL, FileTable, once_for_each
+from tests.trident.rigs.group_rig import Hook, Numbers, OpaqueNumbers, Row
+
+
+@pytest.fixture(autouse=True)
+def no_power_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy disk takes long to be sure."""
+    monkeypatch.setattr(os, "fsync", int)
+
+
+class FileState(SparkState):
+    """A state that is read and written without Spark."""
+
+    def before(self, session: Any, batch: BatchInfo) -> Any:
+        if batch.state is None:
+            return pa.table({"key": pa.array([], "int64"), "number": pa.array([], "int64")})
+        return parquet.read_table(f"{batch.state}/part.parquet", partitioning=None)
+
+    def __call__(self, state: Any, batch: BatchInfo) -> None:
+        self.table(state, batch)
+
+
+def kept(rows: pa.Table, state: pa.Table, batch: BatchInfo) -> tuple[pa.Table, pa.Table]:
+    """The rows go on; the state has all rows so far."""
+    return rows, pa.concat_tables([state, rows])
+
+
+def kept_in(state: SparkState) -> Spark:
+    return Spark(SparkStep(kept, Row, state=state), Scripted())
+
+
+def program(spout: Any, folder: Path, after: Any = None, **options: Any) -> Topology:
+    """Numbers go into a state; `after` is called with each row that goes on."""
+    topology, store = Topology("numbers", **SETTINGS), options.pop("store", InMemory())
+    step = kept_in(FileState(FileTable(folder), Row))
+    made = batches(topology, "numbers", spout, store=store, **options).apply(step)
+    if after is not None:
+        made.peek(after)
+    return topology
+
+
+def versions(folder: Path) -> dict[int, list[int]]:
+    """The numbers in each version of the state."""
+    return {
+        one.txid: sorted(
+            parquet.read_table(folder / f"txid={one.txid}/part.parquet", partitioning=None)[
+                "number"
+            ].to_pylist()
+        )
+        for one in batches_in(folder)
+    }
+
+
+def last(folder: Path) -> list[int]:
+    found = versions(folder)
+    return found[max(found)] if found else []
+
+
+def run_all(topology: Topology) -> None:
+    run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
+
+
+@pytest.mark.parametrize("kind", [OpaqueNumbers, Numbers])
+def test_a_batch_that_fails_after_its_state_was_staged_begins_with_the_former_state(
+    tmp_path: Path, kind: Any
+) -> None:
+    """The batches of the opaque spout have other rows the second time."""
+    run_all(program(kind(TOTAL, 5, Hook()), tmp_path, once_for_each(3, 7, 24)))
+    found = versions(tmp_path)
+    assert last(tmp_path) == [*range(TOTAL)]
+    assert [*found] == [max(found) - 1, max(found)], "older versions are removed"
+
+
+def test_to_begin_with_what_was_staged_last_would_be_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hasty(self: TableFolder, txid: int) -> Path | None:
+        self.publish(txid - 1)
+        return self._staged(txid) or (self._folder / f"txid={txid - 1}" if txid > 1 else None)
+
+    monkeypatch.setattr(TableFolder, "version_before", hasty)
+    run_all(program(Numbers(TOTAL, 5), tmp_path, once_for_each(3, 7, 24)))
+    assert last(tmp_path) != [*range(TOTAL)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whoever_is_killed_each_row_is_in_the_state_once(seed: int, tmp_path: Path) -> None:
+    spout = (OpaqueNumbers(TOTAL, 5, Hook()), Numbers(TOTAL, 5))[seed % 2]
+    topology = program(spout, tmp_path, max_batches=1 + seed % 3, interval_s=0.2)
+    layout = (Layout.ISOLATE, Layout.PACK)[seed // 2 % 2]
+    run = SimCluster(seed, check=True).submit(topology.graph(), layout)
+    for killed in range(3):
+        run.wait(0.3 + 0.17 * ((seed + killed) % 5))
+        assert last(tmp_path) == [*range(len(last(tmp_path)))]
+        workers = sorted(run.snapshot().workers)
+        with suppress(ClusterError):  # it has just died
+            run.kill_worker(workers[(seed * 5 + killed) % len(workers)])
+    assert run.wait(3_000.0)
+    assert last(tmp_path) == [*range(TOTAL)]
+
+
+def opened(folder: Path, current: int, columns: str = "page string") -> TableFolder:
+    return TableFolder(folder, "t", "b", current, columns)
+
+
+def work(folder: Path, committed: list[int], life: int) -> None:
+    """Batches that append their txid to the state; the second has two attempts. The store of
+    the batches is `committed`."""
+    table = opened(folder, len(committed) + 1)
+    for txid in range(len(committed) + 1, 5 + life):
+        for attempt in range(2 * life, 2 * life + (2 if txid == 2 else 1)):
+            before = table.version_before(txid)
+            text = "" if before is None else (before / "part.parquet").read_text()
+            written(folder, txid, attempt, f"{text}{txid}")
+        committed.append(txid)
+        table.publish(txid)
+
+
+def test_whoever_dies_at_whatever_step_a_successor_goes_on_with_the_committed_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        steps = crashing(patched, 10_000, after=False)
+        work(tmp_path / "whole", [], 0)
+    assert len(steps) > 40
+    assert steps.count("rmtree") == 6, "four of staged attempts, two of old versions"
+    for at in range(1, len(steps) + 1):
+        for after in (False, True):
+            folder, committed = tmp_path / f"{at}-{after}", list[int]()
+            with monkeypatch.context() as patched:
+                crashing(patched, at, after=after)
+                with pytest.raises(Crash):
+                    work(folder, committed, 0)
+            work(folder, committed, 1)
+            assert seen(folder) == {"txid=4": "1234", "txid=5": "12345"}
+
+
+def test_a_folder_that_is_behind_the_store_of_the_batches_is_refused(tmp_path: Path) -> None:
+    folder, store = tmp_path / "state", InSqlite(tmp_path / "batches.db")
+    for total in (20, 30):
+        run_all(program(Numbers(total, 5), folder, store=store))
+        assert last(folder) == [*range(total)]
+    newest = max(versions(folder))
+    shutil.rmtree(folder / f"txid={newest}")
+    with pytest.raises(TopologyFailed, match=f"batch {newest} is committed, and the state that"):
+        run_all(program(Numbers(40, 5), folder, store=store))
+    shutil.rmtree(folder)
+    with pytest.raises(TopologyFailed, match=r"the state in .* is empty, but it had batch"):
+        run_all(program(Numbers(40, 5), folder, store=store))
+    run_all(program(Numbers(40, 5), tmp_path / "another", store=store))
+    assert last(tmp_path / "another") == [*range(30, 40)]
+
+
+def test_a_state_with_other_columns_and_a_version_that_was_removed_are_refused(
+    tmp_path: Path,
+) -> None:
+    table = opened(tmp_path, 1)
+    for txid in (1, 2):
+        written(tmp_path, txid, 0, str(txid))
+        table.publish(txid)
+    with pytest.raises(StateMismatch, match="columns 'page string', and this is 'page int64'"):
+        opened(tmp_path, 3, "page int64")
+    shutil.rmtree(tmp_path / "txid=2")
+    with pytest.raises(StateMismatch, match="batch 2 is committed, and the state"):
+        table.version_before(3)
+
+
+def test_a_late_attempt_is_not_taken_for_the_last_write(tmp_path: Path) -> None:
+    table = opened(tmp_path, 1)
+    assert table.last_attempt() is None
+    written(tmp_path, 1, 3, "one")
+    assert table.last_attempt() == (1, 3, 0)
+    table.publish(1)
+    written(tmp_path, 1, 2, "late")
+    assert table.last_attempt() == (1, 3, 0)
+
+
+class Stamped(NamedTuple):
+    Txid: int
+
+
+class Anything(NamedTuple):
+    what: object
+
+
+def without_state(df: Any, batch: BatchInfo) -> Any:
+    return df
+
+
+def test_wrong_declarations_of_states_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="give its path"):
+        spark_state("s3a://bucket/state", Row)
+    with pytest.raises(ConfigError, match="Stamped has a field 'Txid'"):
+        spark_state(tmp_path, Stamped)
+    with pytest.raises(RecordMismatch, match="what"):
+        spark_state(tmp_path, Anything)
+    with pytest.raises(TopologyError, match="give spark_state"):
+        spark(kept, state=tmp_path)  # type: ignore[arg-type]
+    with pytest.raises(TopologyError, match="a query has no state"):
+        spark_sql("select 1", state=spark_state(tmp_path, Row))
+    step = kept_in(spark_state(tmp_path, Row))
+    with pytest.raises(ConfigError, match=r"the state of spark\(kept\) needs batches"):
+        SparkBatchBolt(step)
+    numbers = batches(Topology("t"), "numbers", Numbers(9, 3), store=InMemory())
+    with pytest.raises(TopologyError, match=r"state and batch, as in `def .*\(df, state, batch\)"):
+        numbers.apply(spark(without_state, out=Row, state=spark_state(tmp_path / "b", Row)))
+    numbers.apply(step)
+    with pytest.raises(DuplicateComponent, match="written in one place"):
+        numbers.apply(step)
+    careless = Numbers(9, 3, kind=SpoutKind.NON_TRANSACTIONAL)
+    with pytest.raises(TopologyError, match="do not count exactly once"):
+        batches(Topology("t"), "numbers", careless, store=InMemory()).apply(step)
