@@ -19,7 +19,7 @@ from sunshower.arguments import TASKS
 from sunshower.errors import DuplicateComponent, TopologyError
 from sunshower.records import Schema
 from sunshower.state.tree import Tree
-from sunshower.topologies.operators.persisting import Persist
+from sunshower.topologies.operators.persisting import Persist, StateSlot
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.states import StateKind
 from sunshower.topologies.operators.steps import BaseOperator
@@ -29,7 +29,6 @@ from sunshower.trident.coordination.stored_progress import coordinator_path
 from sunshower.trident.declaration.assemble import assemble
 from sunshower.trident.declaration.store_places import InSqlite
 from sunshower.trident.spouts.port import TridentSpout
-from sunshower.trident.stages.persisting import StateSlot
 from sunshower.trident.stages.plan import (
     Feed,
     Group,
@@ -176,6 +175,12 @@ class StageBuilder:
         """The stages that feed this one directly; a stage may occur several times."""
         return (origin.stage for arrival in self.arrivals for origin in arrival.origins)
 
+    def classes(self) -> Iterator[type]:
+        """The Enums and record types that its rows may hold."""
+        rows = [*self.arrivals, *(emitted for _, emitted in self.nodes)]
+        for one in [*rows, self.spout_rows] if self.spout_rows else rows:
+            yield from one.schema.classes
+
     def upstream(self) -> set[StageBuilder]:
         """All stages that feed this one, directly or not, and itself."""
         found: set[StageBuilder] = set()
@@ -223,6 +228,7 @@ class GroupBuilder:
             max_batches=self.max_batches or 1,
             interval_s=self.interval_s or 0.0,
             skip=self.skip or Skip(),
+            classes=tuple(dict.fromkeys(one for stage in used for one in stage.classes())),
         )
         spouts = [stage.id for stage in group.stages if stage.source is not None]
         counted = CountedIn(group.store, tuple(coordinator_path(group.root, id) for id in spouts))
