@@ -14,14 +14,13 @@ from sunshower.arguments import Instance
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.field_types import classes_in, hints_of
 from sunshower.records import Schema
-from sunshower.topologies.operators.persisting import StateSlot
 from sunshower.topologies.operators.schemas import columns_schema, state_code_returns
 from sunshower.topologies.operators.states import StateFactory, StateKind
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.signatures import name_of
 from sunshower.trident.declaration.row_stream import RowStream, check_group
 from sunshower.trident.declaration.stage_builder import RowSource
-from sunshower.trident.stages.persisting import Lookup, QueryState
+from sunshower.trident.stages.persisting import Lookup, QueryState, StateSlot
 from sunshower.trident.stages.sharing import ByFields, ToFirst
 from sunshower.trident.stages.windowing import Windows
 from sunshower.trident.states.guarantee import check, check_sharing

@@ -19,7 +19,7 @@ from sunshower.arguments import TASKS
 from sunshower.errors import DuplicateComponent, TopologyError
 from sunshower.records import Schema
 from sunshower.state.tree import Tree
-from sunshower.topologies.operators.persisting import Persist, StateSlot
+from sunshower.topologies.operators.persisting import Persist
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.states import StateKind
 from sunshower.topologies.operators.steps import BaseOperator
@@ -29,6 +29,7 @@ from sunshower.trident.coordination.stored_progress import coordinator_path
 from sunshower.trident.declaration.assemble import assemble
 from sunshower.trident.declaration.store_places import InSqlite
 from sunshower.trident.spouts.port import TridentSpout
+from sunshower.trident.stages.persisting import StateSlot
 from sunshower.trident.stages.plan import (
     Feed,
     Group,

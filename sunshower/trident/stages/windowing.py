@@ -18,10 +18,11 @@ from sunshower.records import Schema
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator, Table
 from sunshower.topologies.operators.grouping import group_keys, result_rows, values_of_key
-from sunshower.topologies.operators.persisting import Persist, StateSlot
+from sunshower.topologies.operators.persisting import Persist
 from sunshower.topologies.operators.port import Attempt, Emit
 from sunshower.topologies.operators.states import MapState
 from sunshower.trident.declaration.windows import Window
+from sunshower.trident.stages.persisting import StateSlot
 from sunshower.trident.states.texts import hashable, listed
 
 KEY = "$windows"

@@ -21,7 +21,6 @@ from sunshower.state import sqlite
 from sunshower.state.backing import Home
 from sunshower.state.memory_backing import MemoryShelf
 from sunshower.topologies.components import Context
-from sunshower.topologies.operators.persisting import StateSlot
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import Key, Place, Update
 from sunshower.trident import (
@@ -34,6 +33,7 @@ from sunshower.trident import (
     batches,
     count,
 )
+from sunshower.trident.stages.persisting import StateSlot
 from sunshower.trident.states.counted import CountedIn, LastWrite, order_of
 from tests.seeds import seeds
 from tests.trident.rigs import recognised

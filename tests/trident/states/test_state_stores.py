@@ -16,10 +16,10 @@ from sunshower.errors import ConfigError, StateMismatch, StoreError, StoreUnreac
 from sunshower.state.backing import Home
 from sunshower.state.zookeeper_tree import ZooKeeperTree
 from sunshower.topologies.components import Context
-from sunshower.topologies.operators.persisting import StateSlot
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import Place, StateKind
 from sunshower.trident.declaration.store_places import InMemory
+from sunshower.trident.stages.persisting import StateSlot
 from sunshower.trident.states.counted import CountedIn
 from sunshower.trident.states.factories import KeptState, SqliteState
 from sunshower.trident.states.servers import PostgresState, RedisState, ZooKeeperState
