@@ -116,6 +116,11 @@ class Delta:
             if int(name) <= last:  # also late files of a task that was thought dead
                 folder.remove(f"staged/{name}")
 
+    def _exists(self, session: SparkSession) -> bool:
+        """Whether the log has an entry. Its folder is there before the first one."""
+        log = HadoopFolder(session, self.path).names("_delta_log")
+        return any(name[0].isdigit() for name in log)
+
     def _folder(self, session: SparkSession, batch: BatchInfo) -> HadoopFolder:
         return HadoopFolder(session, f"{self.path}/{_PRIVATE}/{quote(batch.topology, safe='')}")
 
@@ -156,7 +161,7 @@ class Delta:
             )
         chosen = max(complete, key=attempt_and_run)
         rows = session.read.parquet(f"{folder.path}/{staged}/{chosen}")
-        is_new = "_delta_log" not in HadoopFolder(session, self.path).names("")
+        is_new = not self._exists(session)
         if not is_new and rows.isEmpty():
             return
         app = f"{batch.topology}/{batch.publish.batches if batch.publish else ''}"
@@ -199,7 +204,7 @@ class Delta:
                 f"{self}: {missing[0]!r} is one of the keys and no column of the result; its "
                 f"columns are: {', '.join(result.columns)}"
             )
-        if "_delta_log" not in HadoopFolder(session, self.path).names(""):
+        if not self._exists(session):
             return
         _check_jars(session, self)
         there = {one.name.casefold(): one for one in _load(session, self.path).schema}

@@ -93,6 +93,7 @@ def test_readers_see_committed_batches_alone_once_whoever_dies_between_two_write
 ) -> None:
     writer, kept = delta(path), tmp_path / "kept"
     publish(gateway, writer, 1)
+    (path / "_delta_log").mkdir()  # as long as the first commit is not complete
     stage(gateway, writer, 1, Sale("given up", 0.0))
     stage(gateway, writer, 1, Sale("a", 1.0), Sale("b", 2.0), attempt=1)
     (unfinished := own(path) / "staged/1/2.0-died").mkdir()  # nobody has completed it
