@@ -4,24 +4,33 @@
 
 docs/PIPELINE.md walks through it. Messages that are no sales go to the topic `dead-sales`. With
 SPARK_READS=ranges Spark reads and parses the messages itself; with SPARK_ON=cluster its session is
-on the Ray cluster, and not in the worker that needs it.
+on the Ray cluster, and not in the worker that needs it; with SPARK_INTO=delta the table is one of
+Delta Lake.
 """
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 from pyspark.sql import DataFrame, Window
-from pyspark.sql.functions import desc, pandas_udf, row_number
+from pyspark.sql.functions import desc, lit, pandas_udf, row_number
 from sales import FOLDER, HOUR_MS, KAFKA, LATE_MS, PAGES, RATES, TOPIC, dead
 
 from sunshower import Topology
-from sunshower.dev import spark_kafka
+from sunshower.dev import spark_delta, spark_kafka
 from sunshower.kafka import BatchOptions, KafkaBolt, KafkaRanges, KafkaTransactional, Received
-from sunshower.spark_integration import BatchInfo, KafkaRows, LocalSpark, RayDPSpark, spark, table
+from sunshower.spark_integration import (
+    BatchInfo,
+    KafkaRows,
+    LocalSpark,
+    RayDPSpark,
+    delta,
+    spark,
+    table,
+)
 from sunshower.trident import Bounds, InSqlite, batches
 
 
@@ -126,7 +135,8 @@ def ranked(sales: DataFrame, batch: BatchInfo) -> DataFrame:
     best_first = Window.partitionBy("category", "hour").orderBy(desc("euro_cents"), "id")
     priced = sales.withColumn("euro_cents", euro_cents("cents", "currency"))
     joined = priced.drop("cents", "currency").join(batch.tables["pages"], "page")
-    return joined.withColumn("rank", row_number().over(best_first))
+    numbered = joined.withColumn("batch", lit(batch.txid))
+    return numbered.withColumn("rank", row_number().over(best_first))
 
 
 def pipeline(
@@ -136,13 +146,14 @@ def pipeline(
     *,
     on_cluster: bool,
     ranges: bool,
+    into: Callable[[Path], Any] = table,
     records: int = 1_000,  # of a batch, at most
     until_end: bool = False,
 ) -> Topology:
     folder.mkdir(parents=True, exist_ok=True)
     settings = {"bootstrap.servers": kafka, "group.id": "kafka-to-spark"}
     options = BatchOptions(bounds=Bounds(records=records), until_end=until_end)
-    jars = spark_kafka() if ranges else ()
+    jars = (*(spark_kafka() if ranges else ()), *(spark_delta() if into is delta else ()))
     where = RayDPSpark("sales", jars=jars) if on_cluster else LocalSpark(jars=jars)
     in_spark: dict[str, Any] = {"tables": {"pages": PAGES}, "where": where}
     topology, store = Topology("kafka-to-spark"), InSqlite(folder / "batches.db")
@@ -162,7 +173,7 @@ def pipeline(
         rows = source(spout)
         letters = rows.each(bury)
         sales, step = rows.shuffle(parallelism=2).each(parse).map(enrich), spark(ranked, **in_spark)
-    sales.apply(step.write(table(folder / "table"))).named("spark")
+    sales.apply(step.write(into(folder / "table"))).named("spark")
     to_kafka = KafkaBolt({"bootstrap.servers": kafka}, dead(topic), key="place")
     letters.records("dead-letters").shuffle().bolt("to-kafka", to_kafka)
     return topology
@@ -171,4 +182,5 @@ def pipeline(
 topology = pipeline(
     on_cluster=os.environ.get("SPARK_ON") == "cluster",
     ranges=os.environ.get("SPARK_READS") == "ranges",
+    into=delta if os.environ.get("SPARK_INTO") == "delta" else table,
 )

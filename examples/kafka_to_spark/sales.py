@@ -21,7 +21,7 @@ from random import Random
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset
+import pyarrow.parquet
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -121,7 +121,7 @@ def wrong_ranks(table: list[dict[str, Any]]) -> Counter[Any]:
 
 
 def window_of(row: dict[str, Any]) -> tuple[Any, ...]:
-    return row["txid"], row["category"], row["hour"]
+    return row["batch"], row["category"], row["hour"]
 
 
 def differences(table: list[dict[str, Any]], kafka: str, topic: str) -> list[str]:
@@ -143,12 +143,12 @@ def differences(table: list[dict[str, Any]], kafka: str, topic: str) -> list[str
 
 
 def rows_of(table: Path) -> list[dict[str, Any]]:
-    """The rows of the committed batches."""
-    if not any(table.glob("txid=*")):
-        return []
-    found = pyarrow.dataset.dataset(table, partitioning="hive").to_table()
-    rows: list[dict[str, Any]] = found.to_pylist()
-    return rows
+    """The rows of the committed batches, also of a Delta Lake table."""
+    logs = "".join(file.read_text() for file in table.glob("_delta_log/*.json"))
+    entries = map(json.loads, logs.splitlines())
+    added = [entry["add"]["path"] for entry in entries if "add" in entry]
+    files = [*table.glob("txid=*/*.parquet"), *(table / path for path in added)]
+    return [row for file in files for row in pyarrow.parquet.read_table(file).to_pylist()]
 
 
 def check(within_s: float) -> None:

@@ -92,8 +92,9 @@ class SparkOperator:
     def ready(self, batch: BatchRows, attempt: Attempt) -> bool:
         """Submit the batch in the first call; then return whether Spark has finished. A batch that
         was lost with the JVM is submitted again. Raises SparkError if the batch has failed."""
-        if self._publisher is not None and not self._publisher.poll():
-            return False  # the table is not checked yet
+        may_begin = self._publisher is None or self._publisher.poll()
+        if batch.submission is None and not may_begin:
+            return False
         if batch.submission is None:
             tables = [
                 columns.table(records)

@@ -12,6 +12,7 @@ from sunshower.spark_integration.submissions import Submission, Submissions
 
 _LOG = logging.getLogger("sunshower.spark")
 _DRAIN_S, _LOOK_S = 25.0, 0.05  # at the end; workers have 29 s to close their tasks
+_BEHIND_MAX = 1  # committed batches that are not published; others wait
 
 
 class Publisher:
@@ -33,8 +34,9 @@ class Publisher:
             _LOG.warning("batch %d is shown later: %s", txid, error)
 
     def poll(self) -> bool:
-        """Continue. Returns whether a job has ended, so that the tables are known to be ours.
-        Raises SparkError, also SparkUnavailable; a later call tries again."""
+        """Continue. Returns whether another batch may begin: a job has ended, so that the tables
+        are known to be ours, and at most one committed batch is not published. Raises SparkError,
+        also SparkUnavailable; a later call tries again."""
         if self._job is None and self._done < self._current:
             self._submit()
         if self._job is not None and self._has_ended(self._job):
@@ -43,7 +45,7 @@ class Publisher:
             self._done, self._job = publication.current, None
             if self._done < self._current:
                 self._submit()
-        return self._done > 0
+        return self._done > 0 and self._current - self._done <= _BEHIND_MAX
 
     def drain(self) -> None:
         """Wait until everything is published, at most 25 s. Raises SparkError."""

@@ -39,6 +39,13 @@ def test_every_test_of_the_core_has_its_row() -> None:
     assert {name for name in tests if name.startswith("test_")} <= named
 
 
+def test_every_named_test_exists() -> None:
+    named = TEST.findall(text(PAGE))
+    assert [
+        f"{path}::{name}" for path, name in named if f"def {name}(" not in text(Path(path))
+    ] == []
+
+
 def test_every_cause_has_its_row() -> None:
     page = text(PAGE)
     assert [cause for cause in Cause if f"`{cause}`" not in page] == []

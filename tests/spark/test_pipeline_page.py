@@ -36,7 +36,7 @@ class Shell:
     def __call__(self, command: str) -> str:
         done = subprocess.run(
             ["bash", "-c", command], cwd=self._folder, env=self.environment, check=False,
-            capture_output=True, text=True, timeout=400,
+            capture_output=True, text=True, timeout=600,
         )  # fmt: skip
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
         return done.stdout
@@ -95,3 +95,17 @@ def test_the_table_is_right_after_every_kill_of_the_page(shell: Shell) -> None:
                 assert "The table is right: " in said
             elif "totals.py" in command:
                 assert "euros in" in said
+
+
+@pytest.mark.spark
+@pytest.mark.servers
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_the_experiment_of_the_page_holds(releases: None, tmp_path: Path) -> None:
+    """In a process of its own, which has the broker and Ray."""
+    obtain()
+    experiment = ROOT / "examples/kafka_to_spark/kills.py"
+    shell = Shell(tmp_path)
+    shell(f"sunshower experiment run {experiment} --cluster ray --folder {tmp_path}")
+    (results,) = tmp_path.glob("kafka-to-spark/2*/results.json")
+    assert json.loads(results.read_text())["figures"]["faults"] == 5

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -54,6 +56,8 @@ class DriverSession:
             if self.owned:
                 self.spark.sparkContext.setLogLevel("OFF")  # relevant errors are raised
             self._java = self.spark.sparkContext._gateway.proc
+            if self.owned:
+                end_calls_with(self._java, self.spark.sparkContext._gateway)
             self.warm()
         except BaseException as error:
             limit.cancel()
@@ -104,6 +108,30 @@ def _hide_secrets_from_arguments() -> None:
 
     launched.hides_secrets = True  # type: ignore[attr-defined]
     context.launch_gateway = launched
+
+
+def end_calls_with(java: Any, gateway: Any) -> None:
+    """Have waiting calls of py4j raise when the JVM has ended. Its sockets alone do not tell: a
+    process that it was just starting inherits them, and in Java 17.0.9 waits for ever
+    (JDK-8307990)."""
+    client = gateway._gateway_client
+    connections, connect = weakref.WeakSet[Any](client.deque), client._create_new_connection
+
+    def connected() -> Any:
+        if java.poll() is not None:
+            raise ConnectionError("Java has ended")
+        connection = connect()
+        connections.add(connection)
+        return connection
+
+    def close() -> None:
+        java.wait()
+        for connection in [*connections]:
+            with suppress(Exception):
+                connection.socket.shutdown(socket.SHUT_RDWR)
+
+    client._create_new_connection = connected
+    threading.Thread(target=close, name="spark-java", daemon=True).start()
 
 
 def _unopened_java() -> Any:

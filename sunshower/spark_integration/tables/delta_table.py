@@ -33,8 +33,8 @@ from sunshower.errors import (
 )
 from sunshower.spark_integration.error_report import error_text
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Publication
-from sunshower.spark_integration.tables.driver_fence import DriverFence
 from sunshower.spark_integration.tables.hadoop_folder import HadoopFolder
+from sunshower.spark_integration.tables.put_if_absent import REFUSED, put_if_absent
 from sunshower.spark_integration.tables.table_folder import attempt_and_run
 from sunshower.spark_integration.tables.tables import NO_MARK, check_complete, files_of
 
@@ -46,7 +46,7 @@ _PATTERN = re.compile(r"[*?{}\[\]]")
 _PRIVATE, _COMPLETE = "_sunshower", "_complete"
 _TXN = "spark.databricks.delta.write"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
-_CONFLICT = re.compile(r"io\.delta\.exceptions\.((?:Concurrent|MetadataCh|ProtocolCh)\w+)")
+_CONFLICT = re.compile(rf"io\.delta\.exceptions\.(?:Concurrent|MetadataCh|ProtocolCh)\w+|{REFUSED}")
 
 
 def delta(path: str | PurePath, *, keys: Sequence[str] = ()) -> Delta:
@@ -105,7 +105,7 @@ class Delta:
         folder, last = self._folder(session, batch), batch.publish.current - 1
         published = self._claim(folder, batch.topology, batch.publish)
         if published < last:
-            with DriverFence(session, self.path).held():
+            with put_if_absent(session, self.path):
                 for txid in range(published + 1, last + 1):
                     self._publish_one(session, folder, txid, batch)
                     folder.create(f"published/{txid}")
@@ -115,6 +115,11 @@ class Delta:
         for name in folder.names("staged"):
             if int(name) <= last:  # also late files of a task that was thought dead
                 folder.remove(f"staged/{name}")
+
+    def _exists(self, session: SparkSession) -> bool:
+        """Whether the log has an entry. Its folder is there before the first one."""
+        log = HadoopFolder(session, self.path).names("_delta_log")
+        return any(name[0].isdigit() for name in log)
 
     def _folder(self, session: SparkSession, batch: BatchInfo) -> HadoopFolder:
         return HadoopFolder(session, f"{self.path}/{_PRIVATE}/{quote(batch.topology, safe='')}")
@@ -156,7 +161,7 @@ class Delta:
             )
         chosen = max(complete, key=attempt_and_run)
         rows = session.read.parquet(f"{folder.path}/{staged}/{chosen}")
-        is_new = "_delta_log" not in HadoopFolder(session, self.path).names("")
+        is_new = not self._exists(session)
         if not is_new and rows.isEmpty():
             return
         app = f"{batch.topology}/{batch.publish.batches if batch.publish else ''}"
@@ -175,7 +180,7 @@ class Delta:
         except Exception as error:
             if found := _CONFLICT.search(error_text(error)):
                 raise SparkUnavailable(
-                    f"{self}: batch {txid} waits, another writer came first ({found[1]})"
+                    f"{self}: batch {txid} waits, another writer came first ({found[0]})"
                 ) from error
             raise
 
@@ -199,7 +204,7 @@ class Delta:
                 f"{self}: {missing[0]!r} is one of the keys and no column of the result; its "
                 f"columns are: {', '.join(result.columns)}"
             )
-        if "_delta_log" not in HadoopFolder(session, self.path).names(""):
+        if not self._exists(session):
             return
         _check_jars(session, self)
         there = {one.name.casefold(): one for one in _load(session, self.path).schema}

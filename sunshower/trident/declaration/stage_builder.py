@@ -174,6 +174,12 @@ class StageBuilder:
         """The stages that feed this one directly; a stage may occur several times."""
         return (origin.stage for arrival in self.arrivals for origin in arrival.origins)
 
+    def classes(self) -> Iterator[type]:
+        """The Enums and record types that its rows may hold."""
+        rows = [*self.arrivals, *(emitted for _, emitted in self.nodes)]
+        for one in [*rows, self.spout_rows] if self.spout_rows else rows:
+            yield from one.schema.classes
+
     def upstream(self) -> set[StageBuilder]:
         """All stages that feed this one, directly or not, and itself."""
         found: set[StageBuilder] = set()
@@ -221,6 +227,7 @@ class GroupBuilder:
             max_batches=self.max_batches or 1,
             interval_s=self.interval_s or 0.0,
             skip=self.skip or Skip(),
+            classes=tuple(dict.fromkeys(one for stage in used for one in stage.classes())),
         )
         spouts = [stage.id for stage in group.stages if stage.source is not None]
         counted = CountedIn(group.store, tuple(coordinator_path(group.root, id) for id in spouts))

@@ -150,7 +150,7 @@ class Aggregations(Generic[R_co]):
                 f"{where}: {name_of(type(given))} is an Aggregator, which a state has no value "
                 "for; give a CombinerAggregator or ReducerAggregator, or .aggregate first"
             )
-        slot = new_state(state, name or given.emits[0], stream, where, not_exactly_once)
+        slot = new_state(state, name or given.emits[0], stream, where, not_exactly_once, by=by)
         if isinstance(given, CombinerAggregator):
             operator: Persist = PersistCombined(slot, len(by), given, out)
             arrived = self._send(self._combined([given]), parallelism, where)
@@ -179,7 +179,7 @@ class Aggregations(Generic[R_co]):
             stream.schema.check_field(window.field, where)
         more = ("window",)
         given, out = bound_aggregators(aggregators, stream.schema, by, fields, where, more)
-        slot = new_state(state, name, stream, where, not_exactly_once)
+        slot = new_state(state, name, stream, where, not_exactly_once, by=by)
         operator = Windows(slot, window, stream.schema, by, given, out)
         return BatchState(self._send(stream, parallelism, where).then(operator, out), slot, by)
 

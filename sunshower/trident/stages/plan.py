@@ -127,3 +127,4 @@ class Group:
     max_batches: int = 1  # batches in progress. Storm: topology.max.spout.pending
     interval_s: float = 0.0  # least time between the beginnings of two batches
     skip: Skip = Skip()
+    classes: tuple[type, ...] = ()  # the Enums and record types that the rows may hold

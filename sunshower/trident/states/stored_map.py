@@ -224,8 +224,8 @@ class StoredMap:
 
     def _refused(self, what: str, error: Unserialisable) -> Unserialisable:
         return Unserialisable(
-            f"{self._owner}: {what} cannot be kept: {error}. Make it of texts, numbers, lists, "
-            "tuples and dictionaries; nothing of this batch is written"
+            f"{self._owner}: {what} cannot be kept: {error}. docs/TOPOLOGIES.md lists the "
+            "types that a state keeps; nothing of this batch is written"
         )
 
     def _put(self, attempt: Attempt, *, again: bool) -> None:

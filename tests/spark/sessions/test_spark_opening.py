@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
+from collections import deque
+from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 
+from sunshower.spark_integration.sessions.driver_session import end_calls_with
 from tests.spark.conftest import obtain
 
 PROGRAM = """
@@ -46,3 +51,27 @@ def test_java_that_dies_while_a_session_opens_does_not_keep_the_next_one_from_op
         "did not open, java ended: True",
         "opened: True True",
     ], done.stderr
+
+
+@dataclass(eq=False)
+class Connection:
+    socket: socket.socket
+
+
+def test_calls_end_with_java_also_if_another_process_has_its_sockets() -> None:
+    """Such as one that Java was about to start, which has inherited them: here it is this one."""
+    java = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    pairs = [socket.socketpair() for _ in range(2)]
+    idle, busy = (Connection(ours) for ours, _ in pairs)
+    client = SimpleNamespace(deque=deque([idle]), _create_new_connection=lambda: busy)
+    end_calls_with(java, SimpleNamespace(_gateway_client=client))
+    connection = client._create_new_connection()
+    java.kill()
+    assert connection.socket.recv(1) == idle.socket.recv(1) == b""
+    with pytest.raises(ConnectionError, match="Java has ended"):
+        client._create_new_connection()
+    for pair in pairs:
+        for one in pair:
+            one.close()
+    assert java.stdin is not None
+    java.stdin.close()

@@ -30,7 +30,7 @@ pytest.importorskip("pyspark.sql.functions")  # before another thread is importi
 REPOSITORY = Path(__file__).resolve().parents[3]
 PAGE = (REPOSITORY / "docs/SPARK.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^ *```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
-FIRST, TABLES, READERS, STATE, DELTA, KAFKA, SUBSCRIBED = map(dedent, BLOCK.findall(PAGE))
+FIRST, TABLES, READERS, STATE, DELTA, S3, KAFKA, SUBSCRIBED = map(dedent, BLOCK.findall(PAGE))
 
 
 class Total(NamedTuple):
@@ -65,6 +65,9 @@ def test_the_programs_of_the_page_do_what_it_says(
         monkeypatch.setattr(f"{module}.LocalSpark", lambda **_: place)  # a process has one session
     monkeypatch.setattr("sunshower.dev.spark_kafka", tuple)
     monkeypatch.setattr("sunshower.dev.spark_delta", tuple)
+    monkeypatch.setattr("sunshower.dev.spark_s3", tuple)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "anybody")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "whatever")
     pyarrow.parquet.write_table(
         pa.table({"page": ["a", "b"], "title": ["A", "B"]}), "pages.parquet"
     )
@@ -98,6 +101,9 @@ def test_the_programs_of_the_page_do_what_it_says(
         assert "2" in names_of_files
         assert len([*Path("out/lake/_delta_log").glob("*.json")]) == 2
 
+    names["topology"] = topology = Topology("on-s3")
+    exec(S3, names)
+    assert [str(one) for one in names["to_s3"].step.writers] == ["delta('s3a://bucket/totals')"]
     names["topology"] = topology = Topology("third")
     exec(KAFKA, names)
     exec(f"from __future__ import annotations\n{SUBSCRIBED}", names)

@@ -17,10 +17,10 @@ from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.spark_integration.bolt import SparkBatchBolt
-from sunshower.spark_integration.sessions.spark_port import BatchInfo
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep
 from sunshower.spark_integration.tables.delta_table import delta
 from sunshower.trident import InMemory, InSqlite, batches
-from tests.spark.scripted import Scripted
+from tests.spark.scripted import Scripted, ScriptedTicket
 from tests.trident.rigs.group_rig import Hook, Numbers, OpaqueNumbers, Row
 
 TOTAL = 40
@@ -103,6 +103,39 @@ def test_what_a_run_has_not_published_the_next_one_does(tmp_path: Path) -> None:
     table.write_text("".join(table.read_text().splitlines(keepends=True)[:-2]))
     assert published(log) != [*range(TOTAL)]
     run_inline(program(Numbers(TOTAL, 5), log, store=store).graph(), clock=ManualClock())
+    assert published(log) == [*range(TOTAL)]
+
+
+@dataclass
+class SlowTicket(ScriptedTicket):
+    looks: int = 0
+
+    def done(self) -> bool:
+        self.looks += 1
+        return self.batch.publish is None or self.looks > 60
+
+
+class SlowToPublish(Scripted):
+    def submit(self, step: SparkStep, tables: Any, batch: BatchInfo) -> ScriptedTicket:
+        return SlowTicket(step, tables, batch, ready=True)
+
+
+class NotFarBehind(FileLog):
+    def __call__(self, result: pa.Table, batch: BatchInfo) -> None:
+        table = self.folder / "table"
+        shown = len(table.read_text().splitlines()) if table.exists() else 0
+        assert batch.txid is not None
+        assert batch.txid - shown <= 4, "one is not shown, and three run"
+        super().__call__(result, batch)
+
+
+def test_batches_wait_for_a_table_that_is_slow_to_show_them(tmp_path: Path) -> None:
+    log, topology = NotFarBehind(tmp_path), Topology("numbers", **SETTINGS)
+    read = batches(topology, "numbers", Numbers(TOTAL, 2), store=InMemory(), max_batches=3)
+    read.apply(SlowToPublish().step(same, Row).write(log))
+    run = SimCluster(1).submit(topology.graph(), Layout.PACK)
+    assert run.wait(3_000.0)
+    run.stop()
     assert published(log) == [*range(TOTAL)]
 
 

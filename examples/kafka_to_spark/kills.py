@@ -1,0 +1,184 @@
+"""Everything is killed in turn while the pipeline runs, and its table is a plain program's.
+
+    sunshower experiment run examples/kafka_to_spark/kills.py --cluster ray
+
+The seed draws the order in which a worker, the master, the broker, Spark's Java and its executor
+get a SIGKILL, each after another batch is in the table. `--set on=cluster`, `--set into=delta` and
+`--set reads=ranges` choose as the variables of pipeline.py do. The executor of a local Spark is in
+its Java; there the processes that run Python for it are killed.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+from pipeline import pipeline
+from sales import differences, fill, rows_of
+
+from sunshower import Topology
+from sunshower.dev import Kafka
+from sunshower.errors import ClusterError
+from sunshower.experiments import (
+    CheckResult,
+    Ending,
+    Experiment,
+    Facts,
+    History,
+    Layout,
+    NoPrematureAck,
+    Step,
+    kill,
+    master,
+    outage,
+    worker,
+)
+from sunshower.spark_integration import delta, table
+
+SALES, BATCH = 2_000, 200
+FAULTS, MOMENT_S, AWAY_S, WITHIN_S = 5, 0.1, 2.0, 200.0
+ENDING_WITH_US = tempfile.TemporaryDirectory(prefix="kafka-to-spark-", ignore_cleanup_errors=True)
+FOLDER = Path(ENDING_WITH_US.name)  # has a folder for each run, with the name of its topic
+
+
+@cache
+def broker() -> Kafka:
+    """A real one, which ends with this process."""
+    return Kafka().start()
+
+
+def topology(on: str, into: str, reads: str) -> Topology:
+    topic = f"sales-{uuid.uuid4().hex[:8]}"
+    fill(SALES, broker().bootstrap, topic)
+    return pipeline(
+        broker().bootstrap,
+        topic,
+        FOLDER / topic,
+        on_cluster={"local": False, "cluster": True}[on],
+        ranges={"rows": False, "ranges": True}[reads],
+        into={"table": table, "delta": delta}[into],
+        records=BATCH,
+        until_end=True,
+    )
+
+
+def newest() -> Path | None:
+    """The folder of the run that has begun last."""
+    begun = FOLDER.glob("*/batches.db")
+    return max((one.parent for one in begun), key=lambda one: one.stat().st_ctime, default=None)
+
+
+def batches() -> tuple[Path | None, int]:
+    """The folder of this run, and how many batches are in its table."""
+    if (folder := newest()) is None:
+        return None, 0
+    found = (folder / "table").glob("txid=*"), (folder / "table").glob("_delta_log/*.json")
+    return folder, sum(len([*one]) for one in found)
+
+
+@dataclass(frozen=True)
+class Next:
+    """A fault that begins when another batch is in the table."""
+
+    fault: Any
+
+    @property
+    def for_s(self) -> float:
+        return float(self.fault.for_s)
+
+    def check(self, plan: Any) -> None:
+        self.fault.check(plan)
+
+    def begin(self, run: Any, plan: Any, generator: np.random.Generator) -> Any:
+        before, end_s = batches(), time.monotonic() + WITHIN_S
+        while (now := batches()) == before or not now[1]:
+            if run.wait(0.1) or time.monotonic() > end_s:
+                raise ClusterError(f"no batch was added to {now[1]} within {WITHIN_S:g} s")
+        return self.fault.begin(run, plan, generator)
+
+    def __str__(self) -> str:
+        return f"{self.fault}, after another batch"
+
+
+def of_spark(command: str) -> list[psutil.Process]:
+    """The processes below this one with that in their command."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if command in " ".join(process.cmdline()):
+                found.append(process)
+    return found
+
+
+def executors() -> list[psutil.Process]:
+    """The Java of executors, or, where that is also the driver's, the parents of its Pythons."""
+    pythons = [one for one in of_spark("pyspark.daemon") if one.parent().name() == "java"]
+    javas = [one.parent() for one in pythons]
+    apart = [one for one in javas if "DefaultWorker" in " ".join(one.cmdline())]
+    return apart or pythons
+
+
+def kill_one(find: Any) -> None:
+    """Raises ClusterError if there is none at the moment."""
+    try:
+        find()[0].kill()
+    except (IndexError, psutil.NoSuchProcess, AttributeError):
+        raise ClusterError("there is none at the moment") from None
+
+
+def restart_broker() -> None:
+    """In one call: the next fault waits for a batch, and the broker is not to wait for that."""
+    broker().kill(1)
+    time.sleep(AWAY_S)
+    broker().restart(1)
+
+
+def plan(generator: np.random.Generator) -> Iterator[Step]:
+    java = partial(of_spark, "deploy.SparkSubmit")
+    faults = [
+        kill(worker()),
+        kill(master()),
+        outage("the broker", restart_broker, bool, for_s=MOMENT_S),
+        outage("Java", partial(kill_one, java), bool, for_s=MOMENT_S),
+        outage("an executor", partial(kill_one, executors), bool, for_s=MOMENT_S),
+    ]
+    for at_s, chosen in enumerate(generator.permutation(FAULTS).tolist()):
+        yield Step(1.0 + at_s, Next(faults[chosen]))
+
+
+class SameTable:
+    """All faults began, and the table and the dead letters are those of a plain program."""
+
+    name = "same-table"
+
+    def check(self, history: History, facts: Facts) -> CheckResult:
+        folder, count = batches()
+        rows = rows_of(folder / "table") if folder else []
+        wrong = differences(rows, broker().bootstrap, folder.name) if folder else ["no run"]
+        holds = f"{len(rows):,} sales in {count} batches, each once"
+        if facts.ending is not Ending.FINISHED:
+            return CheckResult(holds, unknown=[*wrong, "it did not come to its end"])
+        few = [f"{len(history.faults)} of {FAULTS} faults began"]
+        return CheckResult(holds, broken=wrong, unknown=few * (len(history.faults) < FAULTS))
+
+
+experiment = Experiment(
+    name="kafka-to-spark",
+    about="A worker, the master, the broker, Java and an executor are killed in turn.",
+    topology=topology,
+    plan=plan,
+    checkers=[SameTable(), NoPrematureAck()],
+    parameters={"on": "local", "into": "table", "reads": "rows"},
+    layout=Layout.PACK,
+    seconds_max=900,
+    simulated=False,
+)
