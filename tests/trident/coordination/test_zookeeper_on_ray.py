@@ -15,8 +15,8 @@ import pytest
 from sunshower import Context
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.state.zookeeper_tree import ZooKeeperTree
+from sunshower.topologies.operators.port import Attempt
 from sunshower.trident import InZooKeeper, ZooKeeperState
-from sunshower.trident.coordination.attempts import Attempt
 from tests.guarantee.deaths import until
 from tests.trident.rigs.group_rig import Hook, OpaqueNumbers, Rig
 from tests.trident.rigs.real_states import InState
