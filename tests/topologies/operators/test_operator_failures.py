@@ -14,7 +14,7 @@ from sunshower import Bolt, Cause, Collector, Retry, Topology, Tuple, count
 from sunshower.runtime.inline import Finished
 from sunshower.simulation.cluster import SimCluster
 from sunshower.trident import Attempt, MemoryState, SqliteState
-from tests.topologies.test_operators import Sale, declared, run, twice
+from tests.topologies.operators.test_operators import Sale, declared, run, twice
 
 # ---- failures -----------------------------------------------------------------------------------
 
