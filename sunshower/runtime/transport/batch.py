@@ -4,7 +4,7 @@ tracked        roots and edges have shape (n,): record i has one anchor
 untracked      offsets is None and roots is empty: no acker follows these records
 many anchors   record i has anchors offsets[i]:offsets[i+1] of roots and edges; offsets (n+1,)
 shared         all records together have the anchors: roots and edges have shape (r,), one edge for
-               each tree of the batch. If one record fails, all these trees fail
+               each tree of the batch, each root once. If one record fails, all these trees fail
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from sunshower.failures import Failure
 from sunshower.records import Schema
+from sunshower.runtime.tracking.edges import fold
 from sunshower.runtime.tracking.ids import I64, NO_IDS, U64
 
 _MIX = 0x9E3779B97F4A7C15
@@ -40,6 +41,15 @@ class Anchors:
         offsets = np.concatenate(([0], np.cumsum(counts)))
         places = np.repeat(self.offsets[:-1][which] - offsets[:-1], counts)
         return Anchors(self.roots[places + np.arange(len(places))], offsets)
+
+    def __len__(self) -> int:
+        return len(self.roots) if self.offsets is None else len(self.offsets) - 1
+
+    def each_root_once(self, edges: U64) -> tuple[U64, U64]:
+        """Return (roots, edges): each root once, with the XOR of the edges of its records."""
+        roots, edges, _ = self.with_edges(edges)
+        order = np.argsort(roots, kind="stable")
+        return fold(roots[order], edges[order])
 
     def with_edges(self, edges: U64) -> tuple[U64, U64, I64 | None]:
         """Return (roots, edges, offsets) of a batch; the trees of one record share its edge."""

@@ -189,24 +189,27 @@ class OutputStreams:
                 self.send_batch(route.channels[target], batch)
         return made
 
-    def send_shared(self, stream: str, records: Sequence[Any], roots: U64) -> np.uint64:
-        """Send records as shared batches, with one edge for each target, in all trees of `roots`.
+    def send_shared(self, stream: str, records: Any, anchors: Anchors | None) -> U64:
+        """Send records as shared batches: all together are part of the trees of `anchors`.
 
-        Returns the XOR of the edges. Raises NotSent if a grouping has raised: nothing was sent.
+        Returns, per anchor, the XOR of the edges made for it: each has one for each target, so that
+        the edges of a tree with several anchors do not cancel out. Raises NotSent if a grouping has
+        raised: nothing was sent.
         """
         output_stream = self.output_stream(stream)
         shares = self.shares(output_stream, records, len(records))
         if isinstance(shares, BaseException):
             raise NotSent(None, {0: shares})
         self.emitted += len(records)
-        made = np.uint64(0)
+        count = 0 if anchors is None else len(anchors)
+        made = np.zeros(count, np.uint64)
         for route, shared in zip(output_stream.routes, shares, strict=True):
             for target, which in shared:
                 batch = self._batch(output_stream, pick(records, which))
-                if len(roots):
-                    (edge,) = self._edges.draw(1)
-                    made ^= edge
-                    batch.roots, batch.edges = roots, np.full(len(roots), edge, np.uint64)
+                if anchors is not None:
+                    edges = self._edges.draw(count)
+                    made ^= edges
+                    batch.roots, batch.edges = anchors.each_root_once(edges)
                     batch.shared = True
                 self.send_batch(route.channels[target], batch)
         return made

@@ -213,7 +213,8 @@ class PeerLink:
             else:
                 frame_bytes = sum(len(part) for part in frame[5:])
                 channel.record_bytes = frame_bytes // len(batch) + 1
-                if len(batch) > 2 * self._frame_records(channel):  # larger records than before
+                is_long = len(batch) > 2 * self._frame_records(channel)  # larger than before
+                if is_long and not batch.shared:
                     channel.put_back(batch)
                     continue
                 flight.frames.append((channel, channel.sent(batch)))

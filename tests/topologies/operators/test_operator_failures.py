@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from sunshower import Bolt, Cause, Collector, Retry, Topology, Tuple, count
+from sunshower import Bolt, Cause, Collector, Context, Records, Retry, Topology, Tuple, count
 from sunshower.runtime.inline import Finished
 from sunshower.simulation.cluster import SimCluster
 from sunshower.trident import Attempt, MemoryState, SqliteState
-from tests.topologies.operators.test_operators import Sale, declared, run, twice
+from tests.topologies.operators.test_operators import SALES, Sale, declared, run, twice
 
 # ---- failures -----------------------------------------------------------------------------------
 
@@ -143,3 +143,36 @@ def test_totals_in_memory_move_with_their_task() -> None:
         for own in current.results("count"):
             found.update(own)
         assert all(found[shop] >= 100 for shop in "abc")
+
+
+@pytest.mark.parametrize("times", [1, 2, 3, 4])
+def test_a_tree_with_several_records_in_a_batch_waits_for_what_they_made(times: int) -> None:
+    """Its edges must not cancel out, also if there is an even number of records."""
+
+    class Many(Bolt[Sale, Sale]):
+        def process(self, record: Sale) -> list[Sale]:
+            return [record] * times
+
+    class Refuses(Bolt[Any, None]):
+        """Fails the twentieth record that it gets."""
+
+        def prepare(self, context: Context) -> None:
+            self.executed = 0
+
+        def process(self, record: Any) -> None:
+            self.executed += 1
+            if self.executed == 20:
+                raise ValueError("the twentieth")
+
+    topology = Topology("sales")
+    sales = topology.spout("sales", Records(SALES, type=Sale))
+    many = sales.shuffle().bolt("many", Many)
+    totals = many.group_by("shop").aggregate(count())
+    totals.shuffle().bolt("refuses", Refuses)
+    done = run(topology)
+    counts = done.snapshot.component("sales")
+    assert counts.acked == 300
+    assert counts.failed == counts.replayed > 0
+    (found,) = done.results["count"]
+    assert all(found[shop] >= 100 * times for shop in "abc")
+    assert sum(found.values()) > 300 * times

@@ -63,7 +63,7 @@ def test_a_key_is_the_same_after_a_journey_and_in_a_state(value: Any) -> None:
     after = key_of(travelled(value))
     assert {key: 1}[after] == 1
     assert stable_hash(value) == stable_hash(after)
-    assert key_of(key) == key or "nan" in repr(key)
+    assert key_of(key) == key or "nan" in repr(key).lower()
     text = text_of_key(value)
     assert text_of_key(after) == text
     assert {key: 1}[key_from(text)] == 1

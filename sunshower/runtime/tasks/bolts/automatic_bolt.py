@@ -172,17 +172,17 @@ class AutomaticBoltTask(BoltTask):
         if outputs and not self._fit(outputs, set(map(type, outputs))):
             self._refuse_misfits(batch, outputs, made.ends, failures)
         failures = self._flush(batch, failures)
-        xor = np.uint64(0)
+        made_edges = np.zeros(len(batch.roots), np.uint64)
         if not failures:
             try:
                 for stream, records in self._by_stream(outputs).items():
-                    xor ^= self.output_streams.send_shared(stream, records, batch.roots)
+                    made_edges ^= self.output_streams.send_shared(stream, records, batch.anchors)
             except NotSent as refused:
                 failures[0] = no_way(self.task, refused.errors[0])
             except RAISED as error:  # of `_by_stream`
                 failures = self._judge_all(error, batch)
         self._end_batch(len(batch))
-        self.settle(batch, np.array([xor]), failures)
+        self.settle(batch, made_edges, failures)
 
     def _by_stream(self, outputs: list[Any]) -> Mapping[str, Sequence[Any]]:
         """The outputs of a shared batch for each stream."""

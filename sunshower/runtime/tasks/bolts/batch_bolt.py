@@ -102,16 +102,14 @@ class BatchBoltTask(BoltTask):
         self, derived: Derived | None, parents: Any, batch: Batch, failures: dict[int, Failure]
     ) -> U64 | None:
         if derived is None or not len(parents):
-            return np.zeros(1 if batch.shared else len(batch), np.uint64)
+            return np.zeros(len(batch.roots) if batch.shared else len(batch), np.uint64)
         anchors = batch.anchors
         if batch.shared:
             try:
-                return np.array(
-                    [self.output_streams.send_shared(DEFAULT, derived.rows, batch.roots)]
-                )
+                return self.output_streams.send_shared(DEFAULT, derived.rows, anchors)
             except NotSent as refused:
                 failures[0] = no_way(self.task, refused.errors[0])
-                return np.zeros(1, np.uint64)
+                return np.zeros(len(batch.roots), np.uint64)
         if anchors is not None:
             anchors = (
                 Anchors(anchors.roots.take(parents))

@@ -3,8 +3,9 @@
     batch ──▶ functions of a record, input by input ──▶ rows ──▶ gather(rows) ──▶ shared batches
 
 An exception of a function fails its input alone. What `gather` makes of several inputs belongs to
-the trees of all of them: it is tracked by one edge for each target and batch. If one of its rows
-fails, all these trees fail, no attempt is charged, and each is emitted again in a batch of its own.
+the trees of all of them: it is tracked by one edge for each tree, target and batch. If one of its
+rows fails, all these trees fail, no attempt is charged, and each is emitted again in a batch of its
+own.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sunshower.failures import Failure
 from sunshower.runtime.tasks.bolts.automatic_bolt import PIECE_MAX, AutomaticBoltTask, BatchOutputs
 from sunshower.runtime.tasks.bolts.return_values import is_generator
 from sunshower.runtime.tasks.user_code import RAISED, no_way
-from sunshower.runtime.tracking.ids import NO_IDS, U64
+from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.transport.output_streams import NotSent
 
@@ -78,10 +79,12 @@ class OperatorBoltTask(AutomaticBoltTask):
         if len(failures) == len(batch):
             return made
         good = np.delete(np.arange(len(batch)), list(failures))
-        roots = NO_IDS if batch.anchors is None else batch.anchors.select(good).roots
+        anchors = batch.anchors and batch.anchors.select(good)
         try:
             for stream, records in self._by_stream(outputs).items():
-                made[good] ^= self.output_streams.send_shared(stream, records, roots)
+                edges = self.output_streams.send_shared(stream, records, anchors)
+                if anchors is not None:
+                    made[good] ^= edges
         except RAISED as error:
             if isinstance(error, NotSent):
                 judged = dict.fromkeys(good.tolist(), no_way(self.task, error.errors[0]))
