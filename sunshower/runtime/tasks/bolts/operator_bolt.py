@@ -28,12 +28,22 @@ from sunshower.runtime.transport.output_streams import NotSent
 class OperatorBoltTask(AutomaticBoltTask):
     """Calls `expand` for each input, and `gather` for what the inputs of a batch have made."""
 
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._rows_out = self._rows_in = 0
+
     def adopt(self, bolt: Any) -> None:
         super().adopt(bolt)
         self._call, self._schema = bolt.expand, bolt.schema
         self._yields = is_generator(bolt.expand)
         if bolt.stream is not None:
             self._stream = bolt.stream
+
+    @property
+    def inputs_max(self) -> int:
+        """As for every bolt, and so few that the expected rows fit the receivers' credit."""
+        fan_out = max(1.0, self._rows_out / max(1, self._rows_in))
+        return max(1, min(super().inputs_max, int(self.output_streams.allowance / fan_out)))
 
     @property
     def _is_sink(self) -> bool:
@@ -81,7 +91,9 @@ class OperatorBoltTask(AutomaticBoltTask):
         good = np.delete(np.arange(len(batch)), list(failures))
         anchors = batch.anchors and batch.anchors.select(good)
         try:
+            self._rows_in += len(batch)
             for stream, records in self._by_stream(outputs).items():
+                self._rows_out += len(records)
                 edges = self.output_streams.send_shared(stream, records, anchors)
                 if anchors is not None:
                     made[good] ^= edges
