@@ -66,6 +66,7 @@ class Declarations(Protocol):
     def bolt(self) -> Callable[..., Stream[Any]]: ...
     def component(self, id: str) -> Component: ...
     def unused_id(self, wish: str) -> str: ...
+    def check_new(self, id: str, parallelism: int, where: str) -> None: ...
     def begin_stage(
         self, id: str, inputs: Sequence[Grouped[Any]], parallelism: int
     ) -> StageRows: ...
@@ -113,16 +114,17 @@ class RecordAggregations(Generic[R_co]):
         batch. `state` None: the totals are in the memory of their task and are lost with it;
         otherwise they are written before the records are acked. A replayed record counts again.
         `name` (default: the aggregators' fields) is the id of the bolt and of the state. Raises
-        TopologyError for anything but one ReducerAggregator or several CombinerAggregators.
+        TopologyError unless given one ReducerAggregator, or CombinerAggregators.
         """
         stream, by = self._grouped()
         grouping = f"group_by({', '.join(by)}), " if by else ""
         where = f"{stream}, {grouping}aggregate"
         given, out = bound_aggregators(aggregators, stream.schema, by, fields, where)
-        one = single(given, where)
-        if not by and parallelism != 1:
-            raise TopologyError(f"{where}: without .group_by(…) one task has all records")
-        id = name or stream.topology.unused_id("-".join(one.emits))
+        one = single(given, by, parallelism, where)
+        id = name or stream.topology.unused_id(wish := "-".join(one.emits))
+        if state is not None and name is None and id != wish:
+            raise TopologyError(f"{where}: there is a {wish!r} already; give this state a name=")
+        stream.topology.check_new(id, parallelism, where)
         slot = TotalsSlot(state, id, where)
         rows: Stream[Any] = stream
         if isinstance(one, CombinerAggregator):
@@ -229,7 +231,7 @@ class Stream(RecordAggregations[R_co]):
         return self.then("filter", steps.Filter(predicate), self.schema, predicate)
 
     def peek(self, function: Callable[[R_co], object]) -> Stream[R_co]:
-        """Call `function` for each record and pass all records on."""
+        """All records, after a call of `function` for each."""
         check_reader(function, self.schema, self._where("peek", function))
         return self.then("peek", steps.Peek(function), self.schema, function)
 

@@ -19,6 +19,7 @@ from sunshower.errors import (
 )
 from sunshower.topologies.components import BatchFunction, Bolt, In, Out, Spout
 from sunshower.topologies.graph import Component, Graph, Level, StreamSpec, Subscription
+from sunshower.topologies.operators.schemas import check_equal
 from sunshower.topologies.operators.stages import StageDraft, StageRows
 from sunshower.topologies.outputs import Declared, Outputs, Streams, check_id, output_streams
 from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter, Retry, retry_streams
@@ -95,7 +96,7 @@ class Topology:
         this spout's trees; None: that of the topology.
         """
         where = f"topology {self.id!r}, spout {id!r}"
-        self._check_new(id, parallelism, where)
+        self.check_new(id, parallelism, where)
         signature = spout_signature(impl, where)
         streams = retry_streams(retry, impl, streams, where)
         outputs = output_streams(signature, impl, fields, streams, where)
@@ -173,7 +174,7 @@ class Topology:
         TopologyError or a subclass for an invalid declaration.
         """
         where = f"topology {self.id!r}, bolt {id!r}"
-        self._check_new(id, parallelism, where)
+        self.check_new(id, parallelism, where)
         signature = bolt_signature(impl, where)
         outputs = output_streams(signature, impl, fields, streams, where)
         tick_s = tick_of(impl, tick_s, where)
@@ -188,7 +189,7 @@ class Topology:
         """Declare a bolt for operators on the rows of `inputs`, which have one record type. Returns
         those rows."""
         where = f"topology {self.id!r}, stage {id!r}"
-        self._check_new(id, parallelism, where)
+        self.check_new(id, parallelism, where)
         stage = StageDraft(id, inputs[0].stream.spec.schema)
         bolt = Component(id, Level.OPERATORS, stage, parallelism)
         for grouped in inputs:
@@ -246,7 +247,8 @@ class Topology:
                 )
         return graph
 
-    def _check_new(self, id: str, parallelism: int, where: str) -> None:
+    def check_new(self, id: str, parallelism: int, where: str) -> None:
+        """Raise TopologyError for an id or a parallelism that no new component can have."""
         check_id(id, where)
         if id in self._components:
             raise DuplicateComponent(
@@ -270,8 +272,11 @@ class Topology:
             )
         if bolt.level.is_spout:
             raise TopologyError(f"{where} is a spout, which has no inputs; lead {source} to a bolt")
-        drafted = isinstance(bolt.implementation, StageDraft)
-        reads = Any if drafted else bolt_signature(bolt.implementation, where).reads
+        reads: Any = Any
+        if isinstance(bolt.implementation, StageDraft):
+            check_equal(bolt.implementation.input.schema, spec.schema, where)
+        else:
+            reads = bolt_signature(bolt.implementation, where).reads
         if not fits(reads, spec.schema):
             raise RecordMismatch(
                 f"{where}: it reads {name_of(reads)}, but {source} carries "

@@ -71,6 +71,7 @@ class Batch:
     is_recorded: bool = False  # whether an event log has its DELIVERED entry
     shared: bool = False  # whether all records together have the anchors
     alone: bool = False  # a replay that must not be processed together with other trees
+    in_common: bool = False  # spread from a shared batch of several trees
 
     def __len__(self) -> int:
         return len(self.records)
@@ -87,7 +88,7 @@ class Batch:
 
     def blamed(self, failure: Failure) -> Failure:
         """The failure of this batch: charged to nobody if several trees share it."""
-        several = self.shared and len(self.roots) > 1
+        several = self.in_common or (self.shared and len(self.roots) > 1)
         return failure.in_common if several else failure
 
     @property
@@ -119,8 +120,9 @@ class Batch:
         edges = np.array([_mixed(self.edges, index) for index in range(count)])
         edges[-1] = np.bitwise_xor.reduce(edges[:-1], axis=0, initial=0) ^ self.edges
         offsets = np.arange(0, count * trees + 1, max(1, trees)) if trees else None
-        ids = (np.tile(self.roots, count), edges.ravel())
-        return replace(self, roots=ids[0], edges=ids[1], offsets=offsets, shared=False)
+        made = replace(self, roots=np.tile(self.roots, count), edges=edges.ravel(), shared=False)
+        made.offsets, made.in_common = offsets, trees > 1
+        return made
 
     def select(self, which: I64) -> Batch:
         """Return the records at the positions `which`, ascending."""

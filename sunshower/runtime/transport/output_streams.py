@@ -206,7 +206,7 @@ class OutputStreams:
         for route, shared in zip(output_stream.routes, shares, strict=True):
             for target, which in shared:
                 batch = self._batch(output_stream, pick(records, which))
-                if anchors is not None:
+                if anchors is not None and len(anchors.roots):
                     edges = self._edges.draw(count)
                     made ^= edges
                     batch.roots, batch.edges = anchors.each_root_once(edges)

@@ -234,6 +234,10 @@ class PeerLink:
         stream, bytes_max = self._streams[batch.stream], self._config.record_bytes_max
         head, rest = batch.split(first_bad(batch, stream, bytes_max))
         bad, tail = rest.split(1)
+        if batch.shared:  # all its trees fail
+            channel.drop(len(batch))
+            self._refuse(channel, bad, error)
+            return
         channel.put_back(tail)
         channel.put_back(head)
         channel.drop(1)

@@ -77,7 +77,8 @@ class CombinerAggregator(AnyAggregator, Generic[In, V]):
         return value
 
     def gather(self, table: Table, keys: Iterable[Any], rows: Rows, attempt: Attempt) -> None:
-        for key, value in zip(keys, map(self.init, rows), strict=False):
+        for key, record in zip(keys, rows, strict=False):
+            value = self.init(record)
             table[key] = self.combine(table[key], value) if key in table else value
 
     def fresh(self, attempt: Attempt) -> V:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 from sunshower.records import Schema
 from sunshower.topologies.components import Bolt, Context
 from sunshower.topologies.operators.port import Attempt, Operator
-from sunshower.topologies.operators.steps import RowOperator
+from sunshower.topologies.operators.steps import RowOperator, check_rows
 
 _BATCH = Attempt(0, 0, 0)  # operators that need a number of the batch count themselves
 
@@ -112,10 +111,21 @@ def _composed(steps: Sequence[RowOperator]) -> Callable[[Any], Iterable[Any]]:
     def run(record: Any) -> Iterator[Any]:
         made: Iterable[Any] = (record,)
         for step in steps:
-            made = chain.from_iterable(map(step.expand, made))
+            made = _expanded(step, made)
         yield from made
 
     return run
+
+
+def _expanded(step: RowOperator, rows: Iterable[Any]) -> Iterator[Any]:
+    """The rows that a step makes. Raises BadEmit for one that is no record of its schema, and
+    RuntimeError for a StopIteration of user code, which `map` would take for the end."""
+    schema = step.makes
+    for row in rows:
+        for made in step.expand(row):
+            if schema is not None and type(made) is not schema.type:
+                check_rows([made], schema, step)
+            yield made
 
 
 def _call(operator: Operator, method: str, *arguments: Any) -> Any:

@@ -43,7 +43,7 @@ def map_schema(function: Any, reads: Schema, fields: Columns | None, where: str)
     if get_origin(returns) is not tuple and isinstance(get_origin(returns), type):
         raise RecordMismatch(
             f"{where}: {name_of(function)} returns {name_of(returns)}; map makes one record of "
-            "one, -> Word; what makes several is for .each"
+            "one, -> Word; what makes several is for .flat_map"
         )
     return _made(returns, function, fields, where, "return a record, or use .peek")
 

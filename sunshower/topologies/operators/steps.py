@@ -6,9 +6,9 @@ Storm: org.apache.storm.trident.planner.processor.EachProcessor, MapProcessor, P
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from inspect import isgeneratorfunction
-from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 from sunshower.errors import BadEmit
 from sunshower.records import Schema
@@ -57,12 +57,18 @@ class FunctionOperator(BaseOperator):
         if callable(cleanup := getattr(self.function, "cleanup", None)):
             cleanup()
 
+    def __deepcopy__(self, memo: Any) -> Self:
+        made = copy(self)
+        made.function = own_copy(self.function, "a step of a stream")
+        return made
+
 
 class RowOperator(BaseOperator):
     """An operator that can process a row by itself."""
 
     by_row = True
     generator: Callable[[Any], Iterable[Any]] | None = None  # a generator function that does that
+    makes: Schema | None = None  # what its rows are; None: no user code has made them
 
     def expand(self, row: Any) -> Iterable[Any]:
         """What it makes of a row."""
@@ -74,7 +80,7 @@ class Each(FunctionOperator, RowOperator):
 
     def __init__(self, function: Callable[..., Any], schema: Schema) -> None:
         super().__init__(function)
-        self.schema = schema
+        self.schema = self.makes = schema
 
     def prepare(self, context: Context) -> None:
         super().prepare(context)
@@ -82,7 +88,8 @@ class Each(FunctionOperator, RowOperator):
             self.generator = self.function
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
-        made = list(chain.from_iterable(filter(None, map(self.function, rows))))
+        function = self.function
+        made = [one for row in rows for one in function(row) or ()]  # map() hides StopIteration
         check_rows(made, self.schema, self.function)
         if made:
             emit(made)
@@ -100,10 +107,10 @@ class Map(FunctionOperator, RowOperator):
 
     def __init__(self, function: Callable[..., Any], schema: Schema) -> None:
         super().__init__(function)
-        self.schema = schema
+        self.schema = self.makes = schema
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
-        made = list(map(self.function, rows))
+        made = [self.function(row) for row in rows]
         check_rows(made, self.schema, self.function)
         emit(made)
 
@@ -115,7 +122,7 @@ class Filter(FunctionOperator, RowOperator):
     """Emits the rows for which a function returns a true value."""
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
-        if kept := list(filter(self.function, rows)):
+        if kept := [row for row in rows if self.function(row)]:
             emit(kept)
 
     def expand(self, row: Any) -> Iterable[Any]:

@@ -1,8 +1,8 @@
 """Totals of an ordinary stream: states that are written once for each batch of a task.
 
 A batch is written before its tuples are acked, so no acked tuple is missing. A tuple that is
-replayed counts again: at least once. Each write has a new number, so a state never takes it for the
-repetition of an earlier one.
+replayed counts again: at least once. Each write of a task has a new number, and each opening a new
+epoch, so a state never takes a write for the repetition of another one.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ class TotalsSlot:
         self.factory, self.name = factory, name
         self._state: MapState | None = None
         self._number = 0  # of the last write
+        self._epoch = 1
 
     def open(self, context: Context) -> None:
         """Open the state. Raises what the factory raises, such as StoreUnreachable."""
@@ -78,8 +79,8 @@ class TotalsSlot:
             return
         place = Place(context.topology, self.name, context.index, context.parallelism)
         self._state = self.factory.make(place)
-        last: Attempt | None = getattr(self._state, "last_attempt", None)
-        self._number = last.txid if last is not None else 0
+        self._epoch = int(context.clock.now() * 1e6)
+        self._pass_others()
 
     @property
     def state(self) -> MapState:
@@ -88,6 +89,7 @@ class TotalsSlot:
 
     def begin_commit(self, attempt: Attempt) -> None:
         """Begin a write, under the next number."""
+        self._pass_others()
         self._number += 1
         self.state.begin_commit(self._attempt)
 
@@ -107,7 +109,15 @@ class TotalsSlot:
 
     @property
     def _attempt(self) -> Attempt:
-        return Attempt(self._number, 0, 1)
+        return Attempt(self._number, 0, self._epoch)
+
+    def _pass_others(self) -> None:
+        """Go on behind what another process has written: the former life of this task, say."""
+        last: Attempt | None = getattr(self._state, "last_attempt", None)
+        if last is not None:
+            self._number = max(self._number, last.txid)
+            if last.epoch > self._epoch:
+                self._epoch = last.epoch + 1
 
 
 class _InMemory(Persist):
@@ -167,9 +177,11 @@ class Several(CombinerAggregator[Any, list[Any]]):
 
 
 def single(
-    given: Sequence[AnyAggregator], where: str
+    given: Sequence[AnyAggregator], by: Sequence[str], parallelism: int, where: str
 ) -> CombinerAggregator[Any, Any] | ReducerAggregator[Any, Any]:
     """The aggregators as one. Raises TopologyError if they cannot be."""
+    if not by and parallelism != 1:
+        raise TopologyError(f"{where}: without .group_by(…) one task has all records")
     combiners = [one for one in given if isinstance(one, CombinerAggregator)]
     if len(combiners) == len(given) > 1:
         return Several(combiners)

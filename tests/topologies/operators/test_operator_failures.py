@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 
 from sunshower import Bolt, Cause, Collector, Context, Records, Retry, Topology, Tuple, count
+from sunshower.clock import ManualClock
+from sunshower.errors import RecordMismatch, SunshowerError, TopologyError, TopologyFailed
 from sunshower.runtime.inline import Finished
 from sunshower.simulation.cluster import SimCluster
+from sunshower.topologies.operators.totals import TotalsSlot
 from sunshower.trident import Attempt, MemoryState, SqliteState
-from tests.topologies.operators.test_operators import SALES, Sale, declared, run, twice
+from tests.topologies.operators.test_operators import SALES, Kept, Sale, declared, run, twice
 
 # ---- failures -----------------------------------------------------------------------------------
 
@@ -176,3 +179,146 @@ def test_a_tree_with_several_records_in_a_batch_waits_for_what_they_made(times: 
     (found,) = done.results["count"]
     assert all(found[shop] >= 100 * times for shop in "abc")
     assert sum(found.values()) > 300 * times
+
+
+# ---- less usual ---------------------------------------------------------------------------------
+
+
+def test_poison_with_several_records_in_its_batch_is_found(tmp_path: Path) -> None:
+    class Strict(count):
+        def gather(self, table: Any, keys: Any, rows: Any, attempt: Attempt) -> None:
+            if POISON in rows:
+                raise ValueError("poison")
+            super().gather(table, keys, rows, attempt)
+
+    done, letters = letters_of(
+        lambda retry: declared(
+            lambda s: (
+                s.shuffle()
+                .bolt("many", lambda sale: [sale] * 3, fields=Sale)
+                .group_by("shop")
+                .aggregate(Strict())
+            ),
+            retry=retry,
+        ),
+        tmp_path,
+    )
+    assert letters == [POISON._asdict()]
+    (found,) = done.results["count"]
+    assert found["b"] >= 297
+    assert min(found["a"], found["c"]) >= 300
+
+
+def test_a_manual_bolt_that_takes_a_shared_batch_in_parts_charges_the_poison_alone(
+    tmp_path: Path,
+) -> None:
+    class Manual(Bolt[Any, Sale]):
+        def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
+            if tuple.record[0] == POISON.amount:
+                raise ValueError("poison")
+            for _ in range(50):
+                out.emit(Sale("z", 0), tuple)
+            out.ack(tuple)
+
+    def assemble(sales: Any) -> Any:
+        return sales.group_by("amount").aggregate(count()).shuffle().bolt("manual", Manual)
+
+    _, letters = letters_of(lambda retry: declared(assemble, retry=retry), tmp_path)
+    assert letters == [POISON._asdict()]
+
+
+def test_a_shared_batch_that_makes_more_than_fits_in_memory_fails() -> None:
+    def many(total: Any) -> list[Sale]:
+        return [Sale("z", 0)] * 500
+
+    topology = declared(
+        lambda s: s.group_by("amount").aggregate(count()).shuffle().bolt("many", many, fields=Sale),
+        retry=Retry(attempts=2, initial_s=0.01),
+        window_records_max=400,
+        frame_records_max=100,
+    )
+    with pytest.raises(TopologyFailed, match=r"made more than 400 records \(window_records_max\)"):
+        run(topology)
+
+
+def stops(sale: Sale) -> Sale:
+    if sale == POISON:
+        return next(iter(()))
+    return sale
+
+
+@pytest.mark.parametrize("readers", [1, 2])
+def test_a_next_that_finds_nothing_fails_its_record(readers: int, tmp_path: Path) -> None:
+    def assemble(sales: Any) -> Any:
+        shuffled = sales.map(stops)
+        if readers == 2:
+            shuffled.filter(bool_of).shuffle().bolt("second", nothing)
+        return shuffled.map(same)
+
+    _, letters = letters_of(lambda retry: declared(assemble, retry=retry), tmp_path)
+    assert letters == [POISON._asdict()]
+
+
+def bool_of(sale: Sale) -> bool:
+    return bool(sale)
+
+
+def same(sale: Sale) -> Sale:
+    return sale
+
+
+def nothing(sale: Any) -> None:
+    """Do nothing."""
+
+
+def test_a_row_between_two_functions_is_checked() -> None:
+    topology = declared(
+        lambda s: s.map(lambda sale: sale.shop, fields=["shop"]).project("shop"),
+        retry=Retry(attempts=1),
+    )
+    with pytest.raises(TopologyFailed, match=r"its stream carries \(shop\)"):
+        run(topology)
+
+
+def test_two_processes_that_write_one_state_overwrite_nothing(tmp_path: Path) -> None:
+    """A process that was replaced while it was silent may still write."""
+    state = SqliteState(tmp_path / "totals.db")
+    slots = []
+    for seconds in (1.0, 2.0):
+        clock = ManualClock()
+        clock.sleep(seconds)
+        slot = TotalsSlot(state, "totals", "here")
+        slot.open(Context("sales", "totals", 1, 0, 1, clock=clock))
+        slots.append(slot)
+    written = 0
+    for slot in (*slots, *slots, *slots, *slots):
+        try:
+            slot.begin_commit(Attempt(0, 0, 0))
+            (old,) = slot.state.multi_get(["a"])
+            slot.state.multi_put(["a"], [(old or 0) + 1])
+            slot.commit(Attempt(0, 0, 0))
+        except SunshowerError:
+            slot.state.abort()
+        else:
+            written += 1
+    for slot in slots:
+        slot.close()
+    assert written >= 4
+    assert dict(state.items()) == {"a": written}
+
+
+def test_a_stage_reads_records_of_one_type() -> None:
+    topology = Topology("sales")
+    sales = topology.spout("sales", Records(SALES, type=Sale))
+    others = topology.spout("others", Records([("x",)], fields=("x",)))
+    sales.shuffle().stage("doubled").map(same).shuffle().bolt("kept", Kept)
+    with pytest.raises(RecordMismatch, match="make them the same first"):
+        others.shuffle().into("doubled")
+
+
+def test_a_state_without_a_name_is_refused_if_another_one_has_it(tmp_path: Path) -> None:
+    state = SqliteState(tmp_path / "totals.db")
+    sales = Topology("sales").spout("sales", Records(SALES, type=Sale))
+    sales.group_by("shop").aggregate(count(), state=state)
+    with pytest.raises(TopologyError, match="give this state a name="):
+        sales.group_by("amount").aggregate(count(), state=state)

@@ -92,7 +92,7 @@ class AutomaticBoltTask(BoltTask):
             made = run(call, records, most)
             begun = len(made.ends)
         if batch.shared:
-            self._finish_shared(batch, made)
+            self._finish_shared(batch, made, begun)
             return None
         rest = None
         if begun < len(batch):
@@ -162,10 +162,10 @@ class AutomaticBoltTask(BoltTask):
     def _fit(self, outputs: list[Any], kinds: set[type]) -> bool:
         return self.output_streams.fits(DEFAULT, outputs, kinds)
 
-    def _finish_shared(self, batch: Batch, made: BatchOutputs) -> None:
+    def _finish_shared(self, batch: Batch, made: BatchOutputs, begun: int) -> None:
         """Send the outputs of a shared batch and settle it; it succeeds or fails as a whole."""
         outputs, failures = made.outputs, made.failures
-        if made.rest is not None:
+        if made.rest is not None or (begun < len(batch) and not failures):
             most = self.service.records_max
             error = BadEmit(f"a batch made more than {most:,} records (window_records_max)")
             failures[0] = self._judge(0, error, batch.records)

@@ -40,7 +40,7 @@ def noting(note: Note, call: Callable[[Any], Any], batch: Batch) -> Callable[[An
 
     def noted(record: Any) -> Any:
         at = next(indices)
-        note(anchors.select(slice(at, at + 1)).roots)
+        note(batch.roots if batch.shared else anchors.select(slice(at, at + 1)).roots)
         return call(record)
 
     return noted

@@ -7,6 +7,7 @@ tree until the timeout; here the collector raises AlreadySettled in the offendin
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -85,9 +86,11 @@ class ManualBoltTask(BoltTask):
 
     def process(self, batch: Batch) -> Batch | None:
         origin = self._streams[batch.stream]
-        is_shared = batch.shared and len(batch.roots) > 1
-        if batch.shared:
+        if batch.shared:  # in the event log: passed on to this task with other edges
+            self.instrument.settled(batch, {})
             batch = batch.spread()
+            self.instrument.sent(batch, self.task.id)
+            self.instrument.delivered(replace(batch, is_recorded=False))
         offsets = range(len(batch) + 1) if batch.offsets is None else batch.offsets.tolist()
         roots, edges = batch.roots.tolist(), batch.edges.tolist()
         execute = self.instrument.faults.around(self.bolt.execute, batch, origin.spec.schema)
@@ -98,7 +101,7 @@ class ManualBoltTask(BoltTask):
             at = slice(offsets[index], offsets[index + 1])
             place = (origin.component, batch.source, origin.spec.id)
             tuple = InputTuple(record, *place, roots[at], edges[at])
-            tuple.shared = is_shared
+            tuple.shared = batch.in_common
             if self.note is not None:
                 self.note(batch.roots[at])
             self._emits_left = self._emits_max

@@ -92,6 +92,8 @@ class OperatorBoltTask(AutomaticBoltTask):
         anchors = batch.anchors and batch.anchors.select(good)
         try:
             self._rows_in += len(batch)
+            if self.note is not None and anchors is not None:
+                self.note(anchors.roots)
             for stream, records in self._by_stream(outputs).items():
                 self._rows_out += len(records)
                 edges = self.output_streams.send_shared(stream, records, anchors)
@@ -102,6 +104,7 @@ class OperatorBoltTask(AutomaticBoltTask):
                 judged = dict.fromkeys(good.tolist(), no_way(self.task, error.errors[0]))
             else:
                 judged = self._judge_all(error, batch)
+            several = anchors is not None and len(np.unique(anchors.roots)) > 1
             for index in good.tolist():
-                failures[index] = judged[index].in_common if len(good) > 1 else judged[index]
+                failures[index] = judged[index].in_common if several else judged[index]
         return made

@@ -165,9 +165,11 @@ class Replays:
         """Emit messages again; each of those that failed together with others in its own batch."""
         apart = [replay for replay in replays if self.line.is_apart(replay)]
         streams.alone = True
-        for replay in apart:
-            self._source.send_again([replay], now)
-        streams.alone = False
+        try:
+            for replay in apart:
+                self._source.send_again([replay], now)
+        finally:
+            streams.alone = False
         if others := [replay for replay in replays if not self.line.is_apart(replay)]:
             self._source.send_again(others, now)
 

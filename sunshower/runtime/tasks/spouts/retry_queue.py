@@ -121,7 +121,7 @@ class RetryQueue:
         """Whether a failure is charged to its message. An outage is if it has affected this message
         for too long while others succeed; `held`: the component waits, so others do not."""
         if failure.cause is not Cause.UNAVAILABLE:
-            return failure.is_charged
+            return failure.is_charged or (failure.shared and number in self._apart)
         since_s = self._unavailable_since.setdefault(number, now)
         if held:
             self._unavailable_since[number] = now
