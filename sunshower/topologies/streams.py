@@ -78,7 +78,6 @@ class RecordAggregations(Generic[R_co]):
     """What a stream and a grouped stream have in common."""
 
     def _grouped(self) -> tuple[Stream[R_co], tuple[str, ...]]:
-        """The records, and the fields that they are grouped by."""
         raise NotImplementedError
 
     @overload
@@ -250,8 +249,8 @@ class Stream(RecordAggregations[R_co]):
             check_equal(self.schema, other.schema, where)
         inputs = [stream.local_or_shuffle() for stream in (self, *others)]
         most = max(self.topology.component(one.component).parallelism for one in (self, *others))
-        rows = self.topology.begin_stage(self.topology.unused_id("merge"), inputs, most)
-        return _Rows(self.topology, rows)
+        id = self.topology.unused_id("merge")
+        return _Rows(self.topology, self.topology.begin_stage(id, inputs, most))
 
     def group_by(self, *fields: str) -> GroupedRecords[R_co]:
         """Group records with equal values of `fields`."""
