@@ -52,7 +52,7 @@ class _Handler:
 @contextmanager
 def put_if_absent(session: SparkSession, path: str) -> Iterator[None]:
     """Commit inside to the table at `path`. Raises SparkUnavailable while another driver of this
-    machine commits, WriteFailed if the object store overwrites whatever it is told."""
+    machine commits, WriteFailed if the object store ignores the condition."""
     if path.startswith(("s3:", "s3a:", "s3n:")):
         _check_s3(session, path)
         yield
@@ -90,8 +90,8 @@ def _check_s3(session: SparkSession, path: str) -> None:
     _add_handler(session, _client(session, path))
     if _overwrites(session, path):
         raise WriteFailed(
-            f"{path}: this object store overwrites an object although it is told not to "
-            "(If-None-Match: *), so two drivers could overwrite each other's commits. Use one "
+            f"{path}: this object store ignores the condition of a write (If-None-Match: *), so two "
+            "drivers could overwrite each other's commits. Use one "
             "that knows conditional writes, as Amazon S3 does"
         )
 

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from sunshower.records import Schema
-from sunshower.topologies.operators.operator_bolt import Branch, OperatorBolt
+from sunshower.topologies.operators.compiled_stage import Branch, OperatorBolt
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.steps import RowOperator
 

@@ -112,7 +112,7 @@ class TotalsSlot:
         return Attempt(self._number, 0, self._epoch)
 
     def _pass_others(self) -> None:
-        """Go on behind what another process has written: the former life of this task, say."""
+        """Number the next write after those of other processes, such as this task's former life."""
         last: Attempt | None = getattr(self._state, "last_attempt", None)
         if last is not None:
             self._number = max(self._number, last.txid)
