@@ -90,9 +90,9 @@ def _check_s3(session: SparkSession, path: str) -> None:
     _add_handler(session, _client(session, path))
     if _overwrites(session, path):
         raise WriteFailed(
-            f"{path}: this object store ignores the condition of a write (If-None-Match: *), so two "
-            "drivers could overwrite each other's commits. Use one "
-            "that knows conditional writes, as Amazon S3 does"
+            f"{path}: this object store ignores the condition of a write (If-None-Match: *), so "
+            "two drivers could overwrite each other's commits. Use one that knows conditional "
+            "writes, as Amazon S3 does"
         )
 
 
