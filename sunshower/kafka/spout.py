@@ -234,6 +234,9 @@ class KafkaSpout(LogSpout[Any]):
     def acked(self, numbers: I64) -> None:
         self._reader.places.acked(numbers)
 
+    def partitions_of(self, numbers: I64) -> I64:
+        return numbers >> OFFSET_BITS
+
     def message_id(self, number: int) -> Any:
         """The id (topic, partition, offset)."""
         found = self._reader.places.name(number)

@@ -87,6 +87,11 @@ class LogSpout(Spout[Out_co]):
     def acked(self, numbers: NDArray[np.int64]) -> None:
         """The trees of these are processed, or the records are stored as dead letters."""
 
+    def partitions_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the partition of each number, as an integer of the spout's own: windows downstream
+        wait for the slowest one. By default there is one."""
+        return numbers * 0
+
     def message_id(self, number: int) -> Any:
         """Return the name of a record for users: in the log, in dead letters, for `fail`."""
         return number

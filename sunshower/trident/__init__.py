@@ -14,10 +14,10 @@ from sunshower.topologies.operators.aggregators import (
 )
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import MapState, StateFactory, StateKind
+from sunshower.topologies.operators.windows.window_kinds import Window, sliding, tumbling
 from sunshower.trident.declaration.declare import batches
 from sunshower.trident.declaration.store_places import InMemory, InSqlite, InZooKeeper
 from sunshower.trident.declaration.streams import BatchState, BatchStream, GroupedBatches
-from sunshower.trident.declaration.windows import Window, sliding, tumbling
 from sunshower.trident.spouts.batch_spout import BatchSpout
 from sunshower.trident.spouts.bounds import Bounds
 from sunshower.trident.spouts.fixed import FeederBatchSpout, FixedBatchSpout

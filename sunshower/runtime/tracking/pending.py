@@ -198,6 +198,12 @@ class Pending:
         numbers = self._number[self._deadline_s < _NEVER]
         return int(numbers.min(initial=otherwise))
 
+    def lowest(self, values: F64) -> float:
+        """Return the lowest of `values`, by slot, of the pending roots; inf if there is none."""
+        count = min(len(values), self._slots)
+        pending = self._deadline_s[:count] < _NEVER
+        return float(values[:count][pending].min(initial=np.inf))
+
     def _still_pending(self, roots: U64) -> U64:
         mine = incarnations_of(roots) == self.incarnation
         if np.count_nonzero(mine) < len(roots):

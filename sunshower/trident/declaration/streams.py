@@ -37,13 +37,13 @@ from sunshower.topologies.operators.schemas import (
     state_code_returns,
 )
 from sunshower.topologies.operators.states import StateFactory, StateKind
+from sunshower.topologies.operators.windows.window_kinds import Window
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.signatures import name_of
 from sunshower.topologies.streams import Stream
 from sunshower.trident.declaration.persisted import WrittenState, check_pairs, new_state, query
 from sunshower.trident.declaration.row_stream import RowStream, check_streams
 from sunshower.trident.declaration.stage_builder import RowSource, StageBuilder
-from sunshower.trident.declaration.windows import Window
 from sunshower.trident.stages.joining import Join, rest_of
 from sunshower.trident.stages.persisting import PersistPartition
 from sunshower.trident.stages.port import publishing

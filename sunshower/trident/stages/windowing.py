@@ -9,19 +9,20 @@ org.apache.storm.trident.windowing.WindowTridentProcessor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Sequence
+from functools import partial, reduce
 from math import floor, inf
 from typing import Any
 
 from sunshower.records import Schema
 from sunshower.topologies.components import Context
-from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator, Table
-from sunshower.topologies.operators.grouping import group_keys, result_rows, values_of_key
+from sunshower.topologies.operators.aggregators import AnyAggregator
+from sunshower.topologies.operators.grouping import group_keys, values_of_key
 from sunshower.topologies.operators.persisting import Persist
 from sunshower.topologies.operators.port import Attempt, Emit
 from sunshower.topologies.operators.states import MapState
-from sunshower.trident.declaration.windows import Window
+from sunshower.topologies.operators.windows.pane_values import PaneValues
+from sunshower.topologies.operators.windows.window_kinds import Window
 from sunshower.trident.stages.persisting import StateSlot
 from sunshower.trident.states.texts import hashable, listed
 
@@ -67,9 +68,7 @@ class Windows(Persist):
     ) -> None:
         super().__init__(slot)
         self.window, self.schema, self.by, self.out = window, schema, tuple(by), out
-        self.aggregators = tuple(aggregators)
-        self.combiners = [a for a in aggregators if isinstance(a, CombinerAggregator)]
-        self.combines = len(self.combiners) == len(self.aggregators)
+        self.contents = PaneValues(schema, aggregators)
         self.time = schema.key([window.field]) if window.field else None
 
     def prepare(self, context: Context) -> None:
@@ -168,29 +167,12 @@ class Windows(Persist):
         attempt: Attempt,
     ) -> None:
         """Add rows to the panes of their groups."""
-        if not self.combines:
-            for (key, pane), row in zip(places, self.schema.rows(rows), strict=True):
-                self._panes(contents, key).setdefault(pane, []).append(list(row))
-            return
-        tables = [combiner.table() for combiner in self.combiners]
-        for combiner, table in zip(self.combiners, tables, strict=True):
-            combiner.gather(table, places, rows, attempt)
-        for key, pane in tables[0]:
+        for (key, pane), content in self.contents.gather(places, rows, attempt).items():
             panes = self._panes(contents, key)
-            values = [table[key, pane] for table in tables]
-            panes[pane] = self._combined([panes[pane], values]) if pane in panes else values
+            panes[pane] = self.contents.merged(panes[pane], content) if pane in panes else content
 
     def _panes(self, contents: WindowContents, key: Any) -> Panes:
         return contents.groups.setdefault(key, (0, {}))[1]
-
-    def _combined(self, several: Sequence[Sequence[Any]]) -> list[Any]:
-        values = list(several[0])
-        for more in several[1:]:
-            values = [
-                combiner.combine(value, other)
-                for combiner, value, other in zip(self.combiners, values, more, strict=True)
-            ]
-        return values
 
     def _fire(
         self, key: Any, panes: Panes, before: float, ended: float, attempt: Attempt
@@ -203,20 +185,11 @@ class Windows(Persist):
             within = [panes[pane] for pane in range(last - count + 1, last + 1) if pane in panes]
             name = last if self.window.by_count else (last + 1) * self.window.every
             head = (*map(listed, values_of_key(key, len(self.by))), name)
-            fired += [[*head, *row] for row in self._results(key, within, attempt)]
+            content = reduce(self.contents.merged, within)
+            fired += [[*head, *row] for row in self.contents.results(key, content, attempt)]
         for pane in [pane for pane in panes if pane + count - 1 <= ended]:
             del panes[pane]
         return fired
-
-    def _results(self, key: Any, within: Sequence[list[Any]], attempt: Attempt) -> Iterable[Any]:
-        if self.combines:
-            tables: list[Table] = [{key: value} for value in self._combined(within)]
-        else:
-            tables = [{} for _ in self.aggregators]
-            rows = self.schema.build(row for pane in within for row in pane)
-            for aggregator, table in zip(self.aggregators, tables, strict=True):
-                aggregator.gather(table, [key] * len(rows), rows, attempt)
-        return result_rows(self.aggregators, tables, 0, Schema(("rows",)))
 
 
 class _Nothing(list[Any]):

@@ -15,7 +15,7 @@ from sunshower.errors import ConfigError
 from sunshower.topologies.operators.aggregators import Aggregator, count, sum_
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import StateKind
-from sunshower.trident.declaration.windows import sliding, tumbling
+from sunshower.topologies.operators.windows.window_kinds import sliding, tumbling
 from sunshower.trident.states.factories import MemoryState
 from tests.trident.rigs.one_process import Kept, Runner, given, seen
 

@@ -54,6 +54,7 @@ class LogSource(SpoutSource):
         self._has_ended = False
         self._mixed = False  # the last drawn records may be OnStreams, or lists
         self._sender = AnchoredSender(task.output_streams)  # for lists
+        self._host.watermarks.partitions = spout.partitions_of
         self._keeps_records = True
 
     def adopt(self, spout: Any) -> None:
@@ -189,6 +190,7 @@ class LogSource(SpoutSource):
         failures = [Failure(Cause.REBALANCED, reason=_GONE)] * len(released.roots)
         self._host.instrument.failed(released, failures)
         self._host.replays.forget(first, end)
+        self._host.watermarks.forget(first)
         ahead = self._ahead
         kept = (ahead.numbers < first) | (ahead.numbers >= end)
         self._ahead = Polled(ahead.numbers[kept], list(compress(ahead.records, kept)))
@@ -307,7 +309,8 @@ class LogSource(SpoutSource):
         anchors, roots = [Anchor(()) for _ in replays], None
         if self._host.is_tracked:
             kept = payloads if self._keeps_records else [ABSENT] * len(payloads)
-            roots = self._host.output.take(kept, numbers, attempts, now)
+            times = self._host.output.times(map(apart, payload) for payload in payloads)
+            roots = self._host.output.take(kept, numbers, attempts, now, times=times)
             anchors = [Anchor([root]) for root in roots.tolist()]
         for anchor, payload in zip(anchors, payloads, strict=True):
             for one in payload:

@@ -105,7 +105,8 @@ class NextTupleSource(SpoutSource):
         attempts = [emission.attempt for emission in tracked]
         numbers = [emission.number for emission in tracked]
         ids = [emission.message_id for emission in tracked]
-        roots = task.output.take(tracked, numbers, attempts, now, ids)
+        times = task.output.times([(one.stream, one.record)] for one in tracked)
+        roots = task.output.take(tracked, numbers, attempts, now, ids, times)
         anchors = [Anchor([root]) for root in roots.tolist()]
         unused = iter(anchors)
         for emission in emissions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,10 +12,11 @@ from sunshower.failures import Failure
 from sunshower.records import Schema
 from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.plan import Task
+from sunshower.runtime.tasks.spouts.watermark_sender import WatermarkSender
 from sunshower.runtime.tasks.user_code import no_way
 from sunshower.runtime.tracking.congestion_control import PendingLimit
 from sunshower.runtime.tracking.ids import I64, U64
-from sunshower.runtime.tracking.pending import Pending
+from sunshower.runtime.tracking.pending import F64, Pending
 from sunshower.runtime.tracking.reports import Reports
 from sunshower.runtime.transport.batch import Anchors
 from sunshower.runtime.transport.output_streams import NotSent, OutputStreams
@@ -28,6 +29,7 @@ class _Owner(Protocol):
     instrument: Instrument
     output_streams: OutputStreams
     limit: PendingLimit
+    watermarks: WatermarkSender
 
     def failed(self, roots: U64, why: Mapping[int, Failure], now: float) -> None: ...
     def note_untracked(self, failure: Failure) -> None: ...
@@ -70,7 +72,9 @@ class SpoutOutput:
                 for error in refused.errors.values():
                     self._owner.note_untracked(no_way(self._owner.task, error))
             return
-        roots = self.take(payloads, numbers, attempts, now)
+        marks = self._owner.watermarks
+        times = marks.times(stream, records, self.schema(stream)) if marks.on else None
+        roots = self.take(payloads, numbers, attempts, now, times=times)
         errors: dict[int, BaseException] = {}
         try:
             made = self._streams.send(stream, records, Anchors(roots))
@@ -79,6 +83,19 @@ class SpoutOutput:
         assert made is not None
         self.start(roots, made, errors, now)
 
+    def times(self, messages: Iterable[Iterable[tuple[str, Any]]]) -> F64 | None:
+        """The lowest event time of each message, given as its streams and records; None: nobody
+        asks for it."""
+        marks = self._owner.watermarks
+        if not marks.on:
+            return None
+        return np.array(
+            [
+                min((marks.times(name, [one], self.schema(name))[0] for name, one in message))
+                for message in messages
+            ]
+        )
+
     def take(
         self,
         payloads: Sequence[Any],
@@ -86,10 +103,14 @@ class SpoutOutput:
         attempts: Any,
         now: float,
         message_ids: list[Any] | None = None,
+        times: F64 | None = None,
     ) -> U64:
-        """Draw roots for records to send; `message_ids`: if they differ from the numbers."""
+        """Draw roots for records to send; `message_ids`: if they differ from the numbers; `times`:
+        see `times`."""
         self._owner.limit.opened(now)
         roots = self._pending.take(payloads, numbers, attempts, now, self._timeout_s)
+        if times is not None:
+            self._owner.watermarks.emitted(roots, numbers, times, now)
         self._owner.instrument.emitted(roots, numbers, attempts, message_ids)
         return roots
 

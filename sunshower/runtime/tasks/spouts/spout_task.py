@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from sunshower.config import Config
 from sunshower.failures import Cause, Failure
@@ -28,6 +28,7 @@ from sunshower.runtime.tasks.spouts.replays import Replays
 from sunshower.runtime.tasks.spouts.retry_queue import RetryQueue
 from sunshower.runtime.tasks.spouts.source import SpoutSource
 from sunshower.runtime.tasks.spouts.spout_output import SpoutOutput
+from sunshower.runtime.tasks.spouts.watermark_sender import WATERMARK, WatermarkSender
 from sunshower.runtime.tasks.supervision import Supervised, Supervision
 from sunshower.runtime.tasks.user_code import RAISED, TaskError, as_raised, guard
 from sunshower.runtime.tracking.congestion_control import PendingLimit
@@ -67,14 +68,14 @@ class SpoutTask(Supervised):
         self.latencies = Latencies()
         self.service = ServiceTime(config)
         self.is_tracked = reports.tracked
+        self.watermarks = WatermarkSender(self, pending, reports, retries, config)
         self.output = SpoutOutput(self, pending, reports, config)
         self.config = config
         self.is_open = False
         self._reports = reports
         self.deadlines = Deadlines(config, pending, reports)
         self._acked = self._failed = 0
-        self._first_replay_s: float | None = None
-        self._done_s: float | None = None
+        self._first_replay_s = self._done_s = cast(float | None, None)
         self.rest = PollBackoff(config.idle_poll_s)  # of the source
         self.limit = PendingLimit(config, pending)
         self._hears_ack = self._hears_fail = False
@@ -119,7 +120,8 @@ class SpoutTask(Supervised):
         self.failed(self.pending.all_roots(), Failure(Cause.REBALANCED, reason=reason), now)
         stays = stays and self.source.may_stay
         line, drawn = self.replays.line, self.source.drawn
-        transfer = TaskTransfer(self.committed, drawn, charges=line.charges)
+        times = self.watermarks.queued
+        transfer = TaskTransfer(self.committed, drawn, charges=line.charges, event_times=times)
         if stays or not self.source.repeats_numbers:  # else these are read again
             transfer.waiting, transfer.exhausted = line.waiting, self.exhausted
         if stays:
@@ -142,6 +144,7 @@ class SpoutTask(Supervised):
         self.source.unpack(transfer)
         self.exhausted |= transfer.exhausted
         self.replays.line.adopt(transfer.waiting, transfer.charges)
+        self.watermarks.queued |= transfer.event_times
 
     def activate(self) -> None:
         """Emit from now on. Storm: ISpout.activate."""
@@ -208,14 +211,15 @@ class SpoutTask(Supervised):
     def done(self) -> bool:
         """Whether nothing is left to emit, and nothing is pending."""
         is_emitted = self.exhausted and self.source.is_empty
-        return is_emitted and not len(self.pending) and not len(self.replays.line)
+        is_settled = not self.watermarks.pending_records and not len(self.replays.line)
+        return is_emitted and is_settled and self.watermarks.done
 
     @property
     def next_look_s(self) -> float:
         """When the next deadline, sweep, check of the pending limit or poll is due."""
         limit_s = self.limit.stalls_s(is_blocked=self.output_streams.full)
         poll_s = self.source.next_poll_s if self.is_open else math.inf
-        return min(self.deadlines.next_s, limit_s, poll_s)
+        return min(self.deadlines.next_s, limit_s, poll_s, self.watermarks.next_s)
 
     def look(self, now: float) -> None:
         """Fail trees that are overdue, and those that a crash affected and that are incomplete."""
@@ -225,6 +229,8 @@ class SpoutTask(Supervised):
             self.failed(sweep.roots, sweep.failure, now)
         if self.is_open and now >= self.source.next_poll_s:
             self.source.look(now)
+        if now >= self.watermarks.next_s:
+            self.watermarks.send(now)
 
     def heard_of(self, roots: U64, ages_s: F64, now: float) -> None:
         """An acker's answer: how long ago each tree made progress. See progress_deadlines.py."""
@@ -245,7 +251,7 @@ class SpoutTask(Supervised):
     def complete(self, roots: U64, now: float) -> None:
         """Handle the ackers' report that these trees are complete."""
         reached = self.limit.adapts and self.fresh_room <= 0
-        released = self.pending.release(roots)
+        released = self.watermarks.completed(self.pending.release(roots), now)
         self._acked += len(released.roots)
         self.instrument.completed(released)
         latencies_s = now - released.emitted_s
@@ -276,10 +282,9 @@ class SpoutTask(Supervised):
         self.replays.accuse(roots, failure)
 
     def accuse(self, times: Mapping[int, int], failure: Failure) -> None:
-        """Charge messages: number → how often this task's own process died while executing its
-        record. Called before `open`."""
+        """Charge messages (number → how often) for deaths of this process in them; before `open`."""
         if self.source.repeats_numbers:
-            self.replays.remember(times, failure)
+            self.replays.remember({n: times[n] for n in times if n != WATERMARK}, failure)
 
     def postpone(self, roots: U64, now: float) -> None:
         """Reset the timeout of these trees. Storm: OutputCollector.resetTimeout."""
@@ -292,11 +297,13 @@ class SpoutTask(Supervised):
     def abandon(self) -> None:
         """Stop reading the source, whatever it still has."""
         self.exhausted = True
+        self.watermarks.stops = True
         self.source.abandon()
 
     def drain(self) -> None:
         """Emit no new records from now on; failed ones are still replayed."""
         self.active = True
+        self.watermarks.stops = True
         self.source.drain()
 
     def close(self) -> TaskError | None:
@@ -313,28 +320,33 @@ class SpoutTask(Supervised):
             acked=self._acked,
             failed=self._failed,
             replayed=self.replays.replayed,
-            pending=len(self.pending),
+            pending=self.watermarks.pending_records,
             dead=self.replays.dead,
             causes={cause.value: count for cause, count in self.replays.causes.items()},
         )
+        times = (self.done, self._first_replay_s, self._done_s)
         return TaskStats(
             self.task.id,
             self.task.component,
             counts,
             Latencies(self.latencies.counts.copy()),
-            self.done,
-            self._first_replay_s,
-            self._done_s,
+            *times,
             self.supervision.health,
             self.committed,
             self.source.drawn,
-            unsettled=len(self.pending) + len(self.replays.line),
+            unsettled=self.watermarks.pending_records + len(self.replays.line),
             figures=self.figures_of(self.spout),
         )
 
     def pulse(self) -> tuple[object, ...]:
         sent = (self.output_streams.emitted, self.output_streams.transferred, self.replays.replayed)
-        ended = (self._acked, self._failed, self.replays.dead, len(self.pending), self.done)
+        ended = (
+            self._acked,
+            self._failed,
+            self.replays.dead,
+            self.watermarks.pending_records,
+            self.done,
+        )
         return *sent, *ended, *self.supervision.pulse
 
     @property
@@ -371,16 +383,14 @@ class SpoutTask(Supervised):
         *,
         accused: bool = False,
     ) -> None:
+        held = self.deadlines.held
+        released = self.watermarks.failed(released, why, now, held=held)
         count = len(released.roots)
         self._failed += count
-        failures = (
-            [why] * count
-            if isinstance(why, Failure)
-            else [why[root] for root in released.roots.tolist()]
-        )
+        roots = released.roots.tolist()
+        failures = [why if isinstance(why, Failure) else why[root] for root in roots]
         self.instrument.failed(released, failures)
         message_ids = self.source.message_ids(released)
-        held = self.deadlines.held
         self.replays.fail(released, message_ids, failures, now, accused=accused, held=held)
         if self.replays.keeps and count:
             self._reports.failed.append(released.roots)

@@ -1,0 +1,224 @@
+"""Sends the watermarks of one spout task: see topologies/operators/windows/watermarks.py.
+
+At most one is on its way. Its root is in the task's pending table, with a message number that no
+record has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from math import inf
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from sunshower.config import Config
+from sunshower.errors import BadEmit, TopologyFailed
+from sunshower.failures import Failure
+from sunshower.records import Schema
+from sunshower.runtime.plan import Task
+from sunshower.runtime.tasks.spouts.retry_queue import RetryQueue
+from sunshower.runtime.tracking.ids import I64, U64, slots_of
+from sunshower.runtime.tracking.pending import F64, Pending, Released
+from sunshower.runtime.tracking.reports import Reports
+from sunshower.runtime.transport.batch import Anchors
+from sunshower.runtime.transport.output_streams import OutputStreams
+from sunshower.topologies.operators.windows.watermarks import WATERMARKS, Watermark, event_time
+
+WATERMARK = 1 << 62  # the message number of a watermark
+_EVERY_S = 0.2
+_IDLE_S = 30.0  # a partition without records for so long holds no window back
+_AGAIN_S, _AGAIN_MAX_S = 0.1, 5.0
+_SCAN_S = 1e-5  # the time between two looks at the retry queue, for each message in it
+
+
+class _Owner(Protocol):
+    """The spout task."""
+
+    task: Task
+    output_streams: OutputStreams
+    exhausted: bool
+    is_open: bool
+    active: bool
+
+
+class WatermarkSender:
+    """Notes the event times of the records that a spout task emits, and sends watermarks, once
+    `watch` was called."""
+
+    def __init__(
+        self,
+        owner: _Owner,
+        pending: Pending,
+        reports: Reports,
+        retries: RetryQueue,
+        config: Config,
+    ) -> None:
+        self.on = False
+        self.next_s = inf  # when to send the next one
+        self.stops = False  # the source is not read on, though it has not ended
+        self.queued: dict[int, float] = {}  # message in the retry queue → its event time
+        self.partitions: Callable[[I64], I64] = np.zeros_like  # of message numbers
+        self._owner, self._pending, self._reports = owner, pending, reports
+        self._retries, self._timeout_s = retries, config.message_timeout_s
+        self._fields: Mapping[str, str] = {}
+        self._times = np.full(0, inf)  # by slot of the pending table
+        self._queued_lowest = inf
+        self._scan_s = 0.0
+        self._reached: dict[int, tuple[float, float]] = {}  # partition → event time, when emitted
+        self._mark: Watermark | None = None  # the last one sent
+        self._complete = True  # its tree
+        self._attempt = self._failures = 0
+        self._failure: Failure | None = None
+        self._last_ones = 0  # complete ones since the last record was
+        self._began_s: float | None = None
+
+    def watch(self, fields: Mapping[str, str]) -> None:
+        """Send watermarks from now on. `fields`: stream → the field with the event time."""
+        self.on, self.next_s, self._fields = True, 0.0, fields
+
+    @property
+    def pending_records(self) -> int:
+        """How many trees of records are pending."""
+        return len(self._pending) - (not self._complete)
+
+    @property
+    def done(self) -> bool:
+        """Whether the windows know that no record follows, and that their rows are processed."""
+        return not self.on or self._last_ones >= 2
+
+    def times(self, stream: str, records: Any, schema: Schema) -> F64:
+        """The event times of records; inf for those without one."""
+        field = self._fields.get(stream)
+        if field is None:
+            return np.full(len(records), inf)
+        if isinstance(records, pa.Table):
+            values = records[field].to_pylist()
+        else:
+            values = map(schema.key([field]), records)
+        return np.fromiter(map(_time_or_none, values), np.float64, len(records))
+
+    def emitted(self, roots: U64, numbers: Sequence[int] | I64, times: F64, now: float) -> None:
+        """Note messages that are emitted now."""
+        numbers = np.asarray(numbers, np.int64)
+        if self.queued:
+            for index, number in enumerate(numbers.tolist()):
+                if (known := self.queued.pop(number, None)) is not None:
+                    times[index] = known
+        slots = slots_of(roots)
+        if len(slots) and (most := int(slots.max())) >= len(self._times):
+            grown = np.full(max(1024, 2 * most), inf)
+            grown[: len(self._times)] = self._times
+            self._times = grown
+        self._times[slots] = times
+        timed = times < inf
+        parts = self.partitions(numbers[timed])
+        for part in np.unique(parts).tolist():
+            highest = float(times[timed][parts == part].max())
+            before, _ = self._reached.get(part, (-inf, 0.0))
+            self._reached[part] = max(before, highest), now
+
+    def completed(self, released: Released, now: float) -> Released:
+        """Note complete trees. Returns those of records."""
+        if not self.on or not (mine := released.numbers == WATERMARK).any():
+            return released
+        self._complete, self._failures = True, 0
+        ends = self._owner.exhausted and (self.stops or (self._mark or _NONE).ended)
+        self._last_ones = self._last_ones + 1 if ends and self._is_empty else 0
+        if ends and not self.done:
+            self.next_s = now
+        return Released(*(values[~mine] for values in released))
+
+    def failed(
+        self, released: Released, why: Failure | Mapping[int, Failure], now: float, *, held: bool
+    ) -> Released:
+        """Note failed trees, which the framework replays. Returns those of records."""
+        if not self.on:
+            return released
+        mine = released.numbers == WATERMARK
+        records = Released(*(values[~mine] for values in released)) if mine.any() else released
+        times = self._times[slots_of(records.roots)]
+        self.queued.update(zip(records.numbers.tolist(), times.tolist(), strict=True))
+        self._queued_lowest = min(self._queued_lowest, float(times.min(initial=inf)))
+        if mine.any():
+            root = int(released.roots[mine][0])
+            failure = why if isinstance(why, Failure) else why[root]
+            charged = self._retries.is_charged(WATERMARK, failure, now, held=held)
+            self._failures += charged and not self.done
+            self._failure = failure
+            wait_s = min(_AGAIN_S * 2.0 ** min(self._attempt, 10), _AGAIN_MAX_S)
+            self._complete, self.next_s = True, now + wait_s
+            self._last_ones = 0
+        return records
+
+    def forget(self, first: int) -> None:
+        """Forget a partition, which another task owns now. `first`: one of its messages."""
+        self._reached.pop(int(self.partitions(np.array([first]))[0]), None)
+
+    def send(self, now: float) -> None:
+        """Send the next watermark, or the last one again if its tree failed.
+
+        Raises TopologyFailed if it has used up its attempts.
+        """
+        self.next_s = now + _EVERY_S
+        owner, streams = self._owner, self._owner.output_streams
+        if not (owner.is_open and owner.active and self._complete and self._pending.free):
+            return
+        if streams.full:
+            return
+        again = self._failure is not None
+        if self._failures >= self._retries.retry.attempts:
+            raise TopologyFailed(
+                f"a watermark of spout {owner.task.component!r} failed {self._failures} "
+                f"times, the last time: {self._failure}. What a window makes has no spout record "
+                "to put aside; mend the bolt that reads it"
+            )
+        self._attempt = self._attempt + 1 if again else 1
+        if self._mark is None or not again:
+            self._mark = self._next(now)
+        self._failure = None
+        counts = streams.emitted, streams.transferred
+        roots = self._pending.take([None], [WATERMARK], self._attempt, now, self._timeout_s)
+        self.emitted(roots, [WATERMARK], np.array([inf]), now)
+        made = streams.send(WATERMARKS, [self._mark], Anchors(roots))
+        assert made is not None
+        self._reports.start(roots, made)
+        streams.emitted, streams.transferred = counts  # users count records
+        self._complete = False
+
+    @property
+    def _is_empty(self) -> bool:
+        return not len(self._pending) and not len(self._retries)
+
+    def _next(self, now: float) -> Watermark:
+        last = self._mark or _NONE
+        number = last.number + 1
+        pending = min(self._pending.lowest(self._times), self._lowest_queued(now))
+        ended = self._owner.exhausted and not self.stops and self._is_empty
+        idle_s, self._began_s = now - _IDLE_S, now if self._began_s is None else self._began_s
+        running = [time for time, emitted_s in self._reached.values() if emitted_s > idle_s]
+        highest = max((time for time, _ in self._reached.values()), default=-inf)
+        reached = min(running, default=highest)
+        idle = not running and self._began_s <= idle_s
+        task, life = self._owner.task.id, self._pending.incarnation
+        return Watermark(task, life, number, last.number, pending, reached, idle, ended)
+
+    def _lowest_queued(self, now: float) -> float:
+        """At most the lowest event time in the retry queue."""
+        if now >= self._scan_s:
+            queued = {number: self.queued.get(number, inf) for number in self._retries.numbers}
+            self.queued = queued
+            self._queued_lowest = min(queued.values(), default=inf)
+            self._scan_s = now + _SCAN_S * len(queued)
+        return self._queued_lowest
+
+
+_NONE = Watermark(0, 0, 0, 0, inf, -inf, idle=False, ended=False)
+
+
+def _time_or_none(value: object) -> float:
+    with suppress(BadEmit):
+        return event_time(value)
+    return inf

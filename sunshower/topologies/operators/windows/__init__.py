@@ -1,0 +1,1 @@
+"""Windows over streams: kinds, contents, and the watermarks that end them."""

@@ -1,0 +1,71 @@
+"""Watermarks: what the tasks of a spout tell the windows downstream of it about event time.
+
+Each spout task sends a watermark to every task of a window, several times a second. It is a record
+with a tree of its own, and windows that end by it belong to that tree. So the spout task learns
+whether all of their rows were processed, and sends the watermark again if not. A record older than
+`pending` cannot arrive any more: all such records are processed, which includes that they are in
+their window. So watermarks need no order relative to records, however they travel.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from math import inf, isnan
+from typing import NamedTuple
+
+from sunshower.errors import BadEmit
+
+WATERMARKS = "watermarks"  # the stream that they are sent on
+
+
+class Watermark(NamedTuple):
+    """One watermark of one spout task. Times are event times, in the unit of their field."""
+
+    task: int  # the spout task
+    life: int  # its incarnation
+    number: int  # 1, 2, 3 … in this life; one that failed is sent again with its number
+    confirmed: int  # the tree of this one is complete, and of all before it; 0: none
+    pending: float  # the lowest event time of a record that is not processed; inf: there is none
+    reached: float  # the highest event time emitted, of the partition where it is lowest
+    idle: bool  # no partition of this task has records at the moment
+    ended: bool  # there will be no further record
+
+
+class ReachedTime:
+    """The event time that all sources of a window have reached."""
+
+    def __init__(self, sources: int) -> None:
+        self._sources = sources  # how many spout tasks are upstream
+        self._last: dict[int, Watermark] = {}
+
+    def hear(self, mark: Watermark) -> bool:
+        """Note a watermark. Returns False if a later one of its task came before."""
+        last = self._last.get(mark.task)
+        if last is not None and (mark.life, mark.number) < (last.life, last.number):
+            return False
+        self._last[mark.task] = mark
+        return True
+
+    def time(self, late: float) -> float:
+        """Windows that end up to this time are complete, if no record comes later than `late`
+        after a record with a higher time; inf after the end of all sources."""
+        if len(self._last) < self._sources:
+            return -inf
+        marks = self._last.values()
+        if all(mark.ended for mark in marks):
+            return inf
+        running = [mark.reached for mark in marks if not mark.idle and not mark.ended]
+        reached = min(running, default=max(mark.reached for mark in marks))
+        return min(reached - late, *(mark.pending for mark in marks), inf)
+
+
+def event_time(value: object) -> float:
+    """The event time of a record as a number: of a datetime, seconds since 1970.
+
+    Raises BadEmit for a value that is no time.
+    """
+    if isinstance(value, datetime):
+        return value.timestamp()
+    if isinstance(value, int | float) and not isnan(value):
+        return value
+    raise BadEmit(f"{value!r:.200} is no event time; give a number or a datetime")
