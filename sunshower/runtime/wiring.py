@@ -137,6 +137,8 @@ def wire(
             wired.spouts[task.id] = make_task(
                 _SOURCES[component.level], pending, output_streams, wired.reports, config, retries
             )
+            if component.event_times is not None:
+                wired.spouts[task.id].watermarks.watch(component.event_times)
             wired.spouts[task.id].limit.may_be_held = plan.graph.may_hold(component.id)
         else:
             if component.reads_dead_letters:

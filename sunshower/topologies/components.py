@@ -156,6 +156,7 @@ class Spout(Generic[Out_co]):
     streams: ClassVar[Mapping[str, Any]] = {}  # further streams: id → record type or field names
     tick_s: float | None = None  # as Bolt.tick_s
     replay: bool = True  # False: `next_tuple` or `poll` decides itself what to replay
+    event_time: Any = None  # or a method: the event time of a record, for windows; None: its field
 
     def open(self, context: Context) -> None:
         """Called once per task, before the first record."""

@@ -95,6 +95,7 @@ class Component:
     message_timeout_s: float | None = None
     tick_s: float | None = None
     retry: Retry | None = None  # spouts; None: Config.attempts_max and the defaults of Retry
+    event_times: Mapping[str, str] | None = None  # spouts that feed windows: stream → time field
 
     @property
     def reads_dead_letters(self) -> bool:

@@ -51,6 +51,8 @@ from sunshower.topologies.operators.totals import (
     TotalsSlot,
     single,
 )
+from sunshower.topologies.operators.windows.declaring import by_window
+from sunshower.topologies.operators.windows.window_kinds import AnyWindow
 from sunshower.topologies.outputs import Columns, Declared, Outputs, Streams
 from sunshower.topologies.signatures import BoltCode, name_of
 
@@ -134,6 +136,48 @@ class RecordAggregations(Generic[R_co]):
             operator = ReducedTotals(slot, stream.schema, by, one, out)
         grouped = rows.fields(*by) if by else rows.global_()
         return grouped.stage(id, parallelism).then("totals", operator, out)
+
+    @overload
+    def window(
+        self,
+        window: AnyWindow,
+        *aggregators: AnyAggregator,
+        fields: type[Out],
+        state: StateFactory | None = None,
+        parallelism: int = 1,
+        name: str = "windows",
+    ) -> WindowRows[Out]: ...
+    @overload
+    def window(
+        self,
+        window: AnyWindow,
+        *aggregators: AnyAggregator,
+        fields: Sequence[str] | None = None,
+        state: StateFactory | None = None,
+        parallelism: int = 1,
+        name: str = "windows",
+    ) -> WindowRows[tuple[Any, ...]]: ...
+    def window(
+        self,
+        window: AnyWindow,
+        *aggregators: AnyAggregator,
+        fields: Columns | None = None,
+        state: StateFactory | None = None,
+        parallelism: int = 1,
+        name: str = "windows",
+    ) -> WindowRows[Any]:
+        """A record of each group and each window that has ended: (fields of the group, window,
+        aggregated values). `window` is the end of a time window or session, or the number of a
+        count window, from 0.
+
+        `state` None: open windows are in the memory of their task and are lost with it; otherwise
+        they are written before their records are acked. A replayed record counts again. The records
+        of an ended window are emitted until they are processed. Raises TopologyError if a spout
+        upstream does not know the event time.
+        """
+        stream, by = self._grouped()
+        combined = by_window(stream, by, window, aggregators, fields, state, name, parallelism)
+        return WindowRows.of_rows(stream.topology, combined, "windows")
 
 
 class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
@@ -298,6 +342,17 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
 
     def __str__(self) -> str:
         return f"topology {self.topology.id!r}, stream {self.id!r} of {self.component!r}"
+
+
+class WindowRows(Stream[R_co]):
+    """The records of windows that have ended."""
+
+    @property
+    def late(self) -> Stream[R_co]:
+        """Records that came too late for their window, aggregated in the same way. One that is late
+        for several windows counts in the last of them."""
+        assert self._rows is not None
+        return Stream.of_rows(self.topology, self._rows.stage.late, "late")
 
 
 class GroupedRecords(RecordAggregations[R_co]):

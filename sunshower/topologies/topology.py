@@ -21,6 +21,7 @@ from sunshower.topologies.components import BatchFunction, Bolt, In, Out, Spout
 from sunshower.topologies.graph import Component, Graph, Level, StreamSpec, Subscription
 from sunshower.topologies.operators.schemas import check_equal
 from sunshower.topologies.operators.stages import StageDraft, StageRows
+from sunshower.topologies.operators.windows.declaring import with_watermarks
 from sunshower.topologies.outputs import Declared, Outputs, Streams, check_id, output_streams
 from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter, Retry, retry_streams
 from sunshower.topologies.signatures import BoltCode, bolt_signature, fits, name_of, spout_signature
@@ -229,7 +230,8 @@ class Topology:
             if kind not in self._finished:
                 extension.finish()
                 self._finished.add(kind)
-        graph = Graph(self.id, {c.id: _compiled(c) for c in self._components.values()}, self.config)
+        components = with_watermarks(self._components, self.id)
+        graph = Graph(self.id, {c.id: _compiled(c) for c in components.values()}, self.config)
         fed = set().union(*(graph.downstream(spout.id) for spout in graph.spouts))
         if not graph.spouts:
             raise TopologyError(f"topology {self.id!r} has no spout; declare one, it comes first")

@@ -40,16 +40,26 @@ class OperatorBolt(Bolt[Any, Any]):
     """Runs `steps` for each record, and `root` for the rows of a batch.
 
     `schema`: of the rows between them. `stream`: the one that these rows leave on, each as part of
-    its own record's tree, if nothing else reads them.
+    its own record's tree, if nothing else reads them. `window`: the operator that makes rows of
+    watermarks, and `ended`, what reads them.
     """
 
     expand: Callable[[Any], Iterable[Any]]  # the rows of a record, after all steps
 
-    def __init__(self, steps: Sequence[RowOperator], root: Branch, schema: Schema) -> None:
+    def __init__(
+        self,
+        steps: Sequence[RowOperator],
+        root: Branch,
+        schema: Schema,
+        window: Any = None,
+        ended: Branch | None = None,
+    ) -> None:
         self.schema, self._steps, self._root = schema, list(steps), root
+        self._window, self._ended = window, ended
         self.stream = root.stream if not root.readers else None
         self.passes = not steps
-        self._operators: list[Operator] = [*self._steps, *root.operators()]
+        behind = () if ended is None else ended.operators()
+        self._operators: list[Operator] = [*self._steps, *root.operators(), *behind]
         self._prepared = 0
 
     def prepare(self, context: Context) -> None:
@@ -66,6 +76,13 @@ class OperatorBolt(Bolt[Any, Any]):
         """The rows that a batch sends, by stream."""
         outputs: dict[str, list[Any]] = {}
         _run(self._root, rows, outputs)
+        return outputs
+
+    def advance(self, marks: Sequence[Any]) -> dict[str, list[Any]]:
+        """The rows that watermarks bring, by stream."""
+        outputs: dict[str, list[Any]] = {}
+        if self._ended is not None:
+            _run(self._ended, self._window.advance(marks), outputs)
         return outputs
 
     def snapshot(self) -> list[Any]:

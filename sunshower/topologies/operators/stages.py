@@ -9,6 +9,8 @@ from sunshower.records import Schema
 from sunshower.topologies.operators.compiled_stage import Branch, OperatorBolt
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.steps import RowOperator
+from sunshower.topologies.operators.windows.window_kinds import AnyWindow
+from sunshower.topologies.operators.windows.window_operator import WindowOperator
 
 
 @dataclass(eq=False)
@@ -31,13 +33,30 @@ class StageRows:
         return Branch(self.operator, self.stream, tuple(one.branch() for one in self.readers))
 
 
+@dataclass
+class WindowDraft:
+    """What makes a stage a window: `operator` adds rows to it, and watermarks bring `ended`."""
+
+    kind: AnyWindow
+    operator: WindowOperator
+    ended: StageRows
+
+
 class StageDraft:
     """A stage, which will be the bolt `id`."""
 
     def __init__(self, id: str, schema: Schema) -> None:
         self.id = id
         self.input = StageRows(self, schema)
+        self.window: WindowDraft | None = None  # if the stage is one
+        self.late: StageRows  # of a window: rows that came too late
         self._words: Counter[str] = Counter()
+
+    def end_by(self, kind: AnyWindow, operator: WindowOperator, schema: Schema) -> StageRows:
+        """Make this stage a window. Returns the rows of windows that have ended."""
+        self.window = WindowDraft(kind, operator, StageRows(self, schema))
+        self.late = self.input.then(operator, schema)
+        return self.window.ended
 
     def new_stream(self, word: str) -> str:
         """A stream id for what an operator emits: its word, numbered from the second."""
@@ -54,4 +73,7 @@ class StageDraft:
             steps.append(reader.operator)
             node = reader
         branches = tuple(reader.branch() for reader in node.readers)
-        return OperatorBolt(steps, Branch(None, node.stream, branches), node.schema)
+        root = Branch(None, node.stream, branches)
+        if (window := self.window) is None:
+            return OperatorBolt(steps, root, node.schema)
+        return OperatorBolt(steps, root, node.schema, window.operator, window.ended.branch())

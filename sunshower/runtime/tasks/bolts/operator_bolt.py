@@ -23,6 +23,7 @@ from sunshower.runtime.tasks.user_code import RAISED, no_way
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.transport.output_streams import NotSent
+from sunshower.topologies.operators.windows.watermarks import WATERMARKS
 
 
 class OperatorBoltTask(AutomaticBoltTask):
@@ -31,6 +32,11 @@ class OperatorBoltTask(AutomaticBoltTask):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._rows_out = self._rows_in = 0
+        self._advances = False  # whether this batch is watermarks
+
+    def process(self, batch: Batch) -> Batch | None:
+        self._advances = self._streams[batch.stream].spec.id == WATERMARKS
+        return super().process(batch)
 
     def adopt(self, bolt: Any) -> None:
         super().adopt(bolt)
@@ -56,18 +62,19 @@ class OperatorBoltTask(AutomaticBoltTask):
         return PIECE_MAX  # the rows are combined before they need credit
 
     def _by_stream(self, outputs: list[Any]) -> Mapping[str, Sequence[Any]]:
-        found: Mapping[str, Sequence[Any]] = self.bolt.gather(outputs)
+        gather = self.bolt.advance if self._advances else self.bolt.gather
+        found: Mapping[str, Sequence[Any]] = gather(outputs)
         return found
 
     def _run_generators(
         self, call: Callable[[Any], Any], records: Sequence[Any], most: int
     ) -> BatchOutputs:
-        if self.bolt.passes:  # the records are the rows
+        if self.bolt.passes or self._advances:  # the records are the rows
             return BatchOutputs(list(records), list(range(1, len(records) + 1)))
         return super()._run_generators(call, records, most)
 
     def _fit(self, outputs: list[Any], kinds: set[type]) -> bool:
-        return bool(self.bolt.schema.fits(outputs, kinds))
+        return self._advances or bool(self.bolt.schema.fits(outputs, kinds))
 
     def _check_one(self, output: Any) -> None:
         if self.bolt.schema.misfit([output]) is not None:
@@ -91,11 +98,13 @@ class OperatorBoltTask(AutomaticBoltTask):
         good = np.delete(np.arange(len(batch)), list(failures))
         anchors = batch.anchors and batch.anchors.select(good)
         try:
-            self._rows_in += len(batch)
+            if not self._advances:
+                self._rows_in += len(batch)
             if self.note is not None and anchors is not None:
                 self.note(anchors.roots)
             for stream, records in self._by_stream(outputs).items():
-                self._rows_out += len(records)
+                if not self._advances:
+                    self._rows_out += len(records)
                 edges = self.output_streams.send_shared(stream, records, anchors)
                 if anchors is not None:
                     made[good] ^= edges

@@ -54,11 +54,11 @@ class LogSource(SpoutSource):
         self._has_ended = False
         self._mixed = False  # the last drawn records may be OnStreams, or lists
         self._sender = AnchoredSender(task.output_streams)  # for lists
-        self._host.watermarks.partitions = spout.partitions_of
         self._keeps_records = True
 
     def adopt(self, spout: Any) -> None:
         spout.set_queue(lambda: self._host.replays.line.numbers)
+        self._host.watermarks.partitions = spout.partitions_of
         self._keeps_records = not (spout.refetches and spout.replay)
         self.next_poll_s = 0.0
 

@@ -75,7 +75,7 @@ class SpoutTask(Supervised):
         self._reports = reports
         self.deadlines = Deadlines(config, pending, reports)
         self._acked = self._failed = 0
-        self._first_replay_s = self._done_s = cast(float | None, None)
+        self._first_replay_s = self._done_s = cast("float | None", None)
         self.rest = PollBackoff(config.idle_poll_s)  # of the source
         self.limit = PendingLimit(config, pending)
         self._hears_ack = self._hears_fail = False
@@ -94,6 +94,7 @@ class SpoutTask(Supervised):
     def _adopt(self, spout: Spout[Any]) -> None:
         self.spout, self.is_open = spout, True
         self.source.adopt(spout)
+        self.watermarks.function = spout.event_time
         self.replays.keeps = spout.replay
         if not spout.replay:
             self.limit.lift()
@@ -282,7 +283,7 @@ class SpoutTask(Supervised):
         self.replays.accuse(roots, failure)
 
     def accuse(self, times: Mapping[int, int], failure: Failure) -> None:
-        """Charge messages (number → how often) for deaths of this process in them; before `open`."""
+        """Charge messages, number → how often their process died in them. Called before `open`."""
         if self.source.repeats_numbers:
             self.replays.remember({n: times[n] for n in times if n != WATERMARK}, failure)
 

@@ -61,6 +61,7 @@ class WatermarkSender:
         self.stops = False  # the source is not read on, though it has not ended
         self.queued: dict[int, float] = {}  # message in the retry queue → its event time
         self.partitions: Callable[[I64], I64] = np.zeros_like  # of message numbers
+        self.function: Callable[[Any], Any] | None = None  # instead of fields: `Spout.event_time`
         self._owner, self._pending, self._reports = owner, pending, reports
         self._retries, self._timeout_s = retries, config.message_timeout_s
         self._fields: Mapping[str, str] = {}
@@ -94,7 +95,9 @@ class WatermarkSender:
         field = self._fields.get(stream)
         if field is None:
             return np.full(len(records), inf)
-        if isinstance(records, pa.Table):
+        if self.function is not None:
+            values = map(self.function, records)
+        elif isinstance(records, pa.Table):
             values = records[field].to_pylist()
         else:
             values = map(schema.key([field]), records)
@@ -176,8 +179,8 @@ class WatermarkSender:
                 "to put aside; mend the bolt that reads it"
             )
         self._attempt = self._attempt + 1 if again else 1
-        if self._mark is None or not again:
-            self._mark = self._next(now)
+        mark = self._mark if again and self._mark is not None else self._next(now)
+        self._mark = mark._replace(attempt=self._attempt)
         self._failure = None
         counts = streams.emitted, streams.transferred
         roots = self._pending.take([None], [WATERMARK], self._attempt, now, self._timeout_s)
@@ -203,7 +206,7 @@ class WatermarkSender:
         reached = min(running, default=highest)
         idle = not running and self._began_s <= idle_s
         task, life = self._owner.task.id, self._pending.incarnation
-        return Watermark(task, life, number, last.number, pending, reached, idle, ended)
+        return Watermark(task, life, number, 1, last.number, pending, reached, idle, ended)
 
     def _lowest_queued(self, now: float) -> float:
         """At most the lowest event time in the retry queue."""
@@ -215,7 +218,7 @@ class WatermarkSender:
         return self._queued_lowest
 
 
-_NONE = Watermark(0, 0, 0, 0, inf, -inf, idle=False, ended=False)
+_NONE = Watermark(0, 0, 0, 0, 0, inf, -inf, idle=False, ended=False)
 
 
 def _time_or_none(value: object) -> float:

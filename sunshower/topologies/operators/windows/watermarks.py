@@ -24,6 +24,7 @@ class Watermark(NamedTuple):
     task: int  # the spout task
     life: int  # its incarnation
     number: int  # 1, 2, 3 … in this life; one that failed is sent again with its number
+    attempt: int  # 1, 2, 3 … of this number
     confirmed: int  # the tree of this one is complete, and of all before it; 0: none
     pending: float  # the lowest event time of a record that is not processed; inf: there is none
     reached: float  # the highest event time emitted, of the partition where it is lowest
@@ -39,9 +40,10 @@ class ReachedTime:
         self._last: dict[int, Watermark] = {}
 
     def hear(self, mark: Watermark) -> bool:
-        """Note a watermark. Returns False if a later one of its task came before."""
+        """Note a watermark. Returns False if a later one of its task, or a later attempt, came
+        before."""
         last = self._last.get(mark.task)
-        if last is not None and (mark.life, mark.number) < (last.life, last.number):
+        if last is not None and mark[1:4] < last[1:4]:
             return False
         self._last[mark.task] = mark
         return True

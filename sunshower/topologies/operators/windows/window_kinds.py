@@ -7,12 +7,14 @@ org.apache.storm.trident.windowing.config.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from sunshower.arguments import Values, check_all
 from sunshower.errors import ConfigError
 
 _LENGTH = Values(float)
 _LATE = Values(float, least=0)
+_GAP = Values(float, least=0, above=True)
 
 
 @dataclass(frozen=True)
@@ -87,3 +89,23 @@ def _length(count: int | None, seconds: float | None, field: str | None, late: f
     if late and field is None:
         raise ConfigError("window: late= needs field=, the one that holds the time of each row")
     return given[0]
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """Sessions: the rows of a group, of which none is `gap` or more after the one before."""
+
+    gap: float
+    field: str
+    late: float = 0.0
+
+
+AnyWindow: TypeAlias = Window | Sessions
+
+
+def sessions(*, gap: float, field: str, late: float = 0.0) -> Sessions:
+    """Sessions that end when a group has no row for `gap`, in the unit of `field`, which holds the
+    time of each row. Raises ConfigError."""
+    _GAP.check("sessions: gap", gap)
+    _LATE.check("sessions: late", late)
+    return Sessions(gap, field, late)

@@ -1,0 +1,165 @@
+"""The operators of a window over an ordinary stream, and the watermarks that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from sunshower.errors import TopologyError
+from sunshower.records import Schema
+from sunshower.topologies.graph import Component, StreamSpec, Subscription
+from sunshower.topologies.groupings import All
+from sunshower.topologies.operators.aggregating import Combine
+from sunshower.topologies.operators.aggregators import AnyAggregator
+from sunshower.topologies.operators.keyed_store import KeyedStore
+from sunshower.topologies.operators.port import Operator
+from sunshower.topologies.operators.schemas import bound_aggregators
+from sunshower.topologies.operators.stages import StageDraft, StageRows
+from sunshower.topologies.operators.states import StateFactory
+from sunshower.topologies.operators.windows.pane_values import PaneValues
+from sunshower.topologies.operators.windows.pane_windows import (
+    CombinePanes,
+    CountWindows,
+    PaneWindows,
+)
+from sunshower.topologies.operators.windows.session_windows import SessionWindows
+from sunshower.topologies.operators.windows.watermarks import WATERMARKS, Watermark
+from sunshower.topologies.operators.windows.window_kinds import AnyWindow, Sessions, Window
+from sunshower.topologies.operators.windows.window_operator import WindowOperator
+from sunshower.topologies.outputs import Columns
+from sunshower.topologies.retry import DEAD_LETTERS
+
+
+class _Stream(Protocol):
+    """What a window needs of its stream."""
+
+    topology: Any
+
+    @property
+    def schema(self) -> Schema: ...
+    def then(self, word: str, operator: Operator, schema: Schema) -> Any: ...
+    def fields(self, *fields: str) -> Any: ...
+    def global_(self) -> Any: ...
+
+
+def by_window(
+    stream: _Stream,
+    by: Sequence[str],
+    window: AnyWindow,
+    aggregators: Sequence[AnyAggregator],
+    fields: Columns | None,
+    state: StateFactory | None,
+    name: str,
+    parallelism: int,
+) -> StageRows:
+    """Declare a window over a stream, grouped by the fields `by`. Returns the rows of windows that
+    have ended. Raises TopologyError."""
+    schema = stream.schema
+    where = f"{stream}, " + (f"group_by({', '.join(by)}), " if by else "") + "window"
+    if not isinstance(window, AnyWindow):
+        raise TopologyError(
+            f"{where}: {window!r:.200} is no window; give tumbling(…), sliding(…) or sessions(…)"
+        )
+    if window.field is not None:
+        schema.check_field(window.field, where)
+    given, out = bound_aggregators(aggregators, schema, by, fields, where, ("window",))
+    if not by and parallelism != 1:
+        raise TopologyError(f"{where}: without .group_by(…) one task has all records")
+    stream.topology.check_new(name, parallelism, where)
+    store = KeyedStore(state, name, where, {*schema.classes, *out.classes})
+    contents = PaneValues(schema, given)
+    if isinstance(window, Sessions):
+        operator: WindowOperator = SessionWindows(store, window, contents, by, out)
+    else:
+        kind = CountWindows if window.by_count else PaneWindows
+        operator = kind(store, window, contents, by, out)
+    rows: Any = stream
+    if contents.combines and (combined := _combiner(window, schema, by, given)) is not None:
+        rows = stream.then("combine", *combined)
+    grouped = rows.fields(*by) if by else rows.global_()
+    stage: StageDraft = stream.topology.begin_stage(name, [grouped], parallelism).stage
+    return stage.end_by(window, operator, out)
+
+
+def _combiner(
+    window: AnyWindow, schema: Schema, by: Sequence[str], aggregators: Sequence[AnyAggregator]
+) -> tuple[Operator, Schema] | None:
+    """What combines rows before they travel to the window, and the schema of its rows; None: the
+    rows travel as they are."""
+    values = tuple(f"value-{index}" for index in range(len(aggregators)))
+    if window.field is not None:
+        every = window.every if isinstance(window, Window) else None
+        combine = CombinePanes(schema, by, aggregators, window.field, every)
+        return combine, Schema((*by, "pane-0", *values))
+    if isinstance(window, Window) and window.by_count:
+        return None
+    return Combine(schema, by, aggregators), Schema((*by, *values))
+
+
+def with_watermarks(components: Mapping[str, Component], topology: str) -> dict[str, Component]:
+    """The components, with streams of watermarks from the spouts to the windows downstream.
+
+    Raises TopologyError if a spout does not know the event time of its records.
+    """
+    found = dict(components)
+    for id, component in components.items():
+        stage = component.implementation
+        if not isinstance(stage, StageDraft) or stage.window is None:
+            continue
+        where = f"topology {topology!r}, window {id!r}"
+        spouts = _upstream(components, id, stage.window.kind.field is not None, where)
+        tasks = sum(components[spout].parallelism for spout in spouts)
+        stage.window.operator.sources = tasks
+        for spout, streams in spouts.items():
+            found[spout] = _with_times(found[spout], streams, stage.window.kind.field, where)
+            reads = Subscription(spout, WATERMARKS, All())
+            found[id] = replace(found[id], inputs=(*found[id].inputs, reads))
+    return found
+
+
+def _upstream(
+    components: Mapping[str, Component], window: str, timed: bool, where: str
+) -> dict[str, set[str]]:
+    """The spouts whose records reach a window, and their streams on the way."""
+    spouts: dict[str, set[str]] = {}
+    seen, waiting = {window}, [window]
+    while waiting:
+        for read in components[waiting.pop()].inputs:
+            source = components[read.source]
+            if source.level.is_spout:
+                if read.stream != DEAD_LETTERS:
+                    spouts.setdefault(source.id, set()).add(read.stream)
+            elif source.id not in seen:
+                seen.add(source.id)
+                waiting.append(source.id)
+            stage = source.implementation
+            if timed and isinstance(stage, StageDraft) and stage.window is not None:
+                raise TopologyError(
+                    f"{where}: it is downstream of window {source.id!r}, whose records leave after "
+                    "their event time has passed; aggregate them without a window of event time"
+                )
+    return spouts
+
+
+def _with_times(spout: Component, streams: set[str], field: str | None, where: str) -> Component:
+    times = dict(spout.event_times or {})
+    if field is not None:
+        for id in sorted(streams):
+            schema = spout.streams[id].schema
+            own = getattr(spout.implementation, "event_time", None) is not None
+            if not own and field not in schema.fields:
+                raise TopologyError(
+                    f"{where}: its event time is {field!r}, which stream {id!r} of spout "
+                    f"{spout.id!r} does not have; its fields are: {', '.join(schema.fields)}. Read "
+                    "records with that field (a format can do it), or write `event_time` in the "
+                    "spout's class: def event_time(self, record) → a number or a datetime"
+                )
+            if not own and times.setdefault(id, field) != field:
+                raise TopologyError(
+                    f"{where}: its event time is {field!r}, that of another window downstream of "
+                    f"spout {spout.id!r} is {times[id]!r}; give both the same field"
+                )
+            times[id] = field
+    marks = StreamSpec(WATERMARKS, Schema.of(Watermark))
+    return replace(spout, streams={**spout.streams, WATERMARKS: marks}, event_times=times)

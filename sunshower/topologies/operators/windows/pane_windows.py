@@ -1,0 +1,219 @@
+"""Tumbling and sliding windows of an ordinary stream, by event time, by the clock, or by count."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from math import floor, inf
+from typing import Any
+
+from sunshower.records import Schema
+from sunshower.topologies.operators.aggregating import AggregatorOperator
+from sunshower.topologies.operators.aggregators import AnyAggregator
+from sunshower.topologies.operators.grouping import group_keys, keys_of_partial, values_of_key
+from sunshower.topologies.operators.keyed_store import KeyedStore
+from sunshower.topologies.operators.port import Attempt, Emit
+from sunshower.topologies.operators.windows.pane_values import Content, PaneValues
+from sunshower.topologies.operators.windows.watermarks import ReachedTime, event_time
+from sunshower.topologies.operators.windows.window_kinds import Window
+from sunshower.topologies.operators.windows.window_operator import WindowOperator
+
+_PANE, _ROWS, _FULL = "pane", "rows", "full"
+_LATEST = Attempt(0, 0, 0)
+
+
+class CombinePanes(AggregatorOperator):
+    """Emits this task's part of panes of event time: rows (fields of the group, pane, values)."""
+
+    def __init__(
+        self,
+        schema: Schema,
+        by: Sequence[str],
+        aggregators: Sequence[AnyAggregator],
+        field: str,
+        every: float | None,
+    ) -> None:
+        """`every`: the length of a pane; None: each time is a pane of its own."""
+        super().__init__(schema, by, aggregators)
+        self.time, self.every = schema.key([field]), every
+
+    def process(self, batch: Any, source: int, rows: Sequence[Any], emit: Emit) -> None:
+        attempt, tables = batch
+        times = [event_time(self.time(row)) for row in rows]
+        panes = times if self.every is None else [floor(time / self.every) for time in times]
+        places = [*zip(group_keys(self.schema, self.by, rows), panes, strict=False)]
+        for aggregator, table in zip(self.aggregators, tables, strict=True):
+            aggregator.gather(table, places, rows, attempt)
+
+    def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
+        tables, width = batch[1], len(self.by)
+        made = [
+            (*values_of_key(key, width), pane, *(table[key, pane] for table in tables))
+            for key, pane in tables[0]
+        ]
+        if made:
+            emit(made)
+
+
+class PaneWindows(WindowOperator):
+    """Windows of time. Their rows are (fields of the group, end of the window, what the aggregators
+    emit); `combined`: rows come from CombinePanes, or, by the clock, from Combine."""
+
+    def __init__(
+        self,
+        store: KeyedStore,
+        window: Window,
+        contents: PaneValues,
+        by: Sequence[str],
+        out: Schema,
+    ) -> None:
+        super().__init__(store, out)
+        self.window, self.contents, self.by = window, contents, tuple(by)
+        schema = contents.schema
+        self._event_time = None if window.field is None else schema.key([window.field])
+        self._shift: float | None = None
+
+    def forget(self) -> None:
+        self._open: defaultdict[int, dict[Any, None]] = defaultdict(dict)  # pane → its groups
+
+    def load(self, key: Any, value: Any) -> None:
+        _, group, pane = key
+        self._open[pane][group] = None
+
+    def time(self, reached: ReachedTime) -> float:
+        if self.window.field is not None:
+            return reached.time(self.window.late)
+        return inf if reached.time(0.0) == inf else self._now()
+
+    def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
+        parts = self._parts(rows, attempt)
+        last = self._last_ended(self._time) - self.window.panes + 1  # no open window has panes
+        late = [place for place in parts if place[1] <= last]  # up to here
+        keys = {place: (_PANE, *place) for place in parts if place[1] > last}
+        self.store.fetch(keys.values())
+        for place, key in keys.items():
+            old = self.store.get(key)
+            self.store.put(key, parts[place] if old is None else self._merged(old, parts[place]))
+            self._open[place[1]][place[0]] = None
+        for group, pane in late:
+            yield from self._results(group, pane + self.window.panes - 1, parts[group, pane])
+
+    def end(self, before: float, time: float) -> list[Sequence[Any]]:
+        count, opened = self.window.panes, self._open
+        ended = max(opened, default=0) + count if time == inf else self._last_ended(time)
+        lasts = {pane + more for pane in opened for more in range(count)}
+        due = sorted(last for last in lasts if self._last_ended(before) < last <= ended)
+        made: list[Sequence[Any]] = []
+        for last in due:
+            panes = [pane for pane in range(last - count + 1, last + 1) if pane in opened]
+            groups = {group: None for pane in panes for group in opened[pane]}
+            self.store.fetch((_PANE, group, pane) for pane in panes for group in opened[pane])
+            for group in groups:
+                within = [
+                    self.store.get((_PANE, group, pane)) for pane in panes if group in opened[pane]
+                ]
+                made += self._results(group, last, reduce(self._merged, within))
+        for pane in [pane for pane in opened if pane + count - 1 <= ended]:
+            for group in opened.pop(pane):
+                self.store.remove((_PANE, group, pane))
+        return made
+
+    def _parts(self, rows: Sequence[Any], attempt: Attempt) -> dict[tuple[Any, int], Content]:
+        """The contents of these rows, by group and pane."""
+        width, every = len(self.by), self.window.every
+        if not self.contents.combines:
+            groups = group_keys(self.contents.schema, self.by, rows)
+            if self._event_time is None:
+                panes = [floor(self._now() / every)] * len(rows)
+            else:
+                panes = [floor(event_time(self._event_time(row)) / every) for row in rows]
+            return self.contents.gather([*zip(groups, panes, strict=False)], rows, attempt)
+        parts: dict[tuple[Any, int], Content] = {}
+        timed = self._event_time is not None
+        now = 0 if timed else floor(self._now() / every)
+        for group, row in zip(keys_of_partial(width, rows), rows, strict=True):
+            place = (group, row[width] if timed else now)
+            content = list(row[width + timed :])
+            parts[place] = self._merged(parts[place], content) if place in parts else content
+        return parts
+
+    def _merged(self, first: Content, second: Content) -> Content:
+        return self.contents.merged(first, second)
+
+    def _results(self, group: Any, last: int, content: Content) -> Iterable[Sequence[Any]]:
+        head = (*values_of_key(group, len(self.by)), (last + 1) * self.window.every)
+        return [(*head, *row) for row in self.contents.results(group, content, _LATEST)]
+
+    def _last_ended(self, time: float) -> float:
+        """The last pane whose windows have ended at `time`."""
+        return time if abs(time) == inf else floor(time / self.window.every) - 1
+
+    def _now(self) -> float:
+        """The time of the clock, but none before the time of a former life."""
+        if self._shift is None:
+            known = max([self._time, *(pane * self.window.every for pane in self._open)])
+            self._shift = max(0.0, known - self.clock.now())
+        return self.clock.now() + self._shift
+
+
+class CountWindows(WindowOperator):
+    """Windows of a number of rows of each group. Their rows are (fields of the group, number of the
+    window, what the aggregators emit)."""
+
+    def __init__(
+        self,
+        store: KeyedStore,
+        window: Window,
+        contents: PaneValues,
+        by: Sequence[str],
+        out: Schema,
+    ) -> None:
+        super().__init__(store, out)
+        self.window, self.contents, self.by = window, contents, tuple(by)
+
+    def forget(self) -> None:
+        self._full: list[Any] = []
+
+    def load(self, key: Any, value: Any) -> None:
+        if key == (_FULL,):
+            self._full = value
+
+    def time(self, reached: ReachedTime) -> float:
+        return reached.time(0.0)
+
+    def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
+        """Add rows; full windows wait for the next watermark, which brings their rows."""
+        every, count, store = int(self.window.every), self.window.panes, self.store
+        groups = list(group_keys(self.contents.schema, self.by, rows))
+        store.fetch((_ROWS, group) for group in groups)
+        known = {group: store.get((_ROWS, group)) or [0, {}] for group in dict.fromkeys(groups)}
+        before = {group: rows_so_far for group, (rows_so_far, _) in known.items()}
+        places, seen = [], Counter[Any]()
+        for group in groups:
+            places.append((group, (before[group] + seen[group]) // every))
+            seen[group] += 1
+        for (group, pane), content in self.contents.gather(places, rows, attempt).items():
+            panes = known[group][1]
+            old = panes.get(pane)
+            panes[pane] = content if old is None else self.contents.merged(old, content)
+        full = []
+        for group, more in seen.items():
+            panes, after = known[group][1], before[group] + more
+            for last in range(before[group] // every, after // every):
+                within = [panes[p] for p in range(last - count + 1, last + 1) if p in panes]
+                content = reduce(self.contents.merged, within)
+                head = (*values_of_key(group, len(self.by)), last)
+                full += [[*head, *row] for row in self.contents.results(group, content, attempt)]
+            left = {pane: panes[pane] for pane in panes if pane + count > after // every}
+            store.put((_ROWS, group), [after, left])
+        if full:
+            self._full = [*self._full, *full]
+            store.put((_FULL,), self._full)
+        return ()
+
+    def end(self, before: float, time: float) -> list[Sequence[Any]]:
+        ended, self._full = self._full, []
+        if ended:
+            self.store.remove((_FULL,))
+        return ended

@@ -1,0 +1,152 @@
+"""The base of windows over ordinary streams: rows wait in a keyed store, watermarks end windows.
+
+    rows of a batch ──▶ added to their windows ──▶ committed ──▶ acked       late ones are emitted
+    a watermark     ──▶ rows of ended windows  ──▶ committed ──▶ emitted as part of its tree
+
+What a watermark has ended stays in the store until the spout task says, in a later watermark, that
+its tree is complete. A watermark that comes again is answered with the same rows. The rows of a
+former life of the spout task, which may have failed, belong to the next watermark of its new life.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from math import inf
+from typing import Any, TypeVar
+
+from sunshower.records import Schema
+from sunshower.topologies.components import Context
+from sunshower.topologies.operators.keyed_store import KeyedStore
+from sunshower.topologies.operators.port import Attempt, Emit, Rows
+from sunshower.topologies.operators.steps import BaseOperator
+from sunshower.topologies.operators.windows.watermarks import ReachedTime, Watermark
+
+T = TypeVar("T")
+_OWED, _TIME = "owed", "time"
+
+
+class WindowOperator(BaseOperator):
+    """Keeps rows until a watermark ends their window. `sources`: how many spout tasks send some."""
+
+    sources = 0
+
+    def __init__(self, store: KeyedStore, out: Schema) -> None:
+        self.store, self.out = store, out
+        self._is_loaded = False
+        self._time = -inf  # windows up to here have ended
+
+    # ---- what a kind of windows defines ----------------------------------------------------------
+
+    def load(self, key: Any, value: Any) -> None:
+        """Note an entry of the store, when it is read at the beginning."""
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """Forget all entries, before they are read again."""
+        raise NotImplementedError
+
+    def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
+        """Add rows to their windows. Returns what to emit for those that are late."""
+        raise NotImplementedError
+
+    def end(self, before: float, time: float) -> list[Sequence[Any]]:
+        """Remove windows that have ended at `time`, and return their rows. At `before` others have
+        ended already. inf: no row will follow."""
+        raise NotImplementedError
+
+    def time(self, reached: ReachedTime) -> float:
+        """The time up to which windows end."""
+        raise NotImplementedError
+
+    # ---- the operator ----------------------------------------------------------------------------
+
+    def prepare(self, context: Context) -> None:
+        self.clock = context.clock
+        self.store.open(context)
+        self._reached = ReachedTime(self.sources)
+        self._load()
+
+    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
+        batch.extend(rows)
+
+    def start(self, attempt: Attempt) -> list[Any]:
+        return []
+
+    def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
+        if late := self._committed(lambda: list(self.add(batch, attempt))):
+            emit(self.out.build(late))
+
+    def advance(self, marks: Iterable[Watermark]) -> list[Any]:
+        """The records that belong to the trees of these watermarks."""
+        made: list[Any] = []
+        for mark in marks:
+            if self._reached.hear(mark):
+                made += self._committed(partial(self._ended_by, mark))
+        return self.out.build(made)
+
+    def snapshot(self) -> Any:
+        """What is in memory, for another process."""
+        return self.store.snapshot()
+
+    def restore(self, state: Any) -> None:
+        """Continue with what `snapshot` returned."""
+        self.store.restore(state)
+        self._load()
+
+    def cleanup(self) -> None:
+        self.store.close()
+
+    def _ended_by(self, mark: Watermark) -> list[Sequence[Any]]:
+        """The rows that `mark` must bring; those of an earlier watermark that is not confirmed,
+        too."""
+        place, due = (mark.life, mark.number), list[Sequence[Any]]()
+        if (owed := self._owed.get(mark.task)) is not None:
+            life, number, rows = owed
+            if (life, number) == place:
+                return list(rows)
+            if life != mark.life or number > mark.confirmed:
+                due += rows
+        time = max(self.time(self._reached), self._time)
+        ended = self.end(self._time, time)
+        due += ended
+        if ended and time < inf:
+            self.store.put((_TIME,), time)
+        if due:
+            self._owed[mark.task] = (*place, due)
+            self.store.put((_OWED, mark.task), [*place, [list(row) for row in due]])
+        elif owed is not None:
+            del self._owed[mark.task]
+            self.store.remove((_OWED, mark.task))
+        if time < inf:
+            self._time = time
+        return due
+
+    def _committed(self, change: Callable[[], T]) -> T:
+        """Change the store, all or nothing. If it raises, the store is read again."""
+        if not self._is_loaded:
+            self._load()
+        try:
+            made = change()
+            self.store.commit()
+        except BaseException:
+            self.store.discard()
+            self._is_loaded = False
+            raise
+        return made
+
+    def _load(self) -> None:
+        self._is_loaded = False
+        self._time = -inf
+        self._owed: dict[int, tuple[int, int, Sequence[Any]]] = {}  # spout task → life, number, …
+        self.forget()
+        for key, value in self.store.items():
+            match key:
+                case (str(word), task) if word == _OWED:
+                    life, number, rows = value
+                    self._owed[task] = (life, number, rows)
+                case (str(word),) if word == _TIME:
+                    self._time = value
+                case _:
+                    self.load(key, value)
+        self._is_loaded = True
