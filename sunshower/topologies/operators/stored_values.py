@@ -1,5 +1,4 @@
-"""Converts values of any type that travels between workers to types that every state stores, and
-back.
+"""Converts values that travel between workers to types that every state stores, and back.
 
     Visit(3, Color.RED)     {"<Visit>": {"count": 3, "color": {"<Color>": "RED"}}}
     {1: "a"}                {"(dict)": [[1, "a"]]}       keys that are no texts
