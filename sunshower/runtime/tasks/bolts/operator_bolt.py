@@ -38,6 +38,18 @@ class OperatorBoltTask(AutomaticBoltTask):
         self._advances = self._streams[batch.stream].spec.id == WATERMARKS
         return super().process(batch)
 
+    def settle(self, batch: Batch, made: U64 | None, failures: dict[int, Failure]) -> None:
+        counts = self._executed, self._acked, self._failed
+        super().settle(batch, made, failures)
+        if self._advances:  # users count records, and so does the master
+            self._executed, self._acked, self._failed = counts
+
+    def refuse(self, batch: Batch, failure: Failure) -> None:
+        counts = self._executed, self._failed
+        super().refuse(batch, failure)
+        if self._streams[batch.stream].spec.id == WATERMARKS:
+            self._executed, self._failed = counts
+
     def adopt(self, bolt: Any) -> None:
         super().adopt(bolt)
         self._call, self._schema = bolt.expand, bolt.schema

@@ -29,6 +29,7 @@ from sunshower.topologies.operators.windows.watermarks import WATERMARKS, Waterm
 
 WATERMARK = 1 << 62  # the message number of a watermark
 _EVERY_S = 0.2
+_EVERY_DONE_S = 1.0  # for windows that have lost what they knew
 _IDLE_S = 30.0  # a partition without records for so long holds no window back
 _AGAIN_S, _AGAIN_MAX_S = 0.1, 5.0
 _SCAN_S = 1e-5  # the time between two looks at the retry queue, for each message in it
@@ -165,7 +166,7 @@ class WatermarkSender:
 
         Raises TopologyFailed if it has used up its attempts.
         """
-        self.next_s = now + _EVERY_S
+        self.next_s = now + (_EVERY_DONE_S if self.done else _EVERY_S)
         owner, streams = self._owner, self._owner.output_streams
         if not (owner.is_open and owner.active and self._complete and self._pending.free):
             return

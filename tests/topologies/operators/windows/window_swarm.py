@@ -1,0 +1,114 @@
+"""Windows of a stream of clicks in the simulator, while faults hurt the run."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from random import Random
+from typing import Any, NamedTuple
+
+from sunshower import Context, Spout, Topology, count
+from sunshower.errors import ClusterError, LifecycleError
+from sunshower.runtime.events.event_log import What
+from sunshower.runtime.events.injected_faults import InjectedFaults, Raise, SlowTask
+from sunshower.runtime.plan import Layout
+from sunshower.simulation.cluster import SimCluster
+from sunshower.simulation.run import SimRun
+from sunshower.topologies.components import Bolt
+from sunshower.trident import MemoryState
+from tests.simulation.swarm import FAULTS
+
+TOTAL, SECONDS, DISORDER = 120, 3.0, 8
+_FAULTS = {
+    **FAULTS,
+    "errors": lambda run, draw: run.disturb(
+        InjectedFaults(raises=(Raise(component="note", probability=0.3 + draw.random() / 2),))
+    ),
+    "slowness": lambda run, draw: run.disturb(
+        InjectedFaults(slows=(SlowTask(component="note", seconds=draw.random() / 5),))
+    ),
+}
+_HURTS = 8
+
+
+class Click(NamedTuple):
+    user: str
+    at: int
+
+
+def clicks_of(seed: int, task: int) -> list[Click]:
+    """The clicks of one spout task: the times are out of order by less than DISORDER."""
+    draw = Random(f"{seed} {task}")
+    times = [n * 2 + draw.randrange(DISORDER // 2) for n in range(TOTAL)]
+    return [Click(draw.choice("abc"), time) for time in times]
+
+
+class Clicks(Spout[Click]):
+    """Emits the clicks of its task in SECONDS of the topology's clock; the second task is slower."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def open(self, context: Context) -> None:
+        self.clock, self.index = context.clock, context.index
+
+    def records(self) -> Iterator[Click | None]:
+        begun_s, pace_s = self.clock.now(), (1 + self.index) * SECONDS / TOTAL
+        for number, click in enumerate(clicks_of(self.seed, self.index)):
+            while self.clock.now() < begun_s + number * pace_s:
+                yield None
+            yield click
+
+
+class Note(Bolt[Any, None]):
+    """Notes what it gets."""
+
+    def prepare(self, context: Context) -> None:
+        self.context = context
+
+    def process(self, record: Any) -> None:
+        self.context.wrote(record[:2], record[2])
+
+
+def counted(seed: int, window: Any, state: Any, tasks: int = 2) -> Topology:
+    topology = Topology("clicks", workers=3, attempts_max=1_000, peer_link_retry_s=0.5)
+    clicks = topology.spout("clicks", Clicks(seed), parallelism=tasks)
+    found = clicks.group_by("user").window(window, count(), state=state, parallelism=2)
+    found.shuffle().bolt("note", Note)
+    return topology
+
+
+def hurt(seed: int, window: Any) -> SimRun:
+    """A run with some faults, healed in the end, which has ended."""
+    draw = Random(seed)
+    cluster = SimCluster(seed, nodes=1 + seed % 2, check=True)
+    graph = counted(seed, window, MemoryState()).graph()
+    run = cluster.submit(graph, list(Layout)[seed % 3 > 0], sample=1)
+    for _ in range(_HURTS):
+        run.wait(draw.expovariate(1.5))
+        with suppress(ClusterError):  # whom it was meant for is dead
+            _FAULTS[draw.choice([*_FAULTS])](run, draw)
+    for worker in run.plan.workers:
+        run.resume_worker(worker)
+    run.disturb(InjectedFaults())
+    with suppress(LifecycleError):  # it is finished
+        run.activate()
+    assert run.wait(600.0), f"seed {seed}: it does not end\n{run._describe()}"
+    return run
+
+
+def noted(run: SimRun) -> dict[tuple[Any, ...], Counter[int]]:
+    """(user, window) → how often each count was noted."""
+    found: defaultdict[tuple[Any, ...], Counter[int]] = defaultdict(Counter)
+    for entry in run.history():
+        if entry.what is What.WROTE:
+            place, times = entry.detail
+            found[tuple(place)][times] += 1
+    return found
+
+
+def model(seed: int, windows_of: Callable[[Click], list[float]], tasks: int = 2) -> Counter[Any]:
+    """(user, window) → its clicks, by a plain program."""
+    clicks = [click for task in range(tasks) for click in clicks_of(seed, task)]
+    return Counter((click.user, end) for click in clicks for end in windows_of(click))
