@@ -30,6 +30,7 @@ from sunshower.topologies.operators.aggregators import (
     min_,
     sum_,
 )
+from sunshower.topologies.operators.keyed.keyed_process import KeyState
 from sunshower.topologies.outputs import DirectStream
 from sunshower.topologies.retry import DeadLetter, Retry
 from sunshower.topologies.sinks import JsonLines, Stdout
@@ -55,6 +56,7 @@ __all__ = [
     "DirectStream",
     "Failure",
     "JsonLines",
+    "KeyState",
     "Line",
     "LogSpout",
     "Number",

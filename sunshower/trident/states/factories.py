@@ -18,7 +18,7 @@ from sunshower.errors import ConfigError
 from sunshower.state.backing import Backing, Home
 from sunshower.state.memory_backing import MemoryBacking, MemoryShelf
 from sunshower.state.sqlite import check_machine, machine
-from sunshower.topologies.operators.keyed_store import ABOUT
+from sunshower.topologies.operators.keyed.keyed_store import ABOUT
 from sunshower.topologies.operators.states import Key, Place, StateKind
 from sunshower.trident.states.marks import StateOwner
 from sunshower.trident.states.stored_map import StoredMap

@@ -10,8 +10,9 @@ default. What is converted shares nothing mutable with the value.
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, Flag
 from typing import Any
 
@@ -62,6 +63,27 @@ class StoredValues:
         """As `value`, with a dictionary of its fields for each record, and names for Enums: for
         values of classes that have changed."""
         return _built(plain, lambda _, content: content)
+
+    def shapes(self) -> dict[str, list[str]]:
+        """The fields of each record type, by its name."""
+        kinds = self._named.items()
+        return {
+            mark[1:-1]: [*record_fields(kind)] for mark, kind in kinds if not issubclass(kind, Enum)
+        }
+
+    def changed(self, stored: Mapping[str, Sequence[str]]) -> str:
+        """How a record type differs from `stored` shapes, so that its stored records cannot be
+        built; empty if they can."""
+        for name, had in stored.items():
+            kind = self._named.get(f"<{name}>")
+            if kind is None:
+                return f"a record {name} is stored, and no annotation of the state names it"
+            has = record_fields(kind)
+            given = inspect.signature(kind).parameters
+            new = [one for one in has if one not in had and given[one].default is given[one].empty]
+            if new or not {*had} <= {*has}:
+                return f"{name} was stored as ({', '.join(had)}), and is ({', '.join(has)})"
+        return ""
 
     def _plain(self, value: Any) -> Any:
         kind = type(value)
