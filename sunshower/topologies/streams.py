@@ -273,8 +273,10 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
         """What an operator makes of these records. A new stage is named after its function."""
         return Stream.of_rows(self.topology, self._then(word, operator, schema, code), word)
 
-    def _same(self, word: str, operator: Callable[[], Operator], code: Any = None) -> Self:
-        return self.of_rows(self.topology, self._then(word, operator(), self.schema, code), word)
+    def _with(
+        self, word: str, operator: Callable[[], Operator], schema: Schema, code: Any = None
+    ) -> Self:
+        return self.of_rows(self.topology, self._then(word, operator(), schema, code), word)
 
     def _then(self, word: str, operator: Operator, schema: Schema, code: Any) -> StageRows:
         rows = self._rows

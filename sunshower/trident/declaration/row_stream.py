@@ -167,8 +167,10 @@ class RowStream(RecordOperators[R_co]):
             self._gathered = self.send(RoundRobin(), max(stage.parallelism for stage in stages))
         return (self._gathered,)
 
-    def _same(self, word: str, operator: Callable[[], Operator], code: Any = None) -> Self:
-        return self._of(*self.add_to_each(operator, self.schema))
+    def _with(
+        self, word: str, operator: Callable[[], Operator], schema: Schema, code: Any = None
+    ) -> Self:
+        return self._of(*self.add_to_each(operator, schema))
 
     def _of(self, *sources: RowSource) -> Self:
         return type(self)(*sources)

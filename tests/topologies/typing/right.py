@@ -70,6 +70,10 @@ class SplitColumns(BatchBolt[Line, Word]):
     def process(self, table: Any) -> Derived | None: ...
 
 
+def is_long(word: Word) -> bool:
+    return len(word.word) > 9
+
+
 def either(record: Word | Line) -> None: ...
 
 
@@ -81,6 +85,8 @@ def declare(path: str) -> Topology:
     assert_type(words.stream("blank"), Stream[Any])
     assert_type(words.stream("blank", Line), Stream[Line])
     assert_type(lines.shuffle().bolt("maybe", maybe), Stream[Word])
+    assert_type(words.branch(is_long), tuple[Stream[Word], Stream[Word]])
+    assert_type(words.branch(is_long, is_long, is_long), tuple[Stream[Word], ...])
     totals = assert_type(words.fields("word").bolt("count", CountWords), Stream[Total])
     assert_type(words.shuffle().bolt("instance", CountWords()), Stream[Total])
     assert_type(words.all().bolt("pairs", pairs, fields=("w", "n")), Stream[tuple[str, int]])

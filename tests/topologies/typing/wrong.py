@@ -49,6 +49,7 @@ def declare(path: str) -> None:
     topology.bolt("pair", CountWords, inputs=[words.shuffle(), lines.all()])  # wrong: Line too
     topology.bolt("either", either, inputs=[words.shuffle(), numbers.all()])  # wrong: Number
     topology.bolt("bare", split, inputs=[lines])  # wrong: no grouping
+    words.branch(look)  # wrong: no predicate
     words.bolt("count", CountWords)  # wrong: no grouping
     words.shuffle().bolt("spout", Counter())  # wrong: a spout
     topology.spout("bolt", CountWords)  # wrong: a bolt

@@ -1,0 +1,150 @@
+"""Operators that ordinary streams and streams of batches have in common do the same on both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import pytest
+
+from sunshower import Bolt, Context, Records, Topology, run_inline
+from sunshower.clock import ManualClock
+from sunshower.errors import RecordMismatch, TopologyError
+from sunshower.topologies.streams import Stream
+from sunshower.trident import BatchStream, FixedBatchSpout, InMemory, batches
+
+
+class Sale(NamedTuple):
+    shop: str
+    amount: int
+
+
+SALES = [Sale("abc"[n % 3], n) for n in range(120)]
+AnyStream: TypeAlias = Any  # Stream[Any] | BatchStream[Any]
+Assemble: TypeAlias = Callable[[AnyStream], Sequence[AnyStream]]
+
+
+class Run(Protocol):
+    def __call__(self, assemble: Assemble, sales: Sequence[Sale] = ...) -> list[list[Any]]: ...
+
+
+class Kept(Bolt[Any, None]):
+    """Keeps what it gets."""
+
+    def prepare(self, context: Context) -> None:
+        self.kept: list[Any] = []
+
+    def process(self, record: Any) -> None:
+        self.kept.append(tuple(record))
+
+    def result(self) -> list[Any]:
+        return self.kept
+
+
+@pytest.fixture(params=["rows", "batches"])
+def source(request: pytest.FixtureRequest) -> Callable[[Topology, Sequence[Sale]], AnyStream]:
+    """Declares the source of a stream of either kind."""
+
+    def declare(topology: Topology, sales: Sequence[Sale]) -> AnyStream:
+        if request.param == "rows":
+            return topology.spout("sales", Records(list(sales), type=Sale))
+        spout = FixedBatchSpout(list(sales), 25, type=Sale)
+        return batches(topology, "sales", spout, store=InMemory())
+
+    return declare
+
+
+@pytest.fixture
+def run(source: Callable[[Topology, Sequence[Sale]], AnyStream]) -> Run:
+    """Runs a program in this process. Returns the rows of each stream that it makes."""
+
+    def run(assemble: Assemble, sales: Sequence[Sale] = SALES) -> list[list[Any]]:
+        topology = Topology("both")
+        for number, stream in enumerate(assemble(source(topology, sales))):
+            rows = stream.records(f"out-{number}") if isinstance(stream, BatchStream) else stream
+            assert isinstance(rows, Stream)
+            rows.shuffle().bolt(f"kept-{number}", Kept)
+        found = run_inline(topology.graph(), clock=ManualClock()).results
+        return [rows for id, (rows,) in found.items() if id.startswith("kept-")]
+
+    return run
+
+
+def is_a(sale: Sale) -> bool:
+    return sale.shop == "a"
+
+
+def is_large(sale: Sale) -> bool:
+    return sale.amount >= 100
+
+
+def is_negative(sale: Sale) -> bool:
+    return sale.amount < 0
+
+
+def doubled(sale: Sale) -> Sale:
+    return Sale(sale.shop, sale.amount * 2)
+
+
+# ---- branch -------------------------------------------------------------------------------------
+
+
+def test_each_record_goes_to_the_first_branch_that_takes_it(run: Run) -> None:
+    found = run(lambda sales: sales.branch(is_a, is_large, is_negative))
+    assert list(map(sorted, found)) == [
+        sorted(sale for sale in SALES if is_a(sale)),
+        sorted(sale for sale in SALES if is_large(sale) and not is_a(sale)),
+        [],
+        sorted(sale for sale in SALES if not is_large(sale) and not is_a(sale)),
+    ]
+
+
+def test_operators_follow_branches_and_branches_are_merged_again(run: Run) -> None:
+    def assemble(sales: AnyStream) -> list[AnyStream]:
+        a, others = sales.map(doubled).branch(is_a)
+        return [a.map(doubled).merge(others)]
+
+    (found,) = run(assemble)
+    assert sorted(found) == sorted(Sale(s, n * (4 if s == "a" else 2)) for s, n in SALES)
+
+
+def test_each_predicate_is_called_once_for_a_record(run: Run) -> None:
+    class Predicate:
+        def prepare(self, context: Context) -> None:
+            self.calls = 0
+
+        def __call__(self, sale: Sale) -> bool:
+            self.calls += 1
+            return sale.amount < self.calls  # the n-th record has the amount n - 1
+
+    found = run(lambda sales: sales.branch(Predicate()))
+    assert list(map(len, found)) == [len(SALES), 0]
+
+
+def of_words(word: str) -> bool:
+    return bool(word)
+
+
+def amount_of(sale: Sale) -> int:
+    return sale.amount
+
+
+@pytest.mark.parametrize(
+    ("assemble", "error", "says"),
+    [
+        (lambda s: s.branch(), TopologyError, "branch needs a predicate, -> bool"),
+        (lambda s: s.branch("a"), TopologyError, "branch(str): 'a' is not a function"),
+        (lambda s: s.branch(is_a, of_words), RecordMismatch, "it reads str"),
+        (lambda s: s.branch(amount_of), RecordMismatch, "a filter says True"),
+    ],
+)
+def test_wrong_declarations(
+    source: Callable[[Topology, Sequence[Sale]], AnyStream],
+    assemble: Callable[[AnyStream], Any],
+    error: type[Exception],
+    says: str,
+) -> None:
+    with pytest.raises(error) as raised:
+        assemble(source(Topology("both"), SALES))
+    assert says in str(raised.value)
+    assert "'both'" in str(raised.value)
