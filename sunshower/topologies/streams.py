@@ -32,11 +32,11 @@ from sunshower.topologies.graph import Component, StreamSpec
 from sunshower.topologies.operators import schemas, steps
 from sunshower.topologies.operators.aggregating import Combine
 from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator
-from sunshower.topologies.operators.keyed.keyed_process import (
-    KeyedProcess,
-    KeyState,
+from sunshower.topologies.operators.keyed.keyed_process import KeyState
+from sunshower.topologies.operators.keyed.process_settings import (
     ProcessSettings,
-    keyed_store,
+    free_name,
+    keyed_process,
 )
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.record_operators import RecordOperators
@@ -174,13 +174,6 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
             raise TopologyError(
                 f"{self}: say how its records are shared out among the tasks of a bolt, as in "
                 ".shuffle().bolt(…) or .fields(…).bolt(…)"
-            )
-
-        def process(self, *_: object, **__: object) -> Never:
-            """Raise TopologyError, which asks for a group first."""
-            raise TopologyError(
-                f"{self}: process has a state for each key; say which fields are the key, as in "
-                '.group_by("user").process(…)'
             )
 
     def shuffle(self) -> Grouped[R_co]:
@@ -343,15 +336,12 @@ class GroupedRecords(RecordAggregations[R_co]):
         function raises, its record fails alone, and its state is as before. A replayed record is
         processed again. A callable may have `prepare` and `cleanup`. Settings: ProcessSettings.
         """
-        stream, topology = self.stream, self.stream.topology
-        where = f"{stream}, group_by({', '.join(self.by)}), process({schemas.code_name(function)})"
-        annotation, out = schemas.keyed_schema(function, stream.schema, fields, where)
-        store, ttl_s = keyed_store(annotation, settings, topology.unused_id, function, where)
-        parallelism = settings.get("parallelism", 1)
-        topology.check_new(store.name, parallelism, where)
-        operator = KeyedProcess(function, self.by, stream.schema, out, store, ttl_s)
-        grouped = stream.fields(*self.by).stage(store.name, parallelism)
-        return grouped.then("process", operator, out)
+        stream, by = self._grouped()
+        where = f"{stream}, group_by({', '.join(by)}), process({schemas.code_name(function)})"
+        id = free_name(function, settings, stream.topology.unused_id, where)
+        operator = keyed_process(function, id, stream.schema, by, fields, settings, where)
+        grouped = stream.fields(*by).stage(id, settings.get("parallelism", 1))
+        return grouped.then("process", operator, operator.schema)
 
 
 class Grouped(Generic[R_co]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar, overload
 
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
@@ -55,6 +55,15 @@ class RecordOperators(Generic[R_co]):
             pairs._with("branch", partial(steps.TakeBranch, number), self.schema)
             for number in range(len(predicates) + 1)
         )
+
+    if not TYPE_CHECKING:  # hidden from mypy
+
+        def process(self, *_: object, **__: object) -> Never:
+            """Raise TopologyError, which asks for a group first."""
+            raise TopologyError(
+                f"{self._where('process')}: it has a state for each key; say which fields are the "
+                'key, as in .group_by("user").process(…)'
+            )
 
     def _with(
         self, word: str, operator: Callable[[], Operator], schema: Schema, code: Any = None

@@ -10,23 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
-from typing import Any, Generic, Self, TypedDict, TypeVar, get_args, get_origin
+from typing import Any, Generic, Self, TypeVar
 
-from sunshower.arguments import SECONDS, Values
-from sunshower.errors import RecordMismatch, TopologyError, Unserialisable
-from sunshower.field_types import classes_in
+from sunshower.errors import Unserialisable
 from sunshower.records import Schema
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.grouping import group_keys
-from sunshower.topologies.operators.keyed.keyed_store import KeyedStore, Migration
-from sunshower.topologies.operators.schemas import code_name
-from sunshower.topologies.operators.states import StateFactory
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.steps import FunctionOperator, RowOperator, check_rows
-from sunshower.topologies.signatures import name_of
 
 V = TypeVar("V")
 _TICK_MAX_S = 60.0
-_VERSION = Values(int, "a whole number", least=1)
 
 
 class KeyState(Generic[V]):
@@ -48,27 +42,6 @@ class KeyState(Generic[V]):
     @value.setter
     def value(self, value: V | None) -> None:
         self._value, self.assigned = value, True
-
-
-class ProcessSettings(TypedDict, total=False):
-    """The settings of `process`.
-
-    state           where states are; None: in the memory of the task, lost with its process
-    name            of the bolt and of the state, by which a later run finds it; default: that of
-                    the function
-    parallelism     the number of tasks, 1; that of a stored state cannot change
-    ttl_s           a state that was not written for so many seconds is absent, and is removed
-    version         of the states, 1; a state of another version is refused, or migrated
-    migrate         a function (version, value) that makes a state of one of an earlier version, in
-                    which a record is a dictionary of its fields; called when a task opens its state
-    """
-
-    state: StateFactory | None
-    name: str | None
-    parallelism: int
-    ttl_s: float | None
-    version: int
-    migrate: Migration | None
 
 
 class KeyedProcess(FunctionOperator, RowOperator):
@@ -173,46 +146,3 @@ class KeyedProcess(FunctionOperator, RowOperator):
         except Unserialisable:
             """The record whose key it is fails when its own state is read."""
         self._announced = ()
-
-
-def keyed_store(
-    annotation: Any,
-    settings: ProcessSettings,
-    unused: Callable[[str], str],
-    function: Any,
-    where: str,
-) -> tuple[KeyedStore, float | None]:
-    """The store of the states of a function, and their `ttl_s`. `annotation`: of its second
-    parameter. Raises TopologyError for settings that cannot be, and RecordMismatch for another
-    annotation than KeyState and for types that cannot be stored."""
-    if wrong := settings.keys() - ProcessSettings.__annotations__.keys():
-        raise TopologyError(
-            f"{where}: there is no setting {min(wrong)!r}; the settings are: fields, "
-            f"{', '.join(ProcessSettings.__annotations__)}"
-        )
-    ttl_s, version = settings.get("ttl_s"), settings.get("version", 1)
-    migrate, state, name = settings.get("migrate"), settings.get("state"), settings.get("name")
-    SECONDS.or_else("none", None).check(f"{where}: ttl_s", ttl_s, TopologyError)
-    _VERSION.check(f"{where}: version", version, TopologyError)
-    if migrate is not None and not callable(migrate):
-        raise TopologyError(f"{where}: migrate is {migrate!r}; it is a function (version, value)")
-    wish = code_name(function) if code_name(function) != "lambda" else "process"
-    id = name or unused(wish)
-    if state is not None and name is None and id != wish:
-        raise TopologyError(f"{where}: there is a {wish!r} already; give this state a name=")
-    classes = _classes(annotation, where)
-    store = KeyedStore(state, id, where, classes, ttl_s=ttl_s, version=version, migrate=migrate)
-    return store, ttl_s
-
-
-def _classes(annotation: Any, where: str) -> tuple[type[Any], ...]:
-    """The Enums and record types in the states of keys."""
-    if annotation is Any or annotation is KeyState:
-        return ()
-    if get_origin(annotation) is not KeyState:
-        raise RecordMismatch(
-            f"{where}: its second parameter is {name_of(annotation)}; it is the state of a key: "
-            f"KeyState[{name_of(annotation)}]"
-        )
-    (kept,) = get_args(annotation)
-    return () if isinstance(kept, TypeVar) else classes_in(kept, f"{where}: its state")

@@ -21,7 +21,7 @@ from sunshower.records import DictKey, key_of
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.keyed.ages import Ages, stamped, unstamped
 from sunshower.topologies.operators.keyed.recent import Recent
-from sunshower.topologies.operators.keyed.stored_values import StoredValues, size_of
+from sunshower.topologies.operators.keyed.stored_values import StoredValues, fields_of, size_of
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import Key, MapState, Place, StateFactory, StateKind
 from sunshower.topologies.operators.totals import TaskMemory, check_factory
@@ -224,7 +224,7 @@ class KeyedStore:
         for key, stored in self._state.items():
             if key != ABOUT:
                 at, plain = unstamped(stored)
-                made = self._values.plain(self._migrate(found, self._values.fields(plain)))
+                made = self._values.plain(self._migrate(found, fields_of(plain)))
                 changes[key] = made if at is None or made is None else stamped(made, at)
         return changes
 
@@ -263,6 +263,11 @@ class KeyedStore:
     def _forget(self) -> None:
         self.discard()
         self._cache.clear()
+
+
+def as_read(stored: Any) -> Any:
+    """A value of a keyed store for those who do not have its classes."""
+    return fields_of(unstamped(stored)[1])
 
 
 def _of_values_alone(factory: Any) -> StateFactory:

@@ -27,6 +27,7 @@ _PAIRS: dict[str, Callable[[Any], Any]] = {
     "(a set)": set,
     "(a frozenset)": frozenset,
 }
+_TEXT_OR_ITSELF = {str, *_ITSELF}
 _SETS: dict[type[Any], str] = {set: "(a set)", frozenset: "(a frozenset)"}
 _OVERHEAD = 64  # bytes of an object, about
 
@@ -58,11 +59,6 @@ class StoredValues:
     def value(self, plain: Any) -> Any:
         """The value that was converted. Raises StateMismatch if its class has changed."""
         return _built(plain, self._record)
-
-    def fields(self, plain: Any) -> Any:
-        """As `value`, with a dictionary of its fields for each record, and names for Enums: for
-        values of classes that have changed."""
-        return _built(plain, lambda _, content: content)
 
     def shapes(self) -> dict[str, list[str]]:
         """The fields of each record type, by its name."""
@@ -102,6 +98,8 @@ class StoredValues:
                 return {self._plain(name): self._plain(one) for name, one in value.items()}
             return {"(dict)": self._pairs(value)}
         if kind in _SETS:
+            if set(map(type, value)) <= _TEXT_OR_ITSELF:
+                return kind(map(self._plain, value))
             return {_SETS[kind]: sorted(map(self._plain, value), key=repr)}
         if kind is Counter:
             return {"(Counter)": self._pairs(value)}
@@ -139,6 +137,12 @@ class StoredValues:
                 f"{self._where}: a stored {mark[1:-1]} cannot be built ({error}): its class has "
                 "changed since it was stored"
             ) from error
+
+
+def fields_of(plain: Any) -> Any:
+    """A converted value, with a dictionary of its fields for each record, and names for Enums: for
+    those who do not have the classes."""
+    return _built(plain, lambda _, content: content)
 
 
 def size_of(plain: Any) -> int:

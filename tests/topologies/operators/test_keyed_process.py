@@ -1,0 +1,541 @@
+"""Functions of a record and the state of its key: what they compute, keep, undo and refuse."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+
+from sunshower import (
+    Bolt,
+    Cause,
+    Context,
+    KeyState,
+    Records,
+    Retry,
+    Spout,
+    Topology,
+    count,
+    run_inline,
+)
+from sunshower.clock import ManualClock
+from sunshower.errors import (
+    ClusterError,
+    RecordMismatch,
+    StateMismatch,
+    StoreUnreachable,
+    TopologyError,
+    TopologyFailed,
+    UnknownField,
+)
+from sunshower.runtime.inline import Finished
+from sunshower.simulation.cluster import SimCluster
+from sunshower.topologies.streams import GroupedRecords
+from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, SqliteState, batches
+from tests.seeds import seeds
+from tests.trident.rigs.unsure import Troubles, UnsureState
+
+
+class Click(NamedTuple):
+    user: str
+    second: int
+
+
+@dataclass
+class Visit:
+    first: int
+    last: int
+    clicks: int = 1
+
+
+class Session(NamedTuple):
+    user: str
+    seconds: int
+    clicks: int
+
+
+CLICKS = [Click("abcde"[n * n % 5], n * 7) for n in range(300)]
+POISON = Click("a", -1)
+
+
+def sessions(click: Click, visit: KeyState[Visit]) -> Iterator[Session]:
+    """Ends a session when there was no click for 20 seconds."""
+    now = visit.value
+    if now is not None and click.second - now.last > 20:
+        yield Session(click.user, now.last - now.first, now.clicks)
+        now = None
+    if now is None:
+        visit.value = Visit(click.second, click.second)
+    else:
+        now.last, now.clicks = click.second, now.clicks + 1
+
+
+def sessions_of(clicks: list[Click]) -> list[Session]:
+    """The same, in a plain program."""
+    states: dict[str, KeyState[Visit]] = {}
+    made = []
+    for click in clicks:
+        made += sessions(click, states.setdefault(click.user, KeyState(None)))
+    return made
+
+
+class Kept(Bolt[Any, None]):
+    """Keeps what it gets."""
+
+    def prepare(self, context: Context) -> None:
+        self.kept: list[Any] = []
+
+    def process(self, record: Any) -> None:
+        self.kept.append(record)
+
+    def result(self) -> list[Any]:
+        return self.kept
+
+
+def declared(
+    process: Callable[[GroupedRecords[Click]], Any],
+    clicks: Any = CLICKS,
+    retry: Retry | None = None,
+    **settings: Any,
+) -> Topology:
+    topology = Topology("clicks", **settings)
+    source = clicks if isinstance(clicks, Spout) else Records(clicks, type=Click)
+    stream = topology.spout("clicks", source, retry=retry)
+    process(stream.group_by("user")).shuffle().bolt("kept", Kept)
+    return topology
+
+
+def run(topology: Topology) -> Finished:
+    return run_inline(topology.graph(), clock=ManualClock())
+
+
+def states(done: Finished, name: str) -> dict[str, Any]:
+    return {key: value for task in done.results[name] for key, value in task.items()}
+
+
+def number(click: Click, seen: KeyState[int]) -> list[Session]:
+    seen.value = (seen.value or 0) + 1
+    return [Session(click.user, click.second, seen.value)]
+
+
+def counted(click: Click, seen: KeyState[int]) -> None:
+    seen.value = (seen.value or 0) + 1
+
+
+# ---- what they compute --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("stored", [False, True])
+def test_sessions_are_those_of_a_plain_program(
+    parallelism: int, stored: bool, tmp_path: Path
+) -> None:
+    state = SqliteState(tmp_path / "clicks.db") if stored else None
+    done = run(declared(lambda c: c.process(sessions, state=state, parallelism=parallelism)))
+    (found,) = done.results["kept"]
+    assert sorted(found) == sorted(sessions_of(CLICKS))
+    assert len(found) > 50
+
+
+def test_states_are_the_result_or_in_the_store(tmp_path: Path) -> None:
+    state = SqliteState(tmp_path / "clicks.db")
+    done = run(declared(lambda c: c.process(number, state=state, parallelism=2)))
+    assert done.results["number"] == [None, None]
+    assert dict(state.items()) == Counter(click.user for click in CLICKS)
+    run(declared(lambda c: c.process(number, state=state, parallelism=2)))
+    assert dict(state.items())["a"] == 2 * sum(click.user == "a" for click in CLICKS)
+    done = run(declared(lambda c: c.process(number)))
+    assert states(done, "number") == Counter(click.user for click in CLICKS)
+
+
+def test_a_function_that_makes_nothing_has_no_stream() -> None:
+    topology = Topology("clicks")
+    clicks = topology.spout("clicks", Records(CLICKS, type=Click))
+    nothing: Any = clicks.group_by("user").process(counted)
+    assert states(run(topology), "counted") == Counter(click.user for click in CLICKS)
+    with pytest.raises(TopologyError, match="there is no such stream"):
+        nothing.shuffle()
+
+
+def test_what_is_assigned_changed_in_place_and_removed() -> None:
+    def change(click: Click, state: KeyState[dict[str, list[int]]]) -> list[tuple[str, Any]]:
+        before = state.value
+        if click.second == 0:
+            state.value = {"seconds": []}
+        elif click.second == 9:
+            state.value = None
+        elif state.value is not None:
+            state.value["seconds"].append(click.second)
+        return [(click.user, before)]
+
+    clicks = [Click("a", second) for second in (0, 1, 2, 9, 5, 0)]
+    done = run(declared(lambda c: c.process(change, fields=["user", "before"]), clicks))
+    (found,) = done.results["kept"]
+    seen = [{"seconds": []}, {"seconds": [1]}, {"seconds": [1, 2]}]
+    assert [before for _, before in found] == [None, *seen, None, None]
+    assert states(done, "change") == {"a": {"seconds": []}}
+
+
+def test_a_lambda_an_object_and_several_fields() -> None:
+    class Adds:
+        def prepare(self, context: Context) -> None:
+            self.add = 10
+
+        def __call__(self, click: Click, total: KeyState[int]) -> Iterator[Session]:
+            total.value = (total.value or 0) + self.add
+            yield Session(click.user, total.value, 0)
+
+    topology = Topology("clicks")
+    clicks = topology.spout("clicks", Records([Click("a", 1), Click("a", 1)], type=Click))
+    pairs = clicks.group_by("user", "second")
+    pairs.process(Adds()).shuffle().bolt("adds", Kept)
+    pairs.process(lambda click, _: [(click.user,)], fields=["user"])
+    done = run(topology)
+    assert states(done, "Adds") == {("a", 1): 20}
+    assert done.results["adds"] == [[Session("a", 10, 0), Session("a", 20, 0)]]
+    assert states(done, "process") == {}
+
+
+# ---- failures -----------------------------------------------------------------------------------
+
+
+def late(click: Click, seen: KeyState[list[int]]) -> Iterator[Session]:
+    if seen.value is None:
+        seen.value = []
+    seen.value.append(click.second)
+    yield Session(click.user, 0, 0)
+    if click == POISON:
+        raise ValueError("poison")
+
+
+def misfit(click: Click, seen: KeyState[list[int]]) -> Iterator[Session]:
+    seen.value = [*(seen.value or []), click.second]
+    wrong: Any = click
+    yield wrong if click == POISON else Session(click.user, 0, 0)
+
+
+def unserialisable(click: Click, seen: KeyState[Any]) -> Iterator[Session]:
+    seen.value = print if click == POISON else [*(seen.value or []), click.second]
+    yield Session(click.user, 0, 0)
+
+
+def innocent(click: Click, seen: KeyState[list[int]]) -> Iterator[Session]:
+    seen.value = [*(seen.value or []), click.second]
+    yield Session(click.user, click.second, 0)
+    yield Session(click.user, click.second, 0)
+
+
+def refuse(session: Session) -> Session:
+    if session.seconds == POISON.second:
+        raise ValueError("poison")
+    return session
+
+
+@pytest.mark.parametrize(
+    "process",
+    [
+        lambda c, state: c.process(late, state=state, name="s"),
+        lambda c, state: c.process(misfit, state=state, name="s"),
+        lambda c, state: c.process(unserialisable, state=state, name="s"),
+        lambda c, state: c.process(innocent, state=state, name="s").map(refuse),
+    ],
+    ids=["raises", "misfit", "unserialisable", "behind it"],
+)
+def test_a_record_that_fails_leaves_no_trace_and_fails_alone(process: Any, tmp_path: Path) -> None:
+    state = SqliteState(tmp_path / "clicks.db")
+    clicks = [*CLICKS[:150], POISON, *CLICKS[150:]]
+    retry = Retry(attempts=3, initial_s=0.01, dead_letters=tmp_path / "dead.jsonl")
+    done = run(declared(lambda c: process(c, state), clicks, retry))
+    letters = [line for f in tmp_path.glob("dead*") for line in f.read_text().splitlines()]
+    assert [json.loads(line)["record"] for line in letters] == [POISON._asdict()]
+    assert done.snapshot.component("clicks").causes == {Cause.EXCEPTION.value: 3}
+    expected: dict[str, list[int]] = {}
+    for click in CLICKS:
+        expected.setdefault(click.user, []).append(click.second)
+    assert dict(state.items()) == expected
+
+
+def test_a_key_that_cannot_be_stored_fails_alone(tmp_path: Path) -> None:
+    state = SqliteState(tmp_path / "clicks.db")
+    clicks = [*CLICKS[:150], Click("\ud800", 1), *CLICKS[150:]]
+    retry = Retry(attempts=2, initial_s=0.01, dead_letters=tmp_path / "dead.jsonl")
+    done = run(declared(lambda c: c.process(number, state=state), clicks, retry))
+    assert done.snapshot.component("clicks").dead == 1
+    assert dict(state.items()) == Counter(click.user for click in CLICKS)
+
+
+def test_a_shared_batch_that_fails_leaves_no_trace(tmp_path: Path) -> None:
+    """Rows of an aggregation are one batch: with one of them all fail."""
+    state = MemoryState()
+
+    def once(total: Any, seen: KeyState[int]) -> list[tuple[str, int]]:
+        seen.value = (seen.value or 0) + 1
+        if total[0] == POISON.second:
+            raise ValueError("poison")
+        return [total]
+
+    def assemble(clicks: GroupedRecords[Click]) -> Any:
+        totals = clicks.stream.group_by("second").aggregate(count())
+        return totals.group_by("second").process(once, state=state, fields=["second", "count"])
+
+    retry = Retry(attempts=2, initial_s=0.01, dead_letters=tmp_path / "dead.jsonl")
+    done = run(declared(assemble, [*CLICKS[:150], POISON, *CLICKS[150:]], retry))
+    assert done.snapshot.component("clicks").dead == 1
+    assert dict(state.items()) == dict.fromkeys([click.second for click in CLICKS], 1)
+
+
+def gathered(click: Click, state: KeyState[dict[str, Any]]) -> list[Session]:
+    """Keeps each second, and how often it came."""
+    if state.value is None:
+        state.value = {"seconds": set(), "times": 0}
+    state.value["seconds"].add(click.second)
+    state.value["times"] += 1
+    return [Session(click.user, click.second, state.value["times"])]
+
+
+def check_never_less(state: Any) -> int:
+    """Each record is in the state at least once. Returns how often all are."""
+    found = dict(state.items())
+    for user in {click.user for click in CLICKS}:
+        seconds = {click.second for click in CLICKS if click.user == user}
+        assert found[user]["seconds"] == seconds
+        assert found[user]["times"] >= len(seconds)
+    return sum(one["times"] for one in found.values())
+
+
+@pytest.mark.parametrize("seed", seeds(100, short=30))
+def test_a_state_is_never_less_than_a_plain_programs_however_workers_die(seed: int) -> None:
+    """Up to three kills, and every second time a store whose calls fail, come late or twice."""
+    draw = Random(seed)
+    inner = MemoryState()
+    troubles = Troubles(draw, 0.1)
+    state = inner if seed % 2 else UnsureState(inner, troubles)
+    topology = declared(
+        lambda c: c.process(gathered, state=state, parallelism=2),
+        workers=3,
+        message_timeout_s=10.0,
+    )
+    with SimCluster(seed, latency_s=0.005) as cluster:
+        current = cluster.submit(topology.graph())
+        for _ in range(draw.randrange(1, 4)):
+            if not current.wait(draw.uniform(0.005, 0.08)):
+                with suppress(ClusterError):  # it has just died
+                    current.kill_worker(draw.randrange(3))
+        assert current.wait(600), current.snapshot()
+        clicks = current.snapshot().component("clicks")
+    troubles.calm()
+    assert clicks.acked >= len(CLICKS)
+    assert not clicks.pending
+    check_never_less(inner)
+
+
+@dataclass
+class Away:
+    """How often a store was asked, and how often while it was away."""
+
+    writes: int = 0
+    asked: int = 0
+
+
+@dataclass(frozen=True)
+class AwayState:
+    """A state in memory that is away for the fourth to the nineteenth write."""
+
+    inner: MemoryState = field(default_factory=MemoryState)
+    away: Away = field(default_factory=Away)
+    kind = MemoryState.kind
+
+    def __deepcopy__(self, memo: Any) -> AwayState:
+        return self
+
+    def make(self, place: Any) -> Any:
+        made = self.inner.make(place)
+        put = made._backing.put
+        made._backing.put = lambda *args: (self.check(), put(*args))
+        return made
+
+    def check(self) -> None:
+        self.away.writes += 1
+        if 3 < self.away.writes < 20:
+            self.away.asked += 1
+            raise StoreUnreachable("the store is away")
+
+
+def test_an_outage_of_the_store_charges_nobody() -> None:
+    for seed in range(5):
+        state = AwayState()
+        topology = declared(lambda c, state=state: c.process(gathered, state=state), workers=2)
+        with SimCluster(seed, latency_s=0.005) as cluster:
+            current = cluster.submit(topology.graph())
+            assert current.wait(300), current.snapshot()
+            clicks = current.snapshot().component("clicks")
+        assert state.away.asked == 16
+        assert (clicks.acked, clicks.pending, clicks.dead) == (len(CLICKS), 0, 0)
+        assert set(clicks.causes) <= {Cause.UNAVAILABLE.value}
+        times = check_never_less(state.inner)
+        assert times <= len(CLICKS) + clicks.replayed
+
+
+def test_states_in_memory_move_with_their_task() -> None:
+    topology = declared(lambda c: c.process(gathered, parallelism=2), workers=2)
+    with SimCluster(1, latency_s=0.001) as cluster:
+        current = cluster.submit(topology.graph())
+        current.wait(0.02)
+        current.rebalance(workers=3)
+        assert current.wait(60)
+        clicks = current.snapshot().component("clicks")
+        found = {k: v for task in current.results("gathered") for k, v in task.items()}
+    assert check_never_less(found) <= len(CLICKS) + clicks.replayed
+
+
+# ---- time and versions --------------------------------------------------------------------------
+
+
+class Slowly(Spout[Click]):
+    """A click of user a every second but the seconds 10 to 19, and one of b at the start."""
+
+    def open(self, context: Context) -> None:
+        self.clock = context.clock
+
+    def records(self) -> Iterator[Click | None]:
+        start = self.clock.now()
+        yield Click("b", 0)
+        for second in [*range(10), *range(20, 30)]:
+            while self.clock.now() < start + second:
+                yield None
+            yield Click("a", second)
+
+
+def test_a_state_that_is_not_written_for_its_time_is_absent_and_removed() -> None:
+    state = MemoryState()
+    topology = declared(lambda c: c.process(number, state=state, ttl_s=5), Slowly())
+    with SimCluster(1) as cluster:
+        current = cluster.submit(topology.graph())
+        assert not current.wait(4)
+        assert {key for key, _ in state.items()} == {"a", "b"}
+        assert not current.wait(14)
+        assert not dict(state.items())  # removed by a tick
+        assert current.wait(60)
+        (found,) = current.results("kept")
+    assert [session.clicks for session in found if session.user == "a"] == [
+        *range(1, 11),
+        *range(1, 11),
+    ]
+
+
+@dataclass
+class Longer:
+    """What Visit is in the next version."""
+
+    first: int
+    seconds: int
+
+
+def longer(click: Click, visit: KeyState[Longer]) -> None:
+    assert visit.value is not None
+    visit.value.seconds += 1000
+
+
+def migrated(version: int, value: Any) -> Longer:
+    assert version == 1
+    return Longer(value["first"], value["last"] - value["first"])
+
+
+def test_states_of_another_version_are_refused_or_migrated() -> None:
+    state = MemoryState(name="visits")
+    run(declared(lambda c: c.process(sessions, state=state), CLICKS[:2]))
+
+    def again(**settings: Any) -> None:
+        topology = Topology("clicks")
+        clicks = topology.spout("clicks", Records(CLICKS[:1], type=Click))
+        clicks.group_by("user").process(longer, state=state, **settings)
+        run(topology)
+
+    for settings, says in (
+        ({}, "a record Visit is stored, and no annotation of the state names it. Give new"),
+        ({"version": 2}, "are of version 1, and this is version 2: give migrate="),
+    ):
+        with pytest.raises((StateMismatch, TopologyFailed)) as raised:
+            again(**settings)
+        assert says in str(raised.value)
+    again(version=2, migrate=migrated)
+    assert dict(state.items()) == {
+        "a": {"first": 0, "seconds": 1000},
+        "b": {"first": 7, "seconds": 0},
+    }
+    again(version=2)
+
+
+# ---- what is refused at the declaration ---------------------------------------------------------
+
+
+def takes_dict(click: Click, state: dict[str, int]) -> Iterator[Session]:
+    yield Session(click.user, 0, 0)
+
+
+def takes_one(click: Click) -> Iterator[Session]:
+    yield Session(click.user, 0, 0)
+
+
+def takes_session(session: Session, state: KeyState[int]) -> Iterator[Session]:
+    yield session
+
+
+def keeps_files(click: Click, state: KeyState[list[Path]]) -> Iterator[Session]:
+    yield Session(click.user, 0, 0)
+
+
+async def waits(click: Click, state: KeyState[int]) -> None: ...
+
+
+class Class:
+    def __call__(self, click: Click, state: KeyState[int]) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("assemble", "error", "says"),
+    [
+        (lambda c: c.process(takes_dict), RecordMismatch, "KeyState[dict[str, int]]"),
+        (lambda c: c.process(takes_one), TopologyError, "must take a record and the state"),
+        (lambda c: c.process(takes_session), RecordMismatch, "it reads Session, but the stream"),
+        (lambda c: c.process(keeps_files), RecordMismatch, "cannot travel to another process"),
+        (lambda c: c.process(waits), TopologyError, "waits is asynchronous"),
+        (lambda c: c.process(Class), TopologyError, "Class is no function of a record and a"),
+        (lambda c: c.process(3), TopologyError, "3 is no function of a record and a state"),
+        (lambda c: c.process(number, state="x.db"), TopologyError, "'x.db' is no state"),
+        (lambda c: c.process(number, ttl_s=0), TopologyError, "ttl_s is 0"),
+        (lambda c: c.process(number, version=0), TopologyError, "version is 0"),
+        (lambda c: c.process(number, migrate=3), TopologyError, "migrate is 3"),
+        (lambda c: c.process(number, ttl=3), TopologyError, "there is no setting 'ttl'"),
+        (lambda c: c.stream.process(number), TopologyError, 'as in .group_by("user").process'),
+        (lambda c: c.stream.group_by("age").process(number), UnknownField, "user, second"),
+    ],
+)
+def test_wrong_declarations(assemble: Any, error: type[Exception], says: str) -> None:
+    with pytest.raises(error) as raised:
+        declared(assemble)
+    assert says in str(raised.value)
+    assert "topology 'clicks', stream 'default' of 'clicks'" in str(raised.value)
+
+
+def test_a_state_whose_name_would_depend_on_others_is_refused(tmp_path: Path) -> None:
+    state = SqliteState(tmp_path / "clicks.db")
+    clicks = Topology("clicks").spout("clicks", Records(CLICKS, type=Click))
+    clicks.group_by("user").process(number, state=state)
+    with pytest.raises(TopologyError, match="give this state a name="):
+        clicks.group_by("second").process(number, state=state)
+
+
+def test_a_stream_of_batches_says_what_it_has_instead() -> None:
+    topology = Topology("clicks")
+    spout = FixedBatchSpout(CLICKS, 10, type=Click)
+    clicks: Any = batches(topology, "clicks", spout, store=InMemory())
+    with pytest.raises(TopologyError, match="at least once"):
+        clicks.group_by("user").process(number)
