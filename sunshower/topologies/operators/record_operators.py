@@ -50,9 +50,9 @@ class RecordOperators(Generic[R_co]):
             raise TopologyError(f"{self._where('branch')} needs a predicate, -> bool")
         for predicate in predicates:
             check_predicate(predicate, self.schema, self._where("branch", predicate))
-        pairs = self._with("branch", lambda: steps.Route(predicates), _PAIRS)
+        pairs = self._with("branch", lambda: steps.NumberBranch(predicates), _PAIRS)
         return tuple(
-            pairs._with("branch", partial(steps.Routed, number), self.schema)
+            pairs._with("branch", partial(steps.TakeBranch, number), self.schema)
             for number in range(len(predicates) + 1)
         )
 

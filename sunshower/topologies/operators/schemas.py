@@ -91,7 +91,7 @@ def state_code_returns(function: Any, reads: Schema, where: str) -> Any:
 
 
 def persisted_schema(emits: Any, updater: Any, fields: Columns | None, where: str) -> Schema | None:
-    """The new values that an updater emits; None if it emits none."""
+    """The records that an updater emits; None if it emits none."""
     made = record_type(emits, where)
     if fields is None and made in (NoneType, Any):
         return None

@@ -143,7 +143,7 @@ class Peek(FunctionOperator, RowOperator):
         return (row,)
 
 
-class Route(RowOperator):
+class NumberBranch(RowOperator):
     """Emits (number, row), with the number of the first predicate that is true for the row, or of
     the last one plus one."""
 
@@ -170,7 +170,7 @@ class Route(RowOperator):
         self._prepared.close()
 
 
-class Routed(RowOperator):
+class TakeBranch(RowOperator):
     """Emits the rows of (number, row) that have one number."""
 
     def __init__(self, number: int) -> None:
