@@ -18,6 +18,7 @@ from sunshower.errors import ConfigError
 from sunshower.state.backing import Backing, Home
 from sunshower.state.memory_backing import MemoryBacking, MemoryShelf
 from sunshower.state.sqlite import check_machine, machine
+from sunshower.topologies.operators.keyed_store import ABOUT
 from sunshower.topologies.operators.states import Key, Place, StateKind
 from sunshower.trident.states.marks import StateOwner
 from sunshower.trident.states.stored_map import StoredMap
@@ -84,8 +85,8 @@ def _items(backing: Backing) -> Iterator[tuple[Key, Any]]:
         kind = StateKind(json.loads(mark.word)["kind"]) if mark else StateKind.OPAQUE
         for key, text in backing.items():
             value = unpacked(kind, values_of([text]))[0].value
-            if value is not None:
-                yield key_of(key), value
+            if value is not None and (found := key_of(key)) != ABOUT:
+                yield found, value
     finally:
         backing.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
@@ -308,6 +308,9 @@ class OwnState:
     def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None: ...
 
     def multi_remove(self, keys: Sequence[Key]) -> None: ...
+
+    def items(self) -> Iterator[tuple[Key, Any]]:
+        return iter(self.values.items())
 
 
 def test_a_state_of_users_is_recognised_if_it_says_who_wrote_it_last() -> None:
