@@ -71,7 +71,7 @@ def run(source: Callable[[Topology, Sequence[Sale]], AnyStream]) -> Run:
             assert isinstance(rows, Stream)
             rows.shuffle().bolt(f"kept-{number}", Kept)
         found = run_inline(topology.graph(), clock=ManualClock()).results
-        return [rows for id, (rows,) in found.items() if id.startswith("kept-")]
+        return [rows[0] for id, rows in found.items() if id.startswith("kept-")]
 
     return run
 
