@@ -16,7 +16,7 @@ from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import MapState, StateFactory, StateKind
 from sunshower.trident.declaration.declare import batches
 from sunshower.trident.declaration.store_places import InMemory, InSqlite, InZooKeeper
-from sunshower.trident.declaration.streams import BatchState, BatchStream, GroupedBatches
+from sunshower.trident.declaration.streams import BatchStream, GroupedBatches
 from sunshower.trident.declaration.windows import Window, sliding, tumbling
 from sunshower.trident.spouts.batch_spout import BatchSpout
 from sunshower.trident.spouts.bounds import Bounds
@@ -34,7 +34,6 @@ __all__ = [
     "Aggregator",
     "Attempt",
     "BatchSpout",
-    "BatchState",
     "BatchStream",
     "Bounds",
     "CombinerAggregator",

@@ -117,7 +117,7 @@ def keyed_schema(
 
 
 def persisted_schema(emits: Any, updater: Any, fields: Columns | None, where: str) -> Schema | None:
-    """The new values that an updater emits; None if it emits none."""
+    """The records that an updater emits; None if it emits none."""
     made = record_type(emits, where)
     if fields is None and made in (NoneType, Any):
         return None

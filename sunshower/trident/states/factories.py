@@ -1,6 +1,6 @@
 """State factories: values that open a state in each task, in memory or in SQLite.
 
-stream.persistent_aggregate(SqliteState("counts.db"), …)
+stream.aggregate(…, state=SqliteState("counts.db"))
 dict(SqliteState("counts.db").items())       reads the state, also while the topology runs
 """
 

@@ -7,15 +7,21 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import pytest
 
-from sunshower import Bolt, Context, Records, Topology, run_inline
+from sunshower import Bolt, Context, Records, Topology, count, run_inline, sum_
 from sunshower.clock import ManualClock
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.topologies.streams import Stream
-from sunshower.trident import BatchStream, FixedBatchSpout, InMemory, batches
+from sunshower.trident import BatchStream, FixedBatchSpout, InMemory, MemoryState, batches
 
 
 class Sale(NamedTuple):
     shop: str
+    amount: int
+
+
+class Total(NamedTuple):
+    shop: str
+    sales: int
     amount: int
 
 
@@ -65,7 +71,7 @@ def run(source: Callable[[Topology, Sequence[Sale]], AnyStream]) -> Run:
             assert isinstance(rows, Stream)
             rows.shuffle().bolt(f"kept-{number}", Kept)
         found = run_inline(topology.graph(), clock=ManualClock()).results
-        return [rows for id, (rows,) in found.items() if id.startswith("kept-")]
+        return [rows[0] for id, rows in found.items() if id.startswith("kept-")]
 
     return run
 
@@ -121,6 +127,41 @@ def test_each_predicate_is_called_once_for_a_record(run: Run) -> None:
     assert list(map(len, found)) == [len(SALES), 0]
 
 
+# ---- aggregate ----------------------------------------------------------------------------------
+
+
+def final(rows: list[Any]) -> dict[Any, Any]:
+    """The last total of each group: totals only grow here."""
+    return {row[0]: row[1:] for row in sorted(rows)}
+
+
+def test_a_state_has_the_totals_of_all_records_by_group(run: Run) -> None:
+    state = MemoryState()
+
+    def assemble(sales: AnyStream) -> list[AnyStream]:
+        wanted = [count(), sum_("amount")]
+        totals = sales.group_by("shop").aggregate(*wanted, state=state, fields=Total, parallelism=2)
+        return [totals, totals.filter(lambda total: total.sales == 40)]
+
+    totals, full = run(assemble)
+    assert final(totals) == {
+        shop: (40, sum(sale.amount for sale in SALES if sale.shop == shop)) for shop in "abc"
+    }
+    assert sorted(full) == sorted((shop, *total) for shop, total in final(totals).items())
+    assert {key: tuple(value) for key, value in state.items()} == final(totals)
+
+
+def test_a_name_is_that_of_the_state_and_of_the_bolt(
+    source: Callable[[Topology, Sequence[Sale]], AnyStream],
+) -> None:
+    topology = Topology("both")
+    source(topology, SALES).aggregate(sum_("amount"), state=MemoryState(), name="turnover")
+    assert "turnover" in topology.graph().components
+
+
+# ---- what is refused at the declaration ---------------------------------------------------------
+
+
 def of_words(word: str) -> bool:
     return bool(word)
 
@@ -136,6 +177,12 @@ def amount_of(sale: Sale) -> int:
         (lambda s: s.branch("a"), TopologyError, "branch(str): 'a' is not a function"),
         (lambda s: s.branch(is_a, of_words), RecordMismatch, "it reads str"),
         (lambda s: s.branch(amount_of), RecordMismatch, "a filter says True"),
+        (lambda s: s.aggregate(count(), state="counts.db"), TopologyError, "is no state"),
+        (
+            lambda s: s.aggregate(count(), state=MemoryState(), parallelism=2),
+            TopologyError,
+            "without .group_by(…) one task has all records",
+        ),
     ],
 )
 def test_wrong_declarations(
