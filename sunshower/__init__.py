@@ -28,8 +28,10 @@ from sunshower.topologies.operators.aggregators import (
     count,
     max_,
     min_,
+    reduce,
     sum_,
 )
+from sunshower.topologies.operators.ranking import top
 from sunshower.topologies.outputs import DirectStream
 from sunshower.topologies.retry import DeadLetter, Retry
 from sunshower.topologies.sinks import JsonLines, Stdout
@@ -79,8 +81,10 @@ __all__ = [
     "count",
     "max_",
     "min_",
+    "reduce",
     "run_inline",
     "sum_",
+    "top",
 ]
 
 # Loaded on first use: importing Ray takes a second.
