@@ -10,9 +10,11 @@ from sunshower.topologies.operators.aggregators import (
     count,
     max_,
     min_,
+    reduce,
     sum_,
 )
 from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.ranking import top
 from sunshower.topologies.operators.states import MapState, StateFactory, StateKind
 from sunshower.trident.declaration.declare import batches
 from sunshower.trident.declaration.store_places import InMemory, InSqlite, InZooKeeper
@@ -69,7 +71,9 @@ __all__ = [
     "count",
     "max_",
     "min_",
+    "reduce",
     "sliding",
     "sum_",
+    "top",
     "tumbling",
 ]

@@ -26,8 +26,10 @@ from sunshower.trident import (
     SqliteState,
     batches,
     count,
+    reduce,
     sliding,
     sum_,
+    top,
     tumbling,
 )
 from sunshower.trident.declaration.store_places import InSqlite, InZooKeeper
@@ -188,7 +190,14 @@ DECLARATIONS: dict[str, tuple[Declare, dict[str, Any]]] = {
     ),
     "group_by": (first(on(rows, "group_by"), "field"), {"field": "word"}),
     "min_by": (on(rows, "min_by"), {"field": "word"}),
-    "top": (on(rows, "top"), {"n": 3, "field": "word"}),
+    "top": (
+        lambda **named: rows().aggregate(top(**named)),
+        {"n": 3, "by": "word", "each": "word"},
+    ),
+    "reduce": (
+        lambda **named: rows().aggregate(reduce(**named)),
+        {"function": max, "initial": 0, "name": None},
+    ),
     "sum_": (lambda field: rows().aggregate(sum_(field)), {"field": "word"}),
     "partition_persist": (
         on(rows, "partition_persist"),

@@ -225,7 +225,10 @@ def bound_aggregators(
     if not given:
         raise TopologyError(f"{where}: it needs an aggregator, as in count()")
     bound = tuple(one.bind(schema, where) for one in given)
-    names = [*by, *more, *(name for one in bound for name in one.emits)]
+    emitted = [name for one in bound for name in one.emits]
+    if wrong := [name for name in emitted if not isinstance(name, str)]:
+        raise TopologyError(f"{where}: {wrong[0]!r} is no name of a field; give a text")
+    names = [*by, *more, *emitted]
     return bound, declared_schema(names, by, fields, where)
 
 

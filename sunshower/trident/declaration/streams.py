@@ -10,7 +10,7 @@ org.apache.storm.trident.fluent.GroupedStream.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from sunshower.arguments import FUNCTION
 from sunshower.errors import TopologyError
@@ -21,6 +21,7 @@ from sunshower.topologies.operators.aggregating import Aggregate, Combine, Combi
 from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator
 from sunshower.topologies.operators.persisting import Persist, PersistCombined, PersistReduced
 from sunshower.topologies.operators.port import Operator
+from sunshower.topologies.operators.record_operators import no_process
 from sunshower.topologies.operators.schemas import (
     bound_aggregators,
     code_name,
@@ -231,6 +232,9 @@ class GroupedBatches(Aggregations[R_co]):
 
     def _grouped(self) -> tuple[RowStream[R_co], tuple[str, ...]]:
         return self.stream, self.by
+
+    if not TYPE_CHECKING:  # hidden from mypy
+        process = no_process
 
 
 class BatchStream(RowStream[R_co], Aggregations[R_co]):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import pytest
 
-from sunshower import Bolt, Context, Records, Topology, count, run_inline, sum_
+from sunshower import Bolt, Context, Records, Topology, count, reduce, run_inline, sum_, top
 from sunshower.clock import ManualClock
-from sunshower.errors import RecordMismatch, TopologyError
+from sunshower.errors import RecordMismatch, TopologyError, UnknownField
 from sunshower.topologies.streams import Stream
 from sunshower.trident import BatchStream, FixedBatchSpout, InMemory, MemoryState, batches
 
@@ -159,11 +160,63 @@ def test_a_name_is_that_of_the_state_and_of_the_bolt(
     assert "turnover" in topology.graph().components
 
 
+def longest(value: int, sale: Sale) -> int:
+    return max(value, len(str(sale.amount)))
+
+
+def test_reduce_folds_records_with_a_function(run: Run) -> None:
+    def assemble(sales: AnyStream) -> list[AnyStream]:
+        named = sales.aggregate(reduce(longest, 0), state=MemoryState(), name="all")
+        both = sales.group_by("shop").aggregate(
+            reduce(lambda sums, sale: [sums[0] + sale.amount, sums[1] + 1], [0, 0]),
+            state=MemoryState(),
+        )
+        assert (named.schema.fields, both.schema.fields) == (("longest",), ("shop", "value"))
+        return [named, both]
+
+    named, both = run(assemble)
+    assert max(named) == (3,)
+    assert final(both)["a"] == ([sum(n for _, n in filter(is_a, SALES)), 40],)
+
+
+def test_top_is_the_list_of_the_greatest_records(run: Run) -> None:
+    def assemble(sales: AnyStream) -> list[AnyStream]:
+        state = MemoryState()
+        whole = sales.aggregate(top(2, by="amount"), state=state)
+        by_shop = sales.group_by("shop").aggregate(top(1, by="amount"), state=state, name="best")
+        return [whole, by_shop]
+
+    whole, by_shop = run(assemble)
+    assert whole[-1] == ([("c", 119), ("b", 118)],)
+    assert final(by_shop) == {s: ([(s, n)],) for s, n in (("a", 117), ("b", 118), ("c", 119))}
+
+
+def test_the_top_of_totals_has_each_group_once(run: Run) -> None:
+    sales = [Sale(f"shop {n % 7}", n % 7 + 1) for n in range(200)]
+
+    def assemble(sales: AnyStream) -> list[AnyStream]:
+        totals = sales.group_by("shop").aggregate(
+            sum_("amount"), state=MemoryState(), parallelism=2
+        )
+        best = top(3, by="amount_sum", each="shop")
+        return [totals.aggregate(best, state=MemoryState())]
+
+    (lists,) = run(assemble, sales)
+    wanted = Counter[str]()
+    for shop, amount in sales:
+        wanted[shop] += amount
+    assert lists[-1] == (wanted.most_common(3),)
+
+
 # ---- what is refused at the declaration ---------------------------------------------------------
 
 
 def of_words(word: str) -> bool:
     return bool(word)
+
+
+def of_a_word(value: int, word: str) -> int:
+    return value
 
 
 def amount_of(sale: Sale) -> int:
@@ -177,6 +230,12 @@ def amount_of(sale: Sale) -> int:
         (lambda s: s.branch("a"), TopologyError, "branch(str): 'a' is not a function"),
         (lambda s: s.branch(is_a, of_words), RecordMismatch, "it reads str"),
         (lambda s: s.branch(amount_of), RecordMismatch, "a filter says True"),
+        (lambda s: s.aggregate(top(3, by="town")), UnknownField, "no field 'town'"),
+        (lambda s: s.aggregate(top(3, by="shop", each="town")), UnknownField, "no field 'town'"),
+        (lambda s: s.aggregate(top(0, by="shop")), TopologyError, "n is 0"),
+        (lambda s: s.aggregate(reduce("f", 0)), TopologyError, "a function of a value and"),
+        (lambda s: s.aggregate(reduce(is_a, 0)), TopologyError, "must take a value and a record"),
+        (lambda s: s.aggregate(reduce(of_a_word, 0)), RecordMismatch, "its function reads str"),
         (lambda s: s.aggregate(count(), state="counts.db"), TopologyError, "is no state"),
         (
             lambda s: s.aggregate(count(), state=MemoryState(), parallelism=2),

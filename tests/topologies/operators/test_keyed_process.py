@@ -6,7 +6,9 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -80,7 +82,7 @@ def sessions(click: Click, visit: KeyState[Visit]) -> Iterator[Session]:
 def sessions_of(clicks: list[Click]) -> list[Session]:
     """The same, in a plain program."""
     states: dict[str, KeyState[Visit]] = {}
-    made = []
+    made: list[Session] = []
     for click in clicks:
         made += sessions(click, states.setdefault(click.user, KeyState(None)))
     return made
@@ -116,7 +118,7 @@ def run(topology: Topology) -> Finished:
     return run_inline(topology.graph(), clock=ManualClock())
 
 
-def states(done: Finished, name: str) -> dict[str, Any]:
+def states(done: Finished, name: str) -> dict[Any, Any]:
     return {key: value for task in done.results[name] for key, value in task.items()}
 
 
@@ -166,7 +168,7 @@ def test_a_function_that_makes_nothing_has_no_stream() -> None:
 
 def test_what_is_assigned_changed_in_place_and_removed() -> None:
     def change(click: Click, state: KeyState[dict[str, list[int]]]) -> list[tuple[str, Any]]:
-        before = state.value
+        before = deepcopy(state.value)
         if click.second == 0:
             state.value = {"seconds": []}
         elif click.second == 9:
@@ -356,22 +358,26 @@ class AwayState:
         return self
 
     def make(self, place: Any) -> Any:
-        made = self.inner.make(place)
-        put = made._backing.put
-        made._backing.put = lambda *args: (self.check(), put(*args))
+        made: Any = self.inner.make(place)
+        made._backing.put = partial(self.put, made._backing.put)
         return made
 
-    def check(self) -> None:
+    def put(self, put: Callable[..., None], *args: Any) -> None:
         self.away.writes += 1
         if 3 < self.away.writes < 20:
             self.away.asked += 1
             raise StoreUnreachable("the store is away")
+        put(*args)
+
+
+def gathered_in(state: Any, clicks: GroupedRecords[Click]) -> Any:
+    return clicks.process(gathered, state=state)
 
 
 def test_an_outage_of_the_store_charges_nobody() -> None:
     for seed in range(5):
         state = AwayState()
-        topology = declared(lambda c, state=state: c.process(gathered, state=state), workers=2)
+        topology = declared(partial(gathered_in, state), workers=2)
         with SimCluster(seed, latency_s=0.005) as cluster:
             current = cluster.submit(topology.graph())
             assert current.wait(300), current.snapshot()

@@ -88,7 +88,7 @@ def test_the_first_rows_of_what_was_shuffled_are_refused() -> None:
     """Which of several equal ones are first depends on who got which."""
     _, stream = given(Word)
     with pytest.raises(TopologyError, match="what is made of several rows of a task"):
-        shuffled(stream).top(3, "length").group_by("word").aggregate(
+        shuffled(stream).max_by("length").group_by("word").aggregate(
             count(), state=Kept(StateKind.TRANSACTIONAL)
         )
 

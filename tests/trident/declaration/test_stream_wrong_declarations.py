@@ -99,8 +99,6 @@ CASES: list[tuple[type[SunshowerError], Wrong, str]] = [
     (TopologyError, lambda s: s.group_by(), "needs a field, one of: word, length"),
     (UnknownField, lambda s: s.partition_by("wrod"), "no field 'wrod'"),
     (UnknownField, lambda s: s.aggregate(sum_("wrod")), "aggregate: there is no field 'wrod'"),
-    (UnknownField, lambda s: s.top(3, "wrod"), "no field 'wrod'"),
-    (TopologyError, lambda s: s.top(0, "word"), "n is 0"),
     (
         UnknownField,
         lambda s: s.window(tumbling(seconds=1, field="at"), count(), state=Kept()),

@@ -77,6 +77,6 @@ def declare(spout: TridentSpout, state: StateFactory) -> None:
     assert_type(grouped.aggregate(count(), fields=Total), BatchStream[Total])
     totals = grouped.aggregate(count(), state=state, fields=Total)
     assert_type(totals, BatchStream[Total])
-    assert_type(totals.top(3, "times"), BatchStream[Total])
+    assert_type(totals.max_by("times"), BatchStream[Total])
     assert_type(grouped.aggregate(count()), BatchStream[tuple[Any, ...]])
     grouped.window(tumbling(seconds=60), sum_("word"), state=state)
