@@ -138,5 +138,5 @@ def _counting(
         topology, SOURCE, Gated(spout, gate), parallelism=2, store=store, max_batches=MAX_BATCHES
     )
     words = lines.each(split, fields=("word",))
-    words.group_by("word").persistent_aggregate(state_of(folder, kind), count(), parallelism=2)
+    words.group_by("word").aggregate(count(), state=state_of(folder, kind), parallelism=2)
     return topology

@@ -16,7 +16,6 @@ from typing import (
     Any,
     Generic,
     Never,
-    Protocol,
     Self,
     TypeAlias,
     TypeVar,
@@ -28,52 +27,25 @@ from sunshower.errors import RecordMismatch, TopologyError, UnknownStream
 from sunshower.records import Schema
 from sunshower.topologies import groupings
 from sunshower.topologies.components import DEFAULT, BatchFunction, In, Out, R
-from sunshower.topologies.graph import Component, StreamSpec
-from sunshower.topologies.operators import steps
-from sunshower.topologies.operators.aggregating import Combine
-from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator
+from sunshower.topologies.graph import StreamSpec
+from sunshower.topologies.operators import schemas, steps
+from sunshower.topologies.operators.aggregators import AnyAggregator
+from sunshower.topologies.operators.keyed.keyed_process import KeyState
+from sunshower.topologies.operators.keyed.process_settings import (
+    ProcessSettings,
+    free_name,
+    keyed_process,
+)
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.record_operators import RecordOperators
-from sunshower.topologies.operators.schemas import (
-    bound_aggregators,
-    check_equal,
-    check_fields,
-    code_name,
-    columns_schema,
-    each_schema,
-    map_schema,
-)
-from sunshower.topologies.operators.stages import StageRows
-from sunshower.topologies.operators.states import StateFactory
-from sunshower.topologies.operators.totals import (
-    CombinedTotals,
-    ReducedTotals,
-    TotalsSlot,
-    single,
-)
-from sunshower.topologies.operators.windows.declaring import by_window
+from sunshower.topologies.operators.stages import Declarations, StageRows
+from sunshower.topologies.operators.totals_stage import TotalsSettings, totals_of
+from sunshower.topologies.operators.windows.declaring import windows_of
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow
 from sunshower.topologies.outputs import Columns, Declared, Outputs, Streams
 from sunshower.topologies.signatures import BoltCode, name_of
 
 R_co = TypeVar("R_co", covariant=True)
-
-
-class Declarations(Protocol):
-    """What a stream needs of its topology."""
-
-    id: str
-
-    @property
-    def bolt(self) -> Callable[..., Stream[Any]]: ...
-    def component(self, id: str) -> Component: ...
-    def unused_id(self, wish: str) -> str: ...
-    def check_new(self, id: str, parallelism: int, where: str) -> None: ...
-    def begin_stage(
-        self, id: str, inputs: Sequence[Grouped[Any]], parallelism: int
-    ) -> StageRows: ...
-    def declare_stream(self, component: str, spec: StreamSpec) -> None: ...
-    def add_input(self, bolt: str, grouped: Grouped[Any]) -> None: ...
 
 
 class RecordAggregations(Generic[R_co]):
@@ -84,58 +56,33 @@ class RecordAggregations(Generic[R_co]):
 
     @overload
     def aggregate(
-        self,
-        *aggregators: AnyAggregator,
-        fields: type[Out],
-        state: StateFactory | None = None,
-        parallelism: int = 1,
-        name: str | None = None,
+        self, *aggregators: AnyAggregator, fields: type[Out], **settings: Unpack[TotalsSettings]
     ) -> Stream[Out]: ...
     @overload
     def aggregate(
         self,
         *aggregators: AnyAggregator,
         fields: Sequence[str] | None = None,
-        state: StateFactory | None = None,
-        parallelism: int = 1,
-        name: str | None = None,
+        **settings: Unpack[TotalsSettings],
     ) -> Stream[tuple[Any, ...]]: ...
     def aggregate(
         self,
         *aggregators: AnyAggregator,
         fields: Columns | None = None,
-        state: StateFactory | None = None,
-        parallelism: int = 1,
-        name: str | None = None,
+        **settings: Unpack[TotalsSettings],
     ) -> Stream[Any]:
         """The totals of each group, or of all records together: for each batch that a task
         processes, one record (fields of the group, aggregated values) of each group that changed.
 
         Combiners first combine the records within their task, so one row is sent for each group and
-        batch. `state` None: the totals are in the memory of their task and are lost with it;
-        otherwise they are written before the records are acked. A replayed record counts again.
+        batch. Without a `state=` the totals are in the memory of their task and are lost with it;
+        with one they are written before the records are acked. A replayed record counts again.
         `name` (default: the aggregators' fields) is the id of the bolt and of the state. Raises
         TopologyError unless given one ReducerAggregator, or CombinerAggregators.
         """
         stream, by = self._grouped()
-        grouping = f"group_by({', '.join(by)}), " if by else ""
-        where = f"{stream}, {grouping}aggregate"
-        given, out = bound_aggregators(aggregators, stream.schema, by, fields, where)
-        one = single(given, by, parallelism, where)
-        id = name or stream.topology.unused_id(wish := "-".join(one.emits))
-        if state is not None and name is None and id != wish:
-            raise TopologyError(f"{where}: there is a {wish!r} already; give this state a name=")
-        stream.topology.check_new(id, parallelism, where)
-        slot = TotalsSlot(state, id, where)
-        rows: Stream[Any] = stream
-        if isinstance(one, CombinerAggregator):
-            combine = Combine(stream.schema, by, [one])
-            rows = stream.then("combine", combine, Schema((*by, "value-0")))
-            operator: Operator = CombinedTotals(slot, len(by), one, out)
-        else:
-            operator = ReducedTotals(slot, stream.schema, by, one, out)
-        grouped = rows.fields(*by) if by else rows.global_()
-        return grouped.stage(id, parallelism).then("totals", operator, out)
+        rows = totals_of(stream, by, aggregators, fields, settings)
+        return Stream.of_rows(stream.topology, rows, "totals")
 
     @overload
     def window(
@@ -143,9 +90,7 @@ class RecordAggregations(Generic[R_co]):
         window: AnyWindow,
         *aggregators: AnyAggregator,
         fields: type[Out],
-        state: StateFactory | None = None,
-        parallelism: int = 1,
-        name: str = "windows",
+        **settings: Unpack[TotalsSettings],
     ) -> WindowRows[Out]: ...
     @overload
     def window(
@@ -153,31 +98,27 @@ class RecordAggregations(Generic[R_co]):
         window: AnyWindow,
         *aggregators: AnyAggregator,
         fields: Sequence[str] | None = None,
-        state: StateFactory | None = None,
-        parallelism: int = 1,
-        name: str = "windows",
+        **settings: Unpack[TotalsSettings],
     ) -> WindowRows[tuple[Any, ...]]: ...
     def window(
         self,
         window: AnyWindow,
         *aggregators: AnyAggregator,
         fields: Columns | None = None,
-        state: StateFactory | None = None,
-        parallelism: int = 1,
-        name: str = "windows",
+        **settings: Unpack[TotalsSettings],
     ) -> WindowRows[Any]:
         """A record of each group and each window that has ended: (fields of the group, window,
         aggregated values). `window` is the end of a time window or session, or the number of a
         count window, from 0.
 
-        `state` None: open windows are in the memory of their task and are lost with it; otherwise
-        they are written before their records are acked. A replayed record counts again. The records
-        of an ended window are emitted until they are processed. Raises TopologyError if a spout
-        upstream does not know the event time.
+        Without a `state=` open windows are in the memory of their task and are lost with it; with
+        one they are written before their records are acked. A replayed record counts again. The
+        records of an ended window are emitted until they are processed. `name` (default: windows)
+        is the id of the bolt and of the state.
         """
         stream, by = self._grouped()
-        combined = by_window(stream, by, window, aggregators, fields, state, name, parallelism)
-        return WindowRows.of_rows(stream.topology, combined, "windows")
+        rows = windows_of(stream, by, window, aggregators, fields, settings)
+        return WindowRows.of_rows(stream.topology, rows, "windows")
 
 
 class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
@@ -264,7 +205,9 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
         A function marked with `@batch` gets many as an Arrow table. `fields` gives the record type
         or field names, where annotations do not. A callable may have `prepare` and `cleanup`.
         """
-        schema = each_schema(function, self.schema, fields, self._where("flat_map", function))
+        schema = schemas.each_schema(
+            function, self.schema, fields, self._where("flat_map", function)
+        )
         if getattr(function, "__sunshower_batch__", False):
             operator: Operator = steps.EachTable(function, self.schema, schema)
         else:
@@ -273,13 +216,13 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
 
     def map(self, function: Callable[[R_co], Out], *, fields: Columns | None = None) -> Stream[Out]:
         """What `function` returns for each record."""
-        schema = map_schema(function, self.schema, fields, self._where("map", function))
+        schema = schemas.map_schema(function, self.schema, fields, self._where("map", function))
         return self.then("map", steps.Map(function, schema), schema, function)
 
     def project(self, *fields: str) -> Stream[tuple[Any, ...]]:
         """Some fields of each record, as plain tuples."""
-        check_fields(self.schema, fields, self._where("project"))
-        schema = columns_schema(fields, self._where("project"))
+        schemas.check_fields(self.schema, fields, self._where("project"))
+        schema = schemas.columns_schema(fields, self._where("project"))
         return self.then("project", steps.Project(self.schema, fields), schema)
 
     def merge(self, *others: Stream[R_co]) -> Stream[R_co]:
@@ -288,7 +231,7 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
         for other in others:
             if not isinstance(other, Stream):
                 raise TopologyError(f"{where}: {other!r:.200} is no stream")
-            check_equal(self.schema, other.schema, where)
+            schemas.check_equal(self.schema, other.schema, where)
         inputs = [stream.local_or_shuffle() for stream in (self, *others)]
         most = max(self.topology.component(one.component).parallelism for one in (self, *others))
         id = self.topology.unused_id("merge")
@@ -296,7 +239,7 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
 
     def group_by(self, *fields: str) -> GroupedRecords[R_co]:
         """Group records with equal values of `fields`."""
-        check_fields(self.schema, fields, self._where("group_by"))
+        schemas.check_fields(self.schema, fields, self._where("group_by"))
         return GroupedRecords(self, fields)
 
     def _grouped(self) -> tuple[Stream[R_co], tuple[str, ...]]:
@@ -319,19 +262,19 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
     def _then(self, word: str, operator: Operator, schema: Schema, code: Any) -> StageRows:
         rows = self._rows
         if rows is None:
-            name = word if code is None else code_name(code)
+            name = word if code is None else schemas.code_name(code)
             id = self.topology.unused_id(word if name == "lambda" else name)
             parallelism = self.topology.component(self.component).parallelism
             rows = self.topology.begin_stage(id, [self.local_or_shuffle()], parallelism)
         return rows.then(operator, schema)
 
     def _where(self, word: str, code: Any = None) -> str:
-        return f"{self}, {word}" + ("" if code is None else f"({code_name(code)})")
+        return f"{self}, {word}" + ("" if code is None else f"({schemas.code_name(code)})")
 
     @property
     def spec(self) -> StreamSpec:
         """The declaration of this stream. Raises UnknownStream, which lists the streams."""
-        if (rows := self._rows) is not None and rows.stream is None:
+        if (rows := self._rows) is not None and rows.stream is None and rows.schema.fields:
             self.id = rows.stream = rows.stage.new_stream(self.id)
             self.topology.declare_stream(self.component, StreamSpec(self.id, rows.schema))
         streams = self.topology.component(self.component).streams
@@ -365,6 +308,39 @@ class GroupedRecords(RecordAggregations[R_co]):
 
     def _grouped(self) -> tuple[Stream[R_co], tuple[str, ...]]:
         return self.stream, self.by
+
+    @overload
+    def process(
+        self, function: Callable[[R_co, KeyState[Any]], None], **settings: Unpack[ProcessSettings]
+    ) -> Stream[Never]: ...
+    @overload
+    def process(
+        self,
+        function: Callable[[R_co, KeyState[Any]], Iterable[Out] | None],
+        *,
+        fields: Columns | None = None,
+        **settings: Unpack[ProcessSettings],
+    ) -> Stream[Out]: ...
+    def process(
+        self,
+        function: Any,
+        *,
+        fields: Columns | None = None,
+        **settings: Unpack[ProcessSettings],
+    ) -> Stream[Any]:
+        """What `function(record, state)` yields, or returns in a list, for each record and the
+        state of its key, which the function reads and changes: `state.value`.
+
+        States are written once for each batch of a task, before its records are acked. If the
+        function raises, its record fails alone, and its state is as before. A replayed record is
+        processed again. A callable may have `prepare` and `cleanup`. Settings: ProcessSettings.
+        """
+        stream, by = self._grouped()
+        where = f"{stream}, group_by({', '.join(by)}), process({schemas.code_name(function)})"
+        id = free_name(function, settings, stream.topology.unused_id, where)
+        operator = keyed_process(function, id, stream.schema, by, fields, settings, where)
+        grouped = stream.fields(*by).stage(id, settings.get("parallelism", 1))
+        return grouped.then("process", operator, operator.schema)
 
 
 class Grouped(Generic[R_co]):
@@ -402,7 +378,8 @@ class Grouped(Generic[R_co]):
     ) -> Stream[Any]:
         """Declare a bolt that reads this stream; see Topology.bolt."""
         out: Outputs = {"fields": fields, "streams": streams, "tick_s": tick_s}
-        return self.stream.topology.bolt(id, impl, [self], parallelism, **out)
+        made: Stream[Any] = self.stream.topology.bolt(id, impl, [self], parallelism, **out)
+        return made
 
     def stage(self, id: str, parallelism: int = 1) -> Stream[R_co]:
         """The records of this stream in a new stage of `parallelism` tasks: the operators that

@@ -60,6 +60,8 @@ class OperatorBolt(Bolt[Any, Any]):
         self.passes = not steps
         behind = () if ended is None else ended.operators()
         self._operators: list[Operator] = [*self._steps, *root.operators(), *behind]
+        ticks = [getattr(operator, "tick_s", None) for operator in self._operators]
+        self.tick_s = min((tick_s for tick_s in ticks if tick_s is not None), default=None)
         self._prepared = 0
 
     def prepare(self, context: Context) -> None:
@@ -84,6 +86,24 @@ class OperatorBolt(Bolt[Any, Any]):
         if self._ended is not None:
             _run(self._ended, self._window.advance(marks), outputs)
         return outputs
+
+    def announce(self, records: Sequence[Any]) -> None:
+        """These records are the next ones that `expand` gets."""
+        for step in self._steps[:1]:
+            _call(step, "announce", records)
+
+    def flush(self) -> None:
+        for operator in self._operators:
+            _call(operator, "flush")
+
+    def discard(self) -> None:
+        """Forget what was not flushed: the whole batch has failed."""
+        for operator in self._operators:
+            _call(operator, "discard")
+
+    def tick(self) -> None:
+        for operator in self._operators:
+            _call(operator, "tick")
 
     def snapshot(self) -> list[Any]:
         """What the operators keep in memory."""
@@ -125,11 +145,15 @@ def _composed(steps: Sequence[RowOperator]) -> Callable[[Any], Iterable[Any]]:
     if len(steps) == 1 and (only := steps[0].generator) is not None:
         return only
 
+    keepers = [step.keep for step in steps if hasattr(step, "keep")]
+
     def run(record: Any) -> Iterator[Any]:
         made: Iterable[Any] = (record,)
         for step in steps:
             made = _expanded(step, made)
         yield from made
+        for keep in keepers:
+            keep()
 
     return run
 

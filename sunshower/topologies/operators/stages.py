@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from sunshower.records import Schema
+from sunshower.topologies.graph import Component, StreamSpec
 from sunshower.topologies.operators.compiled_stage import Branch, OperatorBolt
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.steps import RowOperator
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow
 from sunshower.topologies.operators.windows.window_operator import WindowOperator
+
+
+class Declarations(Protocol):
+    """What a stream needs of its topology."""
+
+    id: str
+
+    @property
+    def bolt(self) -> Callable[..., Any]: ...
+    def component(self, id: str) -> Component: ...
+    def unused_id(self, wish: str) -> str: ...
+    def check_new(self, id: str, parallelism: int, where: str) -> None: ...
+    def begin_stage(self, id: str, inputs: Sequence[Any], parallelism: int) -> StageRows: ...
+    def declare_stream(self, component: str, spec: StreamSpec) -> None: ...
+    def add_input(self, bolt: str, grouped: Any) -> None: ...
 
 
 @dataclass(eq=False)

@@ -189,14 +189,22 @@ def single(
     given: Sequence[AnyAggregator], by: Sequence[str], parallelism: int, where: str
 ) -> CombinerAggregator[Any, Any] | ReducerAggregator[Any, Any]:
     """The aggregators as one. Raises TopologyError if they cannot be."""
-    if not by and parallelism != 1:
-        raise TopologyError(f"{where}: without .group_by(…) one task has all records")
+    check_one_task(by, parallelism, where)
     combiners = [one for one in given if isinstance(one, CombinerAggregator)]
     if len(combiners) == len(given) > 1:
         return Several(combiners)
     if len(given) == 1 and isinstance(given[0], CombinerAggregator | ReducerAggregator):
         return given[0]
     raise TopologyError(
-        f"{where}: the totals of a stream are kept by one ReducerAggregator, or by one or several "
+        f"{where}: totals are kept by one ReducerAggregator, or by one or several "
         "CombinerAggregators; declare two aggregations for other combinations"
     )
+
+
+def check_one_task(by: Sequence[str], parallelism: int, where: str) -> None:
+    """Raise TopologyError for several tasks without groups."""
+    if not by and parallelism != 1:
+        raise TopologyError(
+            f"{where}: parallelism is {parallelism!r}, but without .group_by(…) one task has all "
+            "records"
+        )

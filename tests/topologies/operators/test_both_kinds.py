@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import pytest
 
-from sunshower import Bolt, Context, Records, Topology, run_inline
+from sunshower import Bolt, Context, Records, Topology, count, reduce, run_inline, sum_, top
 from sunshower.clock import ManualClock
-from sunshower.errors import RecordMismatch, TopologyError
+from sunshower.errors import RecordMismatch, TopologyError, UnknownField
 from sunshower.topologies.streams import Stream
-from sunshower.trident import BatchStream, FixedBatchSpout, InMemory, batches
+from sunshower.trident import BatchStream, FixedBatchSpout, InMemory, MemoryState, batches
 
 
 class Sale(NamedTuple):
     shop: str
+    amount: int
+
+
+class Total(NamedTuple):
+    shop: str
+    sales: int
     amount: int
 
 
@@ -65,7 +72,7 @@ def run(source: Callable[[Topology, Sequence[Sale]], AnyStream]) -> Run:
             assert isinstance(rows, Stream)
             rows.shuffle().bolt(f"kept-{number}", Kept)
         found = run_inline(topology.graph(), clock=ManualClock()).results
-        return [rows for id, (rows,) in found.items() if id.startswith("kept-")]
+        return [rows[0] for id, rows in found.items() if id.startswith("kept-")]
 
     return run
 
@@ -121,8 +128,95 @@ def test_each_predicate_is_called_once_for_a_record(run: Run) -> None:
     assert list(map(len, found)) == [len(SALES), 0]
 
 
+# ---- aggregate ----------------------------------------------------------------------------------
+
+
+def final(rows: list[Any]) -> dict[Any, Any]:
+    """The last total of each group: totals only grow here."""
+    return {row[0]: row[1:] for row in sorted(rows)}
+
+
+def test_a_state_has_the_totals_of_all_records_by_group(run: Run) -> None:
+    state = MemoryState()
+
+    def assemble(sales: AnyStream) -> list[AnyStream]:
+        wanted = [count(), sum_("amount")]
+        totals = sales.group_by("shop").aggregate(*wanted, state=state, fields=Total, parallelism=2)
+        return [totals, totals.filter(lambda total: total.sales == 40)]
+
+    totals, full = run(assemble)
+    assert final(totals) == {
+        shop: (40, sum(sale.amount for sale in SALES if sale.shop == shop)) for shop in "abc"
+    }
+    assert sorted(full) == sorted((shop, *total) for shop, total in final(totals).items())
+    assert {key: tuple(value) for key, value in state.items()} == final(totals)
+
+
+def test_a_name_is_that_of_the_state_and_of_the_bolt(
+    source: Callable[[Topology, Sequence[Sale]], AnyStream],
+) -> None:
+    topology = Topology("both")
+    source(topology, SALES).aggregate(sum_("amount"), state=MemoryState(), name="turnover")
+    assert "turnover" in topology.graph().components
+
+
+def longest(value: int, sale: Sale) -> int:
+    return max(value, len(str(sale.amount)))
+
+
+def test_reduce_folds_records_with_a_function(run: Run) -> None:
+    def assemble(sales: AnyStream) -> list[AnyStream]:
+        named = sales.aggregate(reduce(longest, 0), state=MemoryState(), name="all")
+        both = sales.group_by("shop").aggregate(
+            reduce(lambda sums, sale: [sums[0] + sale.amount, sums[1] + 1], [0, 0]),
+            state=MemoryState(),
+        )
+        assert (named.schema.fields, both.schema.fields) == (("longest",), ("shop", "value"))
+        return [named, both]
+
+    named, both = run(assemble)
+    assert max(named) == (3,)
+    assert final(both)["a"] == ([sum(n for _, n in filter(is_a, SALES)), 40],)
+
+
+def test_top_is_the_list_of_the_greatest_records(run: Run) -> None:
+    def assemble(sales: AnyStream) -> list[AnyStream]:
+        state = MemoryState()
+        whole = sales.aggregate(top(2, by="amount"), state=state)
+        by_shop = sales.group_by("shop").aggregate(top(1, by="amount"), state=state, name="best")
+        return [whole, by_shop]
+
+    whole, by_shop = run(assemble)
+    assert whole[-1] == ([("c", 119), ("b", 118)],)
+    assert final(by_shop) == {s: ([(s, n)],) for s, n in (("a", 117), ("b", 118), ("c", 119))}
+
+
+def test_the_top_of_totals_has_each_group_once(run: Run) -> None:
+    sales = [Sale(f"shop {n % 7}", n % 7 + 1) for n in range(200)]
+
+    def assemble(sales: AnyStream) -> list[AnyStream]:
+        totals = sales.group_by("shop").aggregate(
+            sum_("amount"), state=MemoryState(), parallelism=2
+        )
+        best = top(3, by="amount_sum", each="shop")
+        return [totals.aggregate(best, state=MemoryState())]
+
+    (lists,) = run(assemble, sales)
+    wanted = Counter[str]()
+    for shop, amount in sales:
+        wanted[shop] += amount
+    assert lists[-1] == (wanted.most_common(3),)
+
+
+# ---- what is refused at the declaration ---------------------------------------------------------
+
+
 def of_words(word: str) -> bool:
     return bool(word)
+
+
+def of_a_word(value: int, word: str) -> int:
+    return value
 
 
 def amount_of(sale: Sale) -> int:
@@ -136,6 +230,18 @@ def amount_of(sale: Sale) -> int:
         (lambda s: s.branch("a"), TopologyError, "branch(str): 'a' is not a function"),
         (lambda s: s.branch(is_a, of_words), RecordMismatch, "it reads str"),
         (lambda s: s.branch(amount_of), RecordMismatch, "a filter says True"),
+        (lambda s: s.aggregate(top(3, by="town")), UnknownField, "no field 'town'"),
+        (lambda s: s.aggregate(top(3, by="shop", each="town")), UnknownField, "no field 'town'"),
+        (lambda s: s.aggregate(top(0, by="shop")), TopologyError, "n is 0"),
+        (lambda s: s.aggregate(reduce("f", 0)), TopologyError, "a function of a value and"),
+        (lambda s: s.aggregate(reduce(is_a, 0)), TopologyError, "must take a value and a record"),
+        (lambda s: s.aggregate(reduce(of_a_word, 0)), RecordMismatch, "its function reads str"),
+        (lambda s: s.aggregate(count(), state="counts.db"), TopologyError, "is no state"),
+        (
+            lambda s: s.aggregate(count(), state=MemoryState(), parallelism=2),
+            TopologyError,
+            "without .group_by(…) one task has all records",
+        ),
     ],
 )
 def test_wrong_declarations(

@@ -136,7 +136,7 @@ def numbers(folder: Path, total: int, name: str | None = None) -> dict[object, o
     spout = FixedBatchSpout([("k",)] * total, 2, fields=("key",))
     rows = batches(topology, "rows", spout, store=InSqlite(folder / "batches.db"))
     state = SqliteState(folder / "counts.db", name=name)
-    rows.group_by("key").persistent_aggregate(state, count())
+    rows.group_by("key").aggregate(count(), state=state)
     run_inline(topology.graph(), clock=ManualClock(), steps_max=10_000)
     return dict(state.items(name or "count"))
 
@@ -188,7 +188,7 @@ def test_a_state_in_memory_is_refused_by_a_store_that_outlives_it(tmp_path: Path
         topology = Topology("t")
         spout = FixedBatchSpout([("k",)] * total, 2, fields=("key",))
         rows = batches(topology, "rows", spout, store=InSqlite(tmp_path / "batches.db"))
-        rows.group_by("key").persistent_aggregate(MemoryState(), count())
+        rows.group_by("key").aggregate(count(), state=MemoryState())
         run_inline(topology.graph(), clock=ManualClock(), steps_max=10_000)
 
     run(4)

@@ -46,5 +46,5 @@ def declare(spout: TridentSpout) -> None:
         fields=Total,  # wrong: they are Total
     )
     totals.filter(is_many)  # wrong: says Line
-    words.persistent_aggregate("counts.db", count())  # wrong: no state
+    words.aggregate(count(), state="counts.db")  # wrong: no state
     words.group_by("word").aggregate("count")  # wrong: no aggregator

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
 
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
@@ -12,11 +11,17 @@ from sunshower.topologies.graph import Component, StreamSpec, Subscription
 from sunshower.topologies.groupings import All
 from sunshower.topologies.operators.aggregating import Combine
 from sunshower.topologies.operators.aggregators import AnyAggregator
-from sunshower.topologies.operators.keyed_store import KeyedStore
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.schemas import bound_aggregators
 from sunshower.topologies.operators.stages import StageDraft, StageRows
-from sunshower.topologies.operators.states import StateFactory
+from sunshower.topologies.operators.totals import check_one_task
+from sunshower.topologies.operators.totals_stage import (
+    AnyStream,
+    TotalsSettings,
+    grouped_stage,
+    location,
+)
 from sunshower.topologies.operators.windows.pane_values import PaneValues
 from sunshower.topologies.operators.windows.pane_windows import (
     CombinePanes,
@@ -31,32 +36,18 @@ from sunshower.topologies.outputs import Columns
 from sunshower.topologies.retry import DEAD_LETTERS
 
 
-class _Stream(Protocol):
-    """What a window needs of its stream."""
-
-    topology: Any
-
-    @property
-    def schema(self) -> Schema: ...
-    def then(self, word: str, operator: Operator, schema: Schema) -> Any: ...
-    def fields(self, *fields: str) -> Any: ...
-    def global_(self) -> Any: ...
-
-
-def by_window(
-    stream: _Stream,
+def windows_of(
+    stream: AnyStream,
     by: Sequence[str],
     window: AnyWindow,
     aggregators: Sequence[AnyAggregator],
     fields: Columns | None,
-    state: StateFactory | None,
-    name: str,
-    parallelism: int,
+    settings: TotalsSettings,
 ) -> StageRows:
     """Declare a window over a stream, grouped by the fields `by`. Returns the rows of windows that
     have ended. Raises TopologyError."""
-    schema = stream.schema
-    where = f"{stream}, " + (f"group_by({', '.join(by)}), " if by else "") + "window"
+    schema, name = stream.schema, settings.get("name") or "windows"
+    where = location(stream, by, "window")
     if not isinstance(window, AnyWindow):
         raise TopologyError(
             f"{where}: {window!r:.200} is no window; give tumbling(…), sliding(…) or sessions(…)"
@@ -64,22 +55,17 @@ def by_window(
     if window.field is not None:
         schema.check_field(window.field, where)
     given, out = bound_aggregators(aggregators, schema, by, fields, where, ("window",))
-    if not by and parallelism != 1:
-        raise TopologyError(f"{where}: without .group_by(…) one task has all records")
-    stream.topology.check_new(name, parallelism, where)
-    store = KeyedStore(state, name, where, {*schema.classes, *out.classes})
+    check_one_task(by, settings.get("parallelism", 1), where)
+    store = KeyedStore(settings.get("state"), name, where, {*schema.classes, *out.classes})
     contents = PaneValues(schema, given)
     if isinstance(window, Sessions):
         operator: WindowOperator = SessionWindows(store, window, contents, by, out)
     else:
         kind = CountWindows if window.by_count else PaneWindows
         operator = kind(store, window, contents, by, out)
-    rows: Any = stream
-    if contents.combines and (combined := _combiner(window, schema, by, given)) is not None:
-        rows = stream.then("combine", *combined)
-    grouped = rows.fields(*by) if by else rows.global_()
-    stage: StageDraft = stream.topology.begin_stage(name, [grouped], parallelism).stage
-    return stage.end_by(window, operator, out)
+    combined = _combiner(window, schema, by, given) if contents.combines else None
+    rows = grouped_stage(stream, by, name, settings, where, combined)
+    return rows.stage.end_by(window, operator, out)
 
 
 def _combiner(

@@ -12,7 +12,7 @@ from sunshower.records import Schema
 from sunshower.topologies.operators.aggregating import AggregatorOperator
 from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.grouping import group_keys, keys_of_partial, values_of_key
-from sunshower.topologies.operators.keyed_store import KeyedStore
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.port import Attempt, Emit
 from sunshower.topologies.operators.windows.pane_values import Content, PaneValues
 from sunshower.topologies.operators.windows.watermarks import ReachedTime, event_time

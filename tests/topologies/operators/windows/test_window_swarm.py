@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from sunshower.trident import sliding, tumbling
@@ -22,6 +20,6 @@ def test_no_click_is_missing_from_its_windows(seed: int) -> None:
         return [first + n * window.every for n in range(window.panes)]
 
     found, expected = noted(hurt(seed, window)), model(seed, windows_of)
-    short = {place: (found[place], n) for place, n in expected.items() if max(found[place], default=0) < n}
-    assert not short, f"seed {seed}"
+    missing = {p: (found[p], n) for p, n in expected.items() if max(found[p], default=0) < n}
+    assert not missing, f"seed {seed}"
     assert found.keys() == expected.keys()

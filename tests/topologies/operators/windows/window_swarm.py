@@ -45,7 +45,7 @@ def clicks_of(seed: int, task: int) -> list[Click]:
 
 
 class Clicks(Spout[Click]):
-    """Emits the clicks of its task in SECONDS of the topology's clock; the second task is slower."""
+    """Emits the clicks of its task in SECONDS of the clock; the second task is slower."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed

@@ -1,0 +1,89 @@
+"""The stage that keeps the totals of an ordinary stream, and what it has in common with windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, TypedDict
+
+from sunshower.errors import TopologyError
+from sunshower.records import Schema
+from sunshower.topologies.operators.aggregating import Combine
+from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator
+from sunshower.topologies.operators.port import Operator
+from sunshower.topologies.operators.schemas import bound_aggregators
+from sunshower.topologies.operators.stages import Declarations, StageRows
+from sunshower.topologies.operators.states import StateFactory
+from sunshower.topologies.operators.totals import (
+    CombinedTotals,
+    ReducedTotals,
+    TotalsSlot,
+    single,
+)
+from sunshower.topologies.outputs import Columns
+
+
+class TotalsSettings(TypedDict, total=False):
+    """Where values are kept, and by how many tasks."""
+
+    state: StateFactory | None  # None: in the memory of their task
+    parallelism: int  # of the bolt; 1
+    name: str | None  # of the bolt and of the state
+
+
+class AnyStream(Protocol):
+    """What a stage needs of the stream that it reads."""
+
+    topology: Declarations
+
+    @property
+    def schema(self) -> Schema: ...
+    def then(self, word: str, operator: Operator, schema: Schema) -> Any: ...
+    def fields(self, *fields: str) -> Any: ...
+    def global_(self) -> Any: ...
+
+
+def totals_of(
+    stream: AnyStream,
+    by: Sequence[str],
+    aggregators: Sequence[AnyAggregator],
+    fields: Columns | None,
+    settings: TotalsSettings,
+) -> StageRows:
+    """Declare the totals of a stream, grouped by the fields `by`. Raises TopologyError."""
+    where = location(stream, by, "aggregate")
+    given, out = bound_aggregators(aggregators, stream.schema, by, fields, where)
+    one = single(given, by, settings.get("parallelism", 1), where)
+    state, name = settings.get("state"), settings.get("name")
+    id = name or stream.topology.unused_id(wish := "-".join(one.emits))
+    if state is not None and name is None and id != wish:
+        raise TopologyError(f"{where}: there is a {wish!r} already; give this state a name=")
+    slot = TotalsSlot(state, id, where)
+    if isinstance(one, CombinerAggregator):
+        combine = Combine(stream.schema, by, [one])
+        operator: Operator = CombinedTotals(slot, len(by), one, out)
+        combined = (combine, Schema((*by, "value-0")))
+        return grouped_stage(stream, by, id, settings, where, combined).then(operator, out)
+    operator = ReducedTotals(slot, stream.schema, by, one, out)
+    return grouped_stage(stream, by, id, settings, where).then(operator, out)
+
+
+def grouped_stage(
+    stream: AnyStream,
+    by: Sequence[str],
+    id: str,
+    settings: TotalsSettings,
+    where: str,
+    combined: tuple[Operator, Schema] | None = None,
+) -> StageRows:
+    """The rows of a stream in a new stage, each in the task of its group; `combined`: what combines
+    them before they travel, and the schema of its rows. Raises TopologyError."""
+    parallelism = settings.get("parallelism", 1)
+    stream.topology.check_new(id, parallelism, where)
+    rows = stream if combined is None else stream.then("combine", *combined)
+    grouped = rows.fields(*by) if by else rows.global_()
+    return stream.topology.begin_stage(id, [grouped], parallelism)
+
+
+def location(stream: object, by: Sequence[str], word: str) -> str:
+    """The place of a declaration, for errors."""
+    return f"{stream}, " + (f"group_by({', '.join(by)}), " if by else "") + word
