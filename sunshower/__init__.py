@@ -33,6 +33,7 @@ from sunshower.topologies.operators.aggregators import (
 )
 from sunshower.topologies.operators.keyed.keyed_process import KeyState
 from sunshower.topologies.operators.ranking import top
+from sunshower.topologies.operators.windows.window_kinds import sessions, sliding, tumbling
 from sunshower.topologies.outputs import DirectStream
 from sunshower.topologies.retry import DeadLetter, Retry
 from sunshower.topologies.sinks import JsonLines, Stdout
@@ -85,8 +86,11 @@ __all__ = [
     "min_",
     "reduce",
     "run_inline",
+    "sessions",
+    "sliding",
     "sum_",
     "top",
+    "tumbling",
 ]
 
 # Loaded on first use: importing Ray takes a second.

@@ -1,0 +1,353 @@
+"""Windows of ordinary streams: what is in which, what is late, and what is refused."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sunshower import (
+    Bolt,
+    Context,
+    Line,
+    Records,
+    Spout,
+    Topology,
+    count,
+    run_inline,
+    sessions,
+    sliding,
+    sum_,
+    tumbling,
+)
+from sunshower.clock import ManualClock
+from sunshower.errors import ConfigError, TopologyError, TopologyFailed, UnknownField
+from sunshower.runtime.inline import Finished
+from sunshower.simulation.cluster import SimCluster
+from sunshower.topologies.operators.windows.window_kinds import AnyWindow
+from sunshower.topologies.streams import Stream
+from sunshower.trident import Aggregator, Attempt, SqliteState
+
+
+class Click(NamedTuple):
+    user: str
+    at: float
+
+
+class Kept(Bolt[Any, None]):
+    """Keeps what it gets."""
+
+    def prepare(self, context: Context) -> None:
+        self.kept: list[Any] = []
+
+    def process(self, record: Any) -> None:
+        self.kept.append(tuple(record))
+
+    def result(self) -> list[Any]:
+        return self.kept
+
+
+class Paced(Spout[Click]):
+    """One click a second."""
+
+    def __init__(self, *times: float) -> None:
+        self.times = times
+
+    def open(self, context: Context) -> None:
+        self.clock = context.clock
+
+    def records(self) -> Iterator[Click | None]:
+        begun_s = self.clock.now()
+        for number, time in enumerate(self.times):
+            while self.clock.now() < begun_s + number:
+                yield None
+            yield Click("a", time)
+
+
+def run(topology: Topology) -> Finished:
+    return run_inline(topology.graph(), clock=ManualClock())
+
+
+def rows(
+    source: Any, assemble: Callable[[Stream[Click]], Sequence[Stream[Any]]], tasks: int = 1
+) -> list[list[Any]]:
+    """What each of the streams has carried, in order of its values."""
+    topology = Topology("clicks")
+    clicks = topology.spout("clicks", source, parallelism=tasks)
+    streams = assemble(clicks)
+    for place, stream in enumerate(streams):
+        stream.shuffle().bolt(f"kept-{place}", Kept)
+    results = run(topology).results
+    return [sorted(results[f"kept-{place}"][0]) for place in range(len(streams))]
+
+
+def of_users(window: AnyWindow, *aggregators: Any, **settings: Any) -> Any:
+    def assemble(clicks: Stream[Click]) -> Sequence[Stream[Any]]:
+        found = clicks.group_by("user").window(window, *aggregators or [count()], **settings)
+        return [found, found.late]
+
+    return assemble
+
+
+def sessions_of(times: Sequence[float], gap: float) -> list[tuple[float, int]]:
+    """(end, clicks) of each session, by a plain program."""
+    found: list[list[float]] = []
+    for time in sorted(times):
+        if not found or time - found[-1][-1] >= gap:
+            found.append([])
+        found[-1].append(time)
+    return [(one[-1] + gap, len(one)) for one in found]
+
+
+TIMES = st.lists(
+    st.tuples(st.sampled_from("abc"), st.integers(-50, 200)), min_size=1, max_size=60
+).map(lambda pairs: [Click(user, float(at)) for user, at in pairs])
+
+
+@settings(max_examples=25, deadline=None)
+@given(TIMES, st.sampled_from([(10, 10), (30, 10), (7, 7)]), st.integers(1, 3))
+def test_windows_of_time_have_the_records_of_a_plain_program(
+    clicks: list[Click], length: tuple[int, int], tasks: int
+) -> None:
+    window = sliding(seconds=length[0], every=length[1], field="at", late=1_000)
+    found, late = rows(Records(clicks, type=Click), of_users(window, parallelism=2), tasks)
+    expected: Counter[Any] = Counter()
+    for click in clicks:
+        first = (click.at // length[1] + 1) * length[1]
+        ends = (first + n * length[1] for n in range(length[0] // length[1]))
+        expected.update((click.user, end) for end in ends)
+    assert Counter({row[:2]: row[2] for row in found}) == expected
+    assert late == []
+
+
+@settings(max_examples=25, deadline=None)
+@given(TIMES, st.sampled_from([1, 10, 40]))
+def test_sessions_have_the_records_of_a_plain_program(clicks: list[Click], gap: int) -> None:
+    window = sessions(gap=gap, field="at", late=1_000)
+    found, late = rows(Records(clicks, type=Click), of_users(window, parallelism=2))
+    times = defaultdict(list)
+    for click in clicks:
+        times[click.user].append(click.at)
+    expected = [(user, *one) for user, own in times.items() for one in sessions_of(own, gap)]
+    assert found == sorted(expected)
+    assert late == []
+
+
+def test_windows_of_a_number_of_records() -> None:
+    clicks = [Click("ab"[n % 2], n) for n in range(14)]
+    window = sliding(count=4, every=2)
+    found, _ = rows(Records(clicks, type=Click), of_users(window, sum_("at")))
+    mine = [row[1:] for row in found if row[0] == "a"]
+    assert mine == [(0, 0 + 2), (1, 0 + 2 + 4 + 6), (2, 4 + 6 + 8 + 10)]
+
+
+def test_windows_of_the_clock_end_as_time_passes() -> None:
+    found, _ = rows(Paced(*range(10)), of_users(tumbling(seconds=4)))
+    assert sum(row[2] for row in found) == 10
+    assert len(found) in (3, 4)  # the first window may have begun before the first click
+
+
+def test_without_groups_one_task_has_all_records() -> None:
+    window = tumbling(seconds=10, field="at")
+    clicks = Records([Click("ab"[n % 2], n) for n in range(30)], type=Click)
+    (found,) = rows(clicks, lambda stream: [stream.window(window, count(), sum_("at"))])
+    assert found == [(10, 10, 45), (20, 10, 145), (30, 10, 245)]
+
+
+def test_an_aggregator_that_is_no_combiner_gets_the_records_of_the_window() -> None:
+    class Ends(Aggregator[Click, list[float]]):
+        fields = ("first", "last")
+
+        def init(self, attempt: Attempt) -> list[float]:
+            return []
+
+        def aggregate(self, state: list[float], record: Click) -> None:
+            state.append(record.at)
+
+        def complete(self, state: list[float]) -> Iterator[tuple[float, float]]:
+            yield min(state), max(state)
+
+    for window in (tumbling(seconds=10, field="at"), sessions(gap=5, field="at")):
+        found, _ = rows(Paced(1, 2, 4, 13), of_users(window, Ends()))
+        assert [row[2:] for row in found] == [(1, 4), (13, 13)]
+
+
+def test_a_record_that_is_late_is_counted_apart() -> None:
+    """It comes after a record whose time was higher by more than `late`."""
+    found, late = rows(Paced(1, 25, 2, 3, 41), of_users(tumbling(seconds=10, field="at", late=3)))
+    assert found == [("a", 10, 1), ("a", 30, 1), ("a", 50, 1)]
+    assert sum(row[2] for row in late) == 2
+    assert {row[:2] for row in late} == {("a", 10)}
+    found, late = rows(Paced(1, 25, 2, 3, 41), of_users(sessions(gap=5, field="at", late=3)))
+    assert found == [("a", 6, 1), ("a", 30, 1), ("a", 46, 1)]
+    assert {row[1] for row in late} <= {7, 8}
+    assert sum(row[2] for row in late) == 2
+
+
+def test_a_record_within_late_is_on_time() -> None:
+    found, late = rows(Paced(1, 12, 2, 3, 41), of_users(tumbling(seconds=10, field="at", late=10)))
+    assert (found, late) == ([("a", 10, 3), ("a", 20, 1), ("a", 50, 1)], [])
+
+
+def test_event_times_may_be_datetimes() -> None:
+    class Visit(NamedTuple):
+        at: datetime
+
+    visits = [Visit(datetime.fromtimestamp(1_000 + n, UTC)) for n in range(20)]
+    window = tumbling(seconds=10, field="at")
+    (found,) = rows(Records(visits, type=Visit), lambda stream: [stream.window(window, count())])
+    assert found == [(1010, 10), (1020, 10)]
+
+
+def test_a_spout_may_compute_the_event_time() -> None:
+    class Lines(Records[Line]):
+        def event_time(self, line: Line) -> float:
+            return float(line.text)
+
+    def parsed(line: Line) -> Click:
+        return Click("a", float(line.text))
+
+    window = tumbling(seconds=10, field="at")
+    lines = Lines([Line(str(n)) for n in range(30)], type=Line)
+    (found,) = rows(lines, lambda s: [s.map(parsed).window(window, count())])
+    assert found == [(10, 10), (20, 10), (30, 10)]
+
+
+def test_a_record_without_a_time_fails_alone() -> None:
+    topology = Topology("clicks", attempts_max=2)
+    bad: Any = [Click("a", 1), Click("a", "noon"), Click("a", 3)]  # type: ignore[arg-type]
+    clicks = topology.spout("clicks", Records(bad, type=Click))
+    clicks.window(tumbling(seconds=10, field="at"), count())
+    with pytest.raises(TopologyFailed, match=r"message 1 .*'noon' is no event time"):
+        run(topology)
+
+
+def test_windows_go_on_after_a_restart(tmp_path: Path) -> None:
+    """Of a source that has not ended: the first run is killed, the second has new clicks."""
+    state = SqliteState(tmp_path / "windows.db")
+
+    class Endless(Spout[Click]):
+        def __init__(self, *times: float) -> None:
+            self.times = times
+
+        def records(self) -> Iterator[Click | None]:
+            for time in self.times:
+                yield Click("a", time)
+            while True:
+                yield None
+
+    noted = []
+    for seed, times in ((1, (1.0, 2.0, 12.0)), (2, (13.0, 14.0, 31.0))):
+        topology = Topology("clicks")
+        clicks = topology.spout("clicks", Endless(*times))
+        window = tumbling(seconds=10, field="at")
+        clicks.window(window, count(), state=state).shuffle().bolt("kept", Kept)
+        with SimCluster(seed) as cluster:
+            run = cluster.submit(topology.graph())
+            run.wait(10.0)
+            noted += run.results("kept")
+    assert noted == [[(10.0, 2)], [(20.0, 3)]]
+
+
+def test_windows_in_memory_move_with_their_task() -> None:
+    topology = Topology("clicks", workers=2)
+    clicks = topology.spout("clicks", Paced(*range(20)))
+    window = tumbling(seconds=50, field="at")
+    clicks.group_by("user").window(window, count(), parallelism=2).shuffle().bolt("kept", Kept)
+    with SimCluster(1) as cluster:
+        run = cluster.submit(topology.graph())
+        run.wait(8.0)
+        run.rebalance(workers=3)
+        assert run.wait(60.0)
+        ((user, end, clicked),) = (row for kept in run.results("kept") for row in kept)
+    assert (user, end) == ("a", 50)
+    assert clicked >= 20
+
+
+def test_what_a_window_made_is_emitted_until_it_is_processed() -> None:
+    refused = []
+
+    class Refuses(Kept):
+        def process(self, record: Any) -> None:
+            if len(refused) < 3:
+                refused.append(record)
+                raise ValueError("not yet")
+            super().process(record)
+
+    topology = Topology("clicks", attempts_max=5)
+    clicks = topology.spout("clicks", Paced(1, 2, 25))
+    clicks.window(tumbling(seconds=10, field="at"), count()).shuffle().bolt("kept", Refuses)
+    done = run(topology)
+    assert done.results["kept"] == [[(10, 2), (30, 1)]]
+    assert len(refused) == 3
+    counts = done.snapshot.component("clicks")
+    assert (counts.acked, counts.failed) == (3, 0)
+
+
+def test_what_a_window_made_and_what_always_fails_ends_the_topology() -> None:
+    class Refuses(Kept):
+        def process(self, record: Any) -> None:
+            if record[0] == 10:
+                raise ValueError("no tens")
+
+    topology = Topology("clicks", attempts_max=3)
+    clicks = topology.spout("clicks", Paced(1, 2, 25))
+    clicks.window(tumbling(seconds=10, field="at"), count()).shuffle().bolt("refuses", Refuses)
+    with pytest.raises(TopologyFailed, match=r"a watermark of spout 'clicks' failed 3 times.*tens"):
+        run(topology)
+
+
+# ---- refused when it is declared ----------------------------------------------------------------
+
+
+def declared(assemble: Callable[[Stream[Click]], object]) -> None:
+    topology = Topology("clicks")
+    assemble(topology.spout("clicks", Records([], type=Click)))
+    topology.graph()
+
+
+HOUR = tumbling(seconds=3600, field="at")
+
+
+def stripped(click: Click) -> Line:
+    return Line(click.user)
+
+
+@pytest.mark.parametrize(
+    ("assemble", "error", "says"),
+    [
+        (lambda s: s.window("hourly", count()), TopologyError, "'hourly' is no window; give"),
+        (lambda s: s.window(HOUR), TopologyError, "needs an aggregator"),
+        (lambda s: s.map(stripped).window(HOUR, count()), UnknownField, "no field 'at'"),
+        (lambda s: s.window(HOUR, count(), parallelism=2), TopologyError, "without .group_by"),
+        (lambda s: s.window(HOUR, count(), state="db"), TopologyError, "'db' is no state"),
+        (lambda _: sessions(gap=0, field="at"), ConfigError, "sessions: gap is 0"),
+        (
+            lambda s: s.window(HOUR, count(), sum_("at")).window(
+                tumbling(seconds=10, field="window"), count(), name="more"
+            ),
+            TopologyError,
+            "window 'more': it is downstream of window 'windows'",
+        ),
+    ],
+)
+def test_what_cannot_be_a_window(assemble: Any, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        declared(assemble)
+
+
+def test_a_spout_that_does_not_know_the_event_time_is_refused() -> None:
+    def parsed(line: Line) -> Click:
+        return Click(line.text, 0.0)
+
+    topology = Topology("clicks")
+    lines = topology.spout("lines", Records([], type=Line))
+    lines.map(parsed).window(HOUR, count())
+    with pytest.raises(TopologyError, match=r"stream 'default' of spout 'lines' does not have"):
+        topology.graph()
