@@ -60,8 +60,15 @@ class StoredValues:
             raise Unserialisable(f"{self._where}: a {kind.__qualname__}: {error}") from error
 
     def value(self, plain: Any) -> Any:
-        """The value that was converted. Raises StateMismatch if its class has changed."""
-        return _built(plain, self._record)
+        """The value that was converted. Raises StateMismatch if its class has changed, or somebody
+        else has written it."""
+        try:
+            return _built(plain, self._record)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise StateMismatch(
+                f"{self._where}: a stored value cannot be read ({error}): somebody else has written"
+                f" there: {plain!r:.100}"
+            ) from error
 
     def shapes(self) -> dict[str, list[str]]:
         """The fields of each record type, by its name."""
