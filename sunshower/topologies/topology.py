@@ -230,7 +230,7 @@ class Topology:
             if kind not in self._finished:
                 extension.finish()
                 self._finished.add(kind)
-        components = with_watermarks(self._components, self.id)
+        components = with_watermarks(self._components, self.id, tracked=self.config.tracked)
         graph = Graph(self.id, {c.id: _compiled(c) for c in components.values()}, self.config)
         fed = set().union(*(graph.downstream(spout.id) for spout in graph.spouts))
         if not graph.spouts:

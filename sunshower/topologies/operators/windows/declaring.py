@@ -83,10 +83,13 @@ def _combiner(
     return Combine(schema, by, aggregators), Schema((*by, *values))
 
 
-def with_watermarks(components: Mapping[str, Component], topology: str) -> dict[str, Component]:
+def with_watermarks(
+    components: Mapping[str, Component], topology: str, *, tracked: bool
+) -> dict[str, Component]:
     """The components, with streams of watermarks from the spouts to the windows downstream.
 
-    Raises TopologyError if a spout does not know the event time of its records.
+    Raises TopologyError if a spout does not know the event time of its records, or no tree is
+    tracked.
     """
     found = dict(components)
     for id, component in components.items():
@@ -94,6 +97,8 @@ def with_watermarks(components: Mapping[str, Component], topology: str) -> dict[
         if not isinstance(stage, StageDraft) or stage.window is None:
             continue
         where = f"topology {topology!r}, window {id!r}"
+        if not tracked:
+            raise TopologyError(f"{where}: it needs ackers, and ackers is 0; leave out the setting")
         spouts = _upstream(components, id, stage.window.kind.field is not None, where)
         tasks = sum(components[spout].parallelism for spout in spouts)
         stage.window.operator.sources = tasks

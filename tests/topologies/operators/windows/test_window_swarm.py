@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from typing import Any
+
 import pytest
 
-from sunshower.trident import sliding, tumbling
-from tests.topologies.operators.windows.window_swarm import DISORDER, Click, hurt, model, noted
+from sunshower import sessions, sliding, tumbling
+from tests.topologies.operators.windows.test_windows import sessions_of
+from tests.topologies.operators.windows.window_swarm import DISORDER, clicks_of, hurt, noted
 
 TUMBLING = tumbling(seconds=30, field="at", late=DISORDER)
 SLIDING = sliding(seconds=30, every=10, field="at", late=DISORDER)
+SESSIONS = sessions(gap=5, field="at", late=DISORDER)
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_no_click_is_missing_from_its_windows(seed: int) -> None:
-    window = (TUMBLING, SLIDING)[seed % 2]
-
-    def windows_of(click: Click) -> list[float]:
+def model(seed: int, window: Any) -> Counter[Any]:
+    """(user, window) → its clicks, by a plain program."""
+    clicks = [click for task in range(2) for click in clicks_of(seed, task)]
+    if window is SESSIONS:
+        times = defaultdict(list)
+        for click in clicks:
+            times[click.user].append(click.at)
+        ends = [(u, *one) for u, own in times.items() for one in sessions_of(own, SESSIONS.gap)]
+        return Counter({(user, end): count for user, end, count in ends})
+    found: Counter[Any] = Counter()
+    for click in clicks:
         first = click.at - click.at % window.every + window.every
-        return [first + n * window.every for n in range(window.panes)]
+        found.update((click.user, first + n * window.every) for n in range(window.panes))
+    return found
 
-    found, expected = noted(hurt(seed, window)), model(seed, windows_of)
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_click_is_missing_from_its_windows(seed: int) -> None:
+    window = (TUMBLING, SLIDING, SESSIONS)[seed % 3]
+    found, expected = noted(hurt(seed, window)), model(seed, window)
     missing = {p: (found[p], n) for p, n in expected.items() if max(found[p], default=0) < n}
     assert not missing, f"seed {seed}"
     assert found.keys() == expected.keys()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from random import Random
 from typing import Any, NamedTuple
@@ -106,9 +106,3 @@ def noted(run: SimRun) -> dict[tuple[Any, ...], Counter[int]]:
             place, times = entry.detail
             found[tuple(place)][times] += 1
     return found
-
-
-def model(seed: int, windows_of: Callable[[Click], list[float]], tasks: int = 2) -> Counter[Any]:
-    """(user, window) → its clicks, by a plain program."""
-    clicks = [click for task in range(tasks) for click in clicks_of(seed, task)]
-    return Counter((click.user, end) for click in clicks for end in windows_of(click))
