@@ -63,7 +63,7 @@ class SpoutTask(Supervised):
         self._make = make
         self.pending = pending
         self.output_streams = output_streams
-        self.exhausted = False
+        self.exhausted = self.is_open = False
         self.active = True  # whether it may emit at all
         self.latencies = Latencies()
         self.service = ServiceTime(config)
@@ -71,7 +71,6 @@ class SpoutTask(Supervised):
         self.watermarks = WatermarkSender(self, pending, reports, retries, config)
         self.output = SpoutOutput(self, pending, reports, config)
         self.config = config
-        self.is_open = False
         self._reports = reports
         self.deadlines = Deadlines(config, pending, reports)
         self._acked = self._failed = 0
@@ -255,8 +254,7 @@ class SpoutTask(Supervised):
         released = self.watermarks.completed(self.pending.release(roots), now)
         self._acked += len(released.roots)
         self.instrument.completed(released)
-        latencies_s = now - released.emitted_s
-        self.latencies.add(latencies_s)
+        self.latencies.add(latencies_s := now - released.emitted_s)
         self.limit.completed(now, latencies_s, reached=reached)
         self._done_s = now if self.done else None
         if self.replays.replayed and self._first_replay_s is None and (released.attempts > 1).any():

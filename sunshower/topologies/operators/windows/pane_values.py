@@ -1,8 +1,8 @@
-"""The aggregated contents of panes. A pane is the part of the rows of a group that all windows
-share: `sliding(seconds=60, every=10)` has panes of ten seconds.
+"""The aggregated contents of panes.
 
-The content of a pane is one value for each combiner. If an aggregator is no combiner, it is the
-rows.
+A pane is the part of the rows of a group that all windows share: `sliding(seconds=60, every=10)`
+has panes of ten seconds. The content of a pane is one value for each combiner. If an aggregator is
+no combiner, it is the rows.
 """
 
 from __future__ import annotations
