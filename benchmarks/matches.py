@@ -15,6 +15,7 @@ from benchmarks import (
     idle,
     kafka,
     ledger,
+    pipeline,
     simulation,
     spark,
     spark_kafka,
@@ -85,6 +86,7 @@ def matches(shared: Shared) -> Iterator[Match]:
             shared.arena, shared.local_spark, options.batches, shared.stack
         ),
         "spark-kafka": lambda: spark_kafka.match(shared.local_spark, shared.topic()),
+        "pipeline": lambda: pipeline.match(shared.arena, shared.server, options.messages // 10),
         "trident": lambda: trident.words(
             shared.arena, shared.lines, options.words, options.seconds, tell
         ),
