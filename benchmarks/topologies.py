@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from benchmarks.corpus import read_lines
 from benchmarks.gate import POLL_S, Gate
-from sunshower import BatchBolt, Bolt, Context, Derived, Spout, Topology, batch
+from sunshower import BatchBolt, Bolt, Context, Derived, Spout, Topology, batch, count
 
 
 class Line(NamedTuple):
@@ -122,6 +122,19 @@ class CountTuples(Sink):
         return sum(self.counts.values()), self.last_s
 
 
+class KeepTotals(Sink):
+    """Keeps the last total of each word."""
+
+    def prepare(self, context: Context) -> None:
+        self.counts: dict[str, int] = {}
+
+    def process(self, record: Any) -> None:
+        self.counts[record[0]] = record[1]
+
+    def result(self) -> tuple[int, float]:
+        return sum(self.counts.values()), self.last_s
+
+
 def split(line: Line) -> Iterator[Word]:
     for word in line.text.split():
         yield Word(word)
@@ -184,7 +197,7 @@ class CountColumns(BatchBolt[Any, Any]):
 
 def word_count(variant: str, path: Path, gate: Gate, **settings: Any) -> Topology:
     """`rows`: plain tuples, the count is silent; `classes`: NamedTuples, a Total for each word;
-    `columns`: Arrow tables."""
+    `columns`: Arrow tables; `operators`: plain tuples, totals that a sink keeps."""
     topology = Topology(f"word-count-{variant}", idle_poll_s=POLL_S, **settings)
     if variant == "columns":
         source: Gated = PreparedTable(gate, path)
@@ -196,6 +209,10 @@ def word_count(variant: str, path: Path, gate: Gate, **settings: Any) -> Topolog
     if variant == "rows":
         parts = near.bolt("split", split_tuples, parallelism=2, fields=("word",))
         parts.fields("word").bolt("sink", CountTuples, parallelism=2, fields=())
+    elif variant == "operators":
+        words = near.stage("split", parallelism=2).flat_map(split_tuples, fields=("word",))
+        totals = words.group_by("word").aggregate(count(), parallelism=2)
+        totals.local_or_shuffle().bolt("sink", KeepTotals, parallelism=2, fields=())
     elif variant == "classes":
         words = near.bolt("split", split, parallelism=2)
         words.fields("word").bolt("sink", CountWords, parallelism=2)

@@ -18,7 +18,7 @@ from benchmarks.processes import run_together
 from benchmarks.spark_words import Setup
 from benchmarks.trident_runs import commit_all, empty_batches, growth
 from benchmarks.trident_topologies import nothing, words_in_files, words_in_kafka
-from sunshower.trident.states.port import StateKind
+from sunshower.topologies.operators.states import StateKind
 
 RECORDS = 10_000  # lines in a batch, of each of two tasks
 MESSAGES = 20_000  # likewise, of Kafka

@@ -20,7 +20,7 @@ from sunshower import Topology
 from sunshower.actors.run import RayRun
 from sunshower.runtime.events.metrics import Snapshot, TaskStats
 from sunshower.runtime.plan import Layout
-from sunshower.trident.states.port import StateKind
+from sunshower.topologies.operators.states import StateKind
 
 _MASTER = f"$mastercoord-{SOURCE}"
 _SETTLE_S = 1.0

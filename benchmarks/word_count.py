@@ -29,6 +29,7 @@ def rows_and_columns(arena: Arena, path: Path, words: int, tell: Tell) -> Match:
     ours = partial(_ours, arena, path, words)
     rows, columns = ours("rows"), ours("columns")
     untracked = ours("rows", ackers=0)
+    operators = ours("operators")
     bytewax = _bytewax("count_final", arena.folder, path, words, tell)
     loop = Entry(
         Key(_NAME, "loop", "rows", _UNIT),
@@ -36,11 +37,13 @@ def rows_and_columns(arena: Arena, path: Path, words: int, tell: Tell) -> Match:
     )
     return Match(
         "word-count",
-        [rows, bytewax, loop, columns, untracked],
+        [rows, operators, bytewax, loop, columns, untracked],
         [
             _ratio(rows, "bytewax", bytewax),
             _ratio(rows, "loop", loop),
             _ratio(rows, "untracked", untracked),
+            _ratio(operators, "loop", loop),
+            _ratio(operators, "bytewax", bytewax),
             _ratio(columns, "loop", loop),
             _ratio(columns, "bytewax", bytewax),
         ],

@@ -20,6 +20,16 @@ from sunshower.topologies.components import (
     batch,
 )
 from sunshower.topologies.logs import LogSpout, Polled, Unreadable
+from sunshower.topologies.operators.aggregators import (
+    CombinerAggregator,
+    ReducerAggregator,
+    average,
+    collect,
+    count,
+    max_,
+    min_,
+    sum_,
+)
 from sunshower.topologies.outputs import DirectStream
 from sunshower.topologies.retry import DeadLetter, Retry
 from sunshower.topologies.sinks import JsonLines, Stdout
@@ -36,6 +46,7 @@ __all__ = [
     "Bolt",
     "Cause",
     "Collector",
+    "CombinerAggregator",
     "Config",
     "Context",
     "Counter",
@@ -51,6 +62,7 @@ __all__ = [
     "Polled",
     "RayCluster",
     "Records",
+    "ReducerAggregator",
     "Retry",
     "Secret",
     "Spout",
@@ -61,8 +73,14 @@ __all__ = [
     "Tuple",
     "Unavailable",
     "Unreadable",
+    "average",
     "batch",
+    "collect",
+    "count",
+    "max_",
+    "min_",
     "run_inline",
+    "sum_",
 ]
 
 # Loaded on first use: importing Ray takes a second.

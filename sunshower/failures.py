@@ -57,6 +57,7 @@ class Failure:
     worker: int = -1  # where the task ran
     attempt: int = 1  # set by the spout: 1 is the first emit of the tuple
     in_doubt: bool = False  # the component fails every input, so the error may not be the tuple's
+    shared: bool = False  # the trees of several tuples failed together; one of them is the cause
 
     def __post_init__(self) -> None:
         clip_texts(self, _TEXTS)
@@ -69,9 +70,14 @@ class Failure:
 
     @property
     def is_charged(self) -> bool:
-        """Whether this counts as an attempt of the tuple. A crash, a lost frame, an outage and a
-        failure in doubt do not."""
-        return self.cause in _CHARGED and not self.in_doubt
+        """Whether this counts as an attempt of the tuple. A crash, a lost frame, an outage, a
+        failure in doubt and one of several tuples together do not."""
+        return self.cause in _CHARGED and not (self.in_doubt or self.shared)
+
+    @property
+    def in_common(self) -> Failure:
+        """The same, of several tuples together, if it would be charged to each of them."""
+        return replace(self, shared=True) if self.is_charged else self
 
     @property
     def size(self) -> int:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from itertools import chain, repeat
 from math import isnan
 from operator import attrgetter, itemgetter
 from types import NoneType
-from typing import Any, TypeAlias, get_type_hints
+from typing import Any, TypeAlias
 
-from sunshower.errors import RecordMismatch, UnknownField
+from sunshower.errors import UnknownField
+from sunshower.field_types import classes_in, record_fields
 
 RecordType: TypeAlias = type[Any]
 
 _PLAIN = frozenset({str, int, bool, bytes, NoneType})  # their values are keys as they are
 _NAN = float("nan")  # one object, so that it equals itself as a key
+_NO_DECIMAL = Decimal("NaN")
+_ANY_DAY = date(2000, 1, 2)
 
 
 class DictKey(dict[Any, Any]):
@@ -29,8 +33,9 @@ class DictKey(dict[Any, Any]):
 
 def key_of(value: Any) -> Any:
     """The key that a value stands for: hashable, and the same before and after a journey to another
-    process. Lists and tuples are tuples, dictionaries DictKeys, NumPy's values those of Python;
-    NaN equals NaN, and -0.0 is 0.0. Other values are returned as they are."""
+    process. Lists, tuples and records are tuples, sets frozensets, dictionaries DictKeys, NumPy's
+    values those of Python; NaN equals NaN, and -0.0 is 0.0. A datetime or time with a zone is in
+    UTC, so that a moment is one key. Other values are returned as they are."""
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -39,17 +44,38 @@ def key_of(value: Any) -> Any:
     if kind.__module__ == "numpy" and hasattr(value, "tolist"):
         plain = value.tolist()
         return value if type(plain) is kind else key_of(plain)
-    if isinstance(value, tuple | list):
-        return tuple(map(key_of, value))
-    if isinstance(value, dict):
-        return DictKey({key_of(name): key_of(one) for name, one in value.items()})
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value)
-    if isinstance(value, str):
-        return str.__str__(value)  # of a StrEnum, too
-    if isinstance(value, int | float):
-        return key_of(int(value) if isinstance(value, int) else float(value))
+    for kinds, convert in _CONVERTERS:
+        if isinstance(value, kinds):
+            return convert(value)
+    if dataclasses.is_dataclass(value):
+        return tuple(key_of(getattr(value, field.name)) for field in dataclasses.fields(value))
     return value
+
+
+def _in_utc(value: datetime | time) -> datetime | time:
+    offset = value.utcoffset()
+    if offset is None:
+        return value.replace(fold=0)
+    if isinstance(value, time):
+        on_a_day = datetime.combine(_ANY_DAY, value.replace(tzinfo=None))
+        return (on_a_day - offset).time().replace(tzinfo=UTC, fold=0)
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:  # in the first or the last hours that a datetime can be
+        return value
+
+
+_CONVERTERS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+    ((tuple, list), lambda value: tuple(map(key_of, value))),
+    (dict, lambda value: DictKey({key_of(name): key_of(one) for name, one in value.items()})),
+    ((bytes, bytearray, memoryview), bytes),
+    (str, str.__str__),  # of a StrEnum, too
+    (int, int),
+    (float, lambda value: key_of(float(value))),
+    ((set, frozenset), lambda value: frozenset(map(key_of, value))),
+    ((datetime, time), _in_utc),
+    (Decimal, lambda value: _NO_DECIMAL if value.is_nan() else value),
+)
 
 
 def keys_of_rows(
@@ -62,39 +88,36 @@ def keys_of_rows(
     return map(key_of, map(key, rows))
 
 
+def rows_of(values: Any, width: int) -> Iterable[tuple[Any, ...]]:
+    """Tuples of `width` values each; undoes `Schema.flat`. Raises ValueError if some are left."""
+    if type(values) is not list or type(width) is not int or width < 1 or len(values) % width:
+        raise ValueError(f"these are no rows of {width} values")
+    if len(values) == width:  # half the time of zip
+        return (tuple(values),)
+    return zip(*[iter(values)] * width, strict=True)
+
+
 @dataclass(frozen=True)
 class Schema:
     """The fields of one stream's records, in order, and their class.
 
     `type` is a NamedTuple class, a dataclass, or `tuple` for plain tuples with declared fields.
+    `classes` are the Enums and record types that annotations name: those of `type`, within `type`.
     """
 
     fields: tuple[str, ...]
     type: RecordType = tuple
+    classes: tuple[RecordType, ...] = ()
 
     @classmethod
     def of(cls, record_type: RecordType) -> Schema:
         """Return the schema of a NamedTuple class or a dataclass.
 
-        Raises RecordMismatch for others, and for a dataclass that `build` cannot construct: its
-        constructor must take its fields and nothing else, in order and by position.
+        Raises RecordMismatch for others, for a dataclass that `build` cannot construct (see
+        `record_fields`), and for a field whose values cannot travel to another process.
         """
-        fields = getattr(record_type, "_fields", None)
-        if isinstance(record_type, type) and issubclass(record_type, tuple) and fields:
-            return cls(tuple(fields), record_type)
-        if isinstance(record_type, type) and dataclasses.is_dataclass(record_type):
-            names = tuple(field.name for field in dataclasses.fields(record_type))
-            if not _takes(record_type, names):
-                raise RecordMismatch(
-                    f"{record_type.__name__} cannot be rebuilt from its values: its constructor "
-                    f"must take its fields alone, by position: {', '.join(names)}; do without "
-                    "kw_only, field(init=False) and InitVar, or use a NamedTuple"
-                )
-            return cls(names, record_type)
-        raise RecordMismatch(
-            f"{record_type!r} is not a record type: use a NamedTuple, a dataclass, or plain "
-            'tuples with declared fields, as in fields=("word", "count")'
-        )
+        fields = record_fields(record_type)
+        return cls(fields, record_type, classes_in(record_type, record_type.__name__))
 
     @property
     def name(self) -> str:
@@ -148,6 +171,15 @@ class Schema:
         get = attrgetter(*self.fields)
         return [(get(r),) for r in records] if len(self.fields) == 1 else list(map(get, records))
 
+    def flat(self, records: Sequence[Any]) -> list[Any]:
+        """The values of all records in one list, for the wire."""
+        if self.is_tuple:
+            return list(chain.from_iterable(records))
+        get = attrgetter(*self.fields)
+        if len(self.fields) == 1:
+            return list(map(get, records))
+        return list(chain.from_iterable(map(get, records)))
+
     def build(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
         """Build records from sequences of their values; the inverse of `rows`."""
         if self.type is tuple:
@@ -155,15 +187,3 @@ class Schema:
         if self.is_tuple:  # half the time of type._make (85 against 170 ns a record)
             return list(map(tuple.__new__, repeat(self.type), rows))
         return [self.type(*row) for row in rows]
-
-    def annotations(self) -> dict[str, Any]:
-        """Return field name → annotated type, if the record type has annotations."""
-        return {} if self.type is tuple else get_type_hints(self.type)
-
-
-def _takes(record_type: RecordType, names: tuple[str, ...]) -> bool:
-    """Whether the constructor takes `names` and nothing else, in order and by position."""
-    parameters = inspect.signature(record_type).parameters
-    return tuple(parameters) == names and all(
-        parameter.kind is not parameter.KEYWORD_ONLY for parameter in parameters.values()
-    )

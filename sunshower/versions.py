@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from sunshower.errors import VersionMismatch
 
-PROTOCOL = 3  # the plan, calls and packets between the processes and clients of a topology
+PROTOCOL = 4  # the plan, calls and packets between the processes and clients of a topology
 MASTER_STATE = 1  # what a restarted master continues from
 EVENT_LOG = 1  # the files that workers append events to
 RUN_FOLDER = 1  # plan.json, history.jsonl and results.json of an experiment
 TREE = 2  # the tables of a tree in SQLite; 2: sessions without wall-clock times
-STATE = 1  # values and marks of a state, in every backing
+STATE = 2  # values and marks of a state, in every backing; 2: dates, decimals, sets
 PROGRESS = 1  # the nodes of a batch group
-KEYS = 1  # what `deduplicate` stores: [version, keys, snapshot]
+KEYS = 2  # what `deduplicate` stores: [version, keys, snapshot]; 2: dates, decimals
 OFFSETS = 1  # offsets stored with results
 TABLE = 1  # folders of committed batches
 

@@ -12,11 +12,11 @@ from benchmarks.outage_scenarios._load import CAUGHT_UP_S, Figures, Numbers, Wat
 from sunshower import Bolt, Retry, Topology, Unavailable
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.shipping import ship
+from sunshower.codec import Codec
 from sunshower.dev.kafka import Kafka
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.kafka.consuming.decoding import KafkaRecord
 from sunshower.kafka.exactly_once.deduplicate import deduplicate
-from sunshower.kafka.exactly_once.plain_values import decode
 from sunshower.kafka.options import KafkaOptions
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
 from sunshower.kafka.spout import KafkaSpout
@@ -98,7 +98,7 @@ def run(seconds: float) -> Figures:
 
         def counts(tree: ZooKeeperTree) -> tuple[int, int]:
             node = tree.get(_COUNTS)
-            state: tuple[int, int] = decode(node.value)[2] if node else (0, 0)
+            state: tuple[int, int] = Codec().decode(node.value)[2] if node else (0, 0)
             return state
 
         def scenario() -> Figures:

@@ -34,11 +34,13 @@ class Task:
 
 @dataclass(frozen=True)
 class PlannedStream:
-    """An output stream with its index in the plan: frames carry `index`, not names."""
+    """An output stream with its index in the plan: frames carry `index`, not names. `classes` are
+    those of all streams: the Enums and record types that its values may be."""
 
     index: int
     component: str
     spec: StreamSpec
+    classes: tuple[type, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,8 @@ def make_plan(graph: Graph, layout: Layout = Layout.PACK) -> Plan:
     _check_spouts(sum(component.parallelism for component in graph.spouts))
     tasks = tuple(Task(id, *place) for id, place in enumerate(placed, start=1))
     declared = [(c.id, spec) for c in graph.components.values() for spec in c.streams.values()]
-    streams = tuple(PlannedStream(index, *pair) for index, pair in enumerate(declared))
+    classes = tuple(dict.fromkeys(one for _, spec in declared for one in spec.schema.classes))
+    streams = tuple(PlannedStream(index, *pair, classes) for index, pair in enumerate(declared))
     return Plan(graph, layout, tasks, streams, _back_edges(graph))
 
 

@@ -18,6 +18,7 @@ from sunshower.runtime.tasks.bolts.automatic_bolt import AutomaticBoltTask
 from sunshower.runtime.tasks.bolts.batch_bolt import BatchBoltTask
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
 from sunshower.runtime.tasks.bolts.manual_bolt import ManualBoltTask
+from sunshower.runtime.tasks.bolts.operator_bolt import OperatorBoltTask
 from sunshower.runtime.tasks.spouts.log_source import LogSource
 from sunshower.runtime.tasks.spouts.next_tuple_source import NextTupleSource
 from sunshower.runtime.tasks.spouts.records_source import RecordsSource
@@ -51,6 +52,7 @@ _BOLTS: dict[Level, type[BoltTask]] = {
     Level.PROCESS: AutomaticBoltTask,
     Level.EXECUTE: ManualBoltTask,
     Level.BATCH: BatchBoltTask,
+    Level.OPERATORS: OperatorBoltTask,
 }
 
 

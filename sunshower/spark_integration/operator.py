@@ -22,8 +22,7 @@ from sunshower.spark_integration.tables.schema import RecordColumns
 from sunshower.spark_integration.tables.table_folder import TableFolder
 from sunshower.spark_integration.tables.tables import Table, tables_in
 from sunshower.topologies.components import Context
-from sunshower.trident.coordination.attempts import Attempt
-from sunshower.trident.stages.port import Emit, Rows
+from sunshower.topologies.operators.port import Attempt, Emit, Rows
 from sunshower.trident.states.counted import CountedIn
 
 _LOG = logging.getLogger("sunshower.spark")

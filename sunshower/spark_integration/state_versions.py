@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sunshower.spark_integration.sessions.spark_port import StepState
 from sunshower.spark_integration.tables.table_folder import TableFolder
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.states.counted import CountedIn
 
 

@@ -28,6 +28,7 @@ class Level(Enum):
     PROCESS = "bolt: process(record)"
     EXECUTE = "bolt: execute(tuple, out)"
     BATCH = "bolt: columns"
+    OPERATORS = "bolt: operators on rows"
 
     @property
     def is_spout(self) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import NoneType
 from typing import Any, TypeAlias, TypedDict, get_origin
 
 from sunshower.arguments import Instance
 from sunshower.errors import DuplicateComponent, RecordMismatch, TopologyError
+from sunshower.field_types import classes_in
 from sunshower.records import Schema
 from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.graph import Level, StreamSpec
@@ -25,7 +26,7 @@ class DirectStream:
     Only `emit_direct` sends on it, and only `.direct()` subscribes to it.
     """
 
-    columns: Columns
+    columns: Columns | Schema
 
 
 Declared: TypeAlias = Columns | DirectStream
@@ -112,11 +113,15 @@ def _default_schema(emits: Any, declared: Declared | None, where: str) -> Schema
             f"{where}: it is annotated to emit {name_of(emits)}, but declared to "
             f"emit {said}; drop one, or make them agree"
         )
+    if schema is not None and is_plain:
+        return replace(schema, classes=classes_in(emits, f"{where}: a record"))
     return schema
 
 
 def _schema(declared: Declared, where: str) -> Schema:
     columns = declared.columns if isinstance(declared, DirectStream) else declared
+    if isinstance(columns, Schema):
+        return columns
     if isinstance(columns, type):
         return _in_place(columns, where)
     names = () if isinstance(columns, str) or not isinstance(columns, Iterable) else (*columns,)

@@ -14,11 +14,12 @@ from typing import Any
 from sunshower.arguments import Instance
 from sunshower.errors import RecordMismatch, TopologyError, TopologyFailed
 from sunshower.records import Schema
+from sunshower.scalars import for_json
 from sunshower.texts import printable, utf8
 from sunshower.topologies.components import Bolt, Context
 
 _LOG = logging.getLogger("sunshower")
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=for_json).encode
 _PATH = Instance((str, os.PathLike), 'the path of a file, such as "words.jsonl"')
 
 
@@ -30,8 +31,9 @@ class JsonLines(Bolt[Any, None]):
     again. On a full disk nothing is written, no line is left incomplete, and the topology waits.
     `fields` names the fields of plain tuples.
 
-    Raises TopologyError for a path that cannot be written. A value that JSON cannot represent
-    (bytes, NaN, infinity) fails its record.
+    Raises TopologyError for a path that cannot be written. Dates, decimals, UUIDs and Enums are
+    texts (docs/TOPOLOGIES.md). A value that JSON cannot represent (bytes, sets, NaN, infinity)
+    fails its record.
     """
 
     def __init__(self, path: str | os.PathLike[str], fields: Sequence[str] | None = None) -> None:

@@ -1,8 +1,16 @@
-"""Streams and their groupings: the handles that declarations return and accept as inputs."""
+"""Streams and their groupings: the handles that declarations return and accept as inputs.
+
+    words = lines.flat_map(split)
+    totals = words.group_by("word").aggregate(count(), state=SqliteState("counts.db"))
+    totals.shuffle().bolt("store", JsonLines("counts.jsonl"))
+
+Operators that follow one another are a stage, which is one bolt; a grouping or an aggregation
+begins the next one. Storm: org.apache.storm.streams.Stream, PairStream.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -16,10 +24,34 @@ from typing import (
 )
 
 from sunshower.errors import RecordMismatch, TopologyError, UnknownStream
+from sunshower.records import Schema
 from sunshower.topologies import groupings
 from sunshower.topologies.components import DEFAULT, BatchFunction, In, Out, R
 from sunshower.topologies.graph import Component, StreamSpec
-from sunshower.topologies.outputs import Declared, Outputs, Streams
+from sunshower.topologies.operators import steps
+from sunshower.topologies.operators.aggregating import Combine
+from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator
+from sunshower.topologies.operators.port import Operator
+from sunshower.topologies.operators.schemas import (
+    bound_aggregators,
+    check_equal,
+    check_fields,
+    check_predicate,
+    check_reader,
+    code_name,
+    columns_schema,
+    each_schema,
+    map_schema,
+)
+from sunshower.topologies.operators.stages import StageRows
+from sunshower.topologies.operators.states import StateFactory
+from sunshower.topologies.operators.totals import (
+    CombinedTotals,
+    ReducedTotals,
+    TotalsSlot,
+    single,
+)
+from sunshower.topologies.outputs import Columns, Declared, Outputs, Streams
 from sunshower.topologies.signatures import BoltCode, name_of
 
 R_co = TypeVar("R_co", covariant=True)
@@ -33,10 +65,78 @@ class Declarations(Protocol):
     @property
     def bolt(self) -> Callable[..., Stream[Any]]: ...
     def component(self, id: str) -> Component: ...
+    def unused_id(self, wish: str) -> str: ...
+    def check_new(self, id: str, parallelism: int, where: str) -> None: ...
+    def begin_stage(
+        self, id: str, inputs: Sequence[Grouped[Any]], parallelism: int
+    ) -> StageRows: ...
+    def declare_stream(self, component: str, spec: StreamSpec) -> None: ...
     def add_input(self, bolt: str, grouped: Grouped[Any]) -> None: ...
 
 
-class Stream(Generic[R_co]):
+class RecordAggregations(Generic[R_co]):
+    """What a stream and a grouped stream have in common."""
+
+    def _grouped(self) -> tuple[Stream[R_co], tuple[str, ...]]:
+        raise NotImplementedError
+
+    @overload
+    def aggregate(
+        self,
+        *aggregators: AnyAggregator,
+        fields: type[Out],
+        state: StateFactory | None = None,
+        parallelism: int = 1,
+        name: str | None = None,
+    ) -> Stream[Out]: ...
+    @overload
+    def aggregate(
+        self,
+        *aggregators: AnyAggregator,
+        fields: Sequence[str] | None = None,
+        state: StateFactory | None = None,
+        parallelism: int = 1,
+        name: str | None = None,
+    ) -> Stream[tuple[Any, ...]]: ...
+    def aggregate(
+        self,
+        *aggregators: AnyAggregator,
+        fields: Columns | None = None,
+        state: StateFactory | None = None,
+        parallelism: int = 1,
+        name: str | None = None,
+    ) -> Stream[Any]:
+        """The totals of each group, or of all records together: for each batch that a task
+        processes, one record (fields of the group, aggregated values) of each group that changed.
+
+        Combiners first combine the records within their task, so one row is sent for each group and
+        batch. `state` None: the totals are in the memory of their task and are lost with it;
+        otherwise they are written before the records are acked. A replayed record counts again.
+        `name` (default: the aggregators' fields) is the id of the bolt and of the state. Raises
+        TopologyError unless given one ReducerAggregator, or CombinerAggregators.
+        """
+        stream, by = self._grouped()
+        grouping = f"group_by({', '.join(by)}), " if by else ""
+        where = f"{stream}, {grouping}aggregate"
+        given, out = bound_aggregators(aggregators, stream.schema, by, fields, where)
+        one = single(given, by, parallelism, where)
+        id = name or stream.topology.unused_id(wish := "-".join(one.emits))
+        if state is not None and name is None and id != wish:
+            raise TopologyError(f"{where}: there is a {wish!r} already; give this state a name=")
+        stream.topology.check_new(id, parallelism, where)
+        slot = TotalsSlot(state, id, where)
+        rows: Stream[Any] = stream
+        if isinstance(one, CombinerAggregator):
+            combine = Combine(stream.schema, by, [one])
+            rows = stream.then("combine", combine, Schema((*by, "value-0")))
+            operator: Operator = CombinedTotals(slot, len(by), one, out)
+        else:
+            operator = ReducedTotals(slot, stream.schema, by, one, out)
+        grouped = rows.fields(*by) if by else rows.global_()
+        return grouped.stage(id, parallelism).then("totals", operator, out)
+
+
+class Stream(RecordAggregations[R_co]):
     """One output stream of a component, and the handle of that component.
 
     Each method but `stream` chooses the grouping for a bolt's tasks; see `topologies/groupings.py`.
@@ -98,6 +198,84 @@ class Stream(Generic[R_co]):
     def custom(self, grouping: groupings.CustomGrouping) -> Grouped[R_co]:
         return Grouped(self, groupings.Custom(grouping))
 
+    # ---- operators -------------------------------------------------------------------------------
+
+    @overload
+    def flat_map(self, function: BatchFunction, *, fields: type[Out]) -> Stream[Out]: ...
+    @overload
+    def flat_map(
+        self, function: Callable[[R_co], Iterable[Out] | None], *, fields: Columns | None = None
+    ) -> Stream[Out]: ...
+    def flat_map(self, function: Any, *, fields: Columns | None = None) -> Stream[Any]:
+        """What `function` yields, or returns in a list, for each record.
+
+        A function marked with `@batch` gets many as an Arrow table. `fields` gives the record type
+        or field names, where annotations do not. A callable may have `prepare` and `cleanup`.
+        """
+        schema = each_schema(function, self.schema, fields, self._where("flat_map", function))
+        if getattr(function, "__sunshower_batch__", False):
+            operator: Operator = steps.EachTable(function, self.schema, schema)
+        else:
+            operator = steps.Each(function, schema)
+        return self.then("flat_map", operator, schema, function)
+
+    def map(self, function: Callable[[R_co], Out], *, fields: Columns | None = None) -> Stream[Out]:
+        """What `function` returns for each record."""
+        schema = map_schema(function, self.schema, fields, self._where("map", function))
+        return self.then("map", steps.Map(function, schema), schema, function)
+
+    def filter(self, predicate: Callable[[R_co], bool]) -> Stream[R_co]:
+        """The records for which `predicate` is true."""
+        check_predicate(predicate, self.schema, self._where("filter", predicate))
+        return self.then("filter", steps.Filter(predicate), self.schema, predicate)
+
+    def peek(self, function: Callable[[R_co], object]) -> Stream[R_co]:
+        """All records, after a call of `function` for each."""
+        check_reader(function, self.schema, self._where("peek", function))
+        return self.then("peek", steps.Peek(function), self.schema, function)
+
+    def project(self, *fields: str) -> Stream[tuple[Any, ...]]:
+        """Some fields of each record, as plain tuples."""
+        check_fields(self.schema, fields, self._where("project"))
+        schema = columns_schema(fields, self._where("project"))
+        return self.then("project", steps.Project(self.schema, fields), schema)
+
+    def merge(self, *others: Stream[R_co]) -> Stream[R_co]:
+        """The records of all streams. Their record types must be equal."""
+        where = self._where("merge")
+        for other in others:
+            if not isinstance(other, Stream):
+                raise TopologyError(f"{where}: {other!r:.200} is no stream")
+            check_equal(self.schema, other.schema, where)
+        inputs = [stream.local_or_shuffle() for stream in (self, *others)]
+        most = max(self.topology.component(one.component).parallelism for one in (self, *others))
+        id = self.topology.unused_id("merge")
+        return _Rows(self.topology, self.topology.begin_stage(id, inputs, most))
+
+    def group_by(self, *fields: str) -> GroupedRecords[R_co]:
+        """Group records with equal values of `fields`."""
+        check_fields(self.schema, fields, self._where("group_by"))
+        return GroupedRecords(self, fields)
+
+    def _grouped(self) -> tuple[Stream[R_co], tuple[str, ...]]:
+        return self, ()
+
+    @property
+    def schema(self) -> Schema:
+        """The fields and the type of its records."""
+        return self.spec.schema
+
+    def then(self, word: str, operator: Operator, schema: Schema, code: Any = None) -> Stream[Any]:
+        """What an operator makes of these records, in a new stage, named after its function."""
+        name = word if code is None else code_name(code)
+        id = self.topology.unused_id(word if name == "lambda" else name)
+        parallelism = self.topology.component(self.component).parallelism
+        rows = self.topology.begin_stage(id, [self.local_or_shuffle()], parallelism)
+        return _Rows(self.topology, rows).then(word, operator, schema)
+
+    def _where(self, word: str, code: Any = None) -> str:
+        return f"{self}, {word}" + ("" if code is None else f"({code_name(code)})")
+
     @property
     def spec(self) -> StreamSpec:
         """The declaration of this stream. Raises UnknownStream, which lists the streams."""
@@ -111,6 +289,39 @@ class Stream(Generic[R_co]):
 
     def __str__(self) -> str:
         return f"topology {self.topology.id!r}, stream {self.id!r} of {self.component!r}"
+
+
+class _Rows(Stream[R_co]):
+    """The rows of an operator. Their stream is declared when something outside of it reads it."""
+
+    def __init__(self, topology: Declarations, node: StageRows, word: str = "records") -> None:
+        super().__init__(topology, node.stage.id, word)
+        self._node, self._word = node, word
+
+    @property
+    def schema(self) -> Schema:
+        return self._node.schema
+
+    def then(self, word: str, operator: Operator, schema: Schema, code: Any = None) -> Stream[Any]:
+        return _Rows(self.topology, self._node.then(operator, schema), word)
+
+    @property
+    def spec(self) -> StreamSpec:
+        node = self._node
+        if node.stream is None:
+            self.id = node.stream = node.stage.new_stream(self._word)
+            self.topology.declare_stream(self.component, StreamSpec(self.id, node.schema))
+        return super().spec
+
+
+class GroupedRecords(RecordAggregations[R_co]):
+    """The records of a stream, grouped by the values of the fields `by`."""
+
+    def __init__(self, stream: Stream[R_co], by: Sequence[str]) -> None:
+        self.stream, self.by = stream, tuple(by)
+
+    def _grouped(self) -> tuple[Stream[R_co], tuple[str, ...]]:
+        return self.stream, self.by
 
 
 class Grouped(Generic[R_co]):
@@ -169,6 +380,12 @@ class Grouped(Generic[R_co]):
         """Declare a bolt that reads this stream; see Topology.bolt."""
         out: Outputs = {"fields": fields, "streams": streams, "tick_s": tick_s}
         return self.stream.topology.bolt(id, impl, [self], parallelism, **out)
+
+    def stage(self, id: str, parallelism: int = 1) -> Stream[R_co]:
+        """The records of this stream in a new stage of `parallelism` tasks: the operators that
+        follow run in the bolt `id`. Raises as Topology.bolt does."""
+        topology = self.stream.topology
+        return _Rows(topology, topology.begin_stage(id, [self], parallelism))
 
     def into(self, bolt: str) -> None:
         """Add an input to a bolt that is already declared, so that a graph may have cycles.

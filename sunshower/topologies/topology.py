@@ -18,7 +18,9 @@ from sunshower.errors import (
     UnknownComponent,
 )
 from sunshower.topologies.components import BatchFunction, Bolt, In, Out, Spout
-from sunshower.topologies.graph import Component, Graph, Subscription
+from sunshower.topologies.graph import Component, Graph, Level, StreamSpec, Subscription
+from sunshower.topologies.operators.schemas import check_equal
+from sunshower.topologies.operators.stages import StageDraft, StageRows
 from sunshower.topologies.outputs import Declared, Outputs, Streams, check_id, output_streams
 from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter, Retry, retry_streams
 from sunshower.topologies.signatures import BoltCode, bolt_signature, fits, name_of, spout_signature
@@ -94,7 +96,7 @@ class Topology:
         this spout's trees; None: that of the topology.
         """
         where = f"topology {self.id!r}, spout {id!r}"
-        self._check_new(id, parallelism, where)
+        self.check_new(id, parallelism, where)
         signature = spout_signature(impl, where)
         streams = retry_streams(retry, impl, streams, where)
         outputs = output_streams(signature, impl, fields, streams, where)
@@ -172,7 +174,7 @@ class Topology:
         TopologyError or a subclass for an invalid declaration.
         """
         where = f"topology {self.id!r}, bolt {id!r}"
-        self._check_new(id, parallelism, where)
+        self.check_new(id, parallelism, where)
         signature = bolt_signature(impl, where)
         outputs = output_streams(signature, impl, fields, streams, where)
         tick_s = tick_of(impl, tick_s, where)
@@ -182,6 +184,28 @@ class Topology:
             bolt = self._with_input(bolt, grouped)
         self._components[id] = bolt
         return Stream(self, id)
+
+    def begin_stage(self, id: str, inputs: Sequence[Grouped[Any]], parallelism: int) -> StageRows:
+        """Declare a bolt for operators on the rows of `inputs`, which have one record type. Returns
+        those rows."""
+        where = f"topology {self.id!r}, stage {id!r}"
+        self.check_new(id, parallelism, where)
+        stage = StageDraft(id, inputs[0].stream.spec.schema)
+        bolt = Component(id, Level.OPERATORS, stage, parallelism)
+        for grouped in inputs:
+            bolt = self._with_input(bolt, grouped)
+        self._components[id] = bolt
+        return stage.input
+
+    def declare_stream(self, component: str, spec: StreamSpec) -> None:
+        """Add an output stream to a stage."""
+        stage = self.component(component)
+        self._components[component] = replace(stage, streams={**stage.streams, spec.id: spec})
+
+    def unused_id(self, wish: str) -> str:
+        """`wish` as the id of a component, or the same with a number."""
+        names = (wish, *(f"{wish}-{number}" for number in range(2, len(self._components) + 3)))
+        return next(name for name in names if name not in self._components)
 
     def component(self, id: str) -> Component:
         """Return the component declared under `id`. Raises UnknownComponent, which lists all."""
@@ -205,7 +229,7 @@ class Topology:
             if kind not in self._finished:
                 extension.finish()
                 self._finished.add(kind)
-        graph = Graph(self.id, dict(self._components), self.config)
+        graph = Graph(self.id, {c.id: _compiled(c) for c in self._components.values()}, self.config)
         fed = set().union(*(graph.downstream(spout.id) for spout in graph.spouts))
         if not graph.spouts:
             raise TopologyError(f"topology {self.id!r} has no spout; declare one, it comes first")
@@ -223,7 +247,8 @@ class Topology:
                 )
         return graph
 
-    def _check_new(self, id: str, parallelism: int, where: str) -> None:
+    def check_new(self, id: str, parallelism: int, where: str) -> None:
+        """Raise TopologyError for an id or a parallelism that no new component can have."""
         check_id(id, where)
         if id in self._components:
             raise DuplicateComponent(
@@ -247,7 +272,11 @@ class Topology:
             )
         if bolt.level.is_spout:
             raise TopologyError(f"{where} is a spout, which has no inputs; lead {source} to a bolt")
-        reads = bolt_signature(bolt.implementation, where).reads
+        reads: Any = Any
+        if isinstance(bolt.implementation, StageDraft):
+            check_equal(bolt.implementation.input.schema, spec.schema, where)
+        else:
+            reads = bolt_signature(bolt.implementation, where).reads
         if not fits(reads, spec.schema):
             raise RecordMismatch(
                 f"{where}: it reads {name_of(reads)}, but {source} carries "
@@ -259,6 +288,12 @@ class Topology:
             bolt.implementation.check_input(spec.schema)
         subscription = Subscription(stream.component, stream.id, grouped.grouping)
         return replace(bolt, inputs=(*bolt.inputs, subscription))
+
+
+def _compiled(component: Component) -> Component:
+    if not isinstance(component.implementation, StageDraft):
+        return component
+    return replace(component, implementation=component.implementation.compiled())
 
 
 def _input_hint(given: object) -> str:

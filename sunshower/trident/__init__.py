@@ -1,8 +1,7 @@
 """Exactly-once processing: streams of batches, compiled into ordinary spouts and bolts."""
 
 from sunshower.state.zookeeper_client import Tls
-from sunshower.trident.coordination.attempts import Attempt
-from sunshower.trident.declaration.aggregators import (
+from sunshower.topologies.operators.aggregators import (
     Aggregator,
     CombinerAggregator,
     ReducerAggregator,
@@ -13,6 +12,8 @@ from sunshower.trident.declaration.aggregators import (
     min_,
     sum_,
 )
+from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.states import MapState, StateFactory, StateKind
 from sunshower.trident.declaration.declare import batches
 from sunshower.trident.declaration.store_places import InMemory, InSqlite, InZooKeeper
 from sunshower.trident.declaration.streams import BatchState, BatchStream, GroupedBatches
@@ -26,7 +27,6 @@ from sunshower.trident.spouts.port import SpoutKind, TridentSpout
 from sunshower.trident.spouts.text import TextFileBatches
 from sunshower.trident.stages.plan import Skip
 from sunshower.trident.states.factories import MemoryState, SqliteState
-from sunshower.trident.states.port import MapState, StateFactory, StateKind
 from sunshower.trident.states.servers import PostgresState, RedisState, ZooKeeperState
 from sunshower.trident.states.views import StaticState
 

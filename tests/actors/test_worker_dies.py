@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import tempfile
 import threading
@@ -76,12 +77,13 @@ def test_record_on_which_a_bolt_never_returns_ends_with_its_stack(
 
 @pytest.mark.parametrize("layout", list(Layout))
 def test_record_that_kills_its_process_ends(ray_cluster: RayCluster, layout: Layout) -> None:
+    """Its next attempt may begin before the report of the last crash arrives: one more at most."""
     run = ray_cluster.submit(topology(kills_its_process).graph(), layout)
     try:
         text = outcome(run)
     finally:
         run.stop()
-    assert f"message {POISON} of spout 'numbers' failed 2 times" in text
+    assert re.search(rf"message {POISON} of spout 'numbers' failed [23] times", text)
     assert "its process died while executing it" in text
 
 

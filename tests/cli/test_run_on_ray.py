@@ -173,7 +173,7 @@ def test_a_record_that_cannot_be_serialised(
             thing: object
 
         def make(number: Number) -> Iterator[Thing]:
-            yield Thing({1, 2})
+            yield Thing(object)
 
         topology = Topology("things", attempts_max=2)
         things = topology.spout("numbers", Counter(3)).shuffle().bolt("make", make)
@@ -182,7 +182,7 @@ def test_a_record_that_cannot_be_serialised(
     assert sunshower("run", path, "--layout", "isolate") == 1
     text = paragraph(capsys)
     assert "a record of stream 'default' of 'make' cannot travel to another process" in text
-    assert "Thing(thing={1, 2})" in text
+    assert "Thing(thing=<class 'object'>)" in text
 
 
 def test_a_component_that_cannot_be_pickled(

@@ -45,13 +45,27 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def first_program() -> str:
-    shown, *_ = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-    return str(shown)
+def program(number: int) -> str:
+    shown: list[str] = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    return shown[number]
 
 
-def test_the_first_program_is_the_example_over_files_that_are_everywhere() -> None:
-    shown = first_program()
+def test_the_first_program_counts_the_words_of_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("words.py").write_text(program(0), encoding="utf-8")
+    assert len([line for line in program(0).splitlines() if line]) <= 10
+    found = runpy.run_path("words.py")
+    done = run_inline(found["topology"].graph())
+    texts = [path.read_text() for path in Path(found["folder"]).glob("json/*.py")]
+    expected = Counter(word for text in texts for word in text.split())
+    assert {word: n for task in done.results["count"] for word, n in task.items()} == expected
+    assert Path("word_count.jsonl").stat().st_size
+
+
+def test_the_bolt_program_is_the_example_over_files_that_are_everywhere() -> None:
+    shown = program(1)
     for of_the_page, of_the_file in (
         ("import sysconfig\n", ""),
         (
@@ -66,11 +80,11 @@ def test_the_first_program_is_the_example_over_files_that_are_everywhere() -> No
     assert text.endswith(f"from __future__ import annotations\n\n{shown}")
 
 
-def test_the_first_program_runs_in_any_folder(
+def test_the_bolt_program_runs_in_any_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("words.py").write_text(first_program(), encoding="utf-8")
+    Path("words.py").write_text(program(1), encoding="utf-8")
     done = run_inline(runpy.run_path("words.py")["topology"].graph())
     assert done.snapshot.component("lines").acked > 0
     assert sorted(path.name for path in tmp_path.glob("*.jsonl")) == [
@@ -79,7 +93,7 @@ def test_the_first_program_runs_in_any_folder(
     ]
 
 
-def test_the_first_program_counts_every_word(clone: Path) -> None:
+def test_the_bolt_program_counts_every_word(clone: Path) -> None:
     run_inline(runpy.run_path("examples/word_count.py")["topology"].graph())
     files = sorted(path.name for path in clone.glob("word_count.*"))
     assert files == ["word_count.0.jsonl", "word_count.1.jsonl"]

@@ -46,9 +46,11 @@ def main(folder: Path) -> None:
             assert run.snapshot().restarts == len(there)
             causes = Counter(cause for cause, *_ in read(folder, "failed"))
             spouts = {task.worker for task in run.plan.tasks_of("numbers")}
-            # Who was lost along with all that it had emitted has nobody left to tell of failures.
+            # Trees of a spout that lives fail on the workers that died. Where every spout died, its
+            # next life begins: its trees may fail on a worker whose death is not noticed yet.
             told = bool(spouts - {*there}) and bool({*there} - spouts)
-            assert causes.keys() == ({Cause.ACTOR_DIED} if told else set()), (causes, places)
+            assert causes.keys() <= {Cause.ACTOR_DIED}, (causes, places)
+            assert causes or not told, (causes, places)
             run.stop()
     finally:
         nodes.shutdown()

@@ -103,7 +103,7 @@ BOLTS = [
         "What comes to a task that is not run any more counts as done.",
         slip(
             "BoltTask.refuse",
-            "self._reports.fail(batch.roots, failure)",
+            "self._reports.fail(batch.roots, batch.blamed(failure))",
             "self._reports.ack(batch.roots, batch.edges)",
         ),
         on="sick",

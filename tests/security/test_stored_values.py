@@ -21,11 +21,11 @@ from sunshower.kafka.zookeeper.directory import ZooKeeperDirectory
 from sunshower.kafka.zookeeper.stored_offsets import PlainLayout, StoredOffsets, StormLayout
 from sunshower.state.backing import Mark
 from sunshower.state.memory_tree import MemoryForest, MemoryTree
+from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.states import Place, StateKind
 from sunshower.trident import MemoryState
-from sunshower.trident.coordination.attempts import Attempt
 from sunshower.trident.coordination.stored_progress import StoredProgress
 from sunshower.trident.spouts.partition_log import PartitionLog
-from sunshower.trident.states.port import Place, StateKind
 from tests.kafka.directories import publish, stand_up
 from tests.security.hostile import mutated_bytes, mutated_messagepack, mutated_value
 

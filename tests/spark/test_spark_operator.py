@@ -13,7 +13,7 @@ from sunshower.records import Schema
 from sunshower.spark_integration.operator import BatchRows, SparkOperator
 from sunshower.spark_integration.sessions.spark_port import BatchInfo
 from sunshower.topologies.components import Context
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.stages.port import Waiting
 from tests.spark.scripted import Scripted
 from tests.trident.rigs.one_process import Runner, given, seen

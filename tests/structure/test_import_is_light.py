@@ -12,7 +12,8 @@ import sys
 before = set(sys.modules)
 import {module}
 new = {{name.split(".")[0] for name in set(sys.modules) - before}}
-print(*sorted(new - set(sys.stdlib_module_names) - {{"sunshower"}}))
+ours = {{"sunshower", *(name for name in new if name.startswith("_sysconfigdata"))}}
+print(*sorted(new - set(sys.stdlib_module_names) - ours))
 """
 HEAVY = {"ray", "numpy", "pyarrow", "msgpack", "pyspark", "pandas"}
 

@@ -6,14 +6,16 @@ from collections.abc import Callable, Collection, Hashable
 from typing import Any
 
 from sunshower import versions
-from sunshower.errors import StateMismatch, TopologyError
+from sunshower.codec import Codec
+from sunshower.errors import StateMismatch, TopologyError, Unserialisable
 from sunshower.kafka.exactly_once.key_cache import KeyCache
 from sunshower.kafka.exactly_once.once_bolt import OnceBolt
-from sunshower.kafka.exactly_once.plain_values import decode, encode
 from sunshower.kafka.producing.messages import Part, part_of
 from sunshower.records import Schema
 from sunshower.state.tree import Tree
 from sunshower.topologies.components import Bolt, Context
+
+_codec = Codec(exact=True)
 
 
 def deduplicate(
@@ -34,8 +36,8 @@ def deduplicate(
     together after each batch, before it is acked, at `path`/topology/bolt/task. A restarted task
     continues with them, so that each key counts once, whichever process crashes. Versioned writes
     prevent a process that was replaced from overwriting its successor's data. Every write contains
-    everything: keep `memory` and the state small (ZooKeeper's limit is 1 MB). Keys and snapshot
-    must be plain values (see plain_values.py), else Unserialisable is raised. Changes by the
+    everything: keep `memory` and the state small (ZooKeeper's limit is 1 MB). docs/TOPOLOGIES.md
+    lists the types that keys and snapshot may have; others raise Unserialisable. Changes by the
     bolt's `tick` are written with the next batch. While the store is unreachable all batches fail
     and are replayed. Without `store` the keys survive a rebalance, but not a crash of the process.
 
@@ -81,7 +83,7 @@ class Deduplicated(OnceBolt):
         self._node = f"{self._path}/{context.topology}/{context.component}/{context.index}"
         self._version: int | None = None  # of the stored node; None: there is none
         if self._tree is not None:
-            self._initial = encode([versions.KEYS, [], self.bolt.snapshot()])
+            self._initial = self._encoded([])
             self.load()
 
     def key_of(self, record: Any) -> Hashable:
@@ -98,7 +100,7 @@ class Deduplicated(OnceBolt):
         if self._tree is not None and keys:
             newest = [*self._stored.keys(), *keys][-self._memory :]
             plain = [tuple(key) if isinstance(key, tuple) else key for key in newest]
-            value = encode([versions.KEYS, plain, self.bolt.snapshot()])
+            value = self._encoded(plain)
             if self._version is None:
                 self._tree.create(self._node, value)
                 self._version = 0
@@ -114,9 +116,18 @@ class Deduplicated(OnceBolt):
         self._version = None if node is None else node.version
         self._restore(self._decoded(self._initial if node is None else node.value))
 
+    def _encoded(self, keys: list[Any]) -> bytes:
+        try:
+            return _codec.encode([versions.KEYS, keys, self.bolt.snapshot()])
+        except Unserialisable as error:
+            raise Unserialisable(
+                f"the keys and results for {self._node} cannot be stored: {error}. "
+                "docs/TOPOLOGIES.md lists the types that can"
+            ) from error
+
     def _decoded(self, value: bytes) -> tuple[list[Hashable], Any]:
         try:
-            layout, *stored = decode(value)
+            layout, *stored = _codec.decode(value)
             if type(layout) is not int:
                 raise ValueError(f"it is {value!r:.100}")
             way_out = "use the release that wrote it, or give another `path`"

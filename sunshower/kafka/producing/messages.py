@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias, TypedDict
 from sunshower.arguments import Instance
 from sunshower.errors import RecordMismatch
 from sunshower.records import Schema
+from sunshower.scalars import for_json
 from sunshower.texts import utf8
 
 Part: TypeAlias = str | Callable[[Any], Any] | None  # a field's name, or a function of the record
@@ -48,9 +49,10 @@ class Composer:
 
     `value` and `key` are a field's name, or a function of the record; without a `value` the whole
     record is sent as a JSON object. bytes are sent unchanged, text as UTF-8, None as null (a
-    tombstone in a compacted topic), anything else as JSON. `topic`, `headers` and `partition` may
-    be functions of the record, too. In texts a lone surrogate, which UTF-8 cannot encode, becomes
-    its escape, such as \udc80: in JSON this is the same value.
+    tombstone in a compacted topic), anything else as JSON, with dates, decimals, UUIDs and Enums as
+    docs/TOPOLOGIES.md says. `topic`, `headers` and `partition` may be functions of the record, too.
+    In texts a lone surrogate, which UTF-8 cannot encode, becomes its escape, such as \udc80: in
+    JSON this is the same value.
     """
 
     def __init__(
@@ -99,7 +101,7 @@ def as_bytes(value: Any) -> bytes | None:
         return value
     if isinstance(value, str):
         return utf8(value)
-    return utf8(json.dumps(value, ensure_ascii=False, allow_nan=False))
+    return utf8(json.dumps(value, ensure_ascii=False, allow_nan=False, default=for_json))
 
 
 def part_of(record: Any, part: Part) -> Any:

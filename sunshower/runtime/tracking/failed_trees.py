@@ -81,7 +81,9 @@ class FailedTrees:
         over = self.are_over(batch.roots)
         if not over.any():
             return batch
-        if batch.offsets is not None:  # each record has several trees, or none
+        if batch.shared:
+            over = np.full(len(batch), over.all())
+        elif batch.offsets is not None:  # each record has several trees, or none
             counts = np.diff(batch.offsets)
             ends = np.concatenate(([0], np.cumsum(over)))[batch.offsets]
             over = (counts > 0) & (np.diff(ends) == counts)

@@ -77,7 +77,7 @@ class LossDetector:
         """Fail the trees of a record that cannot be sent to another process."""
         reason = f"{error} (the record: {describe(bad.records[0], 200)})"
         failure = self._at_source(channel.source, reason, type(error).__name__)
-        self._fail_or_note(bad.roots, failure)
+        self._fail_or_note(bad.roots, bad.blamed(failure))
 
     def overloaded(self) -> None:
         """Fail the trees of records that a cycle emitted beyond its limit."""
@@ -89,7 +89,7 @@ class LossDetector:
             )
             failure = self._at(self._place[target], Cause.OVERLOAD, reason)
             if batch.offsets is None and batch.tracked:
-                self._wired.reports.fail(batch.roots, failure)
+                self._wired.reports.fail(batch.roots, batch.blamed(failure))
             else:
                 for index in range(len(batch)):
                     self._fail_or_note(batch.only(index).roots, failure)
@@ -99,7 +99,8 @@ class LossDetector:
         name = self._plan.streams[frame.batch.stream].spec.schema.name
         reason = f"a record {name} arrived, but cannot be made again: {frame.error}"
         kind = str(frame.error).split(":", 1)[0]
-        self._fail_or_note(frame.batch.roots, self._at_source(frame.batch.source, reason, kind))
+        failure = frame.batch.blamed(self._at_source(frame.batch.source, reason, kind))
+        self._fail_or_note(frame.batch.roots, failure)
 
     def _sweep(self, spout: SpoutTask, dead: list[Task], now: float) -> None:
         reached = self._plan.graph.downstream(spout.task.component)

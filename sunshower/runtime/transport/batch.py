@@ -3,20 +3,27 @@
 tracked        roots and edges have shape (n,): record i has one anchor
 untracked      offsets is None and roots is empty: no acker follows these records
 many anchors   record i has anchors offsets[i]:offsets[i+1] of roots and edges; offsets (n+1,)
+shared         all records together have the anchors: roots and edges have shape (r,), one edge for
+               each tree of the batch, each root once. If one record fails, all these trees fail
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from sunshower.failures import Failure
 from sunshower.records import Schema
+from sunshower.runtime.tracking.edges import fold
 from sunshower.runtime.tracking.ids import I64, NO_IDS, U64
+
+_MIX = 0x9E3779B97F4A7C15
+_EDGE_MAX = (1 << 64) - 1
 
 
 @dataclass(slots=True)
@@ -34,6 +41,15 @@ class Anchors:
         offsets = np.concatenate(([0], np.cumsum(counts)))
         places = np.repeat(self.offsets[:-1][which] - offsets[:-1], counts)
         return Anchors(self.roots[places + np.arange(len(places))], offsets)
+
+    def __len__(self) -> int:
+        return len(self.roots) if self.offsets is None else len(self.offsets) - 1
+
+    def each_root_once(self, edges: U64) -> tuple[U64, U64]:
+        """Return (roots, edges): each root once, with the XOR of the edges of its records."""
+        roots, edges, _ = self.with_edges(edges)
+        order = np.argsort(roots, kind="stable")
+        return fold(roots[order], edges[order])
 
     def with_edges(self, edges: U64) -> tuple[U64, U64, I64 | None]:
         """Return (roots, edges, offsets) of a batch; the trees of one record share its edge."""
@@ -53,6 +69,9 @@ class Batch:
     edges: U64 = field(default_factory=lambda: NO_IDS)
     offsets: I64 | None = None
     is_recorded: bool = False  # whether an event log has its DELIVERED entry
+    shared: bool = False  # whether all records together have the anchors
+    alone: bool = False  # a replay that must not be processed together with other trees
+    in_common: bool = False  # spread from a shared batch of several trees
 
     def __len__(self) -> int:
         return len(self.records)
@@ -66,6 +85,11 @@ class Batch:
     def anchors(self) -> Anchors | None:
         """The trees of the records, or None when all are untracked."""
         return Anchors(self.roots, self.offsets) if len(self.roots) else None
+
+    def blamed(self, failure: Failure) -> Failure:
+        """The failure of this batch: charged to nobody if several trees share it."""
+        several = self.in_common or (self.shared and len(self.roots) > 1)
+        return failure.in_common if several else failure
 
     @property
     def is_table(self) -> bool:
@@ -90,6 +114,16 @@ class Batch:
         """Split into the first `count` records and the rest."""
         return self._cut(0, count), self._cut(count, len(self))
 
+    def spread(self) -> Batch:
+        """The same records, of which each has all anchors of this shared batch, and own edges."""
+        count, trees = len(self), len(self.roots)
+        edges = np.array([_mixed(self.edges, index) for index in range(count)])
+        edges[-1] = np.bitwise_xor.reduce(edges[:-1], axis=0, initial=0) ^ self.edges
+        offsets = np.arange(0, count * trees + 1, max(1, trees)) if trees else None
+        made = replace(self, roots=np.tile(self.roots, count), edges=edges.ravel(), shared=False)
+        made.offsets, made.in_common = offsets, trees > 1
+        return made
+
     def select(self, which: I64) -> Batch:
         """Return the records at the positions `which`, ascending."""
         records = (
@@ -97,8 +131,8 @@ class Batch:
             if self.is_table
             else [self.records[index] for index in which.tolist()]
         )
-        selected = Batch(self.stream, self.source, records, is_recorded=self.is_recorded)
-        if self.tracked:
+        selected = replace(self, records=records)
+        if self.tracked and not self.shared:
             own = Anchors(self.roots, self.offsets).select(which)
             edges = Anchors(self.edges, self.offsets).select(which)
             selected.roots, selected.edges, selected.offsets = own.roots, edges.roots, own.offsets
@@ -115,17 +149,14 @@ class Batch:
         if self.offsets is not None:
             offsets = self.offsets[start : end + 1]
             first, last = int(offsets[0]), int(offsets[-1])
-            return Batch(
-                self.stream,
-                self.source,
-                records,
-                self.roots[first:last],
-                self.edges[first:last],
-                offsets - first,
-                self.is_recorded,
+            ids = (self.roots[first:last], self.edges[first:last])
+            return replace(
+                self, records=records, roots=ids[0], edges=ids[1], offsets=offsets - first
             )
-        ids = (self.roots[start:end], self.edges[start:end])
-        return Batch(self.stream, self.source, records, *ids, None, self.is_recorded)
+        if self.shared:
+            return replace(self, records=records)
+        roots, edges = self.roots[start:end], self.edges[start:end]
+        return replace(self, records=records, roots=roots, edges=edges)
 
 
 def can_join(first: Batch, second: Batch) -> bool:
@@ -135,6 +166,7 @@ def can_join(first: Batch, second: Batch) -> bool:
         and first.is_table == second.is_table
         and first.offsets is None
         and second.offsets is None
+        and not (first.shared or second.shared or first.alone or second.alone)
         and bool(len(first.roots)) == bool(len(second.roots))
         and (not first.is_table or first.records.schema == second.records.schema)
     )
@@ -152,3 +184,11 @@ def join(batches: Sequence[Batch]) -> Batch:
         np.concatenate([batch.roots for batch in batches]),
         np.concatenate([batch.edges for batch in batches]),
     )
+
+
+def _mixed(edges: U64, number: int) -> U64:
+    """Ids that look random, made of `edges` and a number (the finalizer of SplitMix64)."""
+    ids = edges + np.uint64((number + 1) * _MIX & _EDGE_MAX)
+    ids = (ids ^ (ids >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    ids = (ids ^ (ids >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ids ^ (ids >> np.uint64(31))

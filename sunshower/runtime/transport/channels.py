@@ -47,9 +47,10 @@ class Inbox:
         self.entries.append((batch, origin, seq))
 
     def take(self, records_max: int) -> Entry:
-        """Return the next batch, cut to `records_max`; its frame number only with its last part."""
+        """Return the next batch, cut to `records_max` unless it is shared; its frame number only
+        with its last part."""
         batch, origin, seq = self.entries.popleft()
-        if len(batch) <= records_max:
+        if len(batch) <= records_max or batch.shared:
             return batch, origin, seq
         first, rest = batch.split(records_max)
         self.entries.appendleft((rest, origin, seq))
@@ -171,7 +172,7 @@ class RemoteChannel(Channel):
             parts.append(self.queue.popleft())
             count += len(parts[-1])
         batch = join(parts)
-        if count > records_max:
+        if count > records_max and not batch.shared:
             batch, rest = batch.split(records_max)
             self.queue.appendleft(rest)
         self.queued -= len(batch)

@@ -2,36 +2,40 @@
 
     [target, source, stream, seq, kind, records, roots, counts, edges, offsets]
 
-    records   kind 0: rows, MessagePack; kind 1: columns, an Arrow IPC stream
+    kind      + 2: all records share the anchors; + 4: they must not be joined with others
+    records   kind 0: the values of all rows in one list, MessagePack (sunshower/codec.py)
+              kind 1: columns, an Arrow IPC stream
     roots     raw little-endian uint64; with `counts` (uint32), root i repeats counts[i] times
     edges     raw uint64, one for each root
     offsets   raw int64, only where a record has other than one anchor
 
-No pickle on the wire. Lists stay lists; a tuple inside a field arrives as a list, and a scalar of
-NumPy as Python's. An integer of more than 64 bits is an extension type: its bytes, with its sign.
+No pickle on the wire. A value arrives equal and of the same type; a scalar of NumPy arrives as
+Python's, and a value of another subclass of a plain type as the plain type. Enums and records are
+rebuilt if a record type of the topology declares their class.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import count
 from typing import Any, NamedTuple, Protocol
 
-import msgpack
 import numpy as np
 import pyarrow as pa
 
+from sunshower.codec import Codec
 from sunshower.errors import CorruptPacket, Unserialisable
+from sunshower.records import rows_of
 from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tracking.edges import runs
 from sunshower.runtime.tracking.ids import U64, ids_of
 from sunshower.runtime.transport.batch import Batch
-from sunshower.texts import describe_error
+from sunshower.texts import describe_error, message_of
 
 _ROWS, _COLUMNS = 0, 1
-_LONG = 1  # the extension type of integers beyond 64 bits
-_PACK_ERRORS = (TypeError, ValueError, OverflowError, pa.ArrowException)
+_SHARED, _ALONE = 2, 4
+_codec_of = lru_cache(8)(Codec)
 
 
 class Notes(Protocol):
@@ -71,7 +75,7 @@ def encode(
         batch.source,
         batch.stream,
         seq,
-        kind,
+        kind + _SHARED * batch.shared + _ALONE * batch.alone,
         records,
         roots.tobytes(),
         b"" if counts is None else counts.tobytes(),
@@ -86,14 +90,17 @@ def decode(
     """Decode a frame. Raises CorruptPacket, unless only the records cannot be rebuilt."""
     try:
         target, source, index, seq, kind, records, roots, counts, edges, offsets = fields
-        if not all(type(number) is int and number >= 0 for number in (target, source, index, seq)):
+        numbers = (target, source, index, seq, kind)
+        if not all(type(number) is int and number >= 0 for number in numbers):
             raise ValueError("a task, stream or number is not a whole number")
         stream = streams[index]
         batch = Batch(index, source, ())
         batch.edges = ids_of(edges)
         batch.roots = _repeated(ids_of(roots), counts, len(batch.edges))
         batch.offsets = np.frombuffer(offsets, np.int64) if offsets else None
-    except (ValueError, IndexError, TypeError, *_PACK_ERRORS) as error:
+        batch.shared, batch.alone = bool(kind & _SHARED), bool(kind & _ALONE)
+        kind &= ~(_SHARED | _ALONE)
+    except (ValueError, IndexError, TypeError, OverflowError) as error:
         raise CorruptPacket(f"a frame of this topology cannot be read: {error}") from error
     try:
         if notes is None or not notes.is_watched(target):
@@ -134,6 +141,8 @@ def _repeated(roots: U64, counts: bytes, wanted: int) -> U64:
 
 def _fits(batch: Batch) -> bool:
     """Whether the records have as many anchors as the frame says."""
+    if batch.shared:
+        return bool(len(batch) and len(batch.roots)) and batch.offsets is None
     if batch.offsets is None:
         return len(batch.roots) in {0, len(batch)}
     first, last = int(batch.offsets[0]), int(batch.offsets[-1])
@@ -162,59 +171,54 @@ def _check_size(record: Batch, stream: PlannedStream, record_bytes_max: int) -> 
 
 
 def _encode_records(batch: Batch, stream: PlannedStream) -> tuple[int, bytes]:
+    schema, codec = stream.spec.schema, _codec_of(stream.classes)
     try:
         if batch.is_table:
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, batch.records.schema) as writer:
                 writer.write_table(batch.records)
             return _COLUMNS, sink.getvalue().to_pybytes()
-        packed: bytes = msgpack.packb(
-            stream.spec.schema.rows(batch.records),
-            unicode_errors="surrogatepass",
-            default=_other,
-        )
-        return _ROWS, packed
-    except _PACK_ERRORS as error:
+        values = schema.flat(batch.records)
+        if len(values) != len(schema.fields) * len(batch):
+            raise ValueError(f"a record has not the fields {schema.name}")
+        return _ROWS, codec.encode(values)
+    except Exception as error:  # whatever a property of a record raises
+        where = _bad_field(batch, stream) if isinstance(error, Unserialisable) else ""
         raise Unserialisable(
             f"a record of stream {stream.spec.id!r} of {stream.component!r} cannot travel to "
-            f"another process: {error}. Fields may hold str, bytes, int, float, bool, None, "
-            "scalars of NumPy, and lists and dicts of these"
+            f"another process: {where}{message_of(error)}. docs/TOPOLOGIES.md lists the types that "
+            "fields may hold"
         ) from error
 
 
-def _other(value: Any) -> Any:
-    """What MessagePack has no type for: long integers, and NumPy's scalars."""
-    if isinstance(value, int):
-        size = value.bit_length() // 8 + 1
-        return msgpack.ExtType(_LONG, value.to_bytes(size, "little", signed=True))
-    if isinstance(value, np.generic) and not isinstance(plain := value.item(), np.generic):
-        return plain
-    raise TypeError(f"can not serialize {type(value).__name__!r} object")
-
-
-def _integer(code: int, data: bytes) -> int:
-    if code != _LONG:
-        raise ValueError(f"a field has the unknown extension type {code}")
-    return int.from_bytes(data, "little", signed=True)
+def _bad_field(batch: Batch, stream: PlannedStream) -> str:
+    """The first field with a value that cannot be encoded, for an error message."""
+    schema, codec = stream.spec.schema, _codec_of(stream.classes)
+    for row in schema.rows(batch.records):
+        for name, value in zip(schema.fields, row, strict=True):
+            try:
+                codec.encode(value)
+            except Unserialisable:
+                return f"field {name!r}: "
+    return ""
 
 
 def _decode_records(
     kind: int, records: bytes, stream: PlannedStream, notes: Iterator[None] | None = None
 ) -> Any:
     """`notes`: each step notes the next record, before it is built alone."""
+    schema = stream.spec.schema
     if kind == _COLUMNS:
         table = pa.ipc.open_stream(records).read_all()
         _check_offsets(table)
-        if tuple(table.column_names) != tuple(stream.spec.schema.fields):
+        if tuple(table.column_names) != tuple(schema.fields):
             raise ValueError(f"its columns are {', '.join(table.column_names)}")
         return table
-    rows = msgpack.unpackb(
-        records, strict_map_key=False, unicode_errors="surrogatepass", ext_hook=_integer
-    )
+    rows = rows_of(_codec_of(stream.classes).decode(records), len(schema.fields))
     if notes is None:
-        return stream.spec.schema.build(rows)
+        return schema.build(rows)
     built: list[Any] = []
     for row in rows:
         next(notes)
-        built += stream.spec.schema.build([row])
+        built += schema.build([row])
     return built

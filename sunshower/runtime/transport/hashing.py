@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import is_dataclass
+from datetime import datetime
+from decimal import Decimal
+from enum import Enum
 from typing import Any
 from zlib import crc32
 
@@ -12,13 +16,14 @@ from numpy.typing import NDArray
 
 from sunshower.errors import BadEmit
 from sunshower.records import key_of
+from sunshower.scalars import SCALARS, as_number
 
 _KEYS_MAX = 1 << 16
 
 
 def stable_hash(value: Any) -> int:
-    """Return 32 bits of `value`: str, bytes, int, float, bool, None, NumPy's scalars, and tuples,
-    lists and dictionaries of these.
+    """Return 32 bits of `value`: str, bytes, int, float, bool, None, Decimal, dates and times,
+    UUID, Enums, NumPy's scalars, and tuples, lists, sets, dictionaries and records of these.
 
     Values of equal keys (`records.key_of`) hash equally, so 1, 1.0 and True share a task. Storm:
     java.util.Arrays.deepHashCode in TupleUtils.chooseTaskIndex. Raises BadEmit for others.
@@ -45,15 +50,32 @@ def _canonical(value: Any) -> bytes:
             return b"t" + b"".join(b"%d:" % len(part) + part for part in parts)
         case dict():
             return b"d" + b"".join(sorted(map(_canonical, value.items())))
+        case frozenset():
+            return b"S" + b"".join(sorted(map(_canonical, value)))
+        case Enum():
+            return b"e" + f"{type(value).__qualname__}.{value.name}".encode()
+        case Decimal() if not isinstance(number := as_number(value), Decimal):
+            return _canonical(number)
+    if (scalar := SCALARS.get(type(value))) is not None:
+        value = as_number(value) if isinstance(value, Decimal) else value
+        return b"v" + f"{scalar.name}:{scalar.text(value)}".encode()
     raise BadEmit(
         f"a key of type {type(value).__name__} has no hash that all processes agree on: group by "
-        "str, bytes, int, float, bool, None, or tuples, lists and dictionaries of these"
+        "a type that docs/TOPOLOGIES.md lists as a key"
     )
 
 
 def _number(value: int) -> bytes:
     # Python refuses to write very long numbers in decimals.
     return b"i%d" % value if value.bit_length() < 10_000 else b"i%x" % value
+
+
+def _may_be_cached(key: Any) -> bool:
+    """Whether values that are equal in Python are one key. Moments of one zone are compared without
+    `fold`, and dataclasses as they say."""
+    if isinstance(key, tuple | frozenset):
+        return all(map(_may_be_cached, key))
+    return not isinstance(key, datetime) and not is_dataclass(key)
 
 
 class KeyTable(dict[Any, int]):
@@ -66,7 +88,9 @@ class KeyTable(dict[Any, int]):
     def __missing__(self, key: Any) -> int:
         if len(self) >= _KEYS_MAX:
             self.clear()
-        index = self[key] = stable_hash(key) % self._tasks
+        index = stable_hash(key) % self._tasks
+        if _may_be_cached(key):
+            self[key] = index
         return index
 
     def find_all(self, keys: Sequence[Any]) -> list[int]:

@@ -87,6 +87,7 @@ class OutputStreams:
         self.none = not output_streams  # whether the task has no output stream
         self.emitted = 0  # emit calls, as Storm counts them
         self.transferred = 0  # records sent, one per target task
+        self.alone = False  # mark what is sent, as Batch.alone
 
     def prepare(self) -> None:
         """Prepare the custom groupings. Raises what they raise, and may then be called again."""
@@ -178,17 +179,43 @@ class OutputStreams:
         made = None if anchors is None else np.zeros(count, np.uint64)
         for route, shared in zip(output_stream.routes, shares, strict=True):
             for target, which in shared:
-                batch = Batch(output_stream.index, self._task, pick(records, which))
+                batch = self._batch(output_stream, pick(records, which))
                 if made is not None and anchors is not None:
                     edges = self._edges.draw(len(batch))
                     made[which] ^= edges
                     batch.roots, batch.edges, batch.offsets = anchors.select(which).with_edges(
                         edges
                     )
-                self.transferred += len(batch)
-                self._instrument.sent(batch, route.channels[target].target)
-                route.channels[target].push(batch)
+                self.send_batch(route.channels[target], batch)
         return made
+
+    def send_shared(self, stream: str, records: Any, anchors: Anchors | None) -> U64:
+        """Send records as shared batches: all together are part of the trees of `anchors`.
+
+        Returns, per anchor, the XOR of the edges made for it: each has one for each target, so that
+        the edges of a tree with several anchors do not cancel out. Raises NotSent if a grouping has
+        raised: nothing was sent.
+        """
+        output_stream = self.output_stream(stream)
+        shares = self.shares(output_stream, records, len(records))
+        if isinstance(shares, BaseException):
+            raise NotSent(None, {0: shares})
+        self.emitted += len(records)
+        count = 0 if anchors is None else len(anchors)
+        made = np.zeros(count, np.uint64)
+        for route, shared in zip(output_stream.routes, shares, strict=True):
+            for target, which in shared:
+                batch = self._batch(output_stream, pick(records, which))
+                if anchors is not None and len(anchors.roots):
+                    edges = self._edges.draw(count)
+                    made ^= edges
+                    batch.roots, batch.edges = anchors.each_root_once(edges)
+                    batch.shared = True
+                self.send_batch(route.channels[target], batch)
+        return made
+
+    def _batch(self, output_stream: OutputStream, records: Any) -> Batch:
+        return Batch(output_stream.index, self._task, records, alone=self.alone)
 
     def shares(
         self, output_stream: OutputStream, records: Any, count: int
@@ -223,7 +250,7 @@ class OutputStreams:
         return made
 
     def send_batch(self, channel: Channel, batch: Batch) -> None:
-        """Send a batch that anchoring.py has built for one target."""
+        """Send a batch to one target."""
         self.transferred += len(batch)
         self._instrument.sent(batch, channel.target)
         channel.push(batch)

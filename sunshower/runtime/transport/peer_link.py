@@ -213,7 +213,8 @@ class PeerLink:
             else:
                 frame_bytes = sum(len(part) for part in frame[5:])
                 channel.record_bytes = frame_bytes // len(batch) + 1
-                if len(batch) > 2 * self._frame_records(channel):  # larger records than before
+                is_long = len(batch) > 2 * self._frame_records(channel)  # larger than before
+                if is_long and not batch.shared:
                     channel.put_back(batch)
                     continue
                 flight.frames.append((channel, channel.sent(batch)))
@@ -233,6 +234,10 @@ class PeerLink:
         stream, bytes_max = self._streams[batch.stream], self._config.record_bytes_max
         head, rest = batch.split(first_bad(batch, stream, bytes_max))
         bad, tail = rest.split(1)
+        if batch.shared:  # all its trees fail
+            channel.drop(len(batch))
+            self._refuse(channel, bad, error)
+            return
         channel.put_back(tail)
         channel.put_back(head)
         channel.drop(1)

@@ -105,10 +105,10 @@ class Delta:
         folder, last = self._folder(session, batch), batch.publish.current - 1
         published = self._claim(folder, batch.topology, batch.publish)
         if published < last:
-            put_if_absent(session, self.path)
-            for txid in range(published + 1, last + 1):
-                self._publish_one(session, folder, txid, batch)
-                folder.create(f"published/{txid}")
+            with put_if_absent(session, self.path):
+                for txid in range(published + 1, last + 1):
+                    self._publish_one(session, folder, txid, batch)
+                    folder.create(f"published/{txid}")
         for name in folder.names("published"):
             if int(name) < last:
                 folder.remove(f"published/{name}")

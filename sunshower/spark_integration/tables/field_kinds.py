@@ -15,6 +15,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import pyarrow as pa
 
 from sunshower.errors import RecordMismatch, ResultMismatch, Unserialisable
+from sunshower.field_types import record_fields
 from sunshower.records import Schema
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -267,21 +268,22 @@ def kind_of(annotation: Any, path: str, within: tuple[Any, ...] = ()) -> FieldKi
 def records_of(record_type: Any, path: str, within: tuple[Any, ...] = ()) -> NestedRecords:
     """The kind of a record type, with a kind for each of its fields. Raises RecordMismatch."""
     try:
-        schema = Schema.of(record_type)
+        names = record_fields(record_type)
     except RecordMismatch as error:
         raise RecordMismatch(f"{path}: {error}") from None
     if record_type in within:
         raise RecordMismatch(f"{path} holds itself, and Spark has no endless types; keep an id")
-    if not schema.fields:
+    if not names:
         raise RecordMismatch(f"{path} has no fields, and Spark cannot count rows of none; give one")
-    folded = [name.casefold() for name in schema.fields]
-    if twice := [name for name in schema.fields if folded.count(name.casefold()) > 1]:
+    folded = [name.casefold() for name in names]
+    if twice := [name for name in names if folded.count(name.casefold()) > 1]:
         raise RecordMismatch(f"{path}: to Spark {' and '.join(twice)} are one name; rename one")
     hints = get_type_hints(record_type, include_extras=True)
     inner = (*within, record_type)
-    fields = tuple(kind_of(hints.get(one), f"{path}.{one}", inner) for one in schema.fields)
+    fields = tuple(kind_of(hints.get(one), f"{path}.{one}", inner) for one in names)
     # Nullable for Arrow: a non-null field is null where its record is. `FieldKind` checks it.
-    type = pa.struct([(name, kind.type) for name, kind in zip(schema.fields, fields, strict=True)])
+    type = pa.struct([(name, kind.type) for name, kind in zip(names, fields, strict=True)])
+    schema = Schema.of(record_type)
     return NestedRecords(path, type, False, (record_type, list), schema=schema, fields=fields)
 
 

@@ -36,13 +36,6 @@ class HadoopFolder:
             return []
         return sorted(str(one.getPath().getName()) for one in self._files.listStatus(found))
 
-    def modified_ms(self, name: str) -> int:
-        """When a file was written last, by the clock of the file system; 0 if there is none."""
-        found = self._of(f"{self.path}/{name}")
-        if not self._files.exists(found):
-            return 0
-        return int(self._files.getFileStatus(found).getModificationTime())
-
     def create(self, name: str) -> None:
         """Create an empty file, or create it anew."""
         self._files.create(self._of(f"{self.path}/{name}"), True).close()

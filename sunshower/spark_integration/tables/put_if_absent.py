@@ -1,16 +1,24 @@
-"""Has S3 refuse to overwrite an entry of a Delta Lake log: its PUT gets `If-None-Match: *`.
+"""Lets no driver overwrite an entry of a Delta Lake log that is there already.
 
-On S3 Delta asks whether an entry exists, and then writes it. A driver that is stopped in between
-would overwrite what its successor has committed meanwhile. S3 can refuse that, but S3A of Hadoop
-3.3.4 cannot ask for it, so a request handler in the driver's S3 client adds the header.
+Delta asks whether an entry exists, and then creates it. On S3 and on local disks another driver may
+have created it in between, and that entry would be overwritten.
+
+- S3 refuses that if the request has `If-None-Match: *`. S3A of Hadoop 3.3.4 cannot send that, so a
+  request handler in the driver's S3 client adds the header.
+- On local disks (`file:`) a driver locks a file as long as it commits. The lock belongs to the
+  driver's Java and ends with it.
+
+HDFS refuses to rename to a name that exists, and needs neither.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from sunshower.errors import WriteFailed
+from sunshower.errors import SparkUnavailable, WriteFailed
 from sunshower.spark_integration.error_report import error_text
 
 if TYPE_CHECKING:
@@ -41,19 +49,50 @@ class _Handler:
         pass
 
 
-def put_if_absent(session: SparkSession, path: str) -> None:
-    """Let no driver of this table overwrite an entry of its log. Raises WriteFailed if the store
-    overwrites nevertheless. File systems other than S3 refuse it without our help."""
-    if not path.startswith(("s3:", "s3a:", "s3n:")):
-        return
+@contextmanager
+def put_if_absent(session: SparkSession, path: str) -> Iterator[None]:
+    """Commit inside to the table at `path`. Raises SparkUnavailable while another driver of this
+    machine commits, WriteFailed if the object store ignores the condition."""
+    if path.startswith(("s3:", "s3a:", "s3n:")):
+        _check_s3(session, path)
+        yield
+    elif path.startswith("file:"):
+        with _lock(session, path):
+            yield
+    else:
+        yield
+
+
+@contextmanager
+def _lock(session: SparkSession, path: str) -> Iterator[None]:
+    java = session._jvm
+    folder = java.org.apache.hadoop.fs.Path(path).toUri().getPath()
+    file = java.java.io.RandomAccessFile(f"{folder}/_sunshower/lock", "rw")
+    try:
+        try:
+            lock = file.getChannel().tryLock()
+        except Exception as error:
+            if "OverlappingFileLockException" not in error_text(error):
+                raise
+            lock = None  # another job of this driver has it
+        if lock is None:
+            raise SparkUnavailable(f"{path}: another driver commits to this table now")
+        yield
+    finally:
+        with suppress(Exception):  # Java may be gone
+            file.close()
+
+
+def _check_s3(session: SparkSession, path: str) -> None:
+    """Have S3 refuse to overwrite entries. Raises WriteFailed if it does not."""
     if not _overwrites(session, path):
         return
     _add_handler(session, _client(session, path))
     if _overwrites(session, path):
         raise WriteFailed(
-            f"{path}: this object store overwrites an object although it is told not to "
-            "(If-None-Match: *), so two drivers could overwrite each other's commits. Use one "
-            "that knows conditional writes, as Amazon S3 does"
+            f"{path}: this object store ignores the condition of a write (If-None-Match: *), so "
+            "two drivers could overwrite each other's commits. Use one that knows conditional "
+            "writes, as Amazon S3 does"
         )
 
 

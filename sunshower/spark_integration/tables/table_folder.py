@@ -31,7 +31,7 @@ from typing import Any
 
 from sunshower import versions
 from sunshower.errors import StateMismatch, StoreUnreachable, WriteFailed
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
 
 # Errors that waiting does not resolve.
 _PERMANENT = {

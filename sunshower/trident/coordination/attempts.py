@@ -42,16 +42,6 @@ def counts_stream(group: str) -> str:
     return f"$coord-{group}"
 
 
-class Attempt(NamedTuple):
-    """One attempt at a batch, and the message id of its tree. Attempt numbers of a txid only grow,
-    also over restarts. The epoch grows with each life of the coordinator. So a later attempt has
-    the greater (epoch, txid, attempt), and a store can refuse writes of an earlier one."""
-
-    txid: int  # of the batch: 1, 2, 3 …, committed in this order
-    attempt: int  # 0, 1, 2 …
-    epoch: int  # of the coordinator's life: 1, 2, 3 …
-
-
 class BatchCommand(NamedTuple):
     """The record of the master's `$batch`, of `$commit` and of `$success`."""
 

@@ -19,7 +19,8 @@ from sunshower.errors import ReportedFailedBatch, TopologyFailed, Unavailable
 from sunshower.failures import Cause, Failure
 from sunshower.state.tree import Tree
 from sunshower.topologies.components import Context, Spout, SpoutCollector
-from sunshower.trident.coordination.attempts import BATCH, COMMIT, SUCCESS, Attempt, BatchCommand
+from sunshower.topologies.operators.port import Attempt
+from sunshower.trident.coordination.attempts import BATCH, COMMIT, SUCCESS, BatchCommand
 from sunshower.trident.coordination.coordinator import (
     Advance,
     Begin,

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from sunshower.topologies.components import Context
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.stages.plan import Feed, StageNode
 from sunshower.trident.stages.port import Waiting, publishing
 from sunshower.trident.tasks.part_sender import PartSender

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sunshower.failures import Cause, Failure
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.coordination.coordinator import MasterCoordinator, Status
 
 

@@ -8,9 +8,11 @@ Storm: org.apache.storm.trident.topology.TridentTopologyBuilder
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from sunshower.errors import TopologyError
+from sunshower.records import Schema
 from sunshower.topologies.outputs import DirectStream, Streams
 from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter
 from sunshower.topologies.sinks import JsonLines
@@ -88,7 +90,8 @@ def _emitter(group: Group, stage: Stage, where: str) -> EmitterRunner | None:
 
 
 def _streams(group: Group, stage: Stage) -> Streams:
-    found: dict[str, Any] = {one.stream: DirectStream(Part) for one in stage.outputs}
+    parts = replace(Schema.of(Part), classes=group.classes)
+    found: dict[str, Any] = {one.stream: DirectStream(parts) for one in stage.outputs}
     if any(one.counted for one in stage.outputs):
         found[counts_stream(group.id)] = DirectStream(Count)
     if stage.source is not None and group.skip.dead_letters is not None:

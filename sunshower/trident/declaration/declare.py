@@ -9,10 +9,10 @@ from sunshower.arguments import COUNT, Instance, Rule, Values
 from sunshower.errors import ConfigError, DuplicateComponent, TopologyError
 from sunshower.state.tree import Tree
 from sunshower.topologies.components import Out, Spout
+from sunshower.topologies.operators.schemas import columns_schema
 from sunshower.topologies.outputs import check_id
 from sunshower.topologies.signatures import name_of
 from sunshower.topologies.topology import Topology
-from sunshower.trident.declaration.declaring import columns_schema
 from sunshower.trident.declaration.stage_builder import (
     GroupBuilder,
     RowSource,

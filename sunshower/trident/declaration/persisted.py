@@ -7,21 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from sunshower.arguments import Instance
 from sunshower.errors import RecordMismatch, TopologyError
+from sunshower.field_types import classes_in, hints_of
 from sunshower.records import Schema
+from sunshower.topologies.operators.schemas import columns_schema, state_code_returns
+from sunshower.topologies.operators.states import StateFactory, StateKind
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.signatures import name_of
-from sunshower.trident.declaration.declaring import columns_schema, state_code_returns
 from sunshower.trident.declaration.row_stream import RowStream, check_group
 from sunshower.trident.declaration.stage_builder import RowSource
 from sunshower.trident.stages.persisting import Lookup, QueryState, StateSlot
 from sunshower.trident.stages.sharing import ByFields, ToFirst
 from sunshower.trident.stages.windowing import Windows
 from sunshower.trident.states.guarantee import check, check_sharing
-from sunshower.trident.states.port import StateFactory, StateKind
 
 _FIELDS = Instance((str, Iterable), "the name of a field, several, or a record type")
 
@@ -43,16 +45,19 @@ def new_state(
     where: str,
     not_exactly_once: bool,
     *,
+    by: Sequence[str] = (),
     in_place: bool = False,
 ) -> StateSlot:
-    """Register a state and return its slot. `in_place`: the rows are written in the tasks in which
-    they are; otherwise they are first sent to the task of their group, or to a single one. Raises
-    TopologyError for a value that is not a state factory, a duplicate name, or a kind that is not
-    exactly once with the spouts."""
+    """Register a state and return its slot. `by`: the fields of its keys. `in_place`: the rows are
+    written in the tasks in which they are; otherwise they are first sent to the task of their
+    group, or to a single one. Raises TopologyError for a value that is not a state factory, a
+    duplicate name, or a kind that is not exactly once with the spouts; RecordMismatch for keys that
+    are Enums."""
     if not is_factory(factory):
         raise TopologyError(
             f'{where}: {name_of(factory)} is no state; give one like SqliteState("counts.db")'
         )
+    _refuse_enums(stream.schema, by, where)
     program = stream.stage.group.program
     program.check_open(where)
     if not isinstance(factory.kind, StateKind):
@@ -64,6 +69,17 @@ def new_state(
         check_sharing(where, accept=not_exactly_once, varies=stream.varies)
     program.keep_state(getattr(factory, "name", None) or name, where)
     return StateSlot(factory, name, exactly_once=not not_exactly_once)
+
+
+def _refuse_enums(schema: Schema, by: Sequence[str], where: str) -> None:
+    hints = hints_of(schema.type)
+    for name in by:
+        for kind in classes_in(hints.get(name, Any), name):
+            if issubclass(kind, Enum) and not issubclass(kind, str | int | float):
+                raise RecordMismatch(
+                    f"{where}: field {name!r} is the Enum {kind.__name__}, which a state cannot "
+                    "have in its keys; add a field with its value before, and group by that"
+                )
 
 
 def check_pairs(

@@ -6,16 +6,22 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, Self, TypeVar
 
 from sunshower.arguments import COUNT
-from sunshower.errors import RecordMismatch, TopologyError
+from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.groupings import CustomGrouping
+from sunshower.topologies.operators import steps
+from sunshower.topologies.operators.port import Operator
+from sunshower.topologies.operators.ranking import Ranking
+from sunshower.topologies.operators.schemas import (
+    check_equal,
+    check_fields,
+    check_predicate,
+    check_reader,
+    code_name,
+)
 from sunshower.topologies.outputs import check_id
-from sunshower.trident.declaration.declaring import check_predicate, check_reader, code_name
 from sunshower.trident.declaration.stage_builder import RowSource, StageBuilder
-from sunshower.trident.stages import steps
 from sunshower.trident.stages.plan import Sharing
-from sunshower.trident.stages.port import Operator
-from sunshower.trident.stages.ranking import Ranking
 from sunshower.trident.stages.sharing import (
     ByBatch,
     ByFields,
@@ -87,11 +93,7 @@ class RowStream(Generic[R_co]):
         where = self._where("merge")
         check_streams([self, *others], where)
         for other in others:
-            if other.schema != self.schema:
-                raise RecordMismatch(
-                    f"{where}: one stream carries {self.schema.name}, another one "
-                    f"{other.schema.name}; make them the same first, with .map"
-                )
+            check_equal(self.schema, other.schema, where)
         streams: tuple[RowStream[R_co], ...] = (self, *others)
         return self._of(*(source for one in streams for source in one.sources))
 
@@ -191,12 +193,7 @@ class RowStream(Generic[R_co]):
         return self._of(best.add(ranking(), self.schema))
 
     def _check_fields(self, word: str, fields: Sequence[str]) -> None:
-        """Raise UnknownField for a field that the rows do not have, TopologyError for none."""
-        where = self._where(word)
-        if not fields:
-            raise TopologyError(f"{where} needs a field, one of: {', '.join(self.schema.fields)}")
-        for name in fields:
-            self.schema.check_field(name, where)
+        check_fields(self.schema, fields, self._where(word))
 
     def _where(self, word: str, code: Any = None) -> str:
         return self.stage.where(word if code is None else f"{word}({code_name(code)})")

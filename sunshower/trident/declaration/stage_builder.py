@@ -19,13 +19,17 @@ from sunshower.arguments import TASKS
 from sunshower.errors import DuplicateComponent, TopologyError
 from sunshower.records import Schema
 from sunshower.state.tree import Tree
+from sunshower.topologies.operators.persisting import Persist
+from sunshower.topologies.operators.port import Operator
+from sunshower.topologies.operators.states import StateKind
+from sunshower.topologies.operators.steps import BaseOperator
 from sunshower.topologies.outputs import check_id
 from sunshower.topologies.topology import Topology
 from sunshower.trident.coordination.stored_progress import coordinator_path
 from sunshower.trident.declaration.assemble import assemble
 from sunshower.trident.declaration.store_places import InSqlite
 from sunshower.trident.spouts.port import TridentSpout
-from sunshower.trident.stages.persisting import Persist, StateSlot
+from sunshower.trident.stages.persisting import StateSlot
 from sunshower.trident.stages.plan import (
     Feed,
     Group,
@@ -37,11 +41,9 @@ from sunshower.trident.stages.plan import (
     StageNode,
     StageOutput,
 )
-from sunshower.trident.stages.port import Operator, publishing
+from sunshower.trident.stages.port import publishing
 from sunshower.trident.stages.sharing import RoundRobin
-from sunshower.trident.stages.steps import BaseOperator
 from sunshower.trident.states.counted import CountedIn
-from sunshower.trident.states.port import StateKind
 
 
 class StreamProgram:
@@ -174,6 +176,12 @@ class StageBuilder:
         """The stages that feed this one directly; a stage may occur several times."""
         return (origin.stage for arrival in self.arrivals for origin in arrival.origins)
 
+    def classes(self) -> Iterator[type]:
+        """The Enums and record types that its rows may hold."""
+        rows = [*self.arrivals, *(emitted for _, emitted in self.nodes)]
+        for one in [*rows, self.spout_rows] if self.spout_rows else rows:
+            yield from one.schema.classes
+
     def upstream(self) -> set[StageBuilder]:
         """All stages that feed this one, directly or not, and itself."""
         found: set[StageBuilder] = set()
@@ -221,6 +229,7 @@ class GroupBuilder:
             max_batches=self.max_batches or 1,
             interval_s=self.interval_s or 0.0,
             skip=self.skip or Skip(),
+            classes=tuple(dict.fromkeys(one for stage in used for one in stage.classes())),
         )
         spouts = [stage.id for stage in group.stages if stage.source is not None]
         counted = CountedIn(group.store, tuple(coordinator_path(group.root, id) for id in spouts))
@@ -228,8 +237,10 @@ class GroupBuilder:
             if (publisher := publishing(operator)) is not None:
                 publisher.counted = counted
             if isinstance(operator, Persist):
-                operator.slot.counted = counted
-                self._check_skip(group.skip, operator.slot)
+                slot = operator.slot
+                assert isinstance(slot, StateSlot), f"{slot!r} is no state of batches"
+                slot.counted = counted
+                self._check_skip(group.skip, slot)
         return group
 
     def _check_skip(self, skip: Skip, slot: StateSlot) -> None:

@@ -16,15 +16,16 @@ from sunshower.arguments import FUNCTION
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.components import BatchFunction, Out
-from sunshower.topologies.outputs import Columns
-from sunshower.topologies.signatures import name_of
-from sunshower.topologies.streams import Stream
-from sunshower.trident.declaration.aggregators import (
+from sunshower.topologies.operators import steps
+from sunshower.topologies.operators.aggregating import Aggregate, Combine, CombineFurther, Empty
+from sunshower.topologies.operators.aggregators import (
     AnyAggregator,
     CombinerAggregator,
     ReducerAggregator,
 )
-from sunshower.trident.declaration.declaring import (
+from sunshower.topologies.operators.persisting import Persist, PersistCombined, PersistReduced
+from sunshower.topologies.operators.port import Operator
+from sunshower.topologies.operators.schemas import (
     bound_aggregators,
     code_name,
     columns_schema,
@@ -35,23 +36,19 @@ from sunshower.trident.declaration.declaring import (
     persisted_schema,
     state_code_returns,
 )
+from sunshower.topologies.operators.states import StateFactory, StateKind
+from sunshower.topologies.outputs import Columns
+from sunshower.topologies.signatures import name_of
+from sunshower.topologies.streams import Stream
 from sunshower.trident.declaration.persisted import WrittenState, check_pairs, new_state, query
 from sunshower.trident.declaration.row_stream import RowStream, check_streams
 from sunshower.trident.declaration.stage_builder import RowSource, StageBuilder
 from sunshower.trident.declaration.windows import Window
-from sunshower.trident.stages import steps
-from sunshower.trident.stages.aggregating import Aggregate, Combine, CombineFurther, Empty
 from sunshower.trident.stages.joining import Join, rest_of
-from sunshower.trident.stages.persisting import (
-    Persist,
-    PersistCombined,
-    PersistPartition,
-    PersistReduced,
-)
-from sunshower.trident.stages.port import Operator, publishing
+from sunshower.trident.stages.persisting import PersistPartition
+from sunshower.trident.stages.port import publishing
 from sunshower.trident.stages.sharing import ByBatch, ByFields, RoundRobin, ToFirst
 from sunshower.trident.stages.windowing import Windows
-from sunshower.trident.states.port import StateFactory, StateKind
 from sunshower.trident.tasks.records_bolt import RecordsBolt
 
 R_co = TypeVar("R_co", covariant=True)
@@ -150,7 +147,7 @@ class Aggregations(Generic[R_co]):
                 f"{where}: {name_of(type(given))} is an Aggregator, which a state has no value "
                 "for; give a CombinerAggregator or ReducerAggregator, or .aggregate first"
             )
-        slot = new_state(state, name or given.emits[0], stream, where, not_exactly_once)
+        slot = new_state(state, name or given.emits[0], stream, where, not_exactly_once, by=by)
         if isinstance(given, CombinerAggregator):
             operator: Persist = PersistCombined(slot, len(by), given, out)
             arrived = self._send(self._combined([given]), parallelism, where)
@@ -179,7 +176,7 @@ class Aggregations(Generic[R_co]):
             stream.schema.check_field(window.field, where)
         more = ("window",)
         given, out = bound_aggregators(aggregators, stream.schema, by, fields, where, more)
-        slot = new_state(state, name, stream, where, not_exactly_once)
+        slot = new_state(state, name, stream, where, not_exactly_once, by=by)
         operator = Windows(slot, window, stream.schema, by, given, out)
         return BatchState(self._send(stream, parallelism, where).then(operator, out), slot, by)
 
@@ -287,7 +284,7 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
         fields: Columns,
         not_exactly_once: bool = False,
     ) -> BatchStream[Any]:
-        """Run your own operator in the stage of the rows; see `stages/port.py`.
+        """Run your own operator in the stage of the rows; see `operators/port.py`.
 
         With `others`, one task gets all rows of a batch: this stream is input 0, the others are 1,
         2 …. `fields` is () if it emits nothing. An operator that `commits` or `publishes` must undo
@@ -295,7 +292,7 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
         """
         where = self._where("operate", operator)
         if not callable(getattr(operator, "process", None)) or not hasattr(operator, "commits"):
-            raise TopologyError(f"{where}: {operator!r} is no operator; see stages/port.py")
+            raise TopologyError(f"{where}: {operator!r} is no operator; see operators/port.py")
         streams = [self, *others]
         check_streams(streams, where)
         if operator.commits or publishing(operator):

@@ -10,7 +10,7 @@ from typing import Any
 
 from sunshower.state.tree import Tree
 from sunshower.topologies.components import Context
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.spouts.port import (
     BaseCoordinator,
     BaseEmitter,

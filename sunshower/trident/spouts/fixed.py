@@ -13,7 +13,7 @@ from sunshower.arguments import COUNT, Instance
 from sunshower.errors import ConfigError, TopologyError
 from sunshower.state.tree import Tree
 from sunshower.topologies.components import Context
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.spouts.port import (
     BaseCoordinator,
     BaseEmitter,

@@ -26,8 +26,8 @@ from sunshower.failures import Cause, Failure
 from sunshower.state.tree import Tree, parent
 from sunshower.topologies.components import DEFAULT, Context, Spout
 from sunshower.topologies.graph import Level
+from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.signatures import spout_signature
-from sunshower.trident.coordination.attempts import Attempt
 from sunshower.trident.coordination.transactional_log import JsonNode
 from sunshower.trident.spouts.bounds import Bounds, Room
 from sunshower.trident.spouts.partitioned import PartitionedSpout

@@ -27,7 +27,7 @@ from typing import Any, ClassVar, NamedTuple
 from sunshower.errors import FailedBatch, IncompleteBatch, StaleAttempt
 from sunshower.state.tree import Tree
 from sunshower.topologies.components import Context
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.spouts.bounds import Room
 from sunshower.trident.spouts.partition_coordinator import (
     PartitionsCoordinator,

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from sunshower.errors import FailedBatch, NodeExists, NoNode, StaleAttempt, WrongVersion
 from sunshower.state.tree import Tree, parent
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.coordination.stored_progress import current_batch
 from sunshower.trident.coordination.transactional_log import JsonNode, TransactionalLog, encode
 

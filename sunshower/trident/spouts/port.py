@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from sunshower.state.tree import Tree
 from sunshower.topologies.components import Context
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
 
 
 class SpoutKind(Enum):

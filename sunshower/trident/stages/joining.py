@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from sunshower.records import Schema
-from sunshower.trident.coordination.attempts import Attempt
-from sunshower.trident.stages.port import Emit, Rows
-from sunshower.trident.stages.steps import BaseOperator, keys_of
+from sunshower.topologies.operators.port import Attempt, Emit, Rows
+from sunshower.topologies.operators.steps import BaseOperator, keys_of
 
 Side = dict[tuple[Any, ...], list[tuple[Any, ...]]]  # key → the other values of its rows
 

@@ -1,29 +1,25 @@
-"""Operators that write a state in the commit phase, and operators that query one.
+"""States of exactly-once batches: written in the commit phase, or queried.
 
 A batch without rows in a task is begun and committed there too, because an earlier attempt may have
 had some, whose writes the state then undoes (Storm does not, and counts them twice). Storm:
-org.apache.storm.trident.planner.processor.PartitionPersistProcessor, StateQueryProcessor,
-org.apache.storm.trident.operation.impl.MapCombinerAggStateUpdater and similar classes.
+org.apache.storm.trident.planner.processor.PartitionPersistProcessor, StateQueryProcessor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial, reduce
 from typing import Any
 
 from sunshower.errors import BatchError
 from sunshower.records import Schema
 from sunshower.topologies.components import Context
 from sunshower.topologies.graph import own_copy
-from sunshower.trident.coordination.attempts import Attempt
-from sunshower.trident.declaration.aggregators import CombinerAggregator, ReducerAggregator, Table
-from sunshower.trident.stages.aggregating import combine_into
-from sunshower.trident.stages.grouping import group_keys, keys_of_partial, values_of_key
-from sunshower.trident.stages.port import Emit, Rows
-from sunshower.trident.stages.steps import BaseOperator, check_rows, keys_of, prepare_code
+from sunshower.topologies.operators.grouping import group_keys
+from sunshower.topologies.operators.persisting import Persist
+from sunshower.topologies.operators.port import Attempt, Emit, Rows
+from sunshower.topologies.operators.states import MapState, Place, RecognisedState, StateFactory
+from sunshower.topologies.operators.steps import BaseOperator, check_rows, keys_of, prepare_code
 from sunshower.trident.states.counted import CountedIn, LastWrite
-from sunshower.trident.states.port import MapState, Place, RecognisedState, StateFactory
 
 
 class StateSlot:
@@ -85,94 +81,6 @@ class StateSlot:
     def _last_attempt(self) -> Attempt | None:
         last: Attempt | None = getattr(self._state, "last_attempt", None)
         return last
-
-
-class Persist(BaseOperator):
-    """Writes a batch to a state, all or nothing; `write` defines what."""
-
-    commits = True
-
-    def __init__(self, slot: StateSlot) -> None:
-        self.slot = slot
-
-    def prepare(self, context: Context) -> None:
-        self.slot.open(context)
-
-    def start(self, attempt: Attempt) -> Any:
-        return []
-
-    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
-        batch.extend(rows)
-
-    def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
-        """Write the contents of `batch`; returns the rows to emit."""
-        raise NotImplementedError
-
-    def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
-        slot, state = self.slot, self.slot.state
-        try:
-            slot.begin_commit(attempt)
-            made = self.write(state, batch, attempt) if batch else ()
-            slot.commit(attempt)
-        except BaseException:
-            state.abort()
-            raise
-        if made:
-            emit(made)
-
-    def cleanup(self) -> None:
-        self.slot.close()
-
-
-class PersistCombined(Persist):
-    """Combines values into those of their groups in a state."""
-
-    def __init__(
-        self, slot: StateSlot, width: int, combiner: CombinerAggregator[Any, Any], out: Schema
-    ) -> None:
-        super().__init__(slot)
-        self.width, self.combiner, self.out = width, combiner, out
-
-    def start(self, attempt: Attempt) -> Table:
-        return {}
-
-    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
-        keys, width = keys_of_partial(self.width, rows), self.width
-        combine_into(batch, self.combiner, keys, [row[width] for row in rows])
-
-    def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
-        updates = [partial(self._update, value) for value in batch.values()]
-        values = state.multi_update(list(batch), updates)
-        return new_values(batch, map(self.combiner.result, values), self.width, self.out)
-
-    def _update(self, value: Any, old: Any) -> Any:
-        return value if old is None else self.combiner.combine(old, value)
-
-
-class PersistReduced(Persist):
-    """Reduces rows into the values of their groups in a state."""
-
-    def __init__(
-        self,
-        slot: StateSlot,
-        schema: Schema,
-        by: Sequence[str],
-        reducer: ReducerAggregator[Any, Any],
-        out: Schema,
-    ) -> None:
-        super().__init__(slot)
-        self.schema, self.by, self.reducer, self.out = schema, tuple(by), reducer, out
-
-    def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
-        groups: dict[Any, list[Any]] = {}
-        for key, row in zip(group_keys(self.schema, self.by, batch), batch, strict=True):
-            groups.setdefault(key, []).append(row)
-        updates = [partial(self._update, rows) for rows in groups.values()]
-        values = state.multi_update(list(groups), updates)
-        return new_values(groups, values, len(self.by), self.out)
-
-    def _update(self, rows: Sequence[Any], old: Any) -> Any:
-        return reduce(self.reducer.reduce, rows, self.reducer.init() if old is None else old)
 
 
 class PersistPartition(Persist):
@@ -256,9 +164,3 @@ class Lookup:
             known = self.result is not None and value is not None
             found[key] = self.result(value) if known else value  # type: ignore[misc]
         return [found[key] for key in keys]
-
-
-def new_values(keys: Any, values: Any, width: int, out: Schema) -> list[Any]:
-    """Records (fields of the group, its new value)."""
-    rows = zip(keys, values, strict=True)
-    return out.build([(*values_of_key(key, width), value) for key, value in rows])

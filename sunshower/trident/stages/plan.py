@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, Protocol
 
 from sunshower.records import Schema
 from sunshower.state.tree import Tree
+from sunshower.topologies.operators.port import Operator
 from sunshower.trident.spouts.port import TridentSpout
-from sunshower.trident.stages.port import Operator, Waiting, publishing
+from sunshower.trident.stages.port import Waiting, publishing
 
 
 class Feed(NamedTuple):
@@ -127,3 +128,4 @@ class Group:
     max_batches: int = 1  # batches in progress. Storm: topology.max.spout.pending
     interval_s: float = 0.0  # least time between the beginnings of two batches
     skip: Skip = Skip()
+    classes: tuple[type, ...] = ()  # the Enums and record types that the rows may hold

@@ -16,13 +16,13 @@ from typing import Any
 
 from sunshower.records import Schema
 from sunshower.topologies.components import Context
-from sunshower.trident.coordination.attempts import Attempt
-from sunshower.trident.declaration.aggregators import AnyAggregator, CombinerAggregator, Table
+from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator, Table
+from sunshower.topologies.operators.grouping import group_keys, result_rows, values_of_key
+from sunshower.topologies.operators.persisting import Persist
+from sunshower.topologies.operators.port import Attempt, Emit
+from sunshower.topologies.operators.states import MapState
 from sunshower.trident.declaration.windows import Window
-from sunshower.trident.stages.grouping import group_keys, result_rows, values_of_key
-from sunshower.trident.stages.persisting import Persist, StateSlot
-from sunshower.trident.stages.port import Emit
-from sunshower.trident.states.port import MapState
+from sunshower.trident.stages.persisting import StateSlot
 from sunshower.trident.states.texts import hashable, listed
 
 KEY = "$windows"

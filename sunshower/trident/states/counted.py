@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from sunshower.errors import NodeExists, NoNode, StateMismatch, WrongVersion
 from sunshower.state.tree import Tree, incarnation
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.coordination.stored_progress import current_batch
 from sunshower.trident.coordination.transactional_log import JsonNode, mismatch
 

@@ -18,8 +18,8 @@ from sunshower.errors import ConfigError
 from sunshower.state.backing import Backing, Home
 from sunshower.state.memory_backing import MemoryBacking, MemoryShelf
 from sunshower.state.sqlite import check_machine, machine
+from sunshower.topologies.operators.states import Key, Place, StateKind
 from sunshower.trident.states.marks import StateOwner
-from sunshower.trident.states.port import Key, Place, StateKind
 from sunshower.trident.states.stored_map import StoredMap
 from sunshower.trident.states.texts import key_of, values_of
 from sunshower.trident.states.values import unpacked

@@ -13,8 +13,8 @@ from __future__ import annotations
 import warnings
 
 from sunshower.errors import TopologyError
+from sunshower.topologies.operators.states import StateKind
 from sunshower.trident.spouts.port import SpoutKind
-from sunshower.trident.states.port import StateKind
 
 
 def why_not(spout: SpoutKind, state: StateKind) -> str:

@@ -18,9 +18,9 @@ from typing import Any, NoReturn
 from sunshower import versions
 from sunshower.errors import StaleAttempt, StateMismatch
 from sunshower.state.backing import Home, Mark
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.states import Place, StateKind
 from sunshower.trident.states.counted import describe, order_of
-from sunshower.trident.states.port import Place, StateKind
 from sunshower.trident.states.texts import key_of, text_of_key
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from sunshower.secret import Secret, address
 from sunshower.state.backing import Backing, Home
 from sunshower.state.zookeeper_client import ZooKeeperAccess
+from sunshower.topologies.operators.states import StateKind
 from sunshower.trident.states.factories import KeptState
-from sunshower.trident.states.port import StateKind
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from typing import Any
 
 from sunshower.errors import BatchError, FailedBatch, StaleAttempt, Unserialisable, WrongVersion
 from sunshower.state.backing import Backing
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.states import Key, StateKind, Update
 from sunshower.trident.states.counted import describe
 from sunshower.trident.states.marks import Journal, StateOwner
-from sunshower.trident.states.port import Key, StateKind, Update
 from sunshower.trident.states.recent import Recent
 from sunshower.trident.states.texts import UNCHANGING, text_of, texts_of_keys, values_of
 from sunshower.trident.states.values import (
@@ -224,8 +224,8 @@ class StoredMap:
 
     def _refused(self, what: str, error: Unserialisable) -> Unserialisable:
         return Unserialisable(
-            f"{self._owner}: {what} cannot be kept: {error}. Make it of texts, numbers, lists, "
-            "tuples and dictionaries; nothing of this batch is written"
+            f"{self._owner}: {what} cannot be kept: {error}. docs/TOPOLOGIES.md lists the "
+            "types that a state keeps; nothing of this batch is written"
         )
 
     def _put(self, attempt: Attempt, *, again: bool) -> None:

@@ -1,23 +1,36 @@
 """Encodes keys and values of states as JSON that any tool can read; decoding restores them exactly.
 
-JSON has no tuples: a tuple within a value is {"()": […]}, and a key that is a tuple is a list. In
-a key, bytes are {"bytes": "base64"}, and a dictionary is {"dict": [[name, value], …]}, sorted.
-Numbers that are equal in Python are one key, so 1.0 and True are kept as 1.
+What JSON has no type for is an object with one mark: a tuple {"()": […]}, a set {"(set)": […]},
+sorted, likewise frozenset, bytes {"(bytes)": "base64"}, and {"(datetime)": "…"}, likewise date,
+time, timedelta, Decimal and UUID, with the texts of sunshower/scalars.py. A key that is a tuple is
+a list, and a dictionary in a key is {"dict": [[name, value], …]}, sorted. Numbers that are equal in
+Python are one key, so 1.0, True and Decimal(1) are kept as 1. A moment is one key, in UTC.
 """
 
 from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from enum import Enum
+from functools import partial
 from json.encoder import encode_basestring
 from typing import Any
 
 from sunshower.errors import Unserialisable
 from sunshower.records import DictKey
 from sunshower.records import key_of as key_of_value
+from sunshower.scalars import SCALARS, as_number, read_scalar
 
-_TUPLE, _BYTES, _DICT = "()", "bytes", "dict"
+_TUPLE, _BYTES, _DICT = "()", "(bytes)", "dict"
+_SETS: dict[Any, str] = {set: "(set)", frozenset: "(frozenset)"}
+_BUILD: dict[str, Callable[[Any], Any]] = {
+    _TUPLE: tuple,
+    _BYTES: b64decode,
+    **{mark: kind for kind, mark in _SETS.items()},
+    **{f"({one.name})": partial(read_scalar, kind) for kind, one in SCALARS.items()},
+}
 _SCALARS = {str, int, float, bool}
 UNCHANGING = {*_SCALARS, type(None)}  # immutable, so callers cannot change a cached one
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
@@ -73,14 +86,12 @@ def key_of(text: str) -> Any:
 
 
 def listed(key: Any) -> Any:
-    """A key in JSON types, from which `hashable` makes it again."""
+    """A key as a value for `text_of`, from which `hashable` makes it again."""
     if type(key) is tuple:
         return [listed(one) for one in key]
-    if type(key) is bytes:
-        return {_BYTES: b64encode(key).decode()}
     if isinstance(key, dict):
         pairs = [[listed(name), listed(value)] for name, value in key.items()]
-        return {_DICT: sorted(pairs, key=_encode)}
+        return {_DICT: sorted(pairs, key=text_of)}
     return key
 
 
@@ -89,8 +100,6 @@ def hashable(found: Any) -> Any:
     if isinstance(found, list | tuple):
         return tuple(map(hashable, found))
     if isinstance(found, dict):
-        if _BYTES in found:
-            return b64decode(found[_BYTES])
         return DictKey({hashable(name): hashable(value) for name, value in found[_DICT]})
     return key_of_value(found)
 
@@ -101,6 +110,10 @@ def _number_as_key(key: Any) -> Any:
         return tuple(map(_number_as_key, key))
     if type(key) is DictKey:
         return DictKey({_number_as_key(n): _number_as_key(one) for n, one in key.items()})
+    if type(key) is frozenset:
+        return frozenset(map(_number_as_key, key))
+    if type(key) is Decimal:
+        return as_number(key)
     is_whole = type(key) is bool or (type(key) is float and key.is_integer())
     return int(key) if is_whole else key
 
@@ -114,14 +127,26 @@ def _plain(value: Any) -> Any:
         return [_plain(one) for one in value]
     if kind is tuple:
         return {_TUPLE: [_plain(one) for one in value]}
-    if kind is dict and _TUPLE not in value and all(type(name) is str for name in value):
+    is_mark = kind is dict and len(value) == 1 and not value.keys().isdisjoint(_BUILD)
+    if kind is dict and not is_mark and all(type(name) is str for name in value):
         return {name: _plain(one) for name, one in value.items()}
-    names = ": its keys must be texts" if kind is dict else ""
-    raise Unserialisable(f"a {_named(value)} is not for JSON{names}")
+    if kind in _SETS:
+        return {_SETS[kind]: sorted(map(_plain, value), key=_encode)}
+    if kind is bytes:
+        return {_BYTES: b64encode(value).decode()}
+    if kind in SCALARS:
+        return {f"({SCALARS[kind].name})": SCALARS[kind].text(value)}
+    way_out = ": its keys must be texts, not the mark of a type" if kind is dict else ""
+    way_out = ": keep its value" if isinstance(value, Enum) else way_out
+    raise Unserialisable(f"a {_named(value)} is not for JSON{way_out}")
 
 
 def _rebuilt(found: dict[str, Any]) -> Any:
-    return tuple(found[_TUPLE]) if _TUPLE in found else found
+    if len(found) != 1:
+        return found
+    ((mark, content),) = found.items()
+    build = _BUILD.get(mark)
+    return found if build is None else build(content)
 
 
 _DECODER = json.JSONDecoder(object_hook=_rebuilt)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from itertools import repeat
 from typing import Any, NamedTuple, TypeAlias
 
-from sunshower.trident.states.port import StateKind
+from sunshower.topologies.operators.states import StateKind
 from sunshower.trident.states.texts import UNCHANGING, values_of
 
 _LENGTH = {StateKind.TRANSACTIONAL: 2, StateKind.OPAQUE: 3}

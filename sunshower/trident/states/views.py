@@ -1,4 +1,4 @@
-"""The key of a single value, and states that are only read.
+"""States that are only read.
 
 Storm: org.apache.storm.trident.state.map.SnapshottableMap, TridentTopology.newStaticState.
 """
@@ -10,10 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from sunshower.errors import TopologyError
-from sunshower.trident.coordination.attempts import Attempt
-from sunshower.trident.states.port import Key, MapState, Place, StateKind, Update
-
-GLOBAL = "$GLOBAL$"  # the key of the single value, as in Storm
+from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.states import Key, MapState, Place, StateKind, Update
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from typing import Any
 from sunshower.errors import IncompleteBatch, Unavailable
 from sunshower.state.tree import Tree
 from sunshower.topologies.components import Collector, Context, Tuple
+from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.retry import DEAD_LETTERS
-from sunshower.trident.coordination.attempts import Attempt, BatchOrder
+from sunshower.trident.coordination.attempts import BatchOrder
 from sunshower.trident.spouts.port import Emitter
 from sunshower.trident.stages.plan import Source
 from sunshower.trident.tasks.batch_letters import letter_without_rows, letters

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from sunshower.codec import RowList
 from sunshower.topologies.components import Collector, Context, Tuple
-from sunshower.trident.coordination.attempts import Attempt, Count, Part, counts_stream
+from sunshower.topologies.operators.port import Attempt
+from sunshower.trident.coordination.attempts import Count, Part, counts_stream
 from sunshower.trident.stages.plan import Stage, StageOutput
 
 _ROWS_MAX = 4096  # in one part
@@ -48,7 +50,7 @@ class PartSender:
             for index, share in output.sharing.split(attempt.txid, records):
                 mine = output.schema.rows(share)
                 for start in range(0, len(mine), _ROWS_MAX):
-                    part = Part(*attempt, list(mine[start : start + _ROWS_MAX]))
+                    part = Part(*attempt, RowList(mine[start : start + _ROWS_MAX]))
                     out.emit_direct(tasks[index], part, anchor, stream=output.stream)
                     counted[index] += 1
 

@@ -29,10 +29,10 @@ from typing import Any
 
 from sunshower.texts import describe_error
 from sunshower.topologies.components import Bolt, Collector, Context, Tuple
+from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.coordination.attempts import (
     COMMIT,
     SUCCESS,
-    Attempt,
     BatchOrder,
     Count,
     Part,

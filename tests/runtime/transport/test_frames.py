@@ -36,13 +36,6 @@ def test_children_of_one_parent_tell_their_root_once() -> None:
     assert (len(roots), len(counts)) == (8, 4)
 
 
-def test_tuple_inside_a_field_arrives_as_a_list() -> None:
-    batch = Batch(4, 7, [("a", (1, 2))])
-    assert decode(over_the_wire(encode(3, 1, batch, STREAMS[4], MAX)), STREAMS).batch.records == [
-        ("a", [1, 2])
-    ]
-
-
 @pytest.mark.parametrize(
     "value", [1 << 64, -(1 << 63) - 1, -(3**5000), np.int64(-7), np.float32(0.5), np.bool_(True)]
 )
@@ -56,11 +49,11 @@ def test_long_integers_and_scalars_of_numpy_arrive_as_pythons(value: Any) -> Non
 
 def test_an_unknown_extension_type_is_the_records_error_alone() -> None:
     frame = encode(3, 1, Batch(4, 7, [("a", 1)]), STREAMS[4], MAX)
-    frame[5] = msgpack.packb([["a", msgpack.ExtType(9, b"x")]])
-    assert "unknown extension type 9" in str(decode(over_the_wire(frame), STREAMS).error)
+    frame[5] = msgpack.packb(["a", msgpack.ExtType(99, b"x")])
+    assert "unknown extension type 99" in str(decode(over_the_wire(frame), STREAMS).error)
 
 
-@pytest.mark.parametrize("value", [object(), {1, 2}])
+@pytest.mark.parametrize("value", [object(), 1j])
 def test_record_that_cannot_travel_is_refused_with_its_stream(value: Any) -> None:
     batch = Batch(4, 7, [("good", 1), ("bad", value), ("good", 2)])
     with pytest.raises(Unserialisable, match=r"stream 'default' of 'spout' cannot travel"):
@@ -83,7 +76,7 @@ def test_frame_of_another_shape_is_corrupt(place: int, value: Any) -> None:
 
 @pytest.mark.parametrize(
     ("place", "value"),
-    [(4, 1), (5, b"\xc1"), (5, msgpack.packb(7)), (5, msgpack.packb([["a"]]))],
+    [(4, 1), (5, b"\xc1"), (5, msgpack.packb(7)), (5, msgpack.packb(["a"]))],
     ids=["kind", "rows", "a number for rows", "a field too few"],
 )
 def test_records_that_cannot_be_made_again_leave_their_roots_known(place: int, value: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
 from dataclasses import dataclass
@@ -10,7 +11,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sunshower.errors import ConfigError, ResultMismatch, SparkMissing, WriteFailed
+from sunshower.errors import (
+    ConfigError,
+    ResultMismatch,
+    SparkMissing,
+    SparkUnavailable,
+    WriteFailed,
+)
 from sunshower.spark_integration.sessions.spark_port import (
     BatchInfo,
     Gateway,
@@ -91,6 +98,11 @@ def test_readers_see_committed_batches_alone_once_whoever_dies_between_two_write
     stage(gateway, writer, 1, Sale("a", 1.0), Sale("b", 2.0), attempt=1)
     (unfinished := own(path) / "staged/1/2.0-died").mkdir()  # nobody has completed it
     shutil.copytree(own(path), kept)
+    with (path / "_sunshower/lock").open("w") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)  # as another driver that is stopped inside of its commit
+        with pytest.raises(SparkUnavailable, match="another driver commits to this table now"):
+            publish(gateway, writer, 2)
+    assert not [*(path / "_delta_log").glob("*.json")]
     publish(gateway, writer, 2)
     one = [Sale("a", 1.0), Sale("b", 2.0)]
     assert rows(gateway, Following(str(path))) == one

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sunshower import Context
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.declaration.store_places import InSqlite
 from sunshower.trident.states.factories import SqliteState
 from tests.trident.rigs.group_rig import Hook, OpaqueNumbers, Rig

@@ -31,7 +31,7 @@ from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.state.memory_tree import MemoryTree
 from sunshower.state.tree import Tree
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.coordination.batch_master import is_to_blame
 from sunshower.trident.stages.plan import Skip
 from tests.trident.rigs.group_rig import Hook, Numbers, NumbersCoordinator, Rig

@@ -13,9 +13,9 @@ from sunshower.clock import ManualClock
 from sunshower.errors import BadEmit, ClusterError, StaleAttempt, TopologyError
 from sunshower.runtime.inline import run_inline
 from sunshower.simulation.cluster import SimCluster
+from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.sources import Counter as CounterSpout
 from sunshower.trident import Bounds, InMemory, MemoryState, PlainSpout, PolledSpout, batches, count
-from sunshower.trident.coordination.attempts import Attempt
 from sunshower.trident.spouts.port import SpoutKind
 from tests.trident.rigs.emitting import Drive, Taken
 

@@ -10,10 +10,10 @@ import pytest
 from sunshower import Context
 from sunshower.clock import Clock, ManualClock
 from sunshower.errors import BatchError
-from sunshower.trident.coordination.attempts import COMMIT, Attempt, BatchCommand, Count, Part
+from sunshower.topologies.operators.port import Attempt, Emit
+from sunshower.trident.coordination.attempts import COMMIT, BatchCommand, Count, Part
 from sunshower.trident.coordination.phases import phases
 from sunshower.trident.stages.plan import Feed, Stage, StageInput, StageNode, StageOutput
-from sunshower.trident.stages.port import Emit
 from sunshower.trident.tasks.part_counter import PartCounter
 from sunshower.trident.tasks.stage_bolt import StageBolt
 from tests.trident.rigs.group_rig import ROW, Mod, Row

@@ -14,8 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from sunshower import Derived, batch
-from sunshower.trident.coordination.attempts import Attempt
-from sunshower.trident.declaration.aggregators import (
+from sunshower.topologies.operators.aggregators import (
     Aggregator,
     CombinerAggregator,
     ReducerAggregator,
@@ -26,7 +25,8 @@ from sunshower.trident.declaration.aggregators import (
     min_,
     sum_,
 )
-from sunshower.trident.stages.steps import BaseOperator
+from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.steps import BaseOperator
 from tests.trident.rigs.one_process import Runner, given, plans, seen
 
 

@@ -10,7 +10,7 @@ from sunshower import Context
 from sunshower.errors import StoreUnreachable
 from sunshower.failures import Cause
 from sunshower.simulation.cluster import SimCluster
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.stages.plan import Skip
 from tests.trident.rigs.group_rig import Hook, Numbers, Rig
 from tests.trident.rigs.group_steps import Watched

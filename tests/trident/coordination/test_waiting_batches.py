@@ -14,9 +14,9 @@ from sunshower.clock import ManualClock
 from sunshower.errors import SparkUnavailable
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
+from sunshower.topologies.operators.port import Attempt, Emit
 from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, batches, count
-from sunshower.trident.coordination.attempts import Attempt
-from sunshower.trident.stages.port import Emit, Waiting
+from sunshower.trident.stages.port import Waiting
 from sunshower.trident.tasks.waiting_stage_bolt import WaitingStageBolt
 from tests.trident.coordination.test_stage_task import FakeCollector, FakeTuple, Task
 from tests.trident.rigs.group_rig import Row, Shared

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from sunshower.errors import TopologyError
+from sunshower.topologies.operators.steps import BaseOperator
 from sunshower.trident import StateKind, count, max_, sum_, tumbling
-from sunshower.trident.stages.steps import BaseOperator
 from tests.trident.rigs.one_process import Kept, given
 
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from sunshower.clock import ManualClock
 from sunshower.errors import ConfigError
-from sunshower.trident.coordination.attempts import Attempt
-from sunshower.trident.declaration.aggregators import Aggregator, count, sum_
+from sunshower.topologies.operators.aggregators import Aggregator, count, sum_
+from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.states import StateKind
 from sunshower.trident.declaration.windows import sliding, tumbling
 from sunshower.trident.states.factories import MemoryState
-from sunshower.trident.states.port import StateKind
 from tests.trident.rigs.one_process import Kept, Runner, given, seen
 
 

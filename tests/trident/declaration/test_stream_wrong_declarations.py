@@ -16,6 +16,7 @@ from sunshower.errors import (
     TopologyError,
     UnknownField,
 )
+from sunshower.topologies.operators.persisting import Persist
 from sunshower.trident import (
     Aggregator,
     BatchSpout,
@@ -28,7 +29,7 @@ from sunshower.trident import (
     tumbling,
 )
 from sunshower.trident.declaration.store_places import InMemory
-from sunshower.trident.stages.persisting import Persist, StateSlot
+from sunshower.trident.stages.persisting import StateSlot
 from tests.trident.rigs.one_process import Kept, SpoutStub, given, plans
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sunshower.state.backing import Home
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.states import MapState, Place, StateKind
 from sunshower.trident.states.factories import MemoryState
-from sunshower.trident.states.port import MapState, Place, StateKind
 
 NON, TRANSACTIONAL, OPAQUE = (
     StateKind.NON_TRANSACTIONAL,

@@ -8,7 +8,7 @@ from typing import Any
 from sunshower.clock import Clock, ManualClock
 from sunshower.state.memory_tree import MemoryForest, MemoryTree
 from sunshower.topologies.components import Context
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.spouts.adapting import as_trident_spout
 
 PATH = "/transactional/s"

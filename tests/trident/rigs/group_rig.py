@@ -17,7 +17,7 @@ from sunshower import Context, Topology
 from sunshower.errors import StaleAttempt
 from sunshower.records import Schema
 from sunshower.state.tree import Tree
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt, Emit
 from sunshower.trident.coordination.transactional_log import TransactionalLog
 from sunshower.trident.declaration.assemble import assemble
 from sunshower.trident.declaration.store_places import InMemory
@@ -32,7 +32,6 @@ from sunshower.trident.stages.plan import (
     StageNode,
     StageOutput,
 )
-from sunshower.trident.stages.port import Emit
 
 
 class Row(NamedTuple):

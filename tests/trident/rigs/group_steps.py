@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from sunshower import Context
 from sunshower.state.memory_tree import MemoryForest, MemoryTree
 from sunshower.state.tree import Tree
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
 from tests.trident.rigs.group_rig import Hook, Shared
 
 

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import numpy as np
 
 from sunshower import Bolt, Topology
 from sunshower.records import key_of
+from sunshower.topologies.operators.states import StateFactory
 from sunshower.trident import FixedBatchSpout, InMemory, batches, count, tumbling
-from sunshower.trident.states.port import StateFactory
+from tests.runtime.field_values import Color, Unit
 
+NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 KEYS: list[Any] = [
     (1, 2),
     [1, 2],
@@ -44,8 +50,24 @@ KEYS: list[Any] = [
     (None, b"x", (float("nan"),)),
     [None, b"x", [float("nan")]],
     np.str_("text"),
+    NOON,
+    NOON.astimezone(ZoneInfo("Asia/Tokyo")),
+    NOON.replace(tzinfo=None),
+    NOON.date(),
+    NOON.timetz(),
+    timedelta(-1, 5),
+    Decimal(1),
+    Decimal("1.10"),
+    Decimal("1.1"),
+    Decimal("NaN"),
+    UUID(int=7),
+    {1, 2},
+    frozenset([2.0, True]),
+    (NOON, frozenset([NOON.date()])),
+    Unit.METRE,
+    Color.RED,
 ]
-STORED = [key for key in KEYS if key != "\ud800"]  # a state keeps UTF-8
+STORED = [key for key in KEYS if key not in ("\ud800", Color.RED)]  # of UTF-8, and no Enums
 ROWS = 2  # of each key
 
 Made = dict[str, Counter[Any]]

@@ -11,7 +11,8 @@ from typing import Any
 from sunshower import Topology
 from sunshower.clock import ManualClock
 from sunshower.topologies.components import Context
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.states import Place, StateKind
 from sunshower.trident.declaration.declare import batches
 from sunshower.trident.declaration.stage_builder import StreamProgram
 from sunshower.trident.declaration.store_places import InMemory
@@ -19,7 +20,6 @@ from sunshower.trident.declaration.streams import BatchStream
 from sunshower.trident.spouts.port import SpoutKind
 from sunshower.trident.stages.plan import Feed, Group, Stage, StageInput, StageOutput
 from sunshower.trident.stages.port import Waiting
-from sunshower.trident.states.port import Place, StateKind
 
 
 class SpoutStub:

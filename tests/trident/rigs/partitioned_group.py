@@ -17,7 +17,7 @@ from sunshower.errors import BatchError
 from sunshower.state.memory_tree import MemoryForest, MemoryTree
 from sunshower.state.tree import Tree
 from sunshower.topologies.components import Context
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.spouts.adapting import as_trident_spout
 from sunshower.trident.spouts.bounds import Bounds, Room
 from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout, PartitionedSpout

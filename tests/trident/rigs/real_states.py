@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sunshower import Context
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.states import MapState, Place
 from sunshower.trident.states.factories import KeptState
-from sunshower.trident.states.port import MapState, Place
 from tests.trident.rigs.group_rig import Database, Row, Writer
 
 

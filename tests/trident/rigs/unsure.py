@@ -15,8 +15,8 @@ from typing import Any
 
 from sunshower.errors import StoreUnreachable, WrongVersion
 from sunshower.state.backing import Backing, Home, Mark
+from sunshower.topologies.operators.states import StateKind
 from sunshower.trident.states.factories import KeptState
-from sunshower.trident.states.port import StateKind
 
 
 class Trouble(Enum):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sunshower.errors import FailedBatch, StaleAttempt, StateMismatch
 from sunshower.state.memory_tree import MemoryForest, MemoryTree
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.coordination.transactional_log import JsonNode
 from sunshower.trident.spouts.partition_coordinator import places
 from sunshower.trident.spouts.partition_emitters import OpaqueEmitter

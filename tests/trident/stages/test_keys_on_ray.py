@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import make_dataclass
+from datetime import UTC, datetime
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sunshower import Topology
+from sunshower import Bolt, Context, Spout, Topology
 from sunshower.records import key_of
 from sunshower.runtime.plan import Layout
 from sunshower.trident import FixedBatchSpout, InSqlite, SqliteState, batches, count
@@ -34,3 +38,42 @@ def test_groups_are_the_same_in_several_processes(ray_cluster: RayCluster, tmp_p
     assert dict(state.items()) == expected(STORED)
     assert sum(tasks, Counter()) == expected(STORED)
     assert not tasks[0].keys() & tasks[1].keys()
+
+
+def test_classes_of_a_function_travel_between_processes(ray_cluster: RayCluster) -> None:
+    class Color(Enum):
+        RED = "red"
+
+    fields = [("at", datetime), ("color", Color)]
+    sale_type = make_dataclass("Sale", fields, frozen=True)
+
+    class Sales(Spout[Any]):
+        emits = sale_type
+
+        def records(self) -> Iterator[Any]:
+            yield from (
+                sale_type(datetime(2026, 1, day, tzinfo=UTC), Color.RED) for day in range(1, 9)
+            )
+
+    class Seen(Bolt[Any, None]):
+        def prepare(self, context: Context) -> None:
+            self.days = set[int]()
+
+        def process(self, sale: Any) -> None:
+            assert type(sale) is sale_type
+            assert sale.color is Color.RED
+            self.days.add(sale.at.day)
+
+        def result(self) -> set[int]:
+            return self.days
+
+    topology = Topology("sales")
+    sales = topology.spout("sales", Sales())
+    sales.fields("at", "color").bolt("seen", Seen, parallelism=2)
+    run = ray_cluster.submit(topology.graph(), Layout.ISOLATE)
+    try:
+        assert run.wait(120.0)
+        days = run.results("seen")
+    finally:
+        run.stop()
+    assert sorted(day for one in days for day in one) == [*range(1, 9)]

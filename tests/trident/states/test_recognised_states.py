@@ -21,6 +21,8 @@ from sunshower.state import sqlite
 from sunshower.state.backing import Home
 from sunshower.state.memory_backing import MemoryShelf
 from sunshower.topologies.components import Context
+from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.states import Key, Place, Update
 from sunshower.trident import (
     FixedBatchSpout,
     InMemory,
@@ -31,10 +33,8 @@ from sunshower.trident import (
     batches,
     count,
 )
-from sunshower.trident.coordination.attempts import Attempt
 from sunshower.trident.stages.persisting import StateSlot
 from sunshower.trident.states.counted import CountedIn, LastWrite, order_of
-from sunshower.trident.states.port import Key, Place, Update
 from tests.seeds import seeds
 from tests.trident.rigs import recognised
 from tests.trident.rigs.additions import plus

@@ -8,9 +8,9 @@ import warnings
 import pytest
 
 from sunshower.errors import TopologyError
+from sunshower.topologies.operators.states import StateFactory, StateKind
 from sunshower.trident.spouts.port import SpoutKind
 from sunshower.trident.states.guarantee import check, why_not
-from sunshower.trident.states.port import StateFactory, StateKind
 from sunshower.trident.states.views import StaticState
 from tests.trident.rigs.additions import PLACE, plus
 

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.states import MapState, StateKind
 from sunshower.trident.states.factories import MemoryState
-from sunshower.trident.states.port import MapState, StateKind
 from tests.trident.rigs.additions import NON, OPAQUE, PLACE, TRANSACTIONAL, plus
 
 keys = st.sampled_from(["a", "b", ("c", 1), 2])

@@ -13,9 +13,9 @@ from sunshower.errors import (
     ConfigError,
 )
 from sunshower.state.backing import Home
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.states import Place, StateKind
 from sunshower.trident.states.factories import MemoryState
-from sunshower.trident.states.port import Place, StateKind
 from tests.trident.rigs.additions import (
     NON,
     OPAQUE,

@@ -16,12 +16,12 @@ from sunshower.errors import ConfigError, StateMismatch, StoreError, StoreUnreac
 from sunshower.state.backing import Home
 from sunshower.state.zookeeper_tree import ZooKeeperTree
 from sunshower.topologies.components import Context
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.states import Place, StateKind
 from sunshower.trident.declaration.store_places import InMemory
 from sunshower.trident.stages.persisting import StateSlot
 from sunshower.trident.states.counted import CountedIn
 from sunshower.trident.states.factories import KeptState, SqliteState
-from sunshower.trident.states.port import Place, StateKind
 from sunshower.trident.states.servers import PostgresState, RedisState, ZooKeeperState
 from tests.trident.rigs.additions import OPAQUE, TRANSACTIONAL, batch
 

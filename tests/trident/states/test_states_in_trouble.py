@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from sunshower.errors import BatchError, StoreUnreachable
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.states import MapState, Place, StateKind
 from sunshower.trident.states import stored_map
 from sunshower.trident.states.factories import KeptState, MemoryState, SqliteState
-from sunshower.trident.states.port import MapState, Place, StateKind
 from sunshower.trident.states.stored_map import StoredMap
 from tests.trident.rigs.additions import plus
 from tests.trident.rigs.unsure import Trouble, Troubles, UnsureState

@@ -12,10 +12,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from sunshower.errors import BatchError
-from sunshower.trident.declaration.aggregators import ReducerAggregator, average, count, sum_
-from sunshower.trident.stages.aggregating import Combine
+from sunshower.topologies.operators.aggregating import Combine
+from sunshower.topologies.operators.aggregators import ReducerAggregator, average, count, sum_
+from sunshower.topologies.operators.states import MapState, StateKind
 from sunshower.trident.states.factories import MemoryState
-from sunshower.trident.states.port import MapState, StateKind
 from tests.trident.rigs.one_process import Kept, Runner, given, seen
 
 

@@ -173,7 +173,8 @@ class AnchoredSender:
             carried += ids.values()
             offsets.append(len(roots))
         records = [sending.record for sending in sendings]
-        batch = Batch(output_stream.index, channel.source, records)
+        alone = self._output_streams.alone
+        batch = Batch(output_stream.index, channel.source, records, alone=alone)
         if roots:
             batch.roots, batch.edges = np.array(roots, np.uint64), np.array(carried, np.uint64)
             if offsets != list(range(len(sendings) + 1)):

@@ -15,7 +15,7 @@ Storm: org.apache.storm.topology.BasicBoltExecutor (any other exception kills th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice, repeat
@@ -36,12 +36,12 @@ from sunshower.runtime.transport.output_streams import NotSent
 from sunshower.topologies.components import DEFAULT, OnStream
 
 _STOPPED = "StopIteration left the bolt: a next() without a default found nothing"
-_PIECE_MAX = 1 << 16  # records of one piece, however much credit there is
+PIECE_MAX = 1 << 16  # records of one piece, however much credit there is
 _second: Any = {}.get  # returns its second argument if the first is None; runs in C
 
 
 @dataclass(slots=True)
-class _BatchOutputs:
+class BatchOutputs:
     """The outputs and failures of a batch, or of the first inputs of it."""
 
     outputs: list[Any] = field(default_factory=list)
@@ -70,6 +70,7 @@ class AutomaticBoltTask(BoltTask):
         super().adopt(bolt)
         self._yields = is_generator(self._call)
         self._schema = self.output_streams.default_schema
+        self._stream = DEFAULT
 
     @property
     def unfinished(self) -> Batch | None:
@@ -81,27 +82,39 @@ class AutomaticBoltTask(BoltTask):
         call = self.instrument.faults.around(self._call, batch, schema)
         if self.note is not None:
             call = noting(self.note, call, batch)
-        self._begin_batch()
-        if self.output_streams.none:
+        self._begin_batch(batch)
+        if self._is_sink:
             begun, failures = self._run_sink(call, records)
-            made = _BatchOutputs(failures=failures)
+            made = BatchOutputs(failures=failures)
         else:
             run = self._run_generators if self._yields else self._run
-            made = run(call, records, min(self.output_streams.allowance, _PIECE_MAX))
+            most = self.service.records_max if batch.shared else self._piece_max
+            made = run(call, records, most)
             begun = len(made.ends)
+        if batch.shared:
+            self._finish_shared(batch, made, begun)
+            return None
         rest = None
         if begun < len(batch):
             batch, rest = batch.split(begun)
         self._finish(batch, made, None)
         return rest
 
+    @property
+    def _is_sink(self) -> bool:
+        return self.output_streams.none
+
+    @property
+    def _piece_max(self) -> int:
+        """How many outputs to make before they are sent."""
+        return min(self.output_streams.allowance, PIECE_MAX)
+
     def go_on(self) -> None:
         """Send the next piece of the unfinished input."""
         assert self._unfinished is not None
         current, self._unfinished = self._unfinished, None
-        self._begin_batch()
-        made = _BatchOutputs()
-        most = min(self.output_streams.allowance, _PIECE_MAX)
+        self._begin_batch(current.input)
+        made, most = BatchOutputs(), self._piece_max
         try:
             made.outputs.extend(islice(current.rest, most))
         except RAISED as error:
@@ -122,14 +135,14 @@ class AutomaticBoltTask(BoltTask):
             self._call_flush()
         self._send_of_tick(partial(self._send_by_stream, outputs, None))
 
-    def _finish(self, batch: Batch, made: _BatchOutputs, before: U64 | None) -> None:
+    def _finish(self, batch: Batch, made: BatchOutputs, before: U64 | None) -> None:
         """Send the outputs of `batch` and settle its inputs, except an unfinished one.
 
         `before`: the XOR of the edges of earlier pieces, if the batch is one continued input.
         """
         outputs, failures = made.outputs, made.failures
         kinds = set(map(type, outputs))
-        if outputs and not self.output_streams.fits(DEFAULT, outputs, kinds):
+        if outputs and not self._fit(outputs, kinds):
             made.ends = self._refuse_misfits(batch, outputs, made.ends, failures)
         flushed = self._flush(batch, failures)
         if len(flushed) == len(batch):
@@ -146,6 +159,41 @@ class AutomaticBoltTask(BoltTask):
             self._end_batch(len(batch))
             self.settle(batch, xors, flushed)
 
+    def _fit(self, outputs: list[Any], kinds: set[type]) -> bool:
+        return self.output_streams.fits(DEFAULT, outputs, kinds)
+
+    def _finish_shared(self, batch: Batch, made: BatchOutputs, begun: int) -> None:
+        """Send the outputs of a shared batch and settle it; it succeeds or fails as a whole."""
+        outputs, failures = made.outputs, made.failures
+        if made.rest is not None or (begun < len(batch) and not failures):
+            most = self.service.records_max
+            error = BadEmit(f"a batch made more than {most:,} records (window_records_max)")
+            failures[0] = self._judge(0, error, batch.records)
+        if outputs and not self._fit(outputs, set(map(type, outputs))):
+            self._refuse_misfits(batch, outputs, made.ends, failures)
+        failures = self._flush(batch, failures)
+        made_edges = np.zeros(len(batch.roots), np.uint64)
+        if not failures:
+            try:
+                for stream, records in self._by_stream(outputs).items():
+                    made_edges ^= self.output_streams.send_shared(stream, records, batch.anchors)
+            except NotSent as refused:
+                failures[0] = no_way(self.task, refused.errors[0])
+            except RAISED as error:  # of `_by_stream`
+                failures = self._judge_all(error, batch)
+        self._end_batch(len(batch))
+        self.settle(batch, made_edges, failures)
+
+    def _by_stream(self, outputs: list[Any]) -> Mapping[str, Sequence[Any]]:
+        """The outputs of a shared batch for each stream."""
+        found: dict[str, list[Any]] = {}
+        for output in outputs:
+            stream, record = DEFAULT, output
+            if type(output) is OnStream:
+                stream, record = output.stream, output.record
+            found.setdefault(stream, []).append(record)
+        return found
+
     def _flush(self, batch: Batch, failures: dict[int, Failure]) -> dict[int, Failure]:
         """Call the bolt's `flush`; if it raises, every input of the batch fails."""
         if self._flushes:
@@ -157,13 +205,13 @@ class AutomaticBoltTask(BoltTask):
 
     def _run_generators(
         self, call: Callable[[Any], Any], records: Sequence[Any], most: int
-    ) -> _BatchOutputs:
+    ) -> BatchOutputs:
         """Call a generator function for each record, until `most` outputs are made.
 
         The loop over the records runs in C. The limit costs 10 ns a record; an islice() for each
         record would cost 90 ns.
         """
-        made = _BatchOutputs()
+        made = BatchOutputs()
         outputs, starts = made.outputs, list[int]()
         waiting = iter(records)
         # list.extend() updates the list's length as it goes, so that length is where the outputs of
@@ -189,9 +237,9 @@ class AutomaticBoltTask(BoltTask):
         made.ends = [*starts[1:], len(outputs)] if starts else []
         return made
 
-    def _run(self, call: Callable[[Any], Any], records: Sequence[Any], most: int) -> _BatchOutputs:
+    def _run(self, call: Callable[[Any], Any], records: Sequence[Any], most: int) -> BatchOutputs:
         """Call a function that returns its outputs for each record, until `most` are made."""
-        made = _BatchOutputs()
+        made = BatchOutputs()
         outputs, ends = made.outputs, made.ends
         extend, end = outputs.extend, ends.append
         results = map(call, records)
@@ -288,7 +336,7 @@ class AutomaticBoltTask(BoltTask):
                 anchors = Anchors(anchors.roots.repeat(counts))
             else:
                 anchors = anchors.select(np.arange(len(batch)).repeat(counts))
-        send = self._send_by_stream if mixed else partial(self.output_streams.send, DEFAULT)
+        send = self._send_by_stream if mixed else partial(self.output_streams.send, self._stream)
         try:
             made = send(outputs, anchors)
         except NotSent as refused:

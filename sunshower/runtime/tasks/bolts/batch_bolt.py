@@ -35,7 +35,7 @@ class BatchBoltTask(BoltTask):
         return max(1, min(super().inputs_max, int(self.output_streams.allowance / fan_out)))
 
     def process(self, batch: Batch) -> None:
-        self._begin_batch()
+        self._begin_batch(batch)
         try:
             schema = self._streams[batch.stream].spec.schema
             self.instrument.faults.strike(batch, schema)
@@ -102,8 +102,14 @@ class BatchBoltTask(BoltTask):
         self, derived: Derived | None, parents: Any, batch: Batch, failures: dict[int, Failure]
     ) -> U64 | None:
         if derived is None or not len(parents):
-            return np.zeros(len(batch), np.uint64)
+            return np.zeros(len(batch.roots) if batch.shared else len(batch), np.uint64)
         anchors = batch.anchors
+        if batch.shared:
+            try:
+                return self.output_streams.send_shared(DEFAULT, derived.rows, anchors)
+            except NotSent as refused:
+                failures[0] = no_way(self.task, refused.errors[0])
+                return np.zeros(len(batch.roots), np.uint64)
         if anchors is not None:
             anchors = (
                 Anchors(anchors.roots.take(parents))

@@ -40,7 +40,7 @@ def noting(note: Note, call: Callable[[Any], Any], batch: Batch) -> Callable[[An
 
     def noted(record: Any) -> Any:
         at = next(indices)
-        note(anchors.select(slice(at, at + 1)).roots)
+        note(batch.roots if batch.shared else anchors.select(slice(at, at + 1)).roots)
         return call(record)
 
     return noted
@@ -154,7 +154,7 @@ class BoltTask(Supervised):
         if not len(batch.roots):
             self.note_untracked(failure)
         self.instrument.refused(batch, failure.cause)
-        self._reports.fail(batch.roots, failure)
+        self._reports.fail(batch.roots, batch.blamed(failure))
 
     def close(self) -> TaskError | None:
         return self.hear("cleanup", self.bolt.cleanup) if hasattr(self.bolt, "cleanup") else None
@@ -195,8 +195,9 @@ class BoltTask(Supervised):
         finally:
             self.flush_s += self.clock.now() - before
 
-    def _begin_batch(self) -> None:
+    def _begin_batch(self, batch: Batch) -> None:
         self._next_failure, self.errors.stops = 0, False
+        self.output_streams.alone = batch.alone
 
     def _end_batch(self, inputs: int) -> None:
         """End a batch with `inputs` started inputs; if the last one did not fail, it succeeded."""
@@ -268,9 +269,12 @@ class BoltTask(Supervised):
                 self.note_untracked(no_way(self.task, error))
 
     def settle(self, batch: Batch, made: U64 | None, failures: dict[int, Failure]) -> None:
-        """Report a batch to the ackers; `made`: per input, the XOR of the edges made from it."""
+        """Report a batch to the ackers; `made`: per input, the XOR of the edges made from it; of a
+        shared batch, whose inputs succeed or fail together, that of all of them."""
         if self.on_trial:
             failures = dict.fromkeys(range(len(batch)), self._tried) | failures
+        if batch.shared and failures:
+            failures = dict.fromkeys(range(len(batch)), next(iter(failures.values())))
         self._executed += len(batch)
         self._acked += len(batch) - len(failures)
         self._failed += len(failures)
@@ -279,7 +283,14 @@ class BoltTask(Supervised):
             for failure in failures.values():
                 self.note_untracked(failure)
             return
+        if batch.shared and failures:
+            self.instrument.refused(batch, failures[0].cause)
+            self._reports.fail(batch.roots, batch.blamed(failures[0]))
+            return
         self.instrument.settled(batch, failures)
+        if batch.shared:
+            self._reports.ack(batch.roots, batch.edges ^ made)
+            return
         for index, failure in failures.items():
             roots = anchors.select(np.array([index])).roots
             if len(roots):

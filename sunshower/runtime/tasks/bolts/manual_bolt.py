@@ -7,6 +7,7 @@ tree until the timeout; here the collector raises AlreadySettled in the offendin
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -36,7 +37,7 @@ class InputState(Enum):
 class InputTuple(Anchor):
     """One input: its record, its source, and its edges in the tuple trees."""
 
-    __slots__ = ("component", "edges", "given_up", "record", "state", "stream", "task")
+    __slots__ = ("component", "edges", "given_up", "record", "shared", "state", "stream", "task")
 
     def __init__(
         self,
@@ -55,6 +56,7 @@ class InputTuple(Anchor):
         self.edges = edges
         self.state = InputState.OPEN
         self.given_up = False  # its trees failed while it was open: its ack is not reported
+        self.shared = False  # whether its trees are those of a shared batch
 
     def __repr__(self) -> str:
         return f"Tuple({self.record!r} from {self.component}.{self.stream}, task {self.task})"
@@ -84,16 +86,22 @@ class ManualBoltTask(BoltTask):
 
     def process(self, batch: Batch) -> Batch | None:
         origin = self._streams[batch.stream]
+        if batch.shared:  # in the event log: passed on to this task with other edges
+            self.instrument.settled(batch, {})
+            batch = batch.spread()
+            self.instrument.sent(batch, self.task.id)
+            self.instrument.delivered(replace(batch, is_recorded=False))
         offsets = range(len(batch) + 1) if batch.offsets is None else batch.offsets.tolist()
         roots, edges = batch.roots.tolist(), batch.edges.tolist()
         execute = self.instrument.faults.around(self.bolt.execute, batch, origin.spec.schema)
         most = self.output_streams.allowance
         begun, rest = len(batch), None
-        self._begin_batch()
+        self._begin_batch(batch)
         for index, record in enumerate(batch.rows(origin.spec.schema)):
             at = slice(offsets[index], offsets[index + 1])
             place = (origin.component, batch.source, origin.spec.id)
             tuple = InputTuple(record, *place, roots[at], edges[at])
+            tuple.shared = batch.in_common
             if self.note is not None:
                 self.note(batch.roots[at])
             self._emits_left = self._emits_max
@@ -179,6 +187,8 @@ class ManualBoltTask(BoltTask):
         if not tuple.roots:
             self.note_untracked(failure)
         self.instrument.inputs([tuple], failure.cause)
+        if tuple.shared:
+            failure = failure.in_common
         self._reports.fail(np.array(tuple.roots, np.uint64), failure)
 
     def _fail_unsent(self, unsent: list[Unsent]) -> None:

@@ -26,6 +26,7 @@ from sunshower.runtime.tasks.spouts.source import SpoutSource
 from sunshower.runtime.tracking.ids import I64, U64
 from sunshower.runtime.tracking.pending import Released
 from sunshower.runtime.tracking.recent_failures import RecentFailures
+from sunshower.runtime.transport.output_streams import OutputStreams
 from sunshower.texts import describe
 
 
@@ -159,6 +160,18 @@ class Replays:
             if charged is not None and self.line.exhausted(charged):
                 replays[index] = self._bury(replay, charged)
         return replays
+
+    def send(self, replays: Sequence[Replay], streams: OutputStreams, now: float) -> None:
+        """Emit messages again; each of those that failed together with others in its own batch."""
+        apart = [replay for replay in replays if self.line.is_apart(replay)]
+        streams.alone = True
+        try:
+            for replay in apart:
+                self._source.send_again([replay], now)
+        finally:
+            streams.alone = False
+        if others := [replay for replay in replays if not self.line.is_apart(replay)]:
+            self._source.send_again(others, now)
 
     def _bury(self, replay: Replay, charged: Charges) -> Replay:
         """Turn a message that has used up its attempts into its dead letter, or halt."""

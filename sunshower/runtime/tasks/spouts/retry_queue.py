@@ -80,6 +80,7 @@ class RetryQueue:
         self.charges: dict[int, Charges] = {}  # by message number
         self._texts = FailureTexts(_TEXTS_BYTES)
         self._runtime_failures: dict[int, int] = {}  # number → failures by the runtime in a row
+        self._apart: set[int] = set()  # messages that failed together with others
 
     def __len__(self) -> int:
         return len(self._ready) + len(self._waiting) + len(self.absent)
@@ -120,7 +121,7 @@ class RetryQueue:
         """Whether a failure is charged to its message. An outage is if it has affected this message
         for too long while others succeed; `held`: the component waits, so others do not."""
         if failure.cause is not Cause.UNAVAILABLE:
-            return failure.is_charged
+            return failure.is_charged or (failure.shared and number in self._apart)
         since_s = self._unavailable_since.setdefault(number, now)
         if held:
             self._unavailable_since[number] = now
@@ -128,6 +129,8 @@ class RetryQueue:
 
     def put(self, replay: Replay, failure: Failure, now: float, *, counts: bool) -> None:
         """Queue a failed message; `counts`: charge it. Else the runtime or a dependency failed."""
+        if failure.shared:
+            self._apart.add(replay.number)
         if not counts and (failure.cause is Cause.UNAVAILABLE or failure.in_doubt):
             self._wait(replay, now, self._unavailable(replay))
             return
@@ -143,6 +146,10 @@ class RetryQueue:
     def take(self, limit: int) -> list[Replay]:
         """Take up to `limit` of the messages that `due` has counted."""
         return [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
+
+    def is_apart(self, replay: Replay) -> bool:
+        """Whether to emit a message in a batch of its own: it has failed together with others."""
+        return replay.number in self._apart
 
     def found(self, number: int, payload: Any) -> None:
         """Add the record of an absent message, which makes it due."""
@@ -192,6 +199,7 @@ class RetryQueue:
         self._ready = deque(r for r in self._ready if not first <= r.number < end)
         self._waiting = [one for one in self._waiting if not first <= one[2].number < end]
         heapify(self._waiting)
+        self._apart -= {number for number in self._apart if first <= number < end}
         for memory in (self.charges, self._runtime_failures, self.absent, self._unavailable_since):
             for number in [number for number in memory if first <= number < end]:
                 del memory[number]
@@ -201,6 +209,7 @@ class RetryQueue:
         """Forget a completed message. Returns whether it was a dead letter."""
         self._runtime_failures.pop(number, None)
         self._unavailable_since.pop(number, None)
+        self._apart.discard(number)
         self._texts.remove(number)
         charges = self.charges.pop(number, None)
         return charges is not None and charges.dead

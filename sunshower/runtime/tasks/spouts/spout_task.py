@@ -183,7 +183,7 @@ class SpoutTask(Supervised):
             drawn, attempts = drawn.only(emit), attempts[emit]
         again = self.replays.take(replays, len(drawn.records))
         if again:
-            source.send_again(again, now)
+            self.replays.send(again, self.output_streams, now)
         if len(drawn.records):
             source.send(drawn, attempts, now)
         if source.error is not None:

@@ -12,12 +12,10 @@ from typing import Any
 
 from sunshower.records import Schema
 from sunshower.topologies.components import Context
-from sunshower.trident.coordination.attempts import Attempt
-from sunshower.trident.declaration.aggregators import AnyAggregator, CombinerAggregator, Table
-from sunshower.trident.stages.grouping import group_keys, keys_of_partial, result_rows
-from sunshower.trident.stages.port import Emit, Rows
-from sunshower.trident.stages.steps import BaseOperator
-from sunshower.trident.states.views import GLOBAL
+from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator, Table
+from sunshower.topologies.operators.grouping import GLOBAL, group_keys, keys_of_partial, result_rows
+from sunshower.topologies.operators.port import Attempt, Emit, Rows
+from sunshower.topologies.operators.steps import BaseOperator
 
 
 class Empty(Enum):

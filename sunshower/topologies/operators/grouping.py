@@ -8,8 +8,9 @@ from operator import itemgetter
 from typing import Any
 
 from sunshower.records import Schema, keys_of_rows
-from sunshower.trident.declaration.aggregators import AnyAggregator, Table
-from sunshower.trident.states.views import GLOBAL  # the key of the single group of ungrouped rows
+from sunshower.topologies.operators.aggregators import AnyAggregator, Table
+
+GLOBAL = "$GLOBAL$"  # the key of the single group of ungrouped rows, as in Storm
 
 
 def group_keys(schema: Schema, by: Sequence[str], rows: Sequence[Any]) -> Iterable[Any]:

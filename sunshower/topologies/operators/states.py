@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol, runtime_checkable
 
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
 
 Key = Hashable  # a value, or a tuple of values, of a row
 Update = Callable[[Any], Any]  # the new value of a key from the old one (None: there was none)

@@ -16,7 +16,7 @@ from copy import copy
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from sunshower.records import Schema
-from sunshower.trident.coordination.attempts import Attempt
+from sunshower.topologies.operators.port import Attempt
 
 In = TypeVar("In")
 V = TypeVar("V")
@@ -77,7 +77,8 @@ class CombinerAggregator(AnyAggregator, Generic[In, V]):
         return value
 
     def gather(self, table: Table, keys: Iterable[Any], rows: Rows, attempt: Attempt) -> None:
-        for key, value in zip(keys, map(self.init, rows), strict=False):
+        for key, record in zip(keys, rows, strict=False):
+            value = self.init(record)
             table[key] = self.combine(table[key], value) if key in table else value
 
     def fresh(self, attempt: Attempt) -> V:

@@ -6,15 +6,15 @@ Storm: org.apache.storm.trident.planner.processor.EachProcessor, MapProcessor, P
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
-from typing import Any
+from copy import copy
+from inspect import isgeneratorfunction
+from typing import Any, Self
 
 from sunshower.errors import BadEmit
 from sunshower.records import Schema
 from sunshower.topologies.components import Context, OnStream
 from sunshower.topologies.graph import own_copy
-from sunshower.trident.coordination.attempts import Attempt
-from sunshower.trident.stages.port import Emit, Rows
+from sunshower.topologies.operators.port import Attempt, Emit, Rows
 
 
 class BaseOperator:
@@ -57,39 +57,79 @@ class FunctionOperator(BaseOperator):
         if callable(cleanup := getattr(self.function, "cleanup", None)):
             cleanup()
 
+    def __deepcopy__(self, memo: Any) -> Self:
+        made = copy(self)
+        made.function = own_copy(self.function, "a step of a stream")
+        return made
 
-class Each(FunctionOperator):
+
+class RowOperator(BaseOperator):
+    """An operator that can process a row by itself."""
+
+    by_row = True
+    generator: Callable[[Any], Iterable[Any]] | None = None  # a generator function that does that
+    makes: Schema | None = None  # what its rows are; None: no user code has made them
+
+    def expand(self, row: Any) -> Iterable[Any]:
+        """What it makes of a row."""
+        raise NotImplementedError
+
+
+class Each(FunctionOperator, RowOperator):
     """Emits what a function yields, or returns in a list, for each row."""
 
     def __init__(self, function: Callable[..., Any], schema: Schema) -> None:
         super().__init__(function)
-        self.schema = schema
+        self.schema = self.makes = schema
+
+    def prepare(self, context: Context) -> None:
+        super().prepare(context)
+        if isgeneratorfunction(self.function):
+            self.generator = self.function
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
-        made = list(chain.from_iterable(filter(None, map(self.function, rows))))
+        function = self.function
+        made = [one for row in rows for one in function(row) or ()]  # map() hides StopIteration
         check_rows(made, self.schema, self.function)
         if made:
             emit(made)
 
+    def expand(self, row: Any) -> Iterable[Any]:
+        made = self.function(row) or ()
+        if self.generator is None:
+            made = list(made)
+            check_rows(made, self.schema, self.function)
+        return made
 
-class Map(Each):
+
+class Map(FunctionOperator, RowOperator):
     """Emits what a function returns for each row."""
 
+    def __init__(self, function: Callable[..., Any], schema: Schema) -> None:
+        super().__init__(function)
+        self.schema = self.makes = schema
+
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
-        made = list(map(self.function, rows))
+        made = [self.function(row) for row in rows]
         check_rows(made, self.schema, self.function)
         emit(made)
 
+    def expand(self, row: Any) -> Iterable[Any]:
+        return (self.function(row),)
 
-class Filter(FunctionOperator):
+
+class Filter(FunctionOperator, RowOperator):
     """Emits the rows for which a function returns a true value."""
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
-        if kept := list(filter(self.function, rows)):
+        if kept := [row for row in rows if self.function(row)]:
             emit(kept)
 
+    def expand(self, row: Any) -> Iterable[Any]:
+        return (row,) if self.function(row) else ()
 
-class Peek(FunctionOperator):
+
+class Peek(FunctionOperator, RowOperator):
     """Emits all rows after a function was called with each."""
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
@@ -97,17 +137,22 @@ class Peek(FunctionOperator):
             self.function(row)
         emit(rows)
 
+    def expand(self, row: Any) -> Iterable[Any]:
+        self.function(row)
+        return (row,)
 
-class Project(BaseOperator):
+
+class Project(RowOperator):
     """Emits some fields of each row, as plain tuples."""
-
-    by_row = True
 
     def __init__(self, schema: Schema, fields: Sequence[str]) -> None:
         self.schema, self.fields = schema, tuple(fields)
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
         emit(list(keys_of(self.schema, self.fields, rows)))
+
+    def expand(self, row: Any) -> Iterable[Any]:
+        return keys_of(self.schema, self.fields, [row])
 
 
 class EachTable(FunctionOperator):

@@ -11,6 +11,7 @@ from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.graph import Level
+from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.outputs import Columns, output_streams
 from sunshower.topologies.signatures import (
     Signature,
@@ -21,7 +22,6 @@ from sunshower.topologies.signatures import (
     name_of,
     record_type,
 )
-from sunshower.trident.declaration.aggregators import AnyAggregator
 
 _KEYS = Instance((str, Iterable), "a field, or a list of fields")
 
@@ -43,7 +43,7 @@ def map_schema(function: Any, reads: Schema, fields: Columns | None, where: str)
     if get_origin(returns) is not tuple and isinstance(get_origin(returns), type):
         raise RecordMismatch(
             f"{where}: {name_of(function)} returns {name_of(returns)}; map makes one record of "
-            "one, -> Word; what makes several is for .each"
+            "one, -> Word; what makes several is for .flat_map"
         )
     return _made(returns, function, fields, where, "return a record, or use .peek")
 
@@ -140,6 +140,23 @@ def join_keys(
         for name in names:
             schema.check_field(name, where)
     return ours, theirs
+
+
+def check_fields(schema: Schema, fields: Sequence[str], where: str) -> None:
+    """Raise UnknownField for a field that `schema` does not have, TopologyError for none."""
+    if not fields:
+        raise TopologyError(f"{where} needs a field, one of: {', '.join(schema.fields)}")
+    for name in fields:
+        schema.check_field(name, where)
+
+
+def check_equal(schema: Schema, other: Schema, where: str) -> None:
+    """Raise RecordMismatch for streams of different records, which cannot be merged."""
+    if schema != other:
+        raise RecordMismatch(
+            f"{where}: one stream carries {schema.name}, another one {other.name}; make them the "
+            "same first, with .map"
+        )
 
 
 def columns_schema(fields: Any, where: str) -> Schema:

@@ -9,9 +9,8 @@ import heapq
 from typing import Any
 
 from sunshower.records import Schema
-from sunshower.trident.coordination.attempts import Attempt
-from sunshower.trident.stages.port import Emit, Rows
-from sunshower.trident.stages.steps import BaseOperator
+from sunshower.topologies.operators.port import Attempt, Emit, Rows
+from sunshower.topologies.operators.steps import BaseOperator
 
 
 class Ranking(BaseOperator):

@@ -1,0 +1,155 @@
+"""Reads which classes the annotations of record types name, and refuses what cannot travel."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import sys
+from collections import abc
+from enum import Enum
+from types import NoneType, SimpleNamespace, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NewType,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
+
+from sunshower.errors import RecordMismatch
+from sunshower.scalars import SCALARS
+
+_PLAIN = (str, bytes, bytearray, memoryview, int, float, list, dict, tuple, set, frozenset)
+# Subclasses of these do not travel.
+_SINGLE: tuple[Any, ...] = (NoneType, object, Any, UnionType, Annotated, *SCALARS)
+_CODE: tuple[Any, ...] = (abc.Callable, abc.Iterator, abc.Generator, abc.Awaitable, type)
+_ALL = (
+    "str, bytes, int, float, bool, None, Decimal, datetime, date, time, timedelta, UUID, Enums, "
+    "NamedTuples, dataclasses, and list, tuple, dict, set and frozenset of these"
+)
+
+
+def is_record(kind: Any) -> bool:
+    """Whether it is a NamedTuple class or a dataclass."""
+    is_named = isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
+    return is_named or (isinstance(kind, type) and dataclasses.is_dataclass(kind))
+
+
+def record_fields(record_type: Any) -> tuple[str, ...]:
+    """The fields of a NamedTuple class or a dataclass.
+
+    Raises RecordMismatch for others, and for a dataclass that cannot be built from its fields: its
+    constructor must take them and nothing else, in order and by position.
+    """
+    fields = getattr(record_type, "_fields", None)
+    if isinstance(record_type, type) and issubclass(record_type, tuple) and fields:
+        return tuple(fields)
+    if isinstance(record_type, type) and dataclasses.is_dataclass(record_type):
+        names = tuple(field.name for field in dataclasses.fields(record_type))
+        if not _takes(record_type, names):
+            raise RecordMismatch(
+                f"{record_type.__name__} cannot be rebuilt from its values: its constructor "
+                f"must take its fields alone, by position: {', '.join(names)}; do without "
+                "kw_only, field(init=False) and InitVar, or use a NamedTuple"
+            )
+        return names
+    raise RecordMismatch(
+        f"{record_type!r} is not a record type: use a NamedTuple, a dataclass, or plain "
+        'tuples with declared fields, as in fields=("word", "count")'
+    )
+
+
+def hints_of(record_type: type[Any]) -> dict[str, Any]:
+    """Field → annotation, with `Annotated`; Any for an annotation that cannot be read here."""
+    try:
+        return get_type_hints(record_type, include_extras=True)
+    except Exception:  # an annotation is any expression
+        found: dict[str, Any] = {}
+        for base in reversed(record_type.__mro__):
+            names = vars(sys.modules.get(base.__module__, object))
+            for name, written in inspect.get_annotations(base).items():
+                one = SimpleNamespace(__annotations__={name: written})
+                try:
+                    found |= get_type_hints(one, dict(names), include_extras=True)
+                except Exception:
+                    found[name] = Any
+        return found
+
+
+def classes_in(annotation: Any, path: str) -> tuple[type[Any], ...]:
+    """The Enums and record types that `annotation` names, at any depth. Raises RecordMismatch,
+    naming `path`, for a type whose values cannot travel to another process."""
+    found: dict[type[Any], bool] = {}
+    _collect(annotation, path, found)
+    return tuple(kind for kind, is_declared in found.items() if is_declared)
+
+
+def _collect(annotation: Any, path: str, found: dict[type[Any], bool]) -> None:
+    """Add the classes in `annotation` to `found`; False: a TypedDict, which is a dict."""
+    origin, args = get_origin(annotation), get_args(annotation)
+    if isinstance(annotation, NewType):
+        args = (annotation.__supertype__,)
+    elif origin is Literal:
+        args = tuple(map(type, args))
+    elif origin is Annotated:
+        args = args[:1]
+    for one in args if origin not in _CODE else ():
+        _collect(one, path, found)
+    kind = annotation if origin is None else origin
+    if is_typeddict(kind) and kind not in found:
+        found[kind] = False
+        for name, one in hints_of(kind).items():
+            _collect(one, f"{path}[{name!r}]", found)
+    elif isinstance(kind, type):
+        _collect_class(kind, path, found)
+    elif inspect.isroutine(kind):  # such as threading.Lock
+        raise RecordMismatch(_refusal(kind, path))
+
+
+def _collect_class(kind: type[Any], path: str, found: dict[type[Any], bool]) -> None:
+    if kind in found or kind in _SINGLE:
+        return
+    if issubclass(kind, Enum):
+        found[kind] = True
+    elif is_record(kind):
+        try:
+            names = record_fields(kind)
+        except RecordMismatch as error:
+            raise RecordMismatch(f"{path}: {error}") from None
+        found[kind] = True
+        hints = hints_of(kind)
+        for name in names:
+            _collect(hints.get(name, Any), f"{path}.{name}", found)
+    elif kind in _CODE or not _may_travel(kind):
+        raise RecordMismatch(_refusal(kind, path))
+
+
+def _refusal(kind: Any, path: str) -> str:
+    return (
+        f"{path} is a {kind.__module__}.{kind.__qualname__}, which cannot travel to another "
+        f"process. It may be: {_ALL}. Keep the values of these that it is made of, or its bytes"
+    )
+
+
+def _may_travel(kind: type[Any]) -> bool:
+    """Whether values of a class, or of some subclass of an abstract one, arrive equal."""
+    is_scalar_of_numpy = kind.__module__ == "numpy" and hasattr(kind, "dtype")
+    is_array = hasattr(kind, "__array_finalize__")
+    return (
+        issubclass(kind, _PLAIN)
+        or (is_scalar_of_numpy and not is_array)
+        or inspect.isabstract(kind)
+        or kind.__module__ == "numbers"
+        or bool(getattr(kind, "_is_protocol", False))
+    )
+
+
+def _takes(record_type: type[Any], names: tuple[str, ...]) -> bool:
+    """Whether the constructor takes `names` and nothing else, in order and by position."""
+    parameters = inspect.signature(record_type).parameters
+    return tuple(parameters) == names and all(
+        parameter.kind is not parameter.KEYWORD_ONLY for parameter in parameters.values()
+    )

@@ -1,0 +1,110 @@
+"""Runs the operators of a stream: rows of a batch are combined before they are sent.
+
+    batch ──▶ functions of a record, input by input ──▶ rows ──▶ gather(rows) ──▶ shared batches
+
+An exception of a function fails its input alone. What `gather` makes of several inputs belongs to
+the trees of all of them: it is tracked by one edge for each tree, target and batch. If one of its
+rows fails, all these trees fail, no attempt is charged, and each is emitted again in a batch of its
+own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sunshower.errors import BadEmit
+from sunshower.failures import Failure
+from sunshower.runtime.tasks.bolts.automatic_bolt import PIECE_MAX, AutomaticBoltTask, BatchOutputs
+from sunshower.runtime.tasks.bolts.return_values import is_generator
+from sunshower.runtime.tasks.user_code import RAISED, no_way
+from sunshower.runtime.tracking.ids import U64
+from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.transport.output_streams import NotSent
+
+
+class OperatorBoltTask(AutomaticBoltTask):
+    """Calls `expand` for each input, and `gather` for what the inputs of a batch have made."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._rows_out = self._rows_in = 0
+
+    def adopt(self, bolt: Any) -> None:
+        super().adopt(bolt)
+        self._call, self._schema = bolt.expand, bolt.schema
+        self._yields = is_generator(bolt.expand)
+        if bolt.stream is not None:
+            self._stream = bolt.stream
+
+    @property
+    def inputs_max(self) -> int:
+        """As for every bolt, and so few that the expected rows fit the receivers' credit."""
+        fan_out = max(1.0, self._rows_out / max(1, self._rows_in))
+        return max(1, min(super().inputs_max, int(self.output_streams.allowance / fan_out)))
+
+    @property
+    def _is_sink(self) -> bool:
+        return False
+
+    @property
+    def _piece_max(self) -> int:
+        if self.bolt.stream is not None:
+            return super()._piece_max
+        return PIECE_MAX  # the rows are combined before they need credit
+
+    def _by_stream(self, outputs: list[Any]) -> Mapping[str, Sequence[Any]]:
+        found: Mapping[str, Sequence[Any]] = self.bolt.gather(outputs)
+        return found
+
+    def _run_generators(
+        self, call: Callable[[Any], Any], records: Sequence[Any], most: int
+    ) -> BatchOutputs:
+        if self.bolt.passes:  # the records are the rows
+            return BatchOutputs(list(records), list(range(1, len(records) + 1)))
+        return super()._run_generators(call, records, most)
+
+    def _fit(self, outputs: list[Any], kinds: set[type]) -> bool:
+        return bool(self.bolt.schema.fits(outputs, kinds))
+
+    def _check_one(self, output: Any) -> None:
+        if self.bolt.schema.misfit([output]) is not None:
+            raise BadEmit(
+                f"{output!r} does not fit the rows of its stream, {self.bolt.schema.name}"
+            )
+
+    def _send(
+        self,
+        outputs: list[Any],
+        ends_of_each: list[int],
+        batch: Batch,
+        mixed: bool,
+        failures: dict[int, Failure],
+    ) -> U64 | None:
+        if self.bolt.stream is not None:  # each row belongs to the trees of its own input
+            return super()._send(outputs, ends_of_each, batch, False, failures)
+        made = np.zeros(len(batch), np.uint64)
+        if len(failures) == len(batch):
+            return made
+        good = np.delete(np.arange(len(batch)), list(failures))
+        anchors = batch.anchors and batch.anchors.select(good)
+        try:
+            self._rows_in += len(batch)
+            if self.note is not None and anchors is not None:
+                self.note(anchors.roots)
+            for stream, records in self._by_stream(outputs).items():
+                self._rows_out += len(records)
+                edges = self.output_streams.send_shared(stream, records, anchors)
+                if anchors is not None:
+                    made[good] ^= edges
+        except RAISED as error:
+            if isinstance(error, NotSent):
+                judged = dict.fromkeys(good.tolist(), no_way(self.task, error.errors[0]))
+            else:
+                judged = self._judge_all(error, batch)
+            several = anchors is not None and len(np.unique(anchors.roots)) > 1
+            for index in good.tolist():
+                failures[index] = judged[index].in_common if several else judged[index]
+        return made

@@ -1,0 +1,1 @@
+"""Operators: what a stream does with its rows, batch by batch."""

@@ -1,0 +1,133 @@
+"""The bolt of a stage: operators of an ordinary stream between two repartitionings.
+
+The rows of an input pass the functions first, alone, so that an exception fails this input and no
+other. What they make of all inputs of a batch is gathered: aggregators combine it, states are
+written once, and the results leave for the next stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sunshower.records import Schema
+from sunshower.topologies.components import Bolt, Context
+from sunshower.topologies.operators.port import Attempt, Operator
+from sunshower.topologies.operators.steps import RowOperator, check_rows
+
+_BATCH = Attempt(0, 0, 0)  # operators that need a number of the batch count themselves
+
+
+@dataclass(frozen=True)
+class Branch:
+    """An operator (None: the rows themselves), the stream that its rows leave on, if any, and the
+    operators that read them."""
+
+    operator: Operator | None
+    stream: str | None
+    readers: tuple[Branch, ...] = ()
+
+    def operators(self) -> Iterator[Operator]:
+        """All operators, each before its readers."""
+        if self.operator is not None:
+            yield self.operator
+        for reader in self.readers:
+            yield from reader.operators()
+
+
+class OperatorBolt(Bolt[Any, Any]):
+    """Runs `steps` for each record, and `root` for the rows of a batch.
+
+    `schema`: of the rows between them. `stream`: the one that these rows leave on, each as part of
+    its own record's tree, if nothing else reads them.
+    """
+
+    expand: Callable[[Any], Iterable[Any]]  # the rows of a record, after all steps
+
+    def __init__(self, steps: Sequence[RowOperator], root: Branch, schema: Schema) -> None:
+        self.schema, self._steps, self._root = schema, list(steps), root
+        self.stream = root.stream if not root.readers else None
+        self.passes = not steps
+        self._operators: list[Operator] = [*self._steps, *root.operators()]
+        self._prepared = 0
+
+    def prepare(self, context: Context) -> None:
+        try:
+            for operator in self._operators:
+                operator.prepare(context)
+                self._prepared += 1
+            self.expand = _composed(self._steps)
+        except BaseException:
+            self.cleanup()
+            raise
+
+    def gather(self, rows: Sequence[Any]) -> dict[str, list[Any]]:
+        """The rows that a batch sends, by stream."""
+        outputs: dict[str, list[Any]] = {}
+        _run(self._root, rows, outputs)
+        return outputs
+
+    def snapshot(self) -> list[Any]:
+        """What the operators keep in memory."""
+        return [_call(operator, "snapshot") for operator in self._operators]
+
+    def restore(self, state: list[Any]) -> None:
+        """Continue with what `snapshot` returned."""
+        for operator, own in zip(self._operators, state, strict=True):
+            _call(operator, "restore", own)
+
+    def result(self) -> Any:
+        """What the last aggregator of this stage has in memory: key → value."""
+        found = (_call(operator, "result") for operator in reversed(self._operators))
+        return next((result for result in found if result is not None), None)
+
+    def cleanup(self) -> None:
+        for operator in self._operators[: self._prepared]:
+            operator.cleanup()
+        self._prepared = 0
+
+
+def _run(branch: Branch, rows: Sequence[Any], outputs: dict[str, list[Any]]) -> None:
+    if (operator := branch.operator) is not None and rows:
+        made: list[Any] = []
+        batch = operator.start(_BATCH)
+        operator.process(batch, 0, rows, made.extend)
+        operator.finish(batch, _BATCH, made.extend)
+        rows = made
+    if not rows:
+        return
+    if branch.stream is not None:
+        outputs.setdefault(branch.stream, []).extend(rows)
+    for reader in branch.readers:
+        _run(reader, rows, outputs)
+
+
+def _composed(steps: Sequence[RowOperator]) -> Callable[[Any], Iterable[Any]]:
+    """A generator function of a record that runs all steps."""
+    if len(steps) == 1 and (only := steps[0].generator) is not None:
+        return only
+
+    def run(record: Any) -> Iterator[Any]:
+        made: Iterable[Any] = (record,)
+        for step in steps:
+            made = _expanded(step, made)
+        yield from made
+
+    return run
+
+
+def _expanded(step: RowOperator, rows: Iterable[Any]) -> Iterator[Any]:
+    """The rows that a step makes. Raises BadEmit for one that is no record of its schema, and
+    RuntimeError for a StopIteration of user code, which `map` would take for the end."""
+    schema = step.makes
+    for row in rows:
+        for made in step.expand(row):
+            if schema is not None and type(made) is not schema.type:
+                check_rows([made], schema, step)
+            yield made
+
+
+def _call(operator: Operator, method: str, *arguments: Any) -> Any:
+    found = getattr(operator, method, None)
+    return found(*arguments) if callable(found) else None

@@ -1,0 +1,49 @@
+"""The port of operators: how a stage processes the rows of a batch, part by part.
+
+A stage consists of the operators between two repartitionings. They run in one bolt and pass rows on
+by direct calls. An operator has an object for each attempt of each batch. On an ordinary stream a
+batch is what one call of the bolt processes. Storm:
+org.apache.storm.trident.planner.TridentProcessor, SubtopologyBolt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from sunshower.topologies.components import Context
+
+Rows = Sequence[Any]  # tuples of values, in the order of the input's fields; or its records
+Emit = Callable[[Rows], None]  # to all readers of this operator's output
+
+
+class Attempt(NamedTuple):
+    """One attempt at a batch, and the message id of its tree. Attempt numbers of a txid only grow,
+    also over restarts. The epoch grows with each life of the coordinator. So a later attempt has
+    the greater (epoch, txid, attempt), and a store can refuse writes of an earlier one."""
+
+    txid: int  # of the batch: 1, 2, 3 …, committed in this order
+    attempt: int  # 0, 1, 2 …
+    epoch: int  # of the coordinator's life: 1, 2, 3 …
+
+
+class Operator(Protocol):
+    """One step of a stage."""
+
+    commits: bool  # whether `finish` belongs to the commit phase: it writes a state
+
+    def prepare(self, context: Context) -> None:
+        """Called once per task."""
+
+    def start(self, attempt: Attempt) -> Any:
+        """The operator's object for one attempt of a batch, before its first rows."""
+
+    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
+        """Process rows of a batch from input `source`. An exception fails the batch."""
+
+    def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
+        """All rows of the batch have arrived in this task, and earlier nodes have finished. If the
+        operator `commits`, it is called in the commit phase, in txid order."""
+
+    def cleanup(self) -> None:
+        """Called when the topology stops."""

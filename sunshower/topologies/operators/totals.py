@@ -1,0 +1,193 @@
+"""Totals of an ordinary stream: states that are written once for each batch of a task.
+
+A batch is written before its tuples are acked, so no acked tuple is missing. A tuple that is
+replayed counts again: at least once. Each write of a task has a new number, and each opening a new
+epoch, so a state never takes a write for the repetition of another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sunshower.errors import TopologyError
+from sunshower.topologies.components import Context
+from sunshower.topologies.operators.aggregators import (
+    AnyAggregator,
+    CombinerAggregator,
+    ReducerAggregator,
+)
+from sunshower.topologies.operators.persisting import Persist, PersistCombined, PersistReduced
+from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.states import Key, MapState, Place, StateFactory, Update
+
+
+class TaskMemory:
+    """A MapState in the memory of its task, which is lost with the process."""
+
+    def __init__(self) -> None:
+        self.values: dict[Key, Any] = {}
+        self._written: dict[Key, Any] = {}
+
+    def begin_commit(self, attempt: Attempt) -> None:
+        self._written = {}
+
+    def commit(self, attempt: Attempt) -> None:
+        self.values.update(self._written)
+        self._written = {}
+
+    def abort(self) -> None:
+        self._written = {}
+
+    def close(self) -> None: ...
+
+    def multi_get(self, keys: Sequence[Key]) -> list[Any]:
+        return [self._now(key) for key in keys] if self._written else [*map(self.values.get, keys)]
+
+    def multi_update(self, keys: Sequence[Key], updates: Sequence[Update]) -> list[Any]:
+        values = [update(self._now(key)) for key, update in zip(keys, updates, strict=True)]
+        self._written.update(zip(keys, values, strict=True))
+        return values
+
+    def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
+        self._written.update(zip(keys, values, strict=True))
+
+    def multi_remove(self, keys: Sequence[Key]) -> None:
+        self.multi_put(keys, [None] * len(keys))
+
+    def _now(self, key: Key) -> Any:
+        return self._written[key] if key in self._written else self.values.get(key)
+
+
+class TotalsSlot:
+    """The state of one task; `factory` None: in its memory."""
+
+    def __init__(self, factory: StateFactory | None, name: str, where: str) -> None:
+        """Raise TopologyError for a value that is no state factory."""
+        if factory is not None and (isinstance(factory, type) or not hasattr(factory, "make")):
+            hint = 'give one like SqliteState("counts.db")'
+            raise TopologyError(f"{where}: {factory!r} is no state; {hint}")
+        self.factory, self.name = factory, name
+        self._state: MapState | None = None
+        self._number = 0  # of the last write
+        self._epoch = 1
+
+    def open(self, context: Context) -> None:
+        """Open the state. Raises what the factory raises, such as StoreUnreachable."""
+        if self.factory is None:
+            self._state = TaskMemory()
+            return
+        place = Place(context.topology, self.name, context.index, context.parallelism)
+        self._state = self.factory.make(place)
+        self._epoch = int(context.clock.now() * 1e6)
+        self._pass_others()
+
+    @property
+    def state(self) -> MapState:
+        assert self._state is not None, f"state {self.name!r} is not open"
+        return self._state
+
+    def begin_commit(self, attempt: Attempt) -> None:
+        """Begin a write, under the next number."""
+        self._pass_others()
+        self._number += 1
+        self.state.begin_commit(self._attempt)
+
+    def commit(self, attempt: Attempt) -> None:
+        """Store what was written."""
+        self.state.commit(self._attempt)
+
+    def close(self) -> None:
+        if self._state is not None:
+            self._state.close()
+        self._state = None
+
+    @property
+    def memory(self) -> TaskMemory | None:
+        """The state, if it is in the memory of the task."""
+        return self._state if isinstance(self._state, TaskMemory) else None
+
+    @property
+    def _attempt(self) -> Attempt:
+        return Attempt(self._number, 0, self._epoch)
+
+    def _pass_others(self) -> None:
+        """Number the next write after those of other processes, such as this task's former life."""
+        last: Attempt | None = getattr(self._state, "last_attempt", None)
+        if last is not None:
+            self._number = max(self._number, last.txid)
+            if last.epoch > self._epoch:
+                self._epoch = last.epoch + 1
+
+
+class _InMemory(Persist):
+    """What a stage does with the state of a task that is in its memory."""
+
+    slot: TotalsSlot
+
+    def snapshot(self) -> Any:
+        """The values, for another process."""
+        return None if self.slot.memory is None else self.slot.memory.values
+
+    def restore(self, state: Any) -> None:
+        """Continue with what `snapshot` returned."""
+        if self.slot.memory is not None and state is not None:
+            self.slot.memory.values = state
+
+    def result(self) -> Any:
+        """The totals so far, if they are in memory: key → value."""
+        return self.snapshot()
+
+
+class CombinedTotals(_InMemory, PersistCombined):
+    """Combines values into the totals of their groups."""
+
+    def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
+        keys, combine = list(batch), self.combiner.combine
+        pairs = zip(batch.values(), state.multi_get(keys), strict=True)
+        values = [value if old is None else combine(old, value) for value, old in pairs]
+        state.multi_put(keys, values)
+        return self.records(keys, values)
+
+
+class ReducedTotals(_InMemory, PersistReduced):
+    """Reduces rows into the totals of their groups."""
+
+
+class Several(CombinerAggregator[Any, list[Any]]):
+    """Several combiners as one, whose value is the list of theirs."""
+
+    def __init__(self, combiners: Sequence[CombinerAggregator[Any, Any]]) -> None:
+        self.combiners = tuple(combiners)
+        self.fields = tuple(name for one in combiners for name in one.emits)  # type: ignore[misc]
+
+    def init(self, record: Any) -> list[Any]:
+        return [one.init(record) for one in self.combiners]
+
+    def combine(self, first: list[Any], second: list[Any]) -> list[Any]:
+        pairs = zip(self.combiners, first, second, strict=True)
+        return [one.combine(value, other) for one, value, other in pairs]
+
+    def zero(self) -> list[Any]:
+        return [one.zero() for one in self.combiners]
+
+    def result(self, value: list[Any]) -> tuple[Any, ...]:
+        pairs = zip(self.combiners, value, strict=True)
+        return tuple(one.result(own) for one, own in pairs)
+
+
+def single(
+    given: Sequence[AnyAggregator], by: Sequence[str], parallelism: int, where: str
+) -> CombinerAggregator[Any, Any] | ReducerAggregator[Any, Any]:
+    """The aggregators as one. Raises TopologyError if they cannot be."""
+    if not by and parallelism != 1:
+        raise TopologyError(f"{where}: without .group_by(…) one task has all records")
+    combiners = [one for one in given if isinstance(one, CombinerAggregator)]
+    if len(combiners) == len(given) > 1:
+        return Several(combiners)
+    if len(given) == 1 and isinstance(given[0], CombinerAggregator | ReducerAggregator):
+        return given[0]
+    raise TopologyError(
+        f"{where}: the totals of a stream are kept by one ReducerAggregator, or by one or several "
+        "CombinerAggregators; declare two aggregations for other combinations"
+    )

@@ -1,0 +1,95 @@
+"""Shared batches: one edge for each tree, which survives the wire and whatever receives it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sunshower.failures import Cause, Failure
+from sunshower.records import Schema
+from sunshower.runtime.plan import PlannedStream
+from sunshower.runtime.tracking.failed_trees import FailedTrees
+from sunshower.runtime.tracking.ids import make_roots, seeded
+from sunshower.runtime.transport.batch import Anchors, Batch, can_join
+from sunshower.runtime.transport.frames import decode, encode
+from sunshower.topologies.graph import StreamSpec
+
+
+class Item(NamedTuple):
+    n: int
+
+
+STREAM = PlannedStream(0, "source", StreamSpec("default", Schema.of(Item)))
+
+
+def roots_of(slots: list[int]) -> np.ndarray:
+    return make_roots(1, np.ones(len(slots), np.uint32), np.array(slots, np.int64))
+
+
+def shared(slots: list[int], records: int) -> Batch:
+    edges = seeded(1).integers(1, 1 << 63, len(slots), np.uint64)
+    return Batch(0, 7, [Item(n) for n in range(records)], roots_of(slots), edges, shared=True)
+
+
+@given(st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=3, unique=True), min_size=1))
+def test_edges_of_a_tree_with_several_records_do_not_cancel_out(trees: list[list[int]]) -> None:
+    """The XOR of what the inputs of a tree report is the edge that the batch carries for it."""
+    offsets = np.cumsum([0, *map(len, trees)])
+    anchors = Anchors(roots_of([slot for own in trees for slot in own]), offsets)
+    made = seeded(2).integers(1, 1 << 63, len(anchors), np.uint64)
+    roots, edges = anchors.each_root_once(made)
+    assert len(set(roots.tolist())) == len(roots)
+    for root, edge in zip(roots.tolist(), edges.tolist(), strict=True):
+        reported = 0
+        for own, xor in zip(trees, made.tolist(), strict=True):
+            if root in roots_of(own).tolist():
+                reported ^= xor
+        assert reported == edge != 0
+
+
+def test_records_with_all_anchors_have_edges_that_come_to_those_of_the_batch() -> None:
+    batch = shared([3, 1, 2], 5)
+    spread = batch.spread()
+    assert not spread.shared
+    assert (spread.roots.reshape(5, 3) == batch.roots).all()
+    assert (np.bitwise_xor.reduce(spread.edges.reshape(5, 3), axis=0) == batch.edges).all()
+    assert np.unique(spread.edges).size == 15
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_it_travels(alone: bool) -> None:
+    batch = shared([1, 2], 3)
+    batch.alone = alone
+    frame = decode(encode(4, 1, batch, STREAM, 1 << 20), [STREAM])
+    found = frame.batch
+    assert frame.error is None
+    assert (found.shared, found.alone, list(found.records)) == (True, alone, list(batch.records))
+    assert found.roots.tolist() == batch.roots.tolist()
+    assert found.edges.tolist() == batch.edges.tolist()
+
+
+def test_it_is_joined_with_nothing() -> None:
+    plain = Batch(0, 7, [Item(1)], roots_of([1]), np.array([5], np.uint64))
+    alone = Batch(0, 7, [Item(1)], roots_of([1]), np.array([5], np.uint64), alone=True)
+    assert can_join(plain, plain)
+    assert not any(can_join(plain, other) for other in (shared([1], 1), alone))
+
+
+def test_it_is_dropped_only_if_all_its_trees_have_failed() -> None:
+    batch, failed = shared([1, 2], 3), FailedTrees(1)
+    failed.note(batch.roots[:1])
+    assert len(failed.living(batch)) == 3
+    failed.note(batch.roots)
+    assert len(failed.living(batch)) == 0
+
+
+def test_several_trees_that_fail_together_are_charged_to_none_of_them() -> None:
+    failure = Failure(Cause.EXCEPTION, "count", 0, "poison")
+    assert shared([1], 3).blamed(failure).is_charged
+    assert not shared([1, 2], 3).blamed(failure).is_charged
+    away = Failure(Cause.UNAVAILABLE, "count", 0, "the store")
+    assert shared([1, 2], 3).blamed(away) == away

@@ -1,0 +1,330 @@
+"""What a failure, a death or a rebalance does to the operators of ordinary streams."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sunshower import Bolt, Cause, Collector, Context, Records, Retry, Topology, Tuple, count
+from sunshower.clock import ManualClock
+from sunshower.errors import RecordMismatch, SunshowerError, TopologyError, TopologyFailed
+from sunshower.runtime.inline import Finished
+from sunshower.simulation.cluster import SimCluster
+from sunshower.topologies.operators.totals import TotalsSlot
+from sunshower.trident import Attempt, MemoryState, SqliteState
+from tests.topologies.operators.test_operators import SALES, Kept, Sale, declared, run, twice
+
+# ---- failures -----------------------------------------------------------------------------------
+
+POISON = Sale("b", 100)
+
+
+def letters_of(topology_of: Callable[[Retry], Topology], tmp_path: Path) -> tuple[Finished, Any]:
+    retry = Retry(attempts=3, initial_s=0.01, dead_letters=tmp_path / "dead.jsonl")
+    done = run(topology_of(retry))
+    lines = [line for f in tmp_path.glob("dead*") for line in f.read_text().splitlines()]
+    return done, [json.loads(line)["record"] for line in lines]
+
+
+def test_a_function_that_raises_fails_its_own_record_only(tmp_path: Path) -> None:
+    def check(sale: Sale) -> Sale:
+        if sale == POISON:
+            raise ValueError("poison")
+        return sale
+
+    done, letters = letters_of(
+        lambda retry: declared(
+            lambda s: s.map(check).group_by("shop").aggregate(count()), retry=retry
+        ),
+        tmp_path,
+    )
+    assert letters == [POISON._asdict()]
+    assert done.results["count"] == [{"a": 100, "b": 99, "c": 100}]
+    assert done.snapshot.component("sales").causes == {Cause.EXCEPTION.value: 3}
+
+
+def test_an_aggregator_that_raises_charges_the_poison_alone(tmp_path: Path) -> None:
+    """The records of its batch are emitted again, each in a batch of its own."""
+
+    class Strict(count):
+        def gather(self, table: Any, keys: Any, rows: Any, attempt: Attempt) -> None:
+            if POISON in rows:
+                raise ValueError("poison")
+            super().gather(table, keys, rows, attempt)
+
+    done, letters = letters_of(
+        lambda retry: declared(lambda s: s.group_by("shop").aggregate(Strict()), retry=retry),
+        tmp_path,
+    )
+    assert letters == [POISON._asdict()]
+    assert done.results["count"] == [{"a": 100, "b": 99, "c": 100}]
+    sales = done.snapshot.component("sales")
+    assert (sales.acked, sales.dead) == (300, 1)
+    assert sales.failed > 4  # those beside it, once
+
+
+@pytest.mark.parametrize("manual", [False, True])
+def test_a_bolt_behind_totals_that_raises_for_one_group(manual: bool, tmp_path: Path) -> None:
+    def refuse(record: Any) -> None:
+        if record[0] == POISON.amount:
+            raise ValueError("poison")
+
+    class Manual(Bolt[Any, None]):
+        def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
+            refuse(tuple.record)
+            out.ack(tuple)
+
+    done, letters = letters_of(
+        lambda retry: declared(
+            lambda s: s.group_by("amount").aggregate(count()),
+            Manual if manual else refuse,
+            retry=retry,
+        ),
+        tmp_path,
+    )
+    assert letters == [POISON._asdict()]
+    (counts,) = done.results["count"]
+    assert all(value >= 1 for value in counts.values())  # replayed ones count again
+    sales = done.snapshot.component("sales")
+    assert (sales.acked, sales.dead, sales.pending) == (300, 1, 0)
+
+
+# ---- states -------------------------------------------------------------------------------------
+
+
+def test_a_state_outlives_the_run(tmp_path: Path) -> None:
+    state = SqliteState(tmp_path / "totals.db")
+    for times in (1, 2):
+        topology = declared(
+            lambda s: s.group_by("shop").aggregate(count(), state=state, parallelism=2)
+        )
+        run(topology)
+        assert dict(state.items()) == dict.fromkeys("abc", 100 * times)
+
+
+def test_totals_are_never_less_than_they_were_however_workers_die() -> None:
+    """A property test: 40 seeds, each with a kill."""
+    replays = 0
+    for seed in range(40):
+        state = MemoryState()
+        totals = count_into(state)
+        with SimCluster(seed, latency_s=0.005) as cluster:
+            current = cluster.submit(totals.graph())
+            if kills := not current.wait(0.03):
+                current.kill_worker(seed % 2)
+            assert current.wait(120)
+            sales = current.snapshot().component("sales")
+        assert (sales.acked, sales.pending) == (300, 0)
+        replays += sales.replayed
+        found = dict(state.items())
+        assert all(found[shop] >= 200 for shop in "abc"), f"seed {seed}: {found}"
+        if not kills:
+            assert found == dict.fromkeys("abc", 200)
+    assert replays > 0
+
+
+def count_into(state: MemoryState) -> Topology:
+    return declared(
+        lambda s: s.flat_map(twice).group_by("shop").aggregate(count(), state=state, parallelism=2),
+        workers=3,
+    )
+
+
+def test_totals_in_memory_move_with_their_task() -> None:
+    topology = declared(lambda s: s.group_by("shop").aggregate(count(), parallelism=2), workers=2)
+    with SimCluster(1, latency_s=0.001) as cluster:
+        current = cluster.submit(topology.graph())
+        current.wait(0.01)
+        current.rebalance(workers=3)
+        assert current.wait(60)
+        found: Counter[str] = Counter()
+        for own in current.results("count"):
+            found.update(own)
+        assert all(found[shop] >= 100 for shop in "abc")
+
+
+@pytest.mark.parametrize("times", [1, 2, 3, 4])
+def test_a_tree_with_several_records_in_a_batch_waits_for_what_they_made(times: int) -> None:
+    """Its edges must not cancel out, also if there is an even number of records."""
+
+    class Many(Bolt[Sale, Sale]):
+        def process(self, record: Sale) -> list[Sale]:
+            return [record] * times
+
+    class Refuses(Bolt[Any, None]):
+        """Fails the twentieth record that it gets."""
+
+        def prepare(self, context: Context) -> None:
+            self.executed = 0
+
+        def process(self, record: Any) -> None:
+            self.executed += 1
+            if self.executed == 20:
+                raise ValueError("the twentieth")
+
+    topology = Topology("sales")
+    sales = topology.spout("sales", Records(SALES, type=Sale))
+    many = sales.shuffle().bolt("many", Many)
+    totals = many.group_by("shop").aggregate(count())
+    totals.shuffle().bolt("refuses", Refuses)
+    done = run(topology)
+    counts = done.snapshot.component("sales")
+    assert counts.acked == 300
+    assert counts.failed == counts.replayed > 0
+    (found,) = done.results["count"]
+    assert all(found[shop] >= 100 * times for shop in "abc")
+    assert sum(found.values()) > 300 * times
+
+
+# ---- less usual ---------------------------------------------------------------------------------
+
+
+def test_poison_with_several_records_in_its_batch_is_found(tmp_path: Path) -> None:
+    class Strict(count):
+        def gather(self, table: Any, keys: Any, rows: Any, attempt: Attempt) -> None:
+            if POISON in rows:
+                raise ValueError("poison")
+            super().gather(table, keys, rows, attempt)
+
+    done, letters = letters_of(
+        lambda retry: declared(
+            lambda s: (
+                s.shuffle()
+                .bolt("many", lambda sale: [sale] * 3, fields=Sale)
+                .group_by("shop")
+                .aggregate(Strict())
+            ),
+            retry=retry,
+        ),
+        tmp_path,
+    )
+    assert letters == [POISON._asdict()]
+    (found,) = done.results["count"]
+    assert found["b"] >= 297
+    assert min(found["a"], found["c"]) >= 300
+
+
+def test_a_manual_bolt_that_takes_a_shared_batch_in_parts_charges_the_poison_alone(
+    tmp_path: Path,
+) -> None:
+    class Manual(Bolt[Any, Sale]):
+        def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
+            if tuple.record[0] == POISON.amount:
+                raise ValueError("poison")
+            for _ in range(50):
+                out.emit(Sale("z", 0), tuple)
+            out.ack(tuple)
+
+    def assemble(sales: Any) -> Any:
+        return sales.group_by("amount").aggregate(count()).shuffle().bolt("manual", Manual)
+
+    _, letters = letters_of(lambda retry: declared(assemble, retry=retry), tmp_path)
+    assert letters == [POISON._asdict()]
+
+
+def test_a_shared_batch_that_makes_more_than_fits_in_memory_is_taken_apart() -> None:
+    def many(total: Any) -> list[Sale]:
+        return [Sale("z", total[0])] * 150
+
+    done = run(
+        declared(
+            lambda s: (
+                s.group_by("amount").aggregate(count()).shuffle().bolt("many", many, fields=Sale)
+            ),
+            window_records_max=400,
+            frame_records_max=100,
+        )
+    )
+    sales = done.snapshot.component("sales")
+    assert (sales.acked, sales.pending) == (300, 0)
+    (kept,) = done.results["kept"]
+    found = Counter(amount for _, amount in kept)
+    assert all(found[sale.amount] >= 150 for sale in SALES)
+
+
+def stops(sale: Sale) -> Sale:
+    if sale == POISON:
+        return next(iter(()))
+    return sale
+
+
+@pytest.mark.parametrize("readers", [1, 2])
+def test_a_next_that_finds_nothing_fails_its_record(readers: int, tmp_path: Path) -> None:
+    def assemble(sales: Any) -> Any:
+        shuffled = sales.map(stops)
+        if readers == 2:
+            shuffled.filter(bool_of).shuffle().bolt("second", nothing)
+        return shuffled.map(same)
+
+    _, letters = letters_of(lambda retry: declared(assemble, retry=retry), tmp_path)
+    assert letters == [POISON._asdict()]
+
+
+def bool_of(sale: Sale) -> bool:
+    return bool(sale)
+
+
+def same(sale: Sale) -> Sale:
+    return sale
+
+
+def nothing(sale: Any) -> None:
+    """Do nothing."""
+
+
+def test_a_row_between_two_functions_is_checked() -> None:
+    topology = declared(
+        lambda s: s.map(lambda sale: sale.shop, fields=["shop"]).project("shop"),
+        retry=Retry(attempts=1),
+    )
+    with pytest.raises(TopologyFailed, match=r"its stream carries \(shop\)"):
+        run(topology)
+
+
+def test_two_processes_that_write_one_state_overwrite_nothing(tmp_path: Path) -> None:
+    """A process that was replaced while it was silent may still write."""
+    state = SqliteState(tmp_path / "totals.db")
+    slots = []
+    for seconds in (1.0, 2.0):
+        clock = ManualClock()
+        clock.sleep(seconds)
+        slot = TotalsSlot(state, "totals", "here")
+        slot.open(Context("sales", "totals", 1, 0, 1, clock=clock))
+        slots.append(slot)
+    written = 0
+    for slot in (*slots, *slots, *slots, *slots):
+        try:
+            slot.begin_commit(Attempt(0, 0, 0))
+            (old,) = slot.state.multi_get(["a"])
+            slot.state.multi_put(["a"], [(old or 0) + 1])
+            slot.commit(Attempt(0, 0, 0))
+        except SunshowerError:
+            slot.state.abort()
+        else:
+            written += 1
+    for slot in slots:
+        slot.close()
+    assert written >= 4
+    assert dict(state.items()) == {"a": written}
+
+
+def test_a_stage_reads_records_of_one_type() -> None:
+    topology = Topology("sales")
+    sales = topology.spout("sales", Records(SALES, type=Sale))
+    others = topology.spout("others", Records([("x",)], fields=("x",)))
+    sales.shuffle().stage("doubled").map(same).shuffle().bolt("kept", Kept)
+    with pytest.raises(RecordMismatch, match="make them the same first"):
+        others.shuffle().into("doubled")
+
+
+def test_a_state_without_a_name_is_refused_if_another_one_has_it(tmp_path: Path) -> None:
+    state = SqliteState(tmp_path / "totals.db")
+    sales = Topology("sales").spout("sales", Records(SALES, type=Sale))
+    sales.group_by("shop").aggregate(count(), state=state)
+    with pytest.raises(TopologyError, match="give this state a name="):
+        sales.group_by("amount").aggregate(count(), state=state)
