@@ -94,7 +94,9 @@ def read_scalar(kind: type[Any], text: str) -> Any:
         raise ValueError(f"a {kind.__name__} is a text of at most {_TEXT_MAX} characters")
     try:
         return SCALARS[kind].read(text)
-    except (ValueError, ArithmeticError, LookupError, OSError) as error:  # a zone that is unknown
+    except ArithmeticError:
+        raise ValueError(f"{text[:_TEXT_MAX]!r} is no {kind.__name__}") from None
+    except (ValueError, LookupError, OSError) as error:  # a zone that is unknown
         raise ValueError(f"{text[:_TEXT_MAX]!r} is no {kind.__name__}: {error}") from None
 
 

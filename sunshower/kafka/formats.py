@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sunshower.errors import ConfigError, KafkaUnreachable
-from sunshower.records import Schema
+from sunshower.kafka.record_reader import record_reader
 from sunshower.secret import protected, revealed, without_secrets
 
 Decode = Callable[[bytes], Any]
@@ -69,7 +68,9 @@ class Json(Format):
     """JSON. With a record type (NamedTuple or dataclass), objects become records by field name, and
     an array of objects several records.
 
-    Unknown names are ignored; fields without a default must be present.
+    Unknown names are ignored; fields without a default must be present. Values become those of the
+    fields' annotations (docs/TOPOLOGIES.md): `at: datetime` reads the text that KafkaBolt writes.
+    A value that is not of its type makes the message one that cannot be read.
     """
 
     record_type: type[Any] | None = None
@@ -77,7 +78,7 @@ class Json(Format):
     def decoder(self, topic: str, part: str) -> Decode:
         if self.record_type is None:
             return json.loads
-        record = _record_of(self.record_type)
+        record = record_reader(self.record_type)
 
         def records(data: bytes) -> Any:
             found = json.loads(data)
@@ -90,7 +91,8 @@ class Json(Format):
 
 @dataclass(frozen=True)
 class MessagePack(Format):
-    """MessagePack. With a record type, maps become records as with JSON, arrays by position."""
+    """MessagePack. With a record type, maps become records as objects of JSON do, arrays by
+    position."""
 
     record_type: type[Any] | None = None
 
@@ -153,34 +155,5 @@ def _records(read: Decode, kind: type[Any] | None) -> Decode:
     """A decoder that converts what `read` returns to records."""
     if kind is None:
         return read
-    record = _record_of(kind)
+    record = record_reader(kind)
     return lambda data: record(read(data))
-
-
-def _record_of(kind: type[Any]) -> Callable[[Any], Any]:
-    """A function that makes a record of a decoded object, by field name, or array, by position."""
-    names = Schema.of(kind).fields
-    required = [name for name in names if name not in _defaults(kind)]
-    known = frozenset(names)
-
-    def record(found: Any) -> Any:
-        if isinstance(found, list):
-            return kind(*found)
-        if not isinstance(found, dict):
-            raise TypeError(f"{kind.__name__} was expected, and it is a {type(found).__name__}")
-        if missing := [name for name in required if name not in found]:
-            raise ValueError(f"{kind.__name__} without {', '.join(missing)}")
-        return kind(**{name: found[name] for name in found.keys() & known})
-
-    return record
-
-
-def _defaults(kind: Any) -> frozenset[str]:
-    if not dataclasses.is_dataclass(kind):
-        return frozenset(kind._field_defaults)
-    missing = dataclasses.MISSING
-    return frozenset(
-        one.name
-        for one in dataclasses.fields(kind)
-        if one.default is not missing or one.default_factory is not missing
-    )

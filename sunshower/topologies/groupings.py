@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from sunshower.errors import TopologyError
+from sunshower.records import Schema
+
 
 @dataclass(frozen=True)
 class Shuffle:
@@ -91,3 +94,32 @@ def describe(grouping: Grouping) -> str:
             return f"custom({type(custom).__name__})"
         case _:
             return type(grouping).__name__.lower()
+
+
+def check(grouping: Grouping, schema: Schema, where: str, *, direct: bool) -> None:
+    """Raise TopologyError or UnknownField for a grouping that records of `schema` cannot have.
+
+    `direct`: whether their stream is a direct one. Storm: Task.java:124,160.
+    """
+    word = describe(grouping)
+    match grouping:
+        case Fields(fields=fields) | PartialKey(fields=fields):
+            if not fields:
+                raise TopologyError(
+                    f"{where}: {word} needs a field, one of: {', '.join(schema.fields)}"
+                )
+            for field in fields:
+                schema.check_field(field, where)
+        case Custom(grouping=custom):
+            if not (hasattr(custom, "prepare") and hasattr(custom, "choose")):
+                raise TopologyError(
+                    f"{where}: {word} needs an object with prepare(targets) and choose(record), "
+                    "as in CustomGrouping"
+                )
+    if direct != isinstance(grouping, Direct):
+        raise TopologyError(
+            f"{where} is a direct stream, which only .direct() reads, not {word}"
+            if direct
+            else f"{where} is not a direct stream: read it with another grouping than direct, or "
+            "declare it as DirectStream(...)"
+        )

@@ -17,6 +17,7 @@ from typing import (
     Generic,
     Never,
     Protocol,
+    Self,
     TypeAlias,
     TypeVar,
     Unpack,
@@ -32,12 +33,11 @@ from sunshower.topologies.operators import steps
 from sunshower.topologies.operators.aggregating import Combine
 from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator
 from sunshower.topologies.operators.port import Operator
+from sunshower.topologies.operators.record_operators import RecordOperators
 from sunshower.topologies.operators.schemas import (
     bound_aggregators,
     check_equal,
     check_fields,
-    check_predicate,
-    check_reader,
     code_name,
     columns_schema,
     each_schema,
@@ -136,7 +136,7 @@ class RecordAggregations(Generic[R_co]):
         return grouped.stage(id, parallelism).then("totals", operator, out)
 
 
-class Stream(RecordAggregations[R_co]):
+class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
     """One output stream of a component, and the handle of that component.
 
     Each method but `stream` chooses the grouping for a bolt's tasks; see `topologies/groupings.py`.
@@ -146,6 +146,14 @@ class Stream(RecordAggregations[R_co]):
 
     def __init__(self, topology: Declarations, component: str, id: str = DEFAULT) -> None:
         self.topology, self.component, self.id = topology, component, id
+        self._rows: StageRows | None = None  # of an operator
+
+    @classmethod
+    def of_rows(cls, topology: Declarations, rows: StageRows, word: str = "records") -> Self:
+        """The rows of an operator. Their stream is declared when something outside reads it."""
+        stream = cls(topology, rows.stage.id, word)
+        stream._rows = rows
+        return stream
 
     @overload
     def stream(self, id: str) -> Stream[Any]: ...
@@ -224,16 +232,6 @@ class Stream(RecordAggregations[R_co]):
         schema = map_schema(function, self.schema, fields, self._where("map", function))
         return self.then("map", steps.Map(function, schema), schema, function)
 
-    def filter(self, predicate: Callable[[R_co], bool]) -> Stream[R_co]:
-        """The records for which `predicate` is true."""
-        check_predicate(predicate, self.schema, self._where("filter", predicate))
-        return self.then("filter", steps.Filter(predicate), self.schema, predicate)
-
-    def peek(self, function: Callable[[R_co], object]) -> Stream[R_co]:
-        """All records, after a call of `function` for each."""
-        check_reader(function, self.schema, self._where("peek", function))
-        return self.then("peek", steps.Peek(function), self.schema, function)
-
     def project(self, *fields: str) -> Stream[tuple[Any, ...]]:
         """Some fields of each record, as plain tuples."""
         check_fields(self.schema, fields, self._where("project"))
@@ -250,7 +248,7 @@ class Stream(RecordAggregations[R_co]):
         inputs = [stream.local_or_shuffle() for stream in (self, *others)]
         most = max(self.topology.component(one.component).parallelism for one in (self, *others))
         id = self.topology.unused_id("merge")
-        return _Rows(self.topology, self.topology.begin_stage(id, inputs, most))
+        return self.of_rows(self.topology, self.topology.begin_stage(id, inputs, most))
 
     def group_by(self, *fields: str) -> GroupedRecords[R_co]:
         """Group records with equal values of `fields`."""
@@ -263,15 +261,23 @@ class Stream(RecordAggregations[R_co]):
     @property
     def schema(self) -> Schema:
         """The fields and the type of its records."""
-        return self.spec.schema
+        return self.spec.schema if self._rows is None else self._rows.schema
 
     def then(self, word: str, operator: Operator, schema: Schema, code: Any = None) -> Stream[Any]:
-        """What an operator makes of these records, in a new stage, named after its function."""
-        name = word if code is None else code_name(code)
-        id = self.topology.unused_id(word if name == "lambda" else name)
-        parallelism = self.topology.component(self.component).parallelism
-        rows = self.topology.begin_stage(id, [self.local_or_shuffle()], parallelism)
-        return _Rows(self.topology, rows).then(word, operator, schema)
+        """What an operator makes of these records. A new stage is named after its function."""
+        return Stream.of_rows(self.topology, self._then(word, operator, schema, code), word)
+
+    def _same(self, word: str, operator: Callable[[], Operator], code: Any = None) -> Self:
+        return self.of_rows(self.topology, self._then(word, operator(), self.schema, code), word)
+
+    def _then(self, word: str, operator: Operator, schema: Schema, code: Any) -> StageRows:
+        rows = self._rows
+        if rows is None:
+            name = word if code is None else code_name(code)
+            id = self.topology.unused_id(word if name == "lambda" else name)
+            parallelism = self.topology.component(self.component).parallelism
+            rows = self.topology.begin_stage(id, [self.local_or_shuffle()], parallelism)
+        return rows.then(operator, schema)
 
     def _where(self, word: str, code: Any = None) -> str:
         return f"{self}, {word}" + ("" if code is None else f"({code_name(code)})")
@@ -279,6 +285,9 @@ class Stream(RecordAggregations[R_co]):
     @property
     def spec(self) -> StreamSpec:
         """The declaration of this stream. Raises UnknownStream, which lists the streams."""
+        if (rows := self._rows) is not None and rows.stream is None:
+            self.id = rows.stream = rows.stage.new_stream(self.id)
+            self.topology.declare_stream(self.component, StreamSpec(self.id, rows.schema))
         streams = self.topology.component(self.component).streams
         if not isinstance(self.id, str) or self.id not in streams:
             raise UnknownStream(
@@ -289,29 +298,6 @@ class Stream(RecordAggregations[R_co]):
 
     def __str__(self) -> str:
         return f"topology {self.topology.id!r}, stream {self.id!r} of {self.component!r}"
-
-
-class _Rows(Stream[R_co]):
-    """The rows of an operator. Their stream is declared when something outside of it reads it."""
-
-    def __init__(self, topology: Declarations, node: StageRows, word: str = "records") -> None:
-        super().__init__(topology, node.stage.id, word)
-        self._node, self._word = node, word
-
-    @property
-    def schema(self) -> Schema:
-        return self._node.schema
-
-    def then(self, word: str, operator: Operator, schema: Schema, code: Any = None) -> Stream[Any]:
-        return _Rows(self.topology, self._node.then(operator, schema), word)
-
-    @property
-    def spec(self) -> StreamSpec:
-        node = self._node
-        if node.stream is None:
-            self.id = node.stream = node.stage.new_stream(self._word)
-            self.topology.declare_stream(self.component, StreamSpec(self.id, node.schema))
-        return super().spec
 
 
 class GroupedRecords(RecordAggregations[R_co]):
@@ -329,28 +315,8 @@ class Grouped(Generic[R_co]):
 
     def __init__(self, stream: Stream[R_co], grouping: groupings.Grouping) -> None:
         self.stream, self.grouping = stream, grouping
-        spec, word = stream.spec, groupings.describe(grouping)
-        match grouping:
-            case groupings.Fields(fields=fields) | groupings.PartialKey(fields=fields):
-                if not fields:
-                    raise TopologyError(
-                        f"{stream}: {word} needs a field, one of: {', '.join(spec.schema.fields)}"
-                    )
-                for field in fields:
-                    spec.schema.check_field(field, str(stream))
-            case groupings.Custom(grouping=custom):
-                if not (hasattr(custom, "prepare") and hasattr(custom, "choose")):
-                    raise TopologyError(
-                        f"{stream}: {word} needs an object with prepare(targets) "
-                        "and choose(record), as in CustomGrouping"
-                    )
-        if spec.direct != isinstance(grouping, groupings.Direct):  # Storm: Task.java:124,160
-            raise TopologyError(
-                f"{stream} is a direct stream, which only .direct() reads, not {word}"
-                if spec.direct
-                else f"{stream} is not a direct stream: read it with another grouping than direct, "
-                "or declare it as DirectStream(...)"
-            )
+        spec = stream.spec
+        groupings.check(grouping, spec.schema, str(stream), direct=spec.direct)
 
     @overload
     def bolt(
@@ -385,7 +351,7 @@ class Grouped(Generic[R_co]):
         """The records of this stream in a new stage of `parallelism` tasks: the operators that
         follow run in the bolt `id`. Raises as Topology.bolt does."""
         topology = self.stream.topology
-        return _Rows(topology, topology.begin_stage(id, [self], parallelism))
+        return Stream.of_rows(topology, topology.begin_stage(id, [self], parallelism))
 
     def into(self, bolt: str) -> None:
         """Add an input to a bolt that is already declared, so that a graph may have cycles.

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from sunshower.arguments import COUNT
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.groupings import CustomGrouping
-from sunshower.topologies.operators import steps
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.ranking import Ranking
+from sunshower.topologies.operators.record_operators import RecordOperators
 from sunshower.topologies.operators.schemas import (
     check_equal,
     check_fields,
-    check_predicate,
-    check_reader,
     code_name,
 )
 from sunshower.topologies.outputs import check_id
@@ -34,7 +32,7 @@ from sunshower.trident.stages.sharing import (
 R_co = TypeVar("R_co", covariant=True)
 
 
-class RowStream(Generic[R_co]):
+class RowStream(RecordOperators[R_co]):
     """Rows of one schema in batches. Those of a merged stream have several sources."""
 
     input_hint = 'let its rows leave their batches first: .records("rows").shuffle()'
@@ -64,17 +62,7 @@ class RowStream(Generic[R_co]):
         """As RowSource.varies."""
         return any(source.varies for source in self.sources)
 
-    # ---- the same rows, or some of them --------------------------------------------------------
-
-    def filter(self, predicate: Callable[[R_co], bool]) -> Self:
-        """The rows for which `predicate` is true."""
-        check_predicate(predicate, self.schema, self._where("filter", predicate))
-        return self._of(*self.add_to_each(lambda: steps.Filter(predicate), self.schema))
-
-    def peek(self, function: Callable[[R_co], object]) -> Self:
-        """Call `function` for each row and pass all rows on. Repeated attempts call it again."""
-        check_reader(function, self.schema, self._where("peek", function))
-        return self._of(*self.add_to_each(lambda: steps.Peek(function), self.schema))
+    # ---- some of the rows, or those of several streams -----------------------------------------
 
     def min_by(self, field: str) -> Self:
         """The row of each batch with the least value of `field`, the first of equal ones."""
@@ -178,6 +166,9 @@ class RowStream(Generic[R_co]):
         if self._gathered is None:
             self._gathered = self.send(RoundRobin(), max(stage.parallelism for stage in stages))
         return (self._gathered,)
+
+    def _same(self, word: str, operator: Callable[[], Operator], code: Any = None) -> Self:
+        return self._of(*self.add_to_each(operator, self.schema))
 
     def _of(self, *sources: RowSource) -> Self:
         return type(self)(*sources)

@@ -62,8 +62,8 @@ def test_bytes_stay_as_they_are() -> None:
     ("form", "data", "said"),
     [
         (Json(), b"{", "Expecting"),
-        (Json(Word), b"[1, 2, 3]", "takes from"),
-        (Json(Word), b"7", "Word was expected, and it is a int"),
+        (Json(Word), b"[1, 2, 3]", r"\[1, 2, 3\] has more values than Word has fields"),
+        (Json(Word), b"7", "Word was expected, and it is 7"),
         (Json(Sum), b'{"a": 1}', "Sum without b"),
         (Text(), b"\xff", "invalid start byte"),
         (MessagePack(), b"\xc0\xc0", "extra data"),
