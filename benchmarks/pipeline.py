@@ -28,7 +28,7 @@ from sunshower.spark_integration.tables.delta_table import delta
 from sunshower.spark_integration.tables.tables import table
 
 EXAMPLE = Path(__file__).parents[1] / "examples/kafka_to_spark"
-BATCHES, TOPIC, UNIT, THOUSAND = 5, "bench-sales", "k sales/s", 1e3
+BATCHES, TOPIC, UNIT, THOUSAND = 10, "bench-sales", "k sales/s", 1e3
 PATHS = (
     *(("rows", "local", "table"), ("rows", "ray", "table"), ("rows", "local", "delta")),
     *(("ranges", "local", "table"), ("ranges", "ray", "table"), ("ranges", "local", "delta")),
@@ -119,7 +119,8 @@ def stream(kafka: str, rows: int, into: str, folder: Path, starter: Starter) -> 
 
     starter.wait()
     source = {"kafka.bootstrap.servers": kafka, "subscribe": TOPIC, "startingOffsets": "earliest"}
-    read = spark.readStream.format("kafka").options(**source, maxOffsetsPerTrigger=rows).load()
+    limit = rows + sales.PARTITIONS  # each partition's share is rounded down
+    read = spark.readStream.format("kafka").options(**source, maxOffsetsPerTrigger=limit).load()
     query = read.writeStream.option("checkpointLocation", str(folder / "checkpoint"))
     query.trigger(availableNow=True).foreachBatch(write).start().awaitTermination()
     spark.stop()
