@@ -157,5 +157,5 @@ def _counting(
         max_batches=MAX_BATCHES,
     )
     words = lines.each(split_line, fields=("word",))
-    words.group_by("word").persistent_aggregate(state_of(folder, kind), count(), parallelism=2)
+    words.group_by("word").aggregate(count(), state=state_of(folder, kind), parallelism=2)
     return topology

@@ -28,8 +28,11 @@ from sunshower.topologies.operators.aggregators import (
     count,
     max_,
     min_,
+    reduce,
     sum_,
 )
+from sunshower.topologies.operators.keyed.keyed_process import KeyState
+from sunshower.topologies.operators.ranking import top
 from sunshower.topologies.outputs import DirectStream
 from sunshower.topologies.retry import DeadLetter, Retry
 from sunshower.topologies.sinks import JsonLines, Stdout
@@ -55,6 +58,7 @@ __all__ = [
     "DirectStream",
     "Failure",
     "JsonLines",
+    "KeyState",
     "Line",
     "LogSpout",
     "Number",
@@ -79,8 +83,10 @@ __all__ = [
     "count",
     "max_",
     "min_",
+    "reduce",
     "run_inline",
     "sum_",
+    "top",
 ]
 
 # Loaded on first use: importing Ray takes a second.

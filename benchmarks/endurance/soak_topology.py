@@ -121,7 +121,7 @@ def declare(places: Places, seconds: float) -> Topology:
     store = InZooKeeper(places.zookeeper)
     skip = Skip(dead_letters=places.folder / "skipped.jsonl")
     lines = batches(made, "words", source, skip=skip, store=store, interval_s=_BATCH_S)
-    lines.group_by("text").persistent_aggregate(places.counts, counted())
+    lines.group_by("text").aggregate(counted(), state=places.counts)
     return made
 
 

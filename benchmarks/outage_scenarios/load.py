@@ -68,7 +68,7 @@ def loaded_topology(name: str, folder: Path, sink: Any, state: StateFactory) -> 
     more = {"store": InSqlite(folder / "batches.db"), "interval_s": _BATCH_S}
     skip = Skip(dead_letters=folder / "skipped.jsonl")
     lines = batches(topology, "words", spout, skip=skip, **more)
-    lines.group_by("text").persistent_aggregate(state, counted())
+    lines.group_by("text").aggregate(counted(), state=state)
     return topology
 
 

@@ -126,7 +126,7 @@ def topology() -> Topology:
         topology, "lines", spout, parallelism=2, store=store, max_batches=3, interval_s=0.2
     )
     words = read.shuffle(parallelism=2).each(split)
-    words.group_by("word").persistent_aggregate(state, count(), parallelism=2)
+    words.group_by("word").aggregate(count(), state=state, parallelism=2)
     return topology
 
 

@@ -29,20 +29,17 @@ from sunshower.records import Schema
 from sunshower.topologies import groupings
 from sunshower.topologies.components import DEFAULT, BatchFunction, In, Out, R
 from sunshower.topologies.graph import Component, StreamSpec
-from sunshower.topologies.operators import steps
+from sunshower.topologies.operators import schemas, steps
 from sunshower.topologies.operators.aggregating import Combine
 from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator
+from sunshower.topologies.operators.keyed.keyed_process import KeyState
+from sunshower.topologies.operators.keyed.process_settings import (
+    ProcessSettings,
+    free_name,
+    keyed_process,
+)
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.record_operators import RecordOperators
-from sunshower.topologies.operators.schemas import (
-    bound_aggregators,
-    check_equal,
-    check_fields,
-    code_name,
-    columns_schema,
-    each_schema,
-    map_schema,
-)
 from sunshower.topologies.operators.stages import StageRows
 from sunshower.topologies.operators.states import StateFactory
 from sunshower.topologies.operators.totals import (
@@ -118,7 +115,7 @@ class RecordAggregations(Generic[R_co]):
         stream, by = self._grouped()
         grouping = f"group_by({', '.join(by)}), " if by else ""
         where = f"{stream}, {grouping}aggregate"
-        given, out = bound_aggregators(aggregators, stream.schema, by, fields, where)
+        given, out = schemas.bound_aggregators(aggregators, stream.schema, by, fields, where)
         one = single(given, by, parallelism, where)
         id = name or stream.topology.unused_id(wish := "-".join(one.emits))
         if state is not None and name is None and id != wish:
@@ -220,7 +217,9 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
         A function marked with `@batch` gets many as an Arrow table. `fields` gives the record type
         or field names, where annotations do not. A callable may have `prepare` and `cleanup`.
         """
-        schema = each_schema(function, self.schema, fields, self._where("flat_map", function))
+        schema = schemas.each_schema(
+            function, self.schema, fields, self._where("flat_map", function)
+        )
         if getattr(function, "__sunshower_batch__", False):
             operator: Operator = steps.EachTable(function, self.schema, schema)
         else:
@@ -229,13 +228,13 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
 
     def map(self, function: Callable[[R_co], Out], *, fields: Columns | None = None) -> Stream[Out]:
         """What `function` returns for each record."""
-        schema = map_schema(function, self.schema, fields, self._where("map", function))
+        schema = schemas.map_schema(function, self.schema, fields, self._where("map", function))
         return self.then("map", steps.Map(function, schema), schema, function)
 
     def project(self, *fields: str) -> Stream[tuple[Any, ...]]:
         """Some fields of each record, as plain tuples."""
-        check_fields(self.schema, fields, self._where("project"))
-        schema = columns_schema(fields, self._where("project"))
+        schemas.check_fields(self.schema, fields, self._where("project"))
+        schema = schemas.columns_schema(fields, self._where("project"))
         return self.then("project", steps.Project(self.schema, fields), schema)
 
     def merge(self, *others: Stream[R_co]) -> Stream[R_co]:
@@ -244,7 +243,7 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
         for other in others:
             if not isinstance(other, Stream):
                 raise TopologyError(f"{where}: {other!r:.200} is no stream")
-            check_equal(self.schema, other.schema, where)
+            schemas.check_equal(self.schema, other.schema, where)
         inputs = [stream.local_or_shuffle() for stream in (self, *others)]
         most = max(self.topology.component(one.component).parallelism for one in (self, *others))
         id = self.topology.unused_id("merge")
@@ -252,7 +251,7 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
 
     def group_by(self, *fields: str) -> GroupedRecords[R_co]:
         """Group records with equal values of `fields`."""
-        check_fields(self.schema, fields, self._where("group_by"))
+        schemas.check_fields(self.schema, fields, self._where("group_by"))
         return GroupedRecords(self, fields)
 
     def _grouped(self) -> tuple[Stream[R_co], tuple[str, ...]]:
@@ -267,25 +266,27 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
         """What an operator makes of these records. A new stage is named after its function."""
         return Stream.of_rows(self.topology, self._then(word, operator, schema, code), word)
 
-    def _same(self, word: str, operator: Callable[[], Operator], code: Any = None) -> Self:
-        return self.of_rows(self.topology, self._then(word, operator(), self.schema, code), word)
+    def _with(
+        self, word: str, operator: Callable[[], Operator], schema: Schema, code: Any = None
+    ) -> Self:
+        return self.of_rows(self.topology, self._then(word, operator(), schema, code), word)
 
     def _then(self, word: str, operator: Operator, schema: Schema, code: Any) -> StageRows:
         rows = self._rows
         if rows is None:
-            name = word if code is None else code_name(code)
+            name = word if code is None else schemas.code_name(code)
             id = self.topology.unused_id(word if name == "lambda" else name)
             parallelism = self.topology.component(self.component).parallelism
             rows = self.topology.begin_stage(id, [self.local_or_shuffle()], parallelism)
         return rows.then(operator, schema)
 
     def _where(self, word: str, code: Any = None) -> str:
-        return f"{self}, {word}" + ("" if code is None else f"({code_name(code)})")
+        return f"{self}, {word}" + ("" if code is None else f"({schemas.code_name(code)})")
 
     @property
     def spec(self) -> StreamSpec:
         """The declaration of this stream. Raises UnknownStream, which lists the streams."""
-        if (rows := self._rows) is not None and rows.stream is None:
+        if (rows := self._rows) is not None and rows.stream is None and rows.schema.fields:
             self.id = rows.stream = rows.stage.new_stream(self.id)
             self.topology.declare_stream(self.component, StreamSpec(self.id, rows.schema))
         streams = self.topology.component(self.component).streams
@@ -308,6 +309,39 @@ class GroupedRecords(RecordAggregations[R_co]):
 
     def _grouped(self) -> tuple[Stream[R_co], tuple[str, ...]]:
         return self.stream, self.by
+
+    @overload
+    def process(
+        self, function: Callable[[R_co, KeyState[Any]], None], **settings: Unpack[ProcessSettings]
+    ) -> Stream[Never]: ...
+    @overload
+    def process(
+        self,
+        function: Callable[[R_co, KeyState[Any]], Iterable[Out] | None],
+        *,
+        fields: Columns | None = None,
+        **settings: Unpack[ProcessSettings],
+    ) -> Stream[Out]: ...
+    def process(
+        self,
+        function: Any,
+        *,
+        fields: Columns | None = None,
+        **settings: Unpack[ProcessSettings],
+    ) -> Stream[Any]:
+        """What `function(record, state)` yields, or returns in a list, for each record and the
+        state of its key, which the function reads and changes: `state.value`.
+
+        States are written once for each batch of a task, before its records are acked. If the
+        function raises, its record fails alone, and its state is as before. A replayed record is
+        processed again. A callable may have `prepare` and `cleanup`. Settings: ProcessSettings.
+        """
+        stream, by = self._grouped()
+        where = f"{stream}, group_by({', '.join(by)}), process({schemas.code_name(function)})"
+        id = free_name(function, settings, stream.topology.unused_id, where)
+        operator = keyed_process(function, id, stream.schema, by, fields, settings, where)
+        grouped = stream.fields(*by).stage(id, settings.get("parallelism", 1))
+        return grouped.then("process", operator, operator.schema)
 
 
 class Grouped(Generic[R_co]):

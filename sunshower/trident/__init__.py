@@ -10,13 +10,15 @@ from sunshower.topologies.operators.aggregators import (
     count,
     max_,
     min_,
+    reduce,
     sum_,
 )
 from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.ranking import top
 from sunshower.topologies.operators.states import MapState, StateFactory, StateKind
 from sunshower.trident.declaration.declare import batches
 from sunshower.trident.declaration.store_places import InMemory, InSqlite, InZooKeeper
-from sunshower.trident.declaration.streams import BatchState, BatchStream, GroupedBatches
+from sunshower.trident.declaration.streams import BatchStream, GroupedBatches
 from sunshower.trident.declaration.windows import Window, sliding, tumbling
 from sunshower.trident.spouts.batch_spout import BatchSpout
 from sunshower.trident.spouts.bounds import Bounds
@@ -34,7 +36,6 @@ __all__ = [
     "Aggregator",
     "Attempt",
     "BatchSpout",
-    "BatchState",
     "BatchStream",
     "Bounds",
     "CombinerAggregator",
@@ -70,7 +71,9 @@ __all__ = [
     "count",
     "max_",
     "min_",
+    "reduce",
     "sliding",
     "sum_",
+    "top",
     "tumbling",
 ]

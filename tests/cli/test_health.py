@@ -307,7 +307,7 @@ def test_the_summary_counts_skipped_batches_and_says_where_their_rows_are(
     skip = Skip(dead_letters=path)
     state = MemoryState()
     words = batches(topology, "words", spout, store=InMemory(), skip=skip).group_by("word")
-    words.persistent_aggregate(state, count())
+    words.aggregate(count(), state=state)
     tasks = (
         TaskStats(1, "$mastercoord-words", Counts(), figures={"batches skipped": float(skipped)}),
         TaskStats(2, "words-dead-letters", Counts(executed=rows, acked=rows)),

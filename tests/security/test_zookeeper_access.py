@@ -54,7 +54,7 @@ def run(access: ZooKeeperAccess, total: int) -> dict[str, int]:
     spout = FixedBatchSpout([("k",)] * total, 2, fields=("key",))
     rows = batches(topology, "rows", spout, store=InZooKeeper(access.hosts, **given))
     state = ZooKeeperState(access.hosts, **given)
-    rows.group_by("key").persistent_aggregate(state, count())
+    rows.group_by("key").aggregate(count(), state=state)
     run_inline(topology.graph())
     return dict(state.items())
 

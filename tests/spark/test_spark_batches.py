@@ -73,7 +73,7 @@ def ran(step: Spark, **options: Any) -> tuple[dict[Any, Any], list[JobReport]]:
     """What is in the state at the end, and what was told of the jobs."""
     topology, state = Topology("sales", message_timeout_s=300), MemoryState()
     made = begun(topology, **options).apply(step).named("spark")
-    made.group_by("page").persistent_aggregate(state, sum_("cents"))
+    made.group_by("page").aggregate(sum_("cents"), state=state)
     finished = run_inline(topology.graph())
     ((reports,),) = finished.results["spark"]
     return dict(state.items()), reports

@@ -291,7 +291,7 @@ def test_values_of_every_type_pass_through_batches(layout: Layout | None) -> Non
     spout = FixedBatchSpout(SALES, 5, fields=Sale)
     sales = batches(topology, "sales", spout, store=InMemory()).shuffle(parallelism=2)
     sales.partition_by("color", parallelism=2).peek(seen.append)
-    sales.group_by("day").persistent_aggregate(state, count(), parallelism=2, name="days")
+    sales.group_by("day").aggregate(count(), state=state, parallelism=2, name="days")
     if layout is None:
         run_inline(topology.graph(), clock=ManualClock(), steps_max=10_000)
     else:
@@ -305,7 +305,7 @@ def test_an_enum_in_the_keys_of_a_state_is_refused() -> None:
     for name in ("color", "lines"):
         refused(
             RecordMismatch,
-            lambda name=name: program.group_by(name).persistent_aggregate(MemoryState(), count()),
+            lambda name=name: program.group_by(name).aggregate(count(), state=MemoryState()),
             f"group_by({name})",
             "the Enum",
             "add a field with its value",

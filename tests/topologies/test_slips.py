@@ -26,8 +26,10 @@ from sunshower.trident import (
     SqliteState,
     batches,
     count,
+    reduce,
     sliding,
     sum_,
+    top,
     tumbling,
 )
 from sunshower.trident.declaration.store_places import InSqlite, InZooKeeper
@@ -162,18 +164,14 @@ DECLARATIONS: dict[str, tuple[Declare, dict[str, Any]]] = {
     "operate": (on(rows, "operate"), {"operator": None, "fields": ()}),
     "aggregate": (
         first(on(rows, "aggregate"), "aggregator"),
-        {"aggregator": count(), "fields": None, "parallelism": 1},
+        {"aggregator": count(), "fields": None, "state": None, "parallelism": 1, "name": None},
     ),
     "partition_aggregate": (
         first(on(rows, "partition_aggregate"), "aggregator"),
         {"aggregator": count(), "fields": None},
     ),
-    "persistent_aggregate": (
-        on(rows, "persistent_aggregate"),
-        {"state": MemoryState(), "aggregator": count(), "fields": None, "name": None},
-    ),
-    "grouped persistent_aggregate": (
-        on(lambda: rows().group_by("word"), "persistent_aggregate"),
+    "grouped aggregate": (
+        first(on(lambda: rows().group_by("word"), "aggregate"), "aggregator"),
         {
             "state": MemoryState(),
             "aggregator": count(),
@@ -192,7 +190,14 @@ DECLARATIONS: dict[str, tuple[Declare, dict[str, Any]]] = {
     ),
     "group_by": (first(on(rows, "group_by"), "field"), {"field": "word"}),
     "min_by": (on(rows, "min_by"), {"field": "word"}),
-    "top": (on(rows, "top"), {"n": 3, "field": "word"}),
+    "top": (
+        lambda **named: rows().aggregate(top(**named)),
+        {"n": 3, "by": "word", "each": "word"},
+    ),
+    "reduce": (
+        lambda **named: rows().aggregate(reduce(**named)),
+        {"function": max, "initial": 0, "name": None},
+    ),
     "sum_": (lambda field: rows().aggregate(sum_(field)), {"field": "word"}),
     "partition_persist": (
         on(rows, "partition_persist"),
@@ -229,7 +234,7 @@ DECLARATIONS: dict[str, tuple[Declare, dict[str, Any]]] = {
     "InSqlite": (InSqlite, {"file": "x.db"}),
     "InZooKeeper": (InZooKeeper, {"hosts": "zk:2181"}),
     "SqliteState": (
-        lambda **named: rows().persistent_aggregate(SqliteState(**named), count()),
+        lambda **named: rows().aggregate(count(), state=SqliteState(**named)),
         {"file": "x.db", "kind": SqliteState("x.db").kind, "name": None},
     ),
     "KafkaSpout": (
@@ -319,7 +324,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: rows().merge(5), "5 is no stream of batches"),
     (lambda: rows().join(5, "word"), "5 is no stream of batches"),
     (lambda: rows().apply(5), "is 5; give a function"),
-    (lambda: rows().persistent_aggregate(MemoryState, count()), "MemoryState is no state"),
+    (lambda: rows().aggregate(count(), state=MemoryState), "MemoryState is no state"),
     (lambda: InSqlite(NOTHING), "InSqlite: file is None; give a path"),
     (lambda: KafkaSpout(NOTHING, topics=["a"]), "settings is None; give what librdkafka"),
     (lambda: KafkaBolt({}, "t"), "the settings lack bootstrap.servers"),

@@ -42,7 +42,7 @@ def program(predicate: Any, **options: Any) -> SimRun:
     topology = Topology("t", sweep_grace_s=0.2, restart_backoff_s=0.05)
     spout = FixedBatchSpout([(n,) for n in range(10)], 4, fields=("n",))
     rows = batches(topology, "rows", spout, store=InMemory(), **options)
-    rows.filter(predicate).persistent_aggregate(MemoryState(), count())
+    rows.filter(predicate).aggregate(count(), state=MemoryState())
     return SimCluster(3, check=True).submit(topology.graph(), sample=1)
 
 

@@ -60,8 +60,8 @@ def test_a_batch_is_done_when_its_rows_are_acked() -> None:
     rows_then: list[int] = []
     words = words_of(topology, max_batches=2)
     words.records("left").shuffle().bolt("seen", watching(seen))
-    total = words.persistent_aggregate(state, count())
-    total.new_values.peek(lambda value: rows_then.append(len(seen) - value[-1]))
+    total = words.aggregate(count(), state=state)
+    total.peek(lambda value: rows_then.append(len(seen) - value[-1]))
     run(topology)
     assert len(rows_then) == 4
     assert min(rows_then) >= 0, "a batch was committed before all of its rows were seen"
@@ -69,8 +69,8 @@ def test_a_batch_is_done_when_its_rows_are_acked() -> None:
 
 def test_new_values_leave_when_their_batch_is_committed() -> None:
     topology, seen = Topology("t"), list[Any]()
-    total = words_of(topology).persistent_aggregate(MemoryState(), count())
-    both = total.new_values.merge(total.new_values.filter(lambda value: value[0] > 4))
+    total = words_of(topology).aggregate(count(), state=MemoryState())
+    both = total.merge(total.filter(lambda value: value[0] > 4))
     both.records("totals").global_().bolt("seen", watching(seen))
     run(topology)
     assert sorted(seen) == [(4,), (8,), (8,), (12,), (12,), (16,), (16,)]
@@ -79,7 +79,7 @@ def test_new_values_leave_when_their_batch_is_committed() -> None:
 def test_batches_stand_beside_ordinary_spouts_and_bolts() -> None:
     topology, seen, state = Topology("t"), list[Any](), MemoryState()
     words = words_of(topology)
-    words.group_by("word").persistent_aggregate(state, count())
+    words.group_by("word").aggregate(count(), state=state)
     ordinary = topology.spout("ordinary", Records([Word("ray")] * 5, type=Word))
     inputs = [words.records("left").shuffle(), ordinary.shuffle()]
     topology.bolt("seen", watching(seen), inputs)
@@ -98,7 +98,7 @@ def test_a_bolt_that_raises_has_the_whole_batch_again_and_states_count_once() ->
 
     words = words_of(topology)
     words.records("left").shuffle().bolt("seen", once_odd)
-    words.group_by("word").persistent_aggregate(state, count())
+    words.group_by("word").aggregate(count(), state=state)
     run(topology)
     again = Counter(WORDS[8:12])
     assert Counter(seen) == Counter(WORDS) + again
@@ -140,7 +140,7 @@ def test_whoever_is_killed_each_row_arrives_and_counts_once(seed: int) -> None:
     topology, seen, state = Topology("t", **SETTINGS), list[str](), MemoryState()
     words = words_of(topology, max_batches=1 + seed % 2, interval_s=0.5)
     words.shuffle(parallelism=2).records("left", parallelism=2).shuffle().bolt("tell", Tell(seen))
-    words.group_by("word").persistent_aggregate(state, count(), parallelism=2)
+    words.group_by("word").aggregate(count(), state=state, parallelism=2)
     sim = SimCluster(seed, check=True).submit(topology.graph(), Layout.ISOLATE)
     for killed in range(3):
         sim.wait(0.4 + 0.13 * ((seed + killed) % 7))

@@ -41,7 +41,7 @@ def test_a_worker_is_killed_and_each_row_has_left_at_least_once(
     )
     left = words.shuffle(parallelism=2).records("left", parallelism=2)
     left.fields("word").bolt("out", JsonLines(tmp_path / "out.jsonl"), parallelism=2)
-    words.group_by("word").persistent_aggregate(state, count(), parallelism=2)
+    words.group_by("word").aggregate(count(), state=state, parallelism=2)
     run = ray_cluster.submit(topology.graph())
     try:
         (out, *_) = run.plan.tasks_of("out")

@@ -42,7 +42,7 @@ def test_a_batch_that_is_incomplete_is_put_aside_and_the_next_ones_count(tmp_pat
     (tmp_path / "dead").mkdir()
     more = {"store": InMemory(), "skip": skip, "max_batches": 1}
     lines = batches(topology, "lines", spout, **more)
-    lines.map(lose).group_by("text").persistent_aggregate(state, count())
+    lines.map(lose).group_by("text").aggregate(count(), state=state)
     run(topology)
     assert dict(state.items()) == {"c": 1}
     written = [path.read_text() for path in (tmp_path / "dead").iterdir()]
@@ -67,7 +67,7 @@ def test_attempts_count_over_the_lives_of_the_coordinator(seed: int, tmp_path: P
     state, skip = MemoryState(), Skip(attempts=4, dead_letters=tmp_path / "letters.jsonl")
     spout = FixedBatchSpout([Line("good"), Line("bad"), Line("good")], 1, type=Line)
     lines = batches(topology, "lines", spout, store=InMemory(), skip=skip)
-    lines.map(fail).group_by("text").persistent_aggregate(state, count())
+    lines.map(fail).group_by("text").aggregate(count(), state=state)
     sim = SimCluster(seed, check=True).submit(topology.graph(), Layout.ISOLATE)
     (master,) = sim.plan.tasks_of("$mastercoord-lines")
     killed = 0

@@ -64,7 +64,7 @@ def poem(topology: Topology, **options: Any) -> BatchStream[Any]:
 
 def word_count(topology: Topology, state: Any, **options: Any) -> Any:
     words = poem(topology, **options).shuffle(parallelism=2).each(split)
-    return words.group_by("word").persistent_aggregate(state, count(), parallelism=2, fields=Times)
+    return words.group_by("word").aggregate(count(), state=state, parallelism=2, fields=Times)
 
 
 @pytest.mark.parametrize("max_batches", [1, 4])
@@ -97,7 +97,7 @@ def test_batches_that_are_counted_anew_are_not_taken_for_repeats(
         topology = Topology("words")
         spout = FixedBatchSpout([Line(line) for line in lines], 4, type=Line)
         words = batches(topology, id, spout, store=InSqlite(file)).each(split)
-        words.group_by("word").persistent_aggregate(state, count())
+        words.group_by("word").aggregate(count(), state=state)
         run(topology)
 
     run_lines("poem", "storm ray")
@@ -112,9 +112,9 @@ def test_batches_that_are_counted_anew_are_not_taken_for_repeats(
 def windowed(topology: Topology, state: MemoryState, fired: MemoryState, **options: Any) -> None:
     """A word count, and over its new values windows, and what all windows together counted."""
     words = word_count(topology, state, **options)
-    by_times = words.new_values.group_by("times")
+    by_times = words.group_by("times")
     windows = by_times.window(tumbling(count=3), count(), state=MemoryState(), parallelism=2)
-    windows.new_values.persistent_aggregate(fired, sum_("count"))
+    windows.aggregate(sum_("count"), state=fired)
 
 
 @cache
@@ -145,9 +145,9 @@ def test_the_parts_of_a_program_meet_in_one_batch() -> None:
     counts = words.group_by("word").aggregate(count(), fields=Times, parallelism=2)
     long = words.filter(lambda word: len(word.word) > 4)
     joined = counts.join(long, "word", parallelism=2)
-    joined.group_by("word").persistent_aggregate(pairs, sum_("times"))
+    joined.group_by("word").aggregate(sum_("times"), state=pairs)
     again = lines.shuffle(parallelism=2).each(split).merge(words)
-    again.persistent_aggregate(totals, count())
+    again.aggregate(count(), state=totals)
     run(topology)
     expected: Counter[str] = Counter()
     for start in range(0, len(LINES), 4):
@@ -172,7 +172,7 @@ class Touchy(CombinerAggregator[Word, int]):
 
 def test_an_aggregator_that_raises_halts_the_program_and_writes_nothing_of_its_batch() -> None:
     topology, state = Topology("words"), MemoryState()
-    poem(topology).each(split).group_by("word").persistent_aggregate(state, Touchy())
+    poem(topology).each(split).group_by("word").aggregate(Touchy(), state=state)
     with pytest.raises(TopologyFailed, match="that is odd"):
         run(topology)
     first = Counter(word for line in LINES[:4] for word in line.text.split())
@@ -183,7 +183,7 @@ def test_a_batch_that_keeps_failing_leaves_and_the_others_count(tmp_path: Path) 
     topology, state = Topology("words"), MemoryState()
     skip = Skip(attempts=2, dead_letters=tmp_path / "dead.jsonl")
     words = poem(topology, skip=skip).each(split)
-    words.group_by("word").persistent_aggregate(state, Touchy())
+    words.group_by("word").aggregate(Touchy(), state=state)
     run(topology)
     batches_of_words = [
         [word for line in LINES[start : start + 4] for word in line.text.split()]
@@ -206,13 +206,13 @@ def test_a_stream_is_of_no_use_after_its_topology_was_built() -> None:
     topology = Topology("words")
     lines = poem(topology)
     words = lines.each(split)
-    words.persistent_aggregate(MemoryState(), count())
+    words.aggregate(count(), state=MemoryState())
     graph = topology.graph()
     assert topology.graph().components == graph.components
     for late in (
         lambda: words.peek(print),
         words.shuffle,
-        lambda: words.group_by("word").persistent_aggregate(MemoryState(), count("times")),
+        lambda: words.group_by("word").aggregate(count("times"), state=MemoryState()),
         lambda: batches(topology, "more", FixedBatchSpout([], 1, type=Line)),
     ):
         with pytest.raises(TopologyError, match="used after its topology was built"):

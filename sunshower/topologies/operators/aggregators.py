@@ -1,4 +1,4 @@
-"""Aggregators: base classes, and the built-in count, sum, min, max, average and collect.
+"""Aggregators: base classes, and the built-in count, sum, min, max, average, collect, reduce.
 
 CombinerAggregator     combines values in any order, so rows are combined before they are sent
 ReducerAggregator      folds one row after the other into one value
@@ -12,11 +12,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from copy import copy
+from copy import copy, deepcopy
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
+from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.signatures import annotations_of, fits, name_of
 
 In = TypeVar("In")
 V = TypeVar("V")
@@ -158,6 +160,44 @@ class count(CombinerAggregator[Any, int]):  # noqa: N801
 
     def gather(self, table: Table, keys: Iterable[Any], rows: Rows, attempt: Attempt) -> None:
         table.update(keys)  # Counter.update: 40 ns per row
+
+
+class reduce(ReducerAggregator[Any, Any]):  # noqa: N801
+    """Folds the records with `function(value, record)`, which returns the next value and must not
+    change `value`; the first value is `initial`. `name`: of the field (default: the function's).
+    The order of the records is that in which they arrive. Storm: Stream.reduce, PairStream."""
+
+    def __init__(
+        self, function: Callable[[Any, Any], Any], initial: Any, name: str | None = None
+    ) -> None:
+        self.function, self.initial = function, initial
+        own = str(getattr(function, "__name__", type(function).__name__))
+        self.name = name or ("value" if own == "<lambda>" else own)
+
+    def bind(self, schema: Schema, where: str) -> Self:
+        """Raises TopologyError for anything but a function of a value and a record, RecordMismatch
+        for annotations that do not fit."""
+        where = f"{where}: reduce({self.name})"
+        if not callable(self.function) or isinstance(self.function, type):
+            raise TopologyError(f"{where} needs a function of a value and a record")
+        try:
+            parameters, _ = annotations_of(self.function, where)
+        except (TypeError, ValueError):  # a builtin without a readable signature
+            return self
+        if len(parameters) < 2:
+            raise TopologyError(f"{where}: the function must take a value and a record")
+        if not fits(reads := parameters[1], schema):
+            raise RecordMismatch(
+                f"{where}: its function reads {name_of(reads)}, but the stream carries "
+                f"{schema.name}"
+            )
+        return self
+
+    def init(self) -> Any:
+        return deepcopy(self.initial)
+
+    def reduce(self, value: Any, record: Any) -> Any:
+        return self.function(value, record)
 
 
 class _OfField(CombinerAggregator[Any, Any]):

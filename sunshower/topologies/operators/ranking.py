@@ -1,32 +1,99 @@
-"""The rows of a batch with the least or greatest values of a field.
+"""The records with the least or greatest values of a field: lists of them, and rows of a batch.
 
-Storm: org.apache.storm.trident.operation.builtin.MinWithComparator, MaxWithComparator, FirstN.
+Storm: org.apache.storm.trident.operation.builtin.MinWithComparator, MaxWithComparator, FirstN;
+org.apache.storm.starter.tools.Rankings.
 """
 
 from __future__ import annotations
 
-import heapq
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
+from heapq import nlargest
+from operator import itemgetter
+from typing import Any, Self
 
-from sunshower.records import Schema
+from sunshower.arguments import COUNT, Instance
+from sunshower.errors import TopologyError
+from sunshower.records import Schema, key_of
+from sunshower.topologies.operators.aggregators import CombinerAggregator, Table
 from sunshower.topologies.operators.port import Attempt, Emit, Rows
 from sunshower.topologies.operators.steps import BaseOperator
 
+_EACH = Instance((str, Iterable), "a field, or a list of fields")
 
-class Ranking(BaseOperator):
-    """Emits the `n` rows with the greatest (or least) values of a field, in that order. It runs
-    twice: on the rows of each task, and on the results of these."""
 
-    def __init__(self, schema: Schema, field: str, n: int, *, greatest: bool) -> None:
-        self.key, self.n = schema.key([field]), n
-        self.greatest = greatest
+class top(CombinerAggregator[Any, list[Any]]):  # noqa: N801
+    """The `n` records with the greatest values of the field `by`, greatest first: a list of tuples.
+
+    `each`: fields of which every value has only one place in the list, with its greatest record. So
+    `totals.aggregate(top(3, by="count", each="word"))` is a list of three different words, and
+    exact as long as the totals only grow.
+    """
+
+    _schema: Schema
+    _by: Callable[[Any], Any]
+    _places: list[int]
+
+    def __init__(
+        self, n: int, by: str, each: str | Sequence[str] = (), *, name: str = "top"
+    ) -> None:
+        self.n, self.by, self.each, self.name = n, by, each, name
+
+    def bind(self, schema: Schema, where: str) -> Self:
+        """Raises TopologyError too, for an `n` that is not positive."""
+        COUNT.check(f"{where}: top: n", self.n, TopologyError)
+        _EACH.check(f"{where}: top: each", self.each, TopologyError)
+        each = (self.each,) if isinstance(self.each, str) else tuple(self.each)
+        for field in (self.by, *each):
+            schema.check_field(field, where)
+        bound = copy(self)
+        bound._schema, bound._by = schema, itemgetter(schema.fields.index(self.by))
+        bound._places = [schema.fields.index(field) for field in each]
+        return bound
+
+    def init(self, record: Any) -> list[Any]:
+        return [tuple(row) for row in self._schema.rows([record])]
+
+    def combine(self, first: list[Any], second: list[Any]) -> list[Any]:
+        return self._best([*first, *second])
+
+    def zero(self) -> list[Any]:
+        return []
+
+    def result(self, value: list[Any]) -> list[Any]:
+        return list(map(tuple, value))
+
+    def gather(self, table: Table, keys: Iterable[Any], rows: Rows, attempt: Attempt) -> None:
+        groups: dict[Any, list[Any]] = {}
+        for key, row in zip(keys, self._schema.rows(rows), strict=False):
+            groups.setdefault(key, []).append(tuple(row))
+        for key, several in groups.items():
+            table[key] = self._best([*table.get(key, ()), *several])
+
+    def _best(self, rows: list[Any]) -> list[Any]:
+        if self._places:
+            places, by = self._places, self._by
+            best: dict[Any, Any] = {}
+            for row in rows:
+                key = key_of(tuple(row[place] for place in places))
+                if key not in best or by(row) > by(best[key]):
+                    best[key] = row
+            rows = list(best.values())
+        return nlargest(self.n, rows, key=self._by)
+
+
+class ExtremeRow(BaseOperator):
+    """Emits the row with the greatest (or least) value of a field. It runs twice: on the rows of
+    each task, and on the results of these."""
+
+    def __init__(self, schema: Schema, field: str, *, greatest: bool) -> None:
+        self.key, self.choose = schema.key([field]), max if greatest else min
 
     def start(self, attempt: Attempt) -> list[Any]:
         return []
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
-        choose = heapq.nlargest if self.greatest else heapq.nsmallest
-        batch[:] = choose(self.n, [*batch, *rows], key=self.key)
+        batch[:] = [self.choose([*batch, *rows], key=self.key)] if rows or batch else []
 
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
         if batch:

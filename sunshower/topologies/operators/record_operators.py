@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, Self, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar, overload
 
+from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.operators import steps
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.schemas import check_predicate, check_reader
 
 R_co = TypeVar("R_co", covariant=True)
+_PAIRS = Schema(("branch", "record"))
 
 
 class RecordOperators(Generic[R_co]):
@@ -24,17 +27,60 @@ class RecordOperators(Generic[R_co]):
     def filter(self, predicate: Callable[[R_co], bool]) -> Self:
         """The records for which `predicate` is true."""
         check_predicate(predicate, self.schema, self._where("filter", predicate))
-        return self._same("filter", lambda: steps.Filter(predicate), predicate)
+        return self._with("filter", lambda: steps.Filter(predicate), self.schema, predicate)
 
     def peek(self, function: Callable[[R_co], object]) -> Self:
         """All records, after a call of `function` for each. A replay calls it again."""
         check_reader(function, self.schema, self._where("peek", function))
-        return self._same("peek", lambda: steps.Peek(function), function)
+        return self._with("peek", lambda: steps.Peek(function), self.schema, function)
 
-    def _same(self, word: str, operator: Callable[[], Operator], code: Any = None) -> Self:
-        """What an operator, made once for each stage, lets through of these records."""
+    @overload
+    def branch(self, predicate: Callable[[R_co], bool], /) -> tuple[Self, Self]: ...
+    @overload
+    def branch(
+        self, first: Callable[[R_co], bool], second: Callable[[R_co], bool], /
+    ) -> tuple[Self, Self, Self]: ...
+    @overload
+    def branch(self, *predicates: Callable[[R_co], bool]) -> tuple[Self, ...]: ...
+    def branch(self, *predicates: Callable[[R_co], bool]) -> tuple[Self, ...]:
+        """A stream for each predicate, and a last one for the rest: each record goes to the stream
+        of the first predicate that is true for it. Storm: org.apache.storm.streams.Stream.branch,
+        which drops the rest."""
+        if not predicates:
+            raise TopologyError(f"{self._where('branch')} needs a predicate, -> bool")
+        for predicate in predicates:
+            check_predicate(predicate, self.schema, self._where("branch", predicate))
+        pairs = self._with("branch", lambda: steps.NumberBranch(predicates), _PAIRS)
+        return tuple(
+            pairs._with("branch", partial(steps.TakeBranch, number), self.schema)
+            for number in range(len(predicates) + 1)
+        )
+
+    if not TYPE_CHECKING:  # hidden from mypy
+
+        def process(self, *_: object, **__: object) -> Never:
+            """Raise TopologyError, which asks for a group first."""
+            raise TopologyError(
+                f"{self._where('process')}: it has a state for each key; say which fields are the "
+                'key, as in .group_by("user").process(…)'
+            )
+
+    def _with(
+        self, word: str, operator: Callable[[], Operator], schema: Schema, code: Any = None
+    ) -> Self:
+        """What an operator, made once for each stage, makes of these records."""
         raise NotImplementedError
 
     def _where(self, word: str, code: Any = None) -> str:
         """The place of a declaration, for errors."""
         raise NotImplementedError
+
+
+def no_process(grouped: Any, *_: object, **__: object) -> Never:
+    """The `process` of grouped batches. Raises TopologyError, which says what they have instead."""
+    raise TopologyError(
+        grouped.stream._where(f"group_by({', '.join(grouped.by)}), process")
+        + ": it counts a record that is replayed again, at least once, so batches, which are "
+        "exactly once, do not have it: write a ReducerAggregator for .aggregate(…, state=…), or a "
+        "function of the state and the records for .partition_persist(…)"
+    )

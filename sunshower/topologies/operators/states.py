@@ -12,7 +12,7 @@ org.apache.storm.trident.state.State, MapState, StateFactory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol, runtime_checkable
@@ -68,6 +68,9 @@ class MapState(Protocol):
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
         """Remove keys; a repeated batch finds them as they were before it."""
+
+    def items(self) -> Iterator[tuple[Key, Any]]:
+        """All keys and values that are stored, in no order. Called between batches."""
 
 
 @runtime_checkable

@@ -6,6 +6,7 @@ Storm: org.apache.storm.trident.planner.processor.EachProcessor, MapProcessor, P
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from copy import copy
 from inspect import isgeneratorfunction
 from typing import Any, Self
@@ -140,6 +141,47 @@ class Peek(FunctionOperator, RowOperator):
     def expand(self, row: Any) -> Iterable[Any]:
         self.function(row)
         return (row,)
+
+
+class NumberBranch(RowOperator):
+    """Emits (number, row), with the number of the first predicate that is true for the row, or of
+    the last one plus one."""
+
+    def __init__(self, predicates: Sequence[Callable[..., Any]]) -> None:
+        self.filters = [Filter(predicate) for predicate in predicates]
+
+    def prepare(self, context: Context) -> None:
+        with ExitStack() as prepared:
+            for one in self.filters:
+                one.prepare(context)
+                prepared.callback(one.cleanup)
+            self._prepared = prepared.pop_all()
+
+    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
+        emit([pair for row in rows for pair in self.expand(row)])
+
+    def expand(self, row: Any) -> Iterable[Any]:
+        for number, one in enumerate(self.filters):
+            if one.function(row):
+                return ((number, row),)
+        return ((len(self.filters), row),)
+
+    def cleanup(self) -> None:
+        self._prepared.close()
+
+
+class TakeBranch(RowOperator):
+    """Emits the rows of (number, row) that have one number."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
+        if kept := [row for number, row in rows if number == self.number]:
+            emit(kept)
+
+    def expand(self, row: Any) -> Iterable[Any]:
+        return (row[1],) if row[0] == self.number else ()
 
 
 class Project(RowOperator):

@@ -7,7 +7,7 @@ epoch, so a state never takes a write for the repetition of another one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sunshower.errors import TopologyError
@@ -34,6 +34,8 @@ class TaskMemory:
 
     def commit(self, attempt: Attempt) -> None:
         self.values.update(self._written)
+        for key in [key for key, value in self._written.items() if value is None]:
+            del self.values[key]
         self._written = {}
 
     def abort(self) -> None:
@@ -55,18 +57,25 @@ class TaskMemory:
     def multi_remove(self, keys: Sequence[Key]) -> None:
         self.multi_put(keys, [None] * len(keys))
 
+    def items(self) -> Iterator[tuple[Key, Any]]:
+        return iter([*self.values.items()])
+
     def _now(self, key: Key) -> Any:
         return self._written[key] if key in self._written else self.values.get(key)
+
+
+def check_factory(factory: Any, where: str) -> None:
+    """Raise TopologyError for a value that is neither a state factory nor None."""
+    if factory is not None and (isinstance(factory, type) or not hasattr(factory, "make")):
+        hint = 'give one like SqliteState("counts.db")'
+        raise TopologyError(f"{where}: {factory!r} is no state; {hint}")
 
 
 class TotalsSlot:
     """The state of one task; `factory` None: in its memory."""
 
     def __init__(self, factory: StateFactory | None, name: str, where: str) -> None:
-        """Raise TopologyError for a value that is no state factory."""
-        if factory is not None and (isinstance(factory, type) or not hasattr(factory, "make")):
-            hint = 'give one like SqliteState("counts.db")'
-            raise TopologyError(f"{where}: {factory!r} is no state; {hint}")
+        check_factory(factory, where)
         self.factory, self.name = factory, name
         self._state: MapState | None = None
         self._number = 0  # of the last write
@@ -180,14 +189,22 @@ def single(
     given: Sequence[AnyAggregator], by: Sequence[str], parallelism: int, where: str
 ) -> CombinerAggregator[Any, Any] | ReducerAggregator[Any, Any]:
     """The aggregators as one. Raises TopologyError if they cannot be."""
-    if not by and parallelism != 1:
-        raise TopologyError(f"{where}: without .group_by(…) one task has all records")
+    check_one_task(by, parallelism, where)
     combiners = [one for one in given if isinstance(one, CombinerAggregator)]
     if len(combiners) == len(given) > 1:
         return Several(combiners)
     if len(given) == 1 and isinstance(given[0], CombinerAggregator | ReducerAggregator):
         return given[0]
     raise TopologyError(
-        f"{where}: the totals of a stream are kept by one ReducerAggregator, or by one or several "
+        f"{where}: totals are kept by one ReducerAggregator, or by one or several "
         "CombinerAggregators; declare two aggregations for other combinations"
     )
+
+
+def check_one_task(by: Sequence[str], parallelism: int, where: str) -> None:
+    """Raise TopologyError for several tasks without groups."""
+    if not by and parallelism != 1:
+        raise TopologyError(
+            f"{where}: parallelism is {parallelism!r}, but without .group_by(…) one task has all "
+            "records"
+        )

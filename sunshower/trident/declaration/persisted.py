@@ -109,7 +109,7 @@ def query(
     schema = stream.schema
     if not isinstance(state, WrittenState) and not is_factory(state):
         raise TopologyError(
-            f"{where}: {name_of(state)} is no state; give what persistent_aggregate or "
+            f"{where}: {name_of(state)} is no state; give what aggregate(…, state=…) or "
             "partition_persist has returned, or StaticState(…)"
         )
     if function is not None:
@@ -140,7 +140,7 @@ def _at_state(
     if stage in stream.upstream():
         raise TopologyError(
             f"{where}: these rows come out of the state's own stage, and would have to go back to "
-            "it within a batch; ask a stream that does not come from new_values"
+            "it within a batch; ask a stream that does not come from the state"
         )
     if not by and stage.parallelism > 1:
         raise TopologyError(

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar
 
-from sunshower.arguments import COUNT
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.groupings import CustomGrouping
 from sunshower.topologies.operators.port import Operator
-from sunshower.topologies.operators.ranking import Ranking
+from sunshower.topologies.operators.ranking import ExtremeRow
 from sunshower.topologies.operators.record_operators import RecordOperators
 from sunshower.topologies.operators.schemas import (
     check_equal,
@@ -66,15 +65,11 @@ class RowStream(RecordOperators[R_co]):
 
     def min_by(self, field: str) -> Self:
         """The row of each batch with the least value of `field`, the first of equal ones."""
-        return self._ranked(field, 1, "min_by", greatest=False)
+        return self._extreme(field, "min_by", greatest=False)
 
     def max_by(self, field: str) -> Self:
         """The row of each batch with the greatest value of `field`."""
-        return self._ranked(field, 1, "max_by", greatest=True)
-
-    def top(self, n: int, field: str) -> Self:
-        """The `n` rows of each batch with the greatest values of `field`, greatest first."""
-        return self._ranked(field, n, "top", greatest=True)
+        return self._extreme(field, "max_by", greatest=True)
 
     def merge(self, *others: RowStream[R_co]) -> Self:
         """The rows of all streams, batch by batch. Their record types must be equal."""
@@ -167,21 +162,22 @@ class RowStream(RecordOperators[R_co]):
             self._gathered = self.send(RoundRobin(), max(stage.parallelism for stage in stages))
         return (self._gathered,)
 
-    def _same(self, word: str, operator: Callable[[], Operator], code: Any = None) -> Self:
-        return self._of(*self.add_to_each(operator, self.schema))
+    def _with(
+        self, word: str, operator: Callable[[], Operator], schema: Schema, code: Any = None
+    ) -> Self:
+        return self._of(*self.add_to_each(operator, schema))
 
     def _of(self, *sources: RowSource) -> Self:
         return type(self)(*sources)
 
-    def _ranked(self, field: str, n: int, word: str, *, greatest: bool) -> Self:
+    def _extreme(self, field: str, word: str, *, greatest: bool) -> Self:
         self._check_fields(word, [field])
-        COUNT.check(f"{self._where(word)}: n", n, TopologyError)
 
-        def ranking() -> Ranking:
-            return Ranking(self.schema, field, n, greatest=greatest)
+        def extreme() -> ExtremeRow:
+            return ExtremeRow(self.schema, field, greatest=greatest)
 
-        best = self._of(*self.add_to_each(ranking, self.schema)).global_()
-        return self._of(best.add(ranking(), self.schema))
+        best = self._of(*self.add_to_each(extreme, self.schema)).global_()
+        return self._of(best.add(extreme(), self.schema))
 
     def _check_fields(self, word: str, fields: Sequence[str]) -> None:
         check_fields(self.schema, fields, self._where(word))

@@ -1,7 +1,7 @@
 """Streams of batches, and the methods that declare how their rows are processed.
 
     words = batches(topology, "lines", spout).each(split)
-    counts = words.group_by("word").persistent_aggregate(SqliteState("counts.db"), count())
+    counts = words.group_by("word").aggregate(count(), state=SqliteState("counts.db"))
 
 Each declaration is checked when it is made. Storm: org.apache.storm.trident.Stream, TridentState,
 org.apache.storm.trident.fluent.GroupedStream.
@@ -10,7 +10,7 @@ org.apache.storm.trident.fluent.GroupedStream.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from sunshower.arguments import FUNCTION
 from sunshower.errors import TopologyError
@@ -18,13 +18,10 @@ from sunshower.records import Schema
 from sunshower.topologies.components import BatchFunction, Out
 from sunshower.topologies.operators import steps
 from sunshower.topologies.operators.aggregating import Aggregate, Combine, CombineFurther, Empty
-from sunshower.topologies.operators.aggregators import (
-    AnyAggregator,
-    CombinerAggregator,
-    ReducerAggregator,
-)
+from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator
 from sunshower.topologies.operators.persisting import Persist, PersistCombined, PersistReduced
 from sunshower.topologies.operators.port import Operator
+from sunshower.topologies.operators.record_operators import no_process
 from sunshower.topologies.operators.schemas import (
     bound_aggregators,
     code_name,
@@ -37,15 +34,15 @@ from sunshower.topologies.operators.schemas import (
     state_code_returns,
 )
 from sunshower.topologies.operators.states import StateFactory, StateKind
+from sunshower.topologies.operators.totals import check_one_task, single
 from sunshower.topologies.outputs import Columns
-from sunshower.topologies.signatures import name_of
 from sunshower.topologies.streams import Stream
 from sunshower.trident.declaration.persisted import WrittenState, check_pairs, new_state, query
 from sunshower.trident.declaration.row_stream import RowStream, check_streams
 from sunshower.trident.declaration.stage_builder import RowSource, StageBuilder
 from sunshower.trident.declaration.windows import Window
 from sunshower.trident.stages.joining import Join, rest_of
-from sunshower.trident.stages.persisting import PersistPartition
+from sunshower.trident.stages.persisting import PersistPartition, StateSlot
 from sunshower.trident.stages.port import publishing
 from sunshower.trident.stages.sharing import ByBatch, ByFields, RoundRobin, ToFirst
 from sunshower.trident.stages.windowing import Windows
@@ -76,21 +73,62 @@ class Aggregations(Generic[R_co]):
 
     @overload
     def aggregate(
-        self, *aggregators: AnyAggregator, fields: type[Out], parallelism: int = 1
+        self,
+        *aggregators: AnyAggregator,
+        fields: type[Out],
+        state: StateFactory | None = None,
+        parallelism: int = 1,
+        name: str | None = None,
+        not_exactly_once: bool = False,
     ) -> BatchStream[Out]: ...
     @overload
     def aggregate(
-        self, *aggregators: AnyAggregator, fields: Sequence[str] | None = None, parallelism: int = 1
+        self,
+        *aggregators: AnyAggregator,
+        fields: Sequence[str] | None = None,
+        state: StateFactory | None = None,
+        parallelism: int = 1,
+        name: str | None = None,
+        not_exactly_once: bool = False,
     ) -> BatchStream[tuple[Any, ...]]: ...
     def aggregate(
-        self, *aggregators: AnyAggregator, fields: Columns | None = None, parallelism: int = 1
+        self,
+        *aggregators: AnyAggregator,
+        fields: Columns | None = None,
+        state: StateFactory | None = None,
+        parallelism: int = 1,
+        name: str | None = None,
+        not_exactly_once: bool = False,
     ) -> BatchStream[Any]:
-        """Aggregate each group of a batch; without groups into one row, also for an empty batch.
-        Several aggregators make one row together. Combiners first combine the rows within their
-        task."""
+        """The totals of each group, or of all rows together. Combiners first combine the rows
+        within their task.
+
+        `state` None: of each batch by itself, one row for each group; without groups one row, also
+        for an empty batch. With a state: of all batches. It is written in the commit phase, in txid
+        order, and the groups that a batch changed are emitted then. Its keys are the values of the
+        single field `by`, tuples of several, or "$GLOBAL$" without a grouping; without groups one
+        task has the state. Storm: persistentAggregate, newValuesStream.
+
+        `name` is the id of the bolt and of the state, which a later run finds by it (default: of
+        the bolt as for any other, of the state the aggregators' fields). Raises TopologyError
+        unless a state is given one ReducerAggregator, or CombinerAggregators, and if spout and
+        state together are not exactly once, unless `not_exactly_once` accepts that.
+        """
         stream, by = self._grouped()
         where = self._location("aggregate")
         given, out = bound_aggregators(aggregators, stream.schema, by, fields, where)
+        made = (
+            self._aggregated(given, out, parallelism)
+            if state is None
+            else self._kept(given, out, state, parallelism, name, where, not_exactly_once)
+        )
+        return made if name is None else made.named(name)
+
+    def _aggregated(
+        self, given: Sequence[AnyAggregator], out: Schema, parallelism: int
+    ) -> BatchStream[Any]:
+        """The aggregates of each batch by itself."""
+        stream, by = self._grouped()
         empty = Empty.NOBODY if by else Empty.ONE
         if all(isinstance(one, CombinerAggregator) for one in given):
             stream = self._combined(given)
@@ -100,60 +138,26 @@ class Aggregations(Generic[R_co]):
         sharing = ByFields(stream.schema, by) if by else ByBatch()
         return BatchStream(stream.send(sharing, parallelism).then(last, out))
 
-    @overload
-    def persistent_aggregate(
+    def _kept(
         self,
+        given: Sequence[AnyAggregator],
+        out: Schema,
         state: StateFactory,
-        aggregator: AnyAggregator,
-        *,
-        parallelism: int = 1,
-        fields: type[Out],
-        name: str | None = None,
-        not_exactly_once: bool = False,
-    ) -> BatchState[Out]: ...
-    @overload
-    def persistent_aggregate(
-        self,
-        state: StateFactory,
-        aggregator: AnyAggregator,
-        *,
-        parallelism: int = 1,
-        fields: Sequence[str] | None = None,
-        name: str | None = None,
-        not_exactly_once: bool = False,
-    ) -> BatchState[tuple[Any, ...]]: ...
-    def persistent_aggregate(
-        self,
-        state: StateFactory,
-        aggregator: AnyAggregator,
-        *,
-        parallelism: int = 1,
-        fields: Columns | None = None,
-        name: str | None = None,
-        not_exactly_once: bool = False,
-    ) -> BatchState[Any]:
-        """Aggregate each group over all batches in a state. Without groups one task has the state.
-
-        The state is written in the commit phase, in txid order. `name` (default: the aggregator's
-        field) identifies it for later runs. Its keys are the values of the single field `by`,
-        tuples of several, or "$GLOBAL$" without a grouping. Raises TopologyError if spout and state
-        together are not exactly once, unless `not_exactly_once` accepts that.
-        """
+        parallelism: int,
+        name: str | None,
+        where: str,
+        not_exactly_once: bool,
+    ) -> BatchStream[Any]:
+        """What each batch changes in the aggregates of all batches."""
         stream, by = self._grouped()
-        where = self._location("persistent_aggregate")
-        (given,), out = bound_aggregators([aggregator], stream.schema, by, fields, where)
-        if not isinstance(given, CombinerAggregator | ReducerAggregator):
-            raise TopologyError(
-                f"{where}: {name_of(type(given))} is an Aggregator, which a state has no value "
-                "for; give a CombinerAggregator or ReducerAggregator, or .aggregate first"
-            )
-        slot = new_state(state, name or given.emits[0], stream, where, not_exactly_once, by=by)
-        if isinstance(given, CombinerAggregator):
-            operator: Persist = PersistCombined(slot, len(by), given, out)
-            arrived = self._send(self._combined([given]), parallelism, where)
-            return BatchState(arrived.then(operator, out), slot, by, given.result)
-        operator = PersistReduced(slot, stream.schema, by, given, out)
-        return BatchState(self._send(stream, parallelism, where).then(operator, out), slot, by)
+        one = single(given, by, parallelism, where)
+        slot = new_state(state, name or "-".join(one.emits), stream, where, not_exactly_once, by=by)
+        if isinstance(one, CombinerAggregator):
+            operator: Persist = PersistCombined(slot, len(by), one, out)
+            rows = self._send(self._combined([one]), parallelism)
+            return _written(rows.then(operator, out), slot, by, one.result)
+        operator = PersistReduced(slot, stream.schema, by, one, out)
+        return _written(self._send(stream, parallelism).then(operator, out), slot, by)
 
     def window(
         self,
@@ -164,7 +168,7 @@ class Aggregations(Generic[R_co]):
         fields: Columns | None = None,
         name: str = "windows",
         not_exactly_once: bool = False,
-    ) -> BatchState[Any]:
+    ) -> BatchStream[Any]:
         """Aggregate each group in each window: (group, window, aggregated values). `window` is the
         end of a time window or the number of a count window. The state `name` holds the contents of
         open windows and is written as a whole in the commit phase of each batch."""
@@ -178,11 +182,12 @@ class Aggregations(Generic[R_co]):
         given, out = bound_aggregators(aggregators, stream.schema, by, fields, where, more)
         slot = new_state(state, name, stream, where, not_exactly_once, by=by)
         operator = Windows(slot, window, stream.schema, by, given, out)
-        return BatchState(self._send(stream, parallelism, where).then(operator, out), slot, by)
+        check_one_task(by, parallelism, where)
+        return _written(self._send(stream, parallelism).then(operator, out), slot, by)
 
     def state_query(
         self,
-        state: BatchState[Any] | StateFactory,
+        state: BatchStream[Any] | StateFactory,
         function: Callable[..., Any] | None = None,
         *,
         fields: str | Columns = "value",
@@ -191,14 +196,16 @@ class Aggregations(Generic[R_co]):
         """Each row with an answer of a state: the value of its group (without groups: the single
         value), or what `function(state, rows)` returns, which is one answer per row.
 
-        `fields` names the answer's fields, or is a record type for row and answer together. A state
-        of this program is queried by the tasks that write it, in the commit phase. Grouped rows go
-        to the task of their group, others where they are: choose the task of each row before.
-        `parallelism` applies to grouped rows and a static state.
+        `state`: `StaticState(…)`, or what `aggregate` with a state, `window` or `partition_persist`
+        has returned. `fields` names the answer's fields, or is a record type for row and answer
+        together. A state of this program is queried by the tasks that write it, in the commit
+        phase. Grouped rows go to the task of their group, others where they are: choose the task of
+        each row before. `parallelism` applies to grouped rows and a static state.
         """
         stream, by = self._grouped()
         where = self._location("state_query")
-        return BatchStream(query(stream, by, state, function, fields, where, parallelism))
+        asked: Any = (state.written or state) if isinstance(state, BatchStream) else state
+        return BatchStream(query(stream, by, asked, function, fields, where, parallelism))
 
     def _combined(self, given: Sequence[AnyAggregator]) -> RowStream[Any]:
         """Combined rows (fields of the group, a value for each combiner), still in their tasks."""
@@ -207,17 +214,10 @@ class Aggregations(Generic[R_co]):
         combined = stream.add_to_each(lambda: Combine(stream.schema, by, given), schema)
         return RowStream(*combined)
 
-    def _send(self, rows: RowStream[Any], parallelism: int, where: str) -> RowSource:
+    def _send(self, rows: RowStream[Any], parallelism: int) -> RowSource:
         """Send rows to the tasks that have the state of their group."""
         _, by = self._grouped()
-        if by:
-            return rows.send(ByFields(rows.schema, by), parallelism)
-        if parallelism != 1:
-            raise TopologyError(
-                f"{where}: parallelism is {parallelism!r}, but without .group_by(…) one task has "
-                "all rows"
-            )
-        return rows.send(ToFirst(), 1)
+        return rows.send(ByFields(rows.schema, by), parallelism) if by else rows.send(ToFirst(), 1)
 
     def _location(self, word: str) -> str:
         stream, by = self._grouped()
@@ -233,11 +233,16 @@ class GroupedBatches(Aggregations[R_co]):
     def _grouped(self) -> tuple[RowStream[R_co], tuple[str, ...]]:
         return self.stream, self.by
 
+    if not TYPE_CHECKING:  # hidden from mypy
+        process = no_process
+
 
 class BatchStream(RowStream[R_co], Aggregations[R_co]):
     """A stream of rows in batches. The methods raise TopologyError or a subclass for a declaration
     that cannot work: UnknownField, RecordMismatch for annotations that do not fit,
     DuplicateComponent."""
+
+    written: WrittenState | None = None  # the state whose changes its rows are
 
     @overload
     def each(self, function: BatchFunction, *, fields: type[Out]) -> BatchStream[Out]: ...
@@ -323,9 +328,9 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
         fields: Columns | None = None,
         name: str | None = None,
         not_exactly_once: bool = False,
-    ) -> BatchState[Any]:
+    ) -> BatchStream[Any]:
         """Call `updater(state, rows)` in each task with the rows of a batch, when it commits. What
-        the updater yields are the new values. `name` (default: the function's name) identifies the
+        the updater yields is emitted. `name` (default: the function's name) identifies the
         state. Choose the task of each row before: `partition_by`, or `global_`."""
         where = self._where("partition_persist", updater)
         out = persisted_schema(
@@ -334,7 +339,7 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
         name = name or code_name(updater)
         slot = new_state(state, name, self, where, not_exactly_once, in_place=True)
         operator = PersistPartition(slot, updater, out)
-        return BatchState(self.add(operator, out or Schema(("nothing",))), slot, None)
+        return _written(self.add(operator, out or Schema(("nothing",))), slot, None)
 
     def join(
         self,
@@ -382,15 +387,13 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
         return self, ()
 
 
-class BatchState(WrittenState, Generic[R_co]):
-    """A state that a stream is written to."""
-
-    @property
-    def new_values(self) -> BatchStream[R_co]:
-        """What each batch changed, after it is written: (fields of the group, new value)."""
-        return BatchStream(self.rows)
-
-    def named(self, id: str) -> BatchState[R_co]:
-        """Set the id of the bolt that writes the state."""
-        self.new_values.named(id)
-        return self
+def _written(
+    rows: RowSource,
+    slot: StateSlot,
+    by: Sequence[str] | None,
+    result: Callable[[Any], Any] | None = None,
+) -> BatchStream[Any]:
+    """What each batch changed in a state, after it is written."""
+    stream = BatchStream[Any](rows)
+    stream.written = WrittenState(rows, slot, by, result)
+    return stream

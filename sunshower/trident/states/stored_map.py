@@ -10,17 +10,17 @@ org.apache.storm.trident.state.map.OpaqueMap, TransactionalMap, CachedBatchReads
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sunshower.errors import BatchError, FailedBatch, StaleAttempt, Unserialisable, WrongVersion
 from sunshower.state.backing import Backing
+from sunshower.topologies.operators.keyed.recent import Recent
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import Key, StateKind, Update
 from sunshower.trident.states.counted import describe
 from sunshower.trident.states.marks import Journal, StateOwner
-from sunshower.trident.states.recent import Recent
-from sunshower.trident.states.texts import UNCHANGING, text_of, texts_of_keys, values_of
+from sunshower.trident.states.texts import UNCHANGING, key_of, text_of, texts_of_keys, values_of
 from sunshower.trident.states.values import (
     NOTHING,
     Kept,
@@ -47,7 +47,7 @@ class StoredMap:
         self._attempt: Attempt | None = None  # while a batch is written
         self._found: dict[str, Kept] = {}  # what this batch has read
         self._written: dict[str, Written] = {}
-        self._recent: Recent[Written] = Recent(_RECENT_MAX)
+        self._recent: Recent[str, Written] = Recent(_RECENT_MAX)
         self._look()
 
     def begin_commit(self, attempt: Attempt) -> None:
@@ -97,6 +97,12 @@ class StoredMap:
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
         self.multi_put(keys, [None] * len(keys))
+
+    def items(self) -> Iterator[tuple[Key, Any]]:
+        for text, stored in self._backing.items():
+            (one,) = self._unpacked([text], [stored])
+            if one.value is not None:
+                yield key_of(text), one.value
 
     def commit(self, attempt: Attempt) -> None:
         if attempt != self._begun():

@@ -5,7 +5,7 @@ Storm: org.apache.storm.trident.state.map.SnapshottableMap, TridentTopology.newS
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -50,6 +50,9 @@ class _ReadOnly:
 
     def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> NoReturn:
         self.multi_remove(keys)
+
+    def items(self) -> Iterator[tuple[Key, Any]]:
+        return iter(self._values.items())
 
     def multi_remove(self, keys: Sequence[Key]) -> NoReturn:
         raise TopologyError(

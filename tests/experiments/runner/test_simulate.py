@@ -222,7 +222,7 @@ IN_MEMORY = """
     topology = Topology("kept", message_timeout_s=5)
     spout = FixedBatchSpout([("a",)] * 12, 4, fields=("w",))
     words = batches(topology, "words", spout, store=store)
-    words.persistent_aggregate(state, count()).new_values.peek(note)
+    words.aggregate(count(), state=state).peek(note)
 """
 
 

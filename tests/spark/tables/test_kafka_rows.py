@@ -109,7 +109,7 @@ def test_all_records_are_in_one_batch_as_a_plain_consumer_reads_them(
     state, topology = MemoryState(), Topology("ranges", message_timeout_s=300)
     ranges = KafkaRanges(settings, topics=[topic], options=options)
     read = batches(topology, "in", ranges, store=InMemory()).apply(step)
-    read.group_by("key").persistent_aggregate(state, sum_("total"))
+    read.group_by("key").aggregate(sum_("total"), state=state)
     run_inline(topology.graph())
     assert dict(state.items()) == expected
 

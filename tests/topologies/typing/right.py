@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, assert_type
+from typing import Any, NamedTuple, Never, assert_type
 
 from sunshower import (
     BatchBolt,
@@ -13,6 +13,7 @@ from sunshower import (
     Derived,
     DirectStream,
     JsonLines,
+    KeyState,
     Line,
     Number,
     OnStream,
@@ -70,6 +71,19 @@ class SplitColumns(BatchBolt[Line, Word]):
     def process(self, table: Any) -> Derived | None: ...
 
 
+def is_long(word: Word) -> bool:
+    return len(word.word) > 9
+
+
+def numbered(word: Word, seen: KeyState[int]) -> Iterator[Total]:
+    seen.value = (seen.value or 0) + 1
+    yield Total(word.word, seen.value)
+
+
+def remember(word: Word, last: KeyState[Word]) -> None:
+    last.value = word
+
+
 def either(record: Word | Line) -> None: ...
 
 
@@ -81,6 +95,11 @@ def declare(path: str) -> Topology:
     assert_type(words.stream("blank"), Stream[Any])
     assert_type(words.stream("blank", Line), Stream[Line])
     assert_type(lines.shuffle().bolt("maybe", maybe), Stream[Word])
+    assert_type(words.branch(is_long), tuple[Stream[Word], Stream[Word]])
+    assert_type(words.branch(is_long, is_long, is_long), tuple[Stream[Word], ...])
+    keyed = words.group_by("word")
+    assert_type(keyed.process(numbered, ttl_s=60, parallelism=2), Stream[Total])
+    assert_type(keyed.process(remember, name="last"), Stream[Never])
     totals = assert_type(words.fields("word").bolt("count", CountWords), Stream[Total])
     assert_type(words.shuffle().bolt("instance", CountWords()), Stream[Total])
     assert_type(words.all().bolt("pairs", pairs, fields=("w", "n")), Stream[tuple[str, int]])

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sunshower import Bolt, Counter, JsonLines, Line, Records, TextFiles, Topology
+from sunshower import (
+    Bolt,
+    Counter,
+    JsonLines,
+    KeyState,
+    Line,
+    Records,
+    TextFiles,
+    Topology,
+)
 
 
 class Word(NamedTuple):
@@ -25,6 +34,11 @@ def look(word: Word) -> None: ...
 
 
 def either(record: Word | Line) -> None: ...
+
+
+def numbered(word: Word, seen: KeyState[int]) -> Iterator[Total]:
+    seen.value = word.word  # wrong: an int
+    yield Total(word.word, 1)
 
 
 class CountWords(Bolt[Word, Total]):
@@ -49,6 +63,11 @@ def declare(path: str) -> None:
     topology.bolt("pair", CountWords, inputs=[words.shuffle(), lines.all()])  # wrong: Line too
     topology.bolt("either", either, inputs=[words.shuffle(), numbers.all()])  # wrong: Number
     topology.bolt("bare", split, inputs=[lines])  # wrong: no grouping
+    words.branch(look)  # wrong: no predicate
+    lines.group_by("text").process(numbered)  # wrong: it wants Word, these are Line
+    words.group_by("word").process(numbered, ttl="1")  # wrong: no such setting
+    words.group_by("word").process(split)  # wrong: it takes no state
+    words.process(numbered)  # wrong: no group
     words.bolt("count", CountWords)  # wrong: no grouping
     words.shuffle().bolt("spout", Counter())  # wrong: a spout
     topology.spout("bolt", CountWords)  # wrong: a bolt

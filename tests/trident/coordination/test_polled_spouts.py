@@ -212,7 +212,7 @@ def program(
     state = MemoryState()
     store = store or InMemory()
     words = batches(topology, "words", polled(queue, 2), store=store, max_batches=2)
-    words.group_by("word").persistent_aggregate(state, count(), **options)
+    words.group_by("word").aggregate(count(), state=state, **options)
     return state
 
 

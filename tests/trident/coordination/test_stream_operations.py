@@ -26,6 +26,7 @@ from sunshower.topologies.operators.aggregators import (
     sum_,
 )
 from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.ranking import top
 from sunshower.topologies.operators.steps import BaseOperator
 from tests.trident.rigs.one_process import Runner, given, plans, seen
 
@@ -226,11 +227,11 @@ def test_results_may_be_records_of_a_type() -> None:
 @hypothesis_given(rows=sales)
 def test_the_best_rows_of_a_batch(rows: list[Sale]) -> None:
     topology, stream = given(Sale, parallelism=2)
-    top = seen(stream.top(3, "price"))
+    best = seen(stream.aggregate(top(3, by="price")))
     least, greatest = seen(stream.min_by("price")), seen(stream.max_by("price"))
     Runner(topology).batch(rows)
     prices = sorted(sale.price for sale in rows)
-    assert [sale.price for sale in top] == prices[::-1][:3]
+    assert [[row[2] for row in rows] for (rows,) in best] == [prices[::-1][:3]]
     assert [sale.price for sale in least] == prices[:1]
     assert [sale.price for sale in greatest] == prices[-1:]
 

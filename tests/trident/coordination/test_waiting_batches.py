@@ -197,7 +197,7 @@ def program(slow: Slow, state: MemoryState, **settings: Any) -> Topology:
     spout = FixedBatchSpout(NUMBERS, 10, type=Row)
     numbers = batches(topology, "numbers", spout, store=InMemory(), max_batches=3)
     made = numbers.global_().operate(slow, fields=Row)
-    made.group_by("number").persistent_aggregate(state, count())
+    made.group_by("number").aggregate(count(), state=state)
     return topology
 
 

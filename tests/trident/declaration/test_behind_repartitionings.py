@@ -38,8 +38,7 @@ def merged(stream: Any) -> Any:
 
 
 def new_values(stream: Any) -> Any:
-    state = stream.partition_by("word").persistent_aggregate(Kept(), count(), name="before")
-    return state.new_values
+    return stream.partition_by("word").aggregate(count(), state=Kept(), name="before")
 
 
 @pytest.mark.parametrize("spread", [shuffled, merged])
@@ -47,16 +46,16 @@ def test_behind_a_repartitioning_of_its_own_a_transactional_state_is_exact(sprea
     _, stream = given(Word)
     transactional = Kept(StateKind.TRANSACTIONAL)
     words = spread(stream).filter(is_any)
-    words.group_by("word").persistent_aggregate(transactional, count(), name="grouped")
-    words.group_by("word").persistent_aggregate(transactional, max_("length"), name="reduced")
-    words.persistent_aggregate(transactional, sum_("length"), name="all")
+    words.group_by("word").aggregate(count(), state=transactional, name="grouped")
+    words.group_by("word").aggregate(max_("length"), state=transactional, name="reduced")
+    words.aggregate(sum_("length"), state=transactional, name="all")
     words.group_by("word").window(
         tumbling(seconds=60, field="length"), count(), state=transactional
     )
     again = words.group_by("word").aggregate(count(), parallelism=2)
-    again.group_by("count").persistent_aggregate(transactional, sum_("count"), name="counts")
+    again.group_by("count").aggregate(sum_("count"), state=transactional, name="counts")
     new = new_values(words).group_by("count")
-    new.persistent_aggregate(transactional, sum_("count"), name="new")
+    new.aggregate(sum_("count"), state=transactional, name="new")
 
 
 MADE_OF_SEVERAL: list[Callable[[Any], Any]] = [
@@ -75,27 +74,27 @@ def test_rows_that_depend_on_who_got_which_rows_are_refused_wherever_they_go(
     _, stream = given(Word)
     transactional = Kept(StateKind.TRANSACTIONAL)
     made = make(spread(stream))
-    made.group_by("count").persistent_aggregate(Kept(), sum_("count"), name="opaque")
+    made.group_by("count").aggregate(sum_("count"), state=Kept(), name="opaque")
     for rows in (made, made.partition_by("count"), made.global_()):
         with pytest.raises(TopologyError, match="what is made of several rows of a task"):
-            rows.group_by("count").persistent_aggregate(transactional, sum_("count"))
+            rows.group_by("count").aggregate(sum_("count"), state=transactional)
         with pytest.raises(TopologyError, match="what is made of several rows of a task"):
             rows.partition_persist(transactional, update_any)
     rows = make(stream.partition_by("word")).group_by("count")
-    rows.persistent_aggregate(transactional, sum_("count"))
+    rows.aggregate(sum_("count"), state=transactional)
 
 
 def test_the_first_rows_of_what_was_shuffled_are_refused() -> None:
     """Which of several equal ones are first depends on who got which."""
     _, stream = given(Word)
     with pytest.raises(TopologyError, match="what is made of several rows of a task"):
-        shuffled(stream).top(3, "length").group_by("word").persistent_aggregate(
-            Kept(StateKind.TRANSACTIONAL), count()
+        shuffled(stream).max_by("length").group_by("word").aggregate(
+            count(), state=Kept(StateKind.TRANSACTIONAL)
         )
 
 
 def state_of(stream: Any) -> Any:
-    return stream.group_by("word").persistent_aggregate(Kept(), count())
+    return stream.group_by("word").aggregate(count(), state=Kept())
 
 
 NOTHING: list[Callable[[Any], Any]] = [
@@ -105,7 +104,7 @@ NOTHING: list[Callable[[Any], Any]] = [
     lambda s: s.aggregate(count(), fields=()),
     lambda s: s.partition_aggregate(count(), fields=[]),
     lambda s: s.group_by("word").aggregate(count(), fields=()),
-    lambda s: s.group_by("word").persistent_aggregate(Kept(), count(), fields=()),
+    lambda s: s.group_by("word").aggregate(count(), state=Kept(), fields=()),
     lambda s: s.window(tumbling(count=2), count(), state=Kept(), fields=()),
     lambda s: s.join(s, "word", fields=()),
     lambda s: s.partition_persist(Kept(), update_any, fields=()),

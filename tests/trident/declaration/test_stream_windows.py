@@ -54,15 +54,15 @@ def run(stream: Any, topology: Any, *batches: list[Price]) -> list[Any]:
 def test_a_tumbling_window_of_rows_spans_batches() -> None:
     topology, stream = given(Price)
     windows = stream.window(tumbling(count=3), count(), sum_("price"), state=Kept())
-    made = run(windows.new_values, topology, prices(1, 2), prices(3, 4, 5, 6, 7), prices(8))
-    assert windows.new_values.schema.fields == ("window", "count", "price_sum")
+    made = run(windows, topology, prices(1, 2), prices(3, 4, 5, 6, 7), prices(8))
+    assert windows.schema.fields == ("window", "count", "price_sum")
     assert made == [(0, 3, 6), (1, 3, 15)]
 
 
 def test_a_sliding_window_of_rows_begins_with_fewer() -> None:
     topology, stream = given(Price)
     windows = stream.window(sliding(count=4, every=2), sum_("price"), state=Kept())
-    made = run(windows.new_values, topology, prices(1, 2, 3), prices(4, 5, 6))
+    made = run(windows, topology, prices(1, 2, 3), prices(4, 5, 6))
     assert made == [(0, 3), (1, 10), (2, 18)]
 
 
@@ -70,7 +70,7 @@ def test_each_group_has_windows_of_its_own() -> None:
     topology, stream = given(Price)
     grouped = stream.group_by("share")
     windows = grouped.window(tumbling(count=2), Opened(), state=Kept(), parallelism=2)
-    made = run(windows.new_values, topology, prices(1, 2, 3), prices(9, 8, share="b"), prices(4))
+    made = run(windows, topology, prices(1, 2, 3), prices(9, 8, share="b"), prices(4))
     assert sorted(made) == [("a", 0, 1, 2), ("a", 1, 3, 4), ("b", 0, 9, 8)]
 
 
@@ -91,7 +91,7 @@ def test_a_window_of_time_ends_when_later_rows_come() -> None:
     window = tumbling(seconds=10, field="at")
     windows = stream.group_by("share").window(window, sum_("price"), state=Kept())
     late = prices(5)
-    made = run(windows.new_values, topology, prices(1, 9, 12), prices(11), prices(31), late)
+    made = run(windows, topology, prices(1, 9, 12), prices(11), prices(31), late)
     assert made == [("a", 10, 10), ("a", 20, 23)]
 
 
@@ -99,7 +99,7 @@ def test_a_window_of_time_waits_for_what_may_be_late() -> None:
     topology, stream = given(Price)
     window = tumbling(seconds=10, field="at", late=5)
     made = run(
-        stream.window(window, sum_("price"), state=Kept()).new_values,
+        stream.window(window, sum_("price"), state=Kept()),
         topology,
         *(prices(1, 12), prices(2), prices(15), prices(3)),
     )
@@ -110,7 +110,7 @@ def test_windows_of_time_slide_over_each_other() -> None:
     topology, stream = given(Price)
     window = sliding(seconds=20, every=10, field="at")
     made = run(
-        stream.window(window, sum_("price"), state=Kept()).new_values,
+        stream.window(window, sum_("price"), state=Kept()),
         topology,
         *(prices(5), prices(15), prices(25), prices(55)),
     )
@@ -121,14 +121,14 @@ def test_rows_that_come_too_late_are_counted() -> None:
     topology, stream = given(Price)
     kept = Kept()
     window = stream.window(tumbling(seconds=10, field="at"), count(), state=kept)
-    run(window.new_values, topology, prices(25), prices(3), prices(15, 26))
+    run(window, topology, prices(25), prices(3), prices(15, 26))
     assert kept.plain()["$windows"]["late"] == 2
 
 
 def test_windows_by_the_time_of_batches_end_without_rows_too() -> None:
     topology, stream = given(Price)
     kept = Kept()
-    made = seen(stream.window(tumbling(seconds=60), count(), state=kept).new_values)
+    made = seen(stream.window(tumbling(seconds=60), count(), state=kept))
     clock = ManualClock(30.0)
     runner = Runner(topology, clock)
     runner.batch(prices(1, 2))
@@ -145,7 +145,7 @@ def test_windows_by_the_time_of_batches_end_without_rows_too() -> None:
 def test_a_clock_that_begins_anew_ends_windows_all_the_same() -> None:
     topology, stream = given(Price)
     kept = Kept()
-    made = seen(stream.window(tumbling(seconds=60), count(), state=kept).new_values)
+    made = seen(stream.window(tumbling(seconds=60), count(), state=kept))
     runner = Runner(topology, ManualClock(1000.0))
     runner.batch(prices(1))
     later = runner.clock = ManualClock(0.0)  # another machine
@@ -162,8 +162,8 @@ def test_what_a_batch_without_rows_fires_its_repeat_fires_too(kind: StateKind) -
     topology, stream = given(Price)
     state, totals = MemoryState(kind), MemoryState(kind)
     windows = stream.window(tumbling(seconds=60), count(), state=state)
-    windows.new_values.persistent_aggregate(totals, sum_("count"), name="totals")
-    made = seen(windows.new_values)
+    windows.aggregate(sum_("count"), state=totals, name="totals")
+    made = seen(windows)
     clock = ManualClock(30.0)
     runner = Runner(topology, clock)
     runner.batch(prices(1, 2))
@@ -197,7 +197,7 @@ def test_a_batch_that_is_committed_again_fires_the_same_and_counts_once(
         topology, stream = given(Price)
         aggregators = [sum_("price")] if combined else [sum_("price"), Opened()]
         state = stream.group_by("share").window(window, *aggregators, state=Kept(kind))
-        made = seen(state.new_values.project("share", "window", "price_sum"))
+        made = seen(state.project("share", "window", "price_sum"))
         runner, each = Runner(topology), []
         for batch in batches:
             runner.batch(batch)

@@ -78,7 +78,7 @@ def words() -> Any:
 
 
 def state_of(stream: Any) -> Any:
-    return stream.persistent_aggregate(Kept(), count())
+    return stream.aggregate(count(), state=Kept())
 
 
 Wrong = Callable[[Any], Any]
@@ -99,8 +99,6 @@ CASES: list[tuple[type[SunshowerError], Wrong, str]] = [
     (TopologyError, lambda s: s.group_by(), "needs a field, one of: word, length"),
     (UnknownField, lambda s: s.partition_by("wrod"), "no field 'wrod'"),
     (UnknownField, lambda s: s.aggregate(sum_("wrod")), "aggregate: there is no field 'wrod'"),
-    (UnknownField, lambda s: s.top(3, "wrod"), "no field 'wrod'"),
-    (TopologyError, lambda s: s.top(0, "word"), "n is 0"),
     (
         UnknownField,
         lambda s: s.window(tumbling(seconds=1, field="at"), count(), state=Kept()),
@@ -116,17 +114,21 @@ CASES: list[tuple[type[SunshowerError], Wrong, str]] = [
         lambda s: s.group_by("length").aggregate(count(), fields=Word),
         r"what comes out is \(length, count\).*the first called length",
     ),
-    (TopologyError, lambda s: s.persistent_aggregate(Kept(), Several()), "is an Aggregator"),
     (
         TopologyError,
-        lambda s: s.persistent_aggregate(Kept(), count(), parallelism=2),
+        lambda s: s.aggregate(Several(), state=Kept()),
+        "kept by one ReducerAggregator",
+    ),
+    (
+        TopologyError,
+        lambda s: s.aggregate(count(), state=Kept(), parallelism=2),
         r"parallelism is 2, but without \.group_by",
     ),
-    (TopologyError, lambda s: s.persistent_aggregate("counts.db", count()), "is no state"),
+    (TopologyError, lambda s: s.aggregate(count(), state="counts.db"), "is no state"),
     (
         DuplicateComponent,
         lambda s: (state_of(s), state_of(s.shuffle())),
-        "there is a state 'count' already, of topology 't', batches 'words', persistent_aggregate",
+        "there is a state 'count' already, of topology 't', batches 'words', aggregate",
     ),
     (RecordMismatch, lambda s: s.partition_persist(Kept(), update_one), r"Sequence\[Word\]"),
     (
@@ -139,7 +141,7 @@ CASES: list[tuple[type[SunshowerError], Wrong, str]] = [
     (TopologyError, lambda s: s.group_by("word").state_query(state_of(s)), "keys of the state"),
     (
         TopologyError,
-        lambda s: state_of(s).new_values.shuffle().state_query(state_of_whole(s), fields="n"),
+        lambda s: state_of(s).shuffle().state_query(state_of_whole(s), fields="n"),
         "different groups",
     ),
     (
@@ -150,13 +152,13 @@ CASES: list[tuple[type[SunshowerError], Wrong, str]] = [
     (
         TopologyError,
         lambda s: s.state_query(
-            s.group_by("word").persistent_aggregate(Kept(), count(), parallelism=2), query
+            s.group_by("word").aggregate(count(), state=Kept(), parallelism=2), query
         ),
         "the state has 2 tasks",
     ),
     (RecordMismatch, lambda s: s.state_query(Kept(), fields=Line), "its answer after"),
     (TopologyError, lambda s: s.state_query(windows_of(s)), "function.state, rows."),
-    (TopologyError, lambda s: s.persistent_aggregate(kept_text(), count()), "StateKind"),
+    (TopologyError, lambda s: s.aggregate(count(), state=kept_text()), "StateKind"),
     (TopologyError, lambda s: s.operate("top", fields=()), "'top' is no operator"),
     (RecordMismatch, lambda s: s.merge(s.project("word")), r"carries Word.*another one \(word\)"),
     (UnknownField, lambda s: s.join(s, "wrod"), "no field 'wrod'"),
@@ -191,11 +193,11 @@ def query(state: Any, rows: Sequence[Word]) -> list[int]:
 
 
 def state_of_whole(stream: Any) -> Any:
-    return given(Word, "others")[1].persistent_aggregate(Kept(), count())
+    return given(Word, "others")[1].aggregate(count(), state=Kept())
 
 
 def ask_in_a_circle(state: Any) -> Any:
-    return state.new_values.shuffle().state_query(state)
+    return state.shuffle().state_query(state)
 
 
 @pytest.mark.parametrize(("error", "wrong", "said"), CASES)
@@ -231,7 +233,7 @@ def test_a_spout_that_is_none() -> None:
 @pytest.mark.parametrize(
     "write",
     [
-        lambda s, **more: s.persistent_aggregate(Kept(StateKind.TRANSACTIONAL), count(), **more),
+        lambda s, **more: s.aggregate(count(), state=Kept(StateKind.TRANSACTIONAL), **more),
         lambda s, **more: s.window(
             tumbling(count=2), count(), state=Kept(StateKind.TRANSACTIONAL), **more
         ),
@@ -303,15 +305,13 @@ def test_two_stages_of_one_name() -> None:
 def test_batches_that_may_be_put_aside_need_states_that_can_undo() -> None:
     skip = Skip(dead_letters="dead.jsonl")
     topology, stream = given(Word, skip=skip)
-    stream.persistent_aggregate(Kept(StateKind.TRANSACTIONAL), count(), name="sums")
+    stream.aggregate(count(), state=Kept(StateKind.TRANSACTIONAL), name="sums")
     with pytest.raises(TopologyError, match="state 'sums' is of kind transactional, so what an"):
         plans(topology)
     topology, stream = given(Word, skip=skip)
     with pytest.warns(UserWarning, match="do not count exactly once"):
-        stream.persistent_aggregate(
-            Kept(StateKind.NON_TRANSACTIONAL), count(), not_exactly_once=True
-        )
-    stream.persistent_aggregate(Kept(), sum_("length"))
+        stream.aggregate(count(), state=Kept(StateKind.NON_TRANSACTIONAL), not_exactly_once=True)
+    stream.aggregate(sum_("length"), state=Kept())
     assert plans(topology)
 
 
@@ -338,6 +338,6 @@ def test_tasks_that_get_other_rows_each_time_need_states_that_can_undo(spread: A
 
 def test_names_of_states_that_differ_in_case_alone_are_one() -> None:
     _, stream = given(Word)
-    stream.persistent_aggregate(Kept(), count(), name="Sums")
+    stream.aggregate(count(), state=Kept(), name="Sums")
     with pytest.raises(DuplicateComponent, match="there is a state 'Sums' already"):
-        stream.persistent_aggregate(Kept(), count(), name="sums")
+        stream.aggregate(count(), state=Kept(), name="sums")

@@ -84,9 +84,9 @@ def program(state: Callable[[str], StateFactory], seen: Made) -> Topology:
     spout = FixedBatchSpout(rows, 7, fields=("key", "n"))
     stream = batches(topology, "rows", spout, store=InMemory()).shuffle(parallelism=2)
     by_key = stream.group_by("key")
-    by_key.persistent_aggregate(state("counts"), count(), parallelism=2, name="counts")
+    by_key.aggregate(count(), state=state("counts"), parallelism=2, name="counts")
     two = stream.group_by("key", "n")
-    two.persistent_aggregate(state("pairs"), count(), parallelism=2, name="pairs")
+    two.aggregate(count(), state=state("pairs"), parallelism=2, name="pairs")
     window = tumbling(count=ROWS)
     fired = by_key.window(window, count(), state=state("windows"), parallelism=2, name="windows")
 
@@ -97,7 +97,7 @@ def program(state: Callable[[str], StateFactory], seen: Made) -> Topology:
         return note
 
     by_key.aggregate(count(), parallelism=2).peek(take("aggregate", 1))
-    fired.new_values.peek(take("window", 2))
+    fired.peek(take("window", 2))
     stream.partition_by("key", parallelism=2).peek(take("partition_by", 0))
     joined = stream.join(stream.map(same, fields=("key", "m")), on="key", parallelism=2)
     joined.filter(is_same).peek(take("join", 0))

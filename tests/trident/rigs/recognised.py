@@ -88,7 +88,7 @@ class Program:
             skip=Skip(attempts=10_000),
         )
         grouped = stream.shuffle(parallelism=2).group_by("key")
-        grouped.persistent_aggregate(self.state, count(), parallelism=self.tasks, name="counts")
+        grouped.aggregate(count(), state=self.state, parallelism=self.tasks, name="counts")
         cluster = SimCluster(draw.randrange(10**6), nodes=draw.choice((1, 2)), check=True)
         return cluster.submit(topology.graph(), draw.choice((Layout.PACK, Layout.ISOLATE)))
 

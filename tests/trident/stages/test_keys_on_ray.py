@@ -26,7 +26,7 @@ def test_groups_are_the_same_in_several_processes(ray_cluster: RayCluster, tmp_p
     spout = FixedBatchSpout(rows, 20, fields=("key", "n"))
     stream = batches(topology, "rows", spout, store=InSqlite(tmp_path / "batches.db"))
     stream = stream.shuffle(parallelism=2)
-    stream.group_by("key").persistent_aggregate(state, count(), parallelism=2)
+    stream.group_by("key").aggregate(count(), state=state, parallelism=2)
     stream.records("out").fields("key").bolt("group", Group, parallelism=2, fields=())
     run = ray_cluster.submit(topology.graph(), Layout.ISOLATE)
     try:

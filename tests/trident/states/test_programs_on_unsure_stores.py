@@ -42,8 +42,8 @@ def run(spout: Any, kind: StateKind, seed: int) -> tuple[UnsureState, UnsureStat
         interval_s=0.2,
         skip=Skip(attempts=10_000),
     ).group_by("key")
-    numbers.persistent_aggregate(counts, count(), parallelism=2, name="counts")
-    numbers.persistent_aggregate(sums, sum_("number"), name="sums")
+    numbers.aggregate(count(), state=counts, parallelism=2, name="counts")
+    numbers.aggregate(sum_("number"), state=sums, name="sums")
     layout = (Layout.ISOLATE, Layout.PACK)[seed % 2]
     ran = SimCluster(seed, check=True).submit(topology.graph(), layout)
     for killed in range(2):

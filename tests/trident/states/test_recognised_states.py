@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
@@ -136,7 +136,7 @@ def numbers(folder: Path, total: int, name: str | None = None) -> dict[object, o
     spout = FixedBatchSpout([("k",)] * total, 2, fields=("key",))
     rows = batches(topology, "rows", spout, store=InSqlite(folder / "batches.db"))
     state = SqliteState(folder / "counts.db", name=name)
-    rows.group_by("key").persistent_aggregate(state, count())
+    rows.group_by("key").aggregate(count(), state=state)
     run_inline(topology.graph(), clock=ManualClock(), steps_max=10_000)
     return dict(state.items(name or "count"))
 
@@ -188,7 +188,7 @@ def test_a_state_in_memory_is_refused_by_a_store_that_outlives_it(tmp_path: Path
         topology = Topology("t")
         spout = FixedBatchSpout([("k",)] * total, 2, fields=("key",))
         rows = batches(topology, "rows", spout, store=InSqlite(tmp_path / "batches.db"))
-        rows.group_by("key").persistent_aggregate(MemoryState(), count())
+        rows.group_by("key").aggregate(count(), state=MemoryState())
         run_inline(topology.graph(), clock=ManualClock(), steps_max=10_000)
 
     run(4)
@@ -308,6 +308,9 @@ class OwnState:
     def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None: ...
 
     def multi_remove(self, keys: Sequence[Key]) -> None: ...
+
+    def items(self) -> Iterator[tuple[Key, Any]]:
+        return iter(self.values.items())
 
 
 def test_a_state_of_users_is_recognised_if_it_says_who_wrote_it_last() -> None:

@@ -15,6 +15,7 @@ from sunshower.errors import BatchError
 from sunshower.topologies.operators.aggregating import Combine
 from sunshower.topologies.operators.aggregators import ReducerAggregator, average, count, sum_
 from sunshower.topologies.operators.states import MapState, StateKind
+from sunshower.trident import BatchStream
 from sunshower.trident.states.factories import MemoryState
 from tests.trident.rigs.one_process import Kept, Runner, given, seen
 
@@ -53,8 +54,8 @@ def test_a_state_counts_each_batch_once_however_often_it_is_committed(
 ) -> None:
     topology, stream = given(Click, parallelism=2)
     kept = Kept(kind)
-    stream.group_by("page", "user").persistent_aggregate(kept, count(), parallelism=2)
-    stream.persistent_aggregate(kept, sum_("ms"))
+    stream.group_by("page", "user").aggregate(count(), state=kept, parallelism=2)
+    stream.aggregate(sum_("ms"), state=kept)
     runner = Runner(topology)
     for rows, repeats in given_batches:
         runner.batch(rows)
@@ -71,7 +72,7 @@ def test_a_state_counts_each_batch_once_however_often_it_is_committed(
 def test_an_opaque_state_takes_the_last_attempt_of_a_batch() -> None:
     topology, stream = given(Click)
     kept = Kept()
-    new = seen(stream.group_by("page").persistent_aggregate(kept, count()).new_values)
+    new = seen(stream.group_by("page").aggregate(count(), state=kept))
     runner = Runner(topology)
     runner.batch([Click("a", "x", 1)])
     runner.batch([Click("a", "x", 1)] * 5)
@@ -82,16 +83,16 @@ def test_an_opaque_state_takes_the_last_attempt_of_a_batch() -> None:
 
 def test_rows_shrink_before_they_travel() -> None:
     topology, stream = given(Click)
-    stream.group_by("page").persistent_aggregate(Kept(), count(), parallelism=2)
+    stream.group_by("page").aggregate(count(), state=Kept(), parallelism=2)
     (source, stage) = Runner(topology).group.stages
     assert isinstance(source.nodes[0].operator, Combine)
     assert (stage.parallelism, stage.commits, source.commits) == (2, True, False)
 
 
-def test_new_values_are_a_stream_like_any_other() -> None:
+def test_what_a_batch_changed_is_a_stream_like_any_other() -> None:
     topology, stream = given(Click)
-    state = stream.group_by("page").persistent_aggregate(Kept(), count(), fields=Total)
-    best = seen(state.named("totals").new_values.max_by("times"))
+    state = stream.group_by("page").aggregate(count(), state=Kept(), fields=Total)
+    best = seen(state.named("totals").max_by("times"))
     runner = Runner(topology)
     runner.batch([Click("a", "x", 1), Click("b", "x", 1), Click("a", "y", 1)])
     runner.batch([Click("b", "x", 1)] * 3)
@@ -102,7 +103,7 @@ def test_new_values_are_a_stream_like_any_other() -> None:
 def test_a_reducer_is_handed_all_rows_of_its_group() -> None:
     topology, stream = given(Click)
     kept = Kept()
-    stream.group_by("page").persistent_aggregate(kept, LastUser(), parallelism=2)
+    stream.group_by("page").aggregate(LastUser(), state=kept, parallelism=2)
     runner = Runner(topology)
     runner.batch([Click("a", "x", 1), Click("b", "z", 1), Click("a", "y", 1)])
     runner.batch([Click("b", "x", 1)])
@@ -112,8 +113,8 @@ def test_a_reducer_is_handed_all_rows_of_its_group() -> None:
 def test_a_state_keeps_what_combines_and_gives_what_it_means() -> None:
     topology, stream = given(Click)
     kept = Kept()
-    state = stream.group_by("page").persistent_aggregate(kept, average("ms"))
-    new = seen(state.new_values)
+    state = stream.group_by("page").aggregate(average("ms"), state=kept)
+    new = seen(state)
     asked = seen(stream.group_by("page").state_query(state, fields="mean"))
     runner = Runner(topology)
     runner.batch([Click("a", "x", 1), Click("a", "x", 4)])
@@ -125,7 +126,7 @@ def test_a_state_keeps_what_combines_and_gives_what_it_means() -> None:
 def test_a_query_in_the_program_sees_what_is_written_so_far() -> None:
     topology, stream = given(Click, parallelism=2)
     _, questions = given(("q",), "questions", topology, group="given")
-    state = stream.group_by("page").persistent_aggregate(Kept(), count(), parallelism=3)
+    state = stream.group_by("page").aggregate(count(), state=Kept(), parallelism=3)
     answers = seen(questions.group_by("q").state_query(state, fields=("times",)))
     runner = Runner(topology)
     runner.batch(given=[Click("a", "x", 1)] * 4, questions=[("a",), ("b",)])
@@ -140,7 +141,7 @@ def test_a_query_in_a_repeat_sees_nothing_of_the_attempt_before(lives: int) -> N
     """It stands after what writes the state, which undoes that attempt, also without rows."""
     topology, stream = given(Click)
     _, questions = given(("q",), "questions", topology, group="given")
-    state = stream.group_by("page").persistent_aggregate(MemoryState(), count(), parallelism=2)
+    state = stream.group_by("page").aggregate(count(), state=MemoryState(), parallelism=2)
     answers = seen(questions.group_by("q").state_query(state, fields=("times",)))
     runner = Runner(topology)
     asked = [("a",), ("b",)]
@@ -156,7 +157,7 @@ def test_a_query_in_a_repeat_sees_nothing_of_the_attempt_before(lives: int) -> N
 def test_a_query_of_the_whole_needs_no_group() -> None:
     topology, stream = given(Click)
     _, questions = given(("q",), "questions", topology, group="given")
-    state = stream.persistent_aggregate(Kept(), count())
+    state = stream.aggregate(count(), state=Kept())
     answers = seen(questions.state_query(state))
     Runner(topology).batch(given=[Click("a", "x", 1)] * 4, questions=[("?",)])
     assert answers == [("?", 4)]
@@ -192,27 +193,32 @@ def longest(state: MapState, rows: Sequence[Click]) -> Iterator[Total]:
     yield Total(most.page, most.ms)
 
 
+def name_of(state: BatchStream[Any]) -> str:
+    assert state.written is not None
+    return state.written.slot.name
+
+
 def test_an_updater_writes_what_it_likes() -> None:
     topology, stream = given(Click)
     kept = Kept()
     state = stream.partition_by("page", parallelism=2).partition_persist(kept, longest)
-    made = seen(state.new_values.filter(lambda total: total.times > 1))
+    made = seen(state.filter(lambda total: total.times > 1))
     runner = Runner(topology)
     runner.batch([Click("a", "x", 1), Click("a", "x", 4)])
     runner.batch([])
     assert kept.plain() == {"a": 4}
     assert made == [Total("a", 4)]
-    assert state.slot.name == "longest"
+    assert name_of(state) == "longest"
     unnamed = stream.partition_persist(
         Kept(), lambda state, rows: state.multi_put(["n"], [len(rows)])
     )
-    assert unnamed.slot.name == "lambda"
+    assert name_of(unnamed) == "lambda"
 
 
 def test_what_fails_in_the_commit_is_written_by_the_next_attempt() -> None:
     topology, stream = given(Click)
     kept = Kept(failing=["commit"])
-    new = seen(stream.group_by("page").persistent_aggregate(kept, count()).new_values)
+    new = seen(stream.group_by("page").aggregate(count(), state=kept))
     runner = Runner(topology)
     with pytest.raises(OSError, match="full"):
         runner.batch([Click("a", "x", 1)])
@@ -224,7 +230,7 @@ def test_what_fails_in_the_commit_is_written_by_the_next_attempt() -> None:
 def test_a_batch_without_rows_touches_no_state() -> None:
     topology, stream = given(Click)
     kept = Kept()
-    stream.persistent_aggregate(kept, count())
+    stream.aggregate(count(), state=kept)
     Runner(topology).batch([])
     assert kept.values == {}
 
@@ -234,7 +240,7 @@ def test_an_attempt_without_rows_undoes_what_an_earlier_one_wrote(rest: list[Cli
     """Of an opaque spout: the row is in the next batch instead, and Storm counts it twice."""
     topology, stream = given(Click, parallelism=2)
     state = MemoryState()
-    stream.group_by("page").persistent_aggregate(state, count(), parallelism=2)
+    stream.group_by("page").aggregate(count(), state=state, parallelism=2)
     runner = Runner(topology)
     runner.batch([Click("a", "x", 1)])
     runner.batch([Click("a", "x", 1)])

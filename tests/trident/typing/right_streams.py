@@ -10,7 +10,6 @@ import pyarrow as pa
 from sunshower import Derived, TextFiles, Topology, batch
 from sunshower import Line as LineOfText
 from sunshower.trident import (
-    BatchState,
     BatchStream,
     FixedBatchSpout,
     SqliteState,
@@ -64,7 +63,7 @@ def declare(spout: TridentSpout, state: StateFactory) -> None:
     files = batches(topology, "files", TextFiles("*.txt"), parallelism=2)
     assert_type(files.shuffle(), BatchStream[LineOfText])
     fixed = batches(topology, "fixed", FixedBatchSpout([Line("a")], 3, type=Line), group="g")
-    fixed.each(split).persistent_aggregate(SqliteState("counts.db"), count())
+    fixed.each(split).aggregate(count(), state=SqliteState("counts.db"))
     fixed.each(split).state_query(StaticState({"a": 1}))
     words = lines.each(split)
     assert_type(words, BatchStream[Word])
@@ -76,8 +75,8 @@ def declare(spout: TridentSpout, state: StateFactory) -> None:
     assert_type(words.apply(longest), BatchStream[Word])
     grouped = words.group_by("word")
     assert_type(grouped.aggregate(count(), fields=Total), BatchStream[Total])
-    totals = grouped.persistent_aggregate(state, count(), fields=Total)
-    assert_type(totals, BatchState[Total])
-    assert_type(totals.new_values.top(3, "times"), BatchStream[Total])
+    totals = grouped.aggregate(count(), state=state, fields=Total)
+    assert_type(totals, BatchStream[Total])
+    assert_type(totals.max_by("times"), BatchStream[Total])
     assert_type(grouped.aggregate(count()), BatchStream[tuple[Any, ...]])
     grouped.window(tumbling(seconds=60), sum_("word"), state=state)

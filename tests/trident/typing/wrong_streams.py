@@ -30,10 +30,15 @@ def is_many(total: Total) -> bool:
     return total.times > 1
 
 
+def is_short(word: Word) -> bool:
+    return len(word.word) < 5
+
+
 def declare(spout: TridentSpout) -> None:
     lines = batches(Topology("wrong"), "lines", spout)
     words = lines.each(split)
     words.filter(is_many)  # wrong: it wants Total, these are Word
+    _, _ = words.branch(is_short, is_short)  # wrong: a third one has the rest
     words.map(split)  # wrong: it wants Line
     words.each(is_many)  # wrong: it makes no records
     totals: BatchStream[Line] = words.group_by("word").aggregate(
@@ -41,5 +46,5 @@ def declare(spout: TridentSpout) -> None:
         fields=Total,  # wrong: they are Total
     )
     totals.filter(is_many)  # wrong: says Line
-    words.persistent_aggregate("counts.db", count())  # wrong: no state
+    words.aggregate(count(), state="counts.db")  # wrong: no state
     words.group_by("word").aggregate("count")  # wrong: no aggregator

@@ -1,0 +1,256 @@
+"""Operators that ordinary streams and streams of batches have in common do the same on both."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import pytest
+
+from sunshower import Bolt, Context, Records, Topology, count, reduce, run_inline, sum_, top
+from sunshower.clock import ManualClock
+from sunshower.errors import RecordMismatch, TopologyError, UnknownField
+from sunshower.topologies.streams import Stream
+from sunshower.trident import BatchStream, FixedBatchSpout, InMemory, MemoryState, batches
+
+
+class Sale(NamedTuple):
+    shop: str
+    amount: int
+
+
+class Total(NamedTuple):
+    shop: str
+    sales: int
+    amount: int
+
+
+SALES = [Sale("abc"[n % 3], n) for n in range(120)]
+AnyStream: TypeAlias = Any  # Stream[Any] | BatchStream[Any]
+Assemble: TypeAlias = Callable[[AnyStream], Sequence[AnyStream]]
+
+
+class Run(Protocol):
+    def __call__(self, assemble: Assemble, sales: Sequence[Sale] = ...) -> list[list[Any]]: ...
+
+
+class Kept(Bolt[Any, None]):
+    """Keeps what it gets."""
+
+    def prepare(self, context: Context) -> None:
+        self.kept: list[Any] = []
+
+    def process(self, record: Any) -> None:
+        self.kept.append(tuple(record))
+
+    def result(self) -> list[Any]:
+        return self.kept
+
+
+@pytest.fixture(params=["rows", "batches"])
+def source(request: pytest.FixtureRequest) -> Callable[[Topology, Sequence[Sale]], AnyStream]:
+    """Declares the source of a stream of either kind."""
+
+    def declare(topology: Topology, sales: Sequence[Sale]) -> AnyStream:
+        if request.param == "rows":
+            return topology.spout("sales", Records(list(sales), type=Sale))
+        spout = FixedBatchSpout(list(sales), 25, type=Sale)
+        return batches(topology, "sales", spout, store=InMemory())
+
+    return declare
+
+
+@pytest.fixture
+def run(source: Callable[[Topology, Sequence[Sale]], AnyStream]) -> Run:
+    """Runs a program in this process. Returns the rows of each stream that it makes."""
+
+    def run(assemble: Assemble, sales: Sequence[Sale] = SALES) -> list[list[Any]]:
+        topology = Topology("both")
+        for number, stream in enumerate(assemble(source(topology, sales))):
+            rows = stream.records(f"out-{number}") if isinstance(stream, BatchStream) else stream
+            assert isinstance(rows, Stream)
+            rows.shuffle().bolt(f"kept-{number}", Kept)
+        found = run_inline(topology.graph(), clock=ManualClock()).results
+        return [rows[0] for id, rows in found.items() if id.startswith("kept-")]
+
+    return run
+
+
+def is_a(sale: Sale) -> bool:
+    return sale.shop == "a"
+
+
+def is_large(sale: Sale) -> bool:
+    return sale.amount >= 100
+
+
+def is_negative(sale: Sale) -> bool:
+    return sale.amount < 0
+
+
+def doubled(sale: Sale) -> Sale:
+    return Sale(sale.shop, sale.amount * 2)
+
+
+# ---- branch -------------------------------------------------------------------------------------
+
+
+def test_each_record_goes_to_the_first_branch_that_takes_it(run: Run) -> None:
+    found = run(lambda sales: sales.branch(is_a, is_large, is_negative))
+    assert list(map(sorted, found)) == [
+        sorted(sale for sale in SALES if is_a(sale)),
+        sorted(sale for sale in SALES if is_large(sale) and not is_a(sale)),
+        [],
+        sorted(sale for sale in SALES if not is_large(sale) and not is_a(sale)),
+    ]
+
+
+def test_operators_follow_branches_and_branches_are_merged_again(run: Run) -> None:
+    def assemble(sales: AnyStream) -> list[AnyStream]:
+        a, others = sales.map(doubled).branch(is_a)
+        return [a.map(doubled).merge(others)]
+
+    (found,) = run(assemble)
+    assert sorted(found) == sorted(Sale(s, n * (4 if s == "a" else 2)) for s, n in SALES)
+
+
+def test_each_predicate_is_called_once_for_a_record(run: Run) -> None:
+    class Predicate:
+        def prepare(self, context: Context) -> None:
+            self.calls = 0
+
+        def __call__(self, sale: Sale) -> bool:
+            self.calls += 1
+            return sale.amount < self.calls  # the n-th record has the amount n - 1
+
+    found = run(lambda sales: sales.branch(Predicate()))
+    assert list(map(len, found)) == [len(SALES), 0]
+
+
+# ---- aggregate ----------------------------------------------------------------------------------
+
+
+def final(rows: list[Any]) -> dict[Any, Any]:
+    """The last total of each group: totals only grow here."""
+    return {row[0]: row[1:] for row in sorted(rows)}
+
+
+def test_a_state_has_the_totals_of_all_records_by_group(run: Run) -> None:
+    state = MemoryState()
+
+    def assemble(sales: AnyStream) -> list[AnyStream]:
+        wanted = [count(), sum_("amount")]
+        totals = sales.group_by("shop").aggregate(*wanted, state=state, fields=Total, parallelism=2)
+        return [totals, totals.filter(lambda total: total.sales == 40)]
+
+    totals, full = run(assemble)
+    assert final(totals) == {
+        shop: (40, sum(sale.amount for sale in SALES if sale.shop == shop)) for shop in "abc"
+    }
+    assert sorted(full) == sorted((shop, *total) for shop, total in final(totals).items())
+    assert {key: tuple(value) for key, value in state.items()} == final(totals)
+
+
+def test_a_name_is_that_of_the_state_and_of_the_bolt(
+    source: Callable[[Topology, Sequence[Sale]], AnyStream],
+) -> None:
+    topology = Topology("both")
+    source(topology, SALES).aggregate(sum_("amount"), state=MemoryState(), name="turnover")
+    assert "turnover" in topology.graph().components
+
+
+def longest(value: int, sale: Sale) -> int:
+    return max(value, len(str(sale.amount)))
+
+
+def test_reduce_folds_records_with_a_function(run: Run) -> None:
+    def assemble(sales: AnyStream) -> list[AnyStream]:
+        named = sales.aggregate(reduce(longest, 0), state=MemoryState(), name="all")
+        both = sales.group_by("shop").aggregate(
+            reduce(lambda sums, sale: [sums[0] + sale.amount, sums[1] + 1], [0, 0]),
+            state=MemoryState(),
+        )
+        assert (named.schema.fields, both.schema.fields) == (("longest",), ("shop", "value"))
+        return [named, both]
+
+    named, both = run(assemble)
+    assert max(named) == (3,)
+    assert final(both)["a"] == ([sum(n for _, n in filter(is_a, SALES)), 40],)
+
+
+def test_top_is_the_list_of_the_greatest_records(run: Run) -> None:
+    def assemble(sales: AnyStream) -> list[AnyStream]:
+        state = MemoryState()
+        whole = sales.aggregate(top(2, by="amount"), state=state)
+        by_shop = sales.group_by("shop").aggregate(top(1, by="amount"), state=state, name="best")
+        return [whole, by_shop]
+
+    whole, by_shop = run(assemble)
+    assert whole[-1] == ([("c", 119), ("b", 118)],)
+    assert final(by_shop) == {s: ([(s, n)],) for s, n in (("a", 117), ("b", 118), ("c", 119))}
+
+
+def test_the_top_of_totals_has_each_group_once(run: Run) -> None:
+    sales = [Sale(f"shop {n % 7}", n % 7 + 1) for n in range(200)]
+
+    def assemble(sales: AnyStream) -> list[AnyStream]:
+        totals = sales.group_by("shop").aggregate(
+            sum_("amount"), state=MemoryState(), parallelism=2
+        )
+        best = top(3, by="amount_sum", each="shop")
+        return [totals.aggregate(best, state=MemoryState())]
+
+    (lists,) = run(assemble, sales)
+    wanted = Counter[str]()
+    for shop, amount in sales:
+        wanted[shop] += amount
+    assert lists[-1] == (wanted.most_common(3),)
+
+
+# ---- what is refused at the declaration ---------------------------------------------------------
+
+
+def of_words(word: str) -> bool:
+    return bool(word)
+
+
+def of_a_word(value: int, word: str) -> int:
+    return value
+
+
+def amount_of(sale: Sale) -> int:
+    return sale.amount
+
+
+@pytest.mark.parametrize(
+    ("assemble", "error", "says"),
+    [
+        (lambda s: s.branch(), TopologyError, "branch needs a predicate, -> bool"),
+        (lambda s: s.branch("a"), TopologyError, "branch(str): 'a' is not a function"),
+        (lambda s: s.branch(is_a, of_words), RecordMismatch, "it reads str"),
+        (lambda s: s.branch(amount_of), RecordMismatch, "a filter says True"),
+        (lambda s: s.aggregate(top(3, by="town")), UnknownField, "no field 'town'"),
+        (lambda s: s.aggregate(top(3, by="shop", each="town")), UnknownField, "no field 'town'"),
+        (lambda s: s.aggregate(top(0, by="shop")), TopologyError, "n is 0"),
+        (lambda s: s.aggregate(reduce("f", 0)), TopologyError, "a function of a value and"),
+        (lambda s: s.aggregate(reduce(is_a, 0)), TopologyError, "must take a value and a record"),
+        (lambda s: s.aggregate(reduce(of_a_word, 0)), RecordMismatch, "its function reads str"),
+        (lambda s: s.aggregate(count(), state="counts.db"), TopologyError, "is no state"),
+        (
+            lambda s: s.aggregate(count(), state=MemoryState(), parallelism=2),
+            TopologyError,
+            "without .group_by(…) one task has all records",
+        ),
+    ],
+)
+def test_wrong_declarations(
+    source: Callable[[Topology, Sequence[Sale]], AnyStream],
+    assemble: Callable[[AnyStream], Any],
+    error: type[Exception],
+    says: str,
+) -> None:
+    with pytest.raises(error) as raised:
+        assemble(source(Topology("both"), SALES))
+    assert says in str(raised.value)
+    assert "'both'" in str(raised.value)

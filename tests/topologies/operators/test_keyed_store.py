@@ -1,0 +1,365 @@
+"""What a keyed store promises, by each of its stores: memory, SQLite, and three real servers."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, make_dataclass
+from datetime import UTC, date, datetime
+from enum import Enum, Flag
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+
+from sunshower import Context
+from sunshower.clock import ManualClock
+from sunshower.errors import (
+    RecordMismatch,
+    StateMismatch,
+    StoreUnreachable,
+    TopologyError,
+    Unserialisable,
+)
+from sunshower.records import Schema
+from sunshower.state.memory_backing import MemoryBacking
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
+from sunshower.topologies.operators.states import StateFactory
+from sunshower.trident import (
+    MemoryState,
+    PostgresState,
+    RedisState,
+    SqliteState,
+    ZooKeeperState,
+)
+
+
+class Color(Enum):
+    RED = 1
+
+
+class Rights(Flag):
+    READ = 1
+    WRITE = 2
+
+
+class Point(NamedTuple):
+    x: int
+    y: float
+
+
+@dataclass
+class Visit:
+    at: datetime
+    where: list[Point]
+    color: Color = Color.RED
+    rights: Rights = Rights.READ
+
+
+VISIT = Visit(datetime(2026, 1, 1, tzinfo=UTC), [Point(1, 2.0)], Color.RED, Rights(3))
+CLASSES = Schema.of(Visit).classes
+
+
+@pytest.fixture
+def factory(request: pytest.FixtureRequest, tmp_path: Path) -> StateFactory | None:
+    name = f"visits {uuid.uuid4().hex[:8]}"
+    match request.param:
+        case "memory":
+            return MemoryState()
+        case "sqlite":
+            return SqliteState(tmp_path / "visits.db")
+        case "redis":
+            return RedisState(request.getfixturevalue("redis"), name=name)
+        case "postgres":
+            return PostgresState(request.getfixturevalue("postgres"), name=name)
+        case "zookeeper":
+            return ZooKeeperState(request.getfixturevalue("zookeeper").connect, name=name)
+    return None
+
+
+KEPT = [
+    *("memory", "sqlite"),
+    *(pytest.param(one, marks=pytest.mark.servers) for one in ("redis", "postgres", "zookeeper")),
+]
+every_kept_store = pytest.mark.parametrize("factory", KEPT, indirect=True)
+every_store = pytest.mark.parametrize("factory", ["task", *KEPT], indirect=True)
+
+
+def opened(factory: StateFactory | None, at: float = 1.0, **settings: Any) -> KeyedStore:
+    clock = ManualClock()
+    clock.sleep(at)
+    store = KeyedStore(factory, "visits", "here", CLASSES, **settings)
+    store.open(Context("shop", "visits", 1, 0, 1, clock=clock))
+    return store
+
+
+@every_store
+def test_what_is_put_is_seen_and_what_is_discarded_is_not(factory: StateFactory | None) -> None:
+    store = opened(factory)
+    store.put("a", 1)
+    store.put(("b", 2), [1])
+    assert (store.get("a"), store.get(("b", 2)), store.get("c")) == (1, [1], None)
+    store.commit()
+    store.put("a", 2)
+    store.remove(("b", 2))
+    store.put("c", 0)
+    assert dict(store.items()) == {"a": 2, "c": 0}
+    store.discard()
+    assert (store.get("a"), store.get(("b", 2)), store.get("c")) == (1, [1], None)
+    assert dict(store.items()) == {"a": 1, ("b", 2): [1]}
+    store.remove("a")
+    store.commit()
+    assert dict(store.items()) == {("b", 2): [1]}
+    store.close()
+
+
+@every_kept_store
+def test_what_was_committed_is_there_in_the_next_life(factory: StateFactory) -> None:
+    store = opened(factory)
+    store.put(("ann", date(2026, 1, 1)), VISIT)
+    store.commit()
+    store.put("bob", VISIT)  # and dies
+    store.close()
+    later = opened(factory)
+    assert dict(later.items()) == {("ann", date(2026, 1, 1)): VISIT}
+    assert later.get(("ann", date(2026, 1, 1))) == VISIT
+    later.close()
+
+
+@every_kept_store
+def test_a_former_life_can_store_nothing(factory: StateFactory) -> None:
+    former = opened(factory)
+    former.put("a", 1)
+    former.commit()
+    later = opened(factory)
+    former.put("a", 100)
+    for _ in range(2):
+        with pytest.raises(StoreUnreachable, match="a later life of this task"):
+            former.commit()
+        former.put("b", 100)
+    later.put("a", later.get("a") + 1)
+    later.commit()
+    assert dict(later.items()) == {"a": 2}
+    former.close()
+    later.close()
+
+
+@every_store
+def test_keys_that_are_fetched_together_are_read_once(factory: StateFactory | None) -> None:
+    store = opened(factory, cache_bytes=0)
+    for number in range(50):
+        store.put(number, number)
+    store.commit()
+    store.fetch([*range(60), 1.0])
+    assert [store.get(number) for number in range(60)] == [*range(50), *[None] * 10]
+    store.close()
+
+
+VALUES: list[Any] = [
+    *(0, -(2**70), "你", 1.5, True, b"\0\xff", datetime(2026, 1, 1, tzinfo=UTC), ()),
+    *([], {}, {"a": {"b": [None]}}, {1: "a", (2, 3): "b"}, {"(set)": 1}, {"<Visit>": 1}, (1, [2])),
+    *({1, 2}, frozenset("ab"), {Point(1, 2.0)}, Counter("aab"), Color.RED, Rights(3), VISIT),
+    *({Color.RED: [VISIT]}, [Point(0, 0.0)], {"(a set)": {"<Point>": {}}}),
+]
+
+
+@every_store
+def test_values_come_back_equal_and_of_their_type(factory: StateFactory | None) -> None:
+    store = opened(factory)
+    for number, value in enumerate(VALUES):
+        store.put(number, value)
+    assert [store.get(number) for number in range(len(VALUES))] == VALUES
+    store.commit()
+    if factory is not None:
+        store.close()
+        store = opened(factory)
+    found = [store.get(number) for number in range(len(VALUES))]
+    assert found == VALUES
+    assert [*map(type, found)] == [*map(type, VALUES)]
+    assert dict(store.items()) == dict(enumerate(VALUES))
+    store.close()
+
+
+@pytest.mark.parametrize("factory", ["task", "sqlite"], indirect=True)
+def test_values_are_copied(factory: StateFactory | None) -> None:
+    store = opened(factory)
+    given = [1]
+    store.put("a", given)
+    given.append(2)
+    store.get("a").append(3)
+    store.commit()
+    store.get("a").append(4)
+    assert store.get("a") == [1]
+    store.close()
+
+
+@pytest.mark.parametrize("value", ["\ud800", [{"a": "\ud800"}], print, {1: object()}])
+def test_a_value_that_cannot_be_stored_changes_nothing(value: Any) -> None:
+    store = opened(MemoryState())
+    store.put("a", 1)
+    with pytest.raises(Unserialisable, match="here"):
+        store.put("a", value)
+    store.commit()
+    assert dict(store.items()) == {"a": 1}
+
+
+def test_values_of_many_keys_take_a_bounded_part_of_the_memory() -> None:
+    store = opened(MemoryState(), cache_bytes=100_000)
+    for number in range(1_000):
+        store.put(number, "x" * 1_000)
+        store.commit()
+        assert len(store._cache) <= 100
+    assert len(store._cache) > 10
+
+
+def renamed(name: str, *fields: Any) -> type[Any]:
+    """Another class of this name, as the next release of a program has it."""
+    made = make_dataclass(name, fields)
+    made.__qualname__ = name
+    return made
+
+
+PAIR = renamed("Pair", ("x", int), ("y", int))
+
+
+@pytest.mark.parametrize(
+    ("pair", "says"),
+    [
+        (PAIR, ""),
+        (renamed("Pair", ("x", int), ("y", int), ("z", int, 3)), ""),
+        (renamed("Pair", ("x", int), ("y", int), ("z", int)), "and is (x, y, z)"),
+        (renamed("Pair", ("x", int)), "Pair was stored as (x, y), and is (x)"),
+        (renamed("Other", ("x", int), ("y", int)), "a record Pair is stored, and no annotation"),
+    ],
+)
+def test_a_class_that_changed_is_refused_unless_its_records_can_be_built(
+    pair: type[Any], says: str
+) -> None:
+    state, context = MemoryState(), Context("shop", "visits", 1, 0, 1)
+    store = KeyedStore(state, "visits", "here", [PAIR])
+    store.open(context)
+    store.put("a", PAIR(1, 2))
+    store.commit()
+    changed = KeyedStore(state, "visits", "here", [pair])
+    if not says:
+        changed.open(context)
+        assert changed.get("a") == pair(1, 2)
+        return
+    with pytest.raises(StateMismatch, match=re.escape(says)):
+        changed.open(context)
+    assert not changed.is_open
+    store.open(context)
+    assert store.get("a") == PAIR(1, 2)
+
+
+def test_values_that_are_too_old_are_absent_and_leave_with_a_later_commit() -> None:
+    clock, state = ManualClock(), MemoryState()
+    context = Context("shop", "visits", 1, 0, 1, clock=clock)
+    lives = [KeyedStore(state, "visits", "here", ttl_s=10) for _ in range(2)]
+    lives[0].open(context)
+    for key in "ab":
+        lives[0].put(key, [key])
+    lives[0].commit()
+    clock.sleep(6)
+    lives[0].put("b", ["c"])
+    lives[0].commit()
+    clock.sleep(6)
+    for store in lives:  # the second one reads the times
+        store.open(context)
+        assert [store.get(key) for key in "ab"] == [None, ["c"]]
+        assert dict(store.items()) == {"b": ["c"]}
+    assert {key for key, _ in state.items()} == {"a", "b"}
+    lives[1].commit()
+    assert dict(state.items()) == {"b": ["c"]}
+    clock.sleep(6)
+    lives[1].commit()
+    assert not dict(state.items())
+    unlimited = KeyedStore(state, "visits", "here")
+    unlimited.open(context)
+    assert unlimited.get("b") is None
+
+
+def test_what_cannot_be_a_store_is_refused() -> None:
+    with pytest.raises(TopologyError, match="'visits' is no state"):
+        KeyedStore("visits", "visits", "here")  # type: ignore[arg-type]
+    other = renamed("Point", ("x", int))
+    with pytest.raises(RecordMismatch, match="two classes are called Point"):
+        KeyedStore(None, "visits", "here", [Point, other])
+
+
+def test_memory_moves_to_another_process() -> None:
+    store = opened(None)
+    store.put("a", VISIT)
+    store.commit()
+    moved = opened(None)
+    moved.restore(store.snapshot())
+    store.put("a", 1)
+    store.commit()
+    assert moved.get("a") == VISIT
+
+
+def test_it_is_what_a_dictionary_would_be_however_calls_of_the_store_fail() -> None:
+    """A property test: 200 seeds, each with calls that raise before or after they took effect."""
+    failed = 0
+    for seed in range(200):
+        draw = Random(seed)
+        state = MemoryState()
+        shaken = _Shaken(draw)
+        expected: dict[Any, Any] = {}
+        unsure: list[dict[Any, Any]] = []
+        store = opened(state, cache_bytes=draw.choice([0, 500, 1 << 20]))
+        _shake(store, shaken.call)
+        for _ in range(30):
+            batch = dict(expected)
+            try:
+                for key in draw.sample(range(8), 3):
+                    assert store.get(key) == batch.get(key), seed
+                    batch[key] = draw.choice([None, key, [draw.random()]])
+                    store.put(key, batch[key])
+                store.commit()
+                expected, unsure = batch, []
+            except StoreUnreachable:
+                store.discard()
+                failed += 1
+                shaken.rest = True
+                found = {key: store.get(key) for key in range(8)}
+                shaken.rest = False
+                store.discard()
+                unsure = [expected, batch]
+                expected = {key: value for key, value in found.items() if value is not None}
+                assert any(_equal(expected, one) for one in unsure), seed
+        shaken.rest = True
+        assert _equal(dict(store.items()), expected), seed
+    assert failed > 500
+
+
+def _equal(one: dict[Any, Any], other: dict[Any, Any]) -> bool:
+    there = [{k: v for k, v in some.items() if v is not None} for some in (one, other)]
+    return there[0] == there[1]
+
+
+@dataclass
+class _Shaken:
+    draw: Random
+    rest: bool = False
+
+    def call(self, call: Callable[..., Any], *args: Any) -> Any:
+        fails = not self.rest and self.draw.random() < 0.2
+        if fails and self.draw.random() < 0.5:
+            raise StoreUnreachable("it is away")
+        made = call(*args)
+        if fails:
+            raise StoreUnreachable("its answer was lost")
+        return made
+
+
+def _shake(store: KeyedStore, around: Callable[..., Any]) -> None:
+    backing: MemoryBacking = store._opened._backing  # type: ignore[union-attr]
+    with suppress(AttributeError):
+        for name in ("get", "put", "mark"):
+            call = getattr(backing, name)
+            setattr(backing, name, lambda *args, call=call: around(call, *args))
