@@ -234,6 +234,9 @@ class KafkaSpout(LogSpout[Any]):
     def acked(self, numbers: I64) -> None:
         self._reader.places.acked(numbers)
 
+    def partitions_read(self) -> Collection[int]:
+        return [place.slot for place in self._reader.places.values()]
+
     def partitions_of(self, numbers: I64) -> I64:
         return numbers >> OFFSET_BITS
 

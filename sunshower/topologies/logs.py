@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
@@ -87,9 +87,12 @@ class LogSpout(Spout[Out_co]):
     def acked(self, numbers: NDArray[np.int64]) -> None:
         """The trees of these are processed, or the records are stored as dead letters."""
 
+    def partitions_read(self) -> Collection[int]:
+        """Return the partitions that this task reads. Windows downstream wait for the slowest."""
+        return (0,)
+
     def partitions_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the partition of each number, as an integer of the spout's own: windows downstream
-        wait for the slowest one. By default there is one."""
+        """Return the partition of each number, as in `partitions_read`; shape (n,)."""
         return numbers * 0
 
     def message_id(self, number: int) -> Any:

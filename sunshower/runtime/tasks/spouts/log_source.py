@@ -58,7 +58,8 @@ class LogSource(SpoutSource):
 
     def adopt(self, spout: Any) -> None:
         spout.set_queue(lambda: self._host.replays.line.numbers)
-        self._host.watermarks.partitions = spout.partitions_of
+        self._host.watermarks.partitions_of = spout.partitions_of
+        self._host.watermarks.partitions_read = spout.partitions_read
         self._keeps_records = not (spout.refetches and spout.replay)
         self.next_poll_s = 0.0
 
@@ -190,7 +191,6 @@ class LogSource(SpoutSource):
         failures = [Failure(Cause.REBALANCED, reason=_GONE)] * len(released.roots)
         self._host.instrument.failed(released, failures)
         self._host.replays.forget(first, end)
-        self._host.watermarks.forget(first)
         ahead = self._ahead
         kept = (ahead.numbers < first) | (ahead.numbers >= end)
         self._ahead = Polled(ahead.numbers[kept], list(compress(ahead.records, kept)))

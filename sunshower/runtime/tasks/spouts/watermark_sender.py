@@ -6,7 +6,7 @@ record has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 from typing import Any, Protocol
@@ -31,6 +31,7 @@ WATERMARK = 1 << 62  # the message number of a watermark
 _EVERY_S = 0.2
 _EVERY_DONE_S = 1.0  # for windows that have lost what they knew
 _IDLE_S = 30.0  # a partition without records for so long holds no window back
+_NO_PARTITION = -1
 _AGAIN_S, _AGAIN_MAX_S = 0.1, 5.0
 _SCAN_S = 1e-5  # the time between two looks at the retry queue, for each message in it
 
@@ -61,7 +62,8 @@ class WatermarkSender:
         self.next_s = inf  # when to send the next one
         self.stops = False  # the source is not read on, though it has not ended
         self.queued: dict[int, float] = {}  # message in the retry queue → its event time
-        self.partitions: Callable[[I64], I64] = np.zeros_like  # of message numbers
+        self.partitions_of: Callable[[I64], I64] = np.zeros_like  # message numbers
+        self.partitions_read: Callable[[], Collection[int]] = lambda: (0,)
         self.function: Callable[[Any], Any] | None = None  # instead of fields: `Spout.event_time`
         self._owner, self._pending, self._reports = owner, pending, reports
         self._retries, self._timeout_s = retries, config.message_timeout_s
@@ -69,13 +71,12 @@ class WatermarkSender:
         self._times = np.full(0, inf)  # by slot of the pending table
         self._queued_lowest = inf
         self._scan_s = 0.0
-        self._reached: dict[int, tuple[float, float]] = {}  # partition → event time, when emitted
+        self._reached: dict[int, tuple[float, float]] = {}  # partition → event time, when read
         self._mark: Watermark | None = None  # the last one sent
         self._complete = True  # its tree
         self._attempt = self._failures = 0
         self._failure: Failure | None = None
         self._last_ones = 0  # complete ones since the last record was
-        self._began_s: float | None = None
 
     def watch(self, fields: Mapping[str, str]) -> None:
         """Send watermarks from now on. `fields`: stream → the field with the event time."""
@@ -118,7 +119,7 @@ class WatermarkSender:
             self._times = grown
         self._times[slots] = times
         timed = times < inf
-        parts = self.partitions(numbers[timed])
+        parts = self.partitions_of(numbers[timed])
         for part in np.unique(parts).tolist():
             highest = float(times[timed][parts == part].max())
             before, _ = self._reached.get(part, (-inf, 0.0))
@@ -156,10 +157,6 @@ class WatermarkSender:
             self._complete, self.next_s = True, now + wait_s
             self._last_ones = 0
         return records
-
-    def forget(self, first: int) -> None:
-        """Forget a partition, which another task owns now. `first`: one of its messages."""
-        self._reached.pop(int(self.partitions(np.array([first]))[0]), None)
 
     def send(self, now: float) -> None:
         """Send the next watermark, or the last one again if its tree failed.
@@ -201,13 +198,14 @@ class WatermarkSender:
         number = last.number + 1
         pending = min(self._pending.lowest(self._times), self._lowest_queued(now))
         ended = self._owner.exhausted and not self.stops and self._is_empty
-        idle_s, self._began_s = now - _IDLE_S, now if self._began_s is None else self._began_s
-        running = [time for time, emitted_s in self._reached.values() if emitted_s > idle_s]
-        highest = max((time for time, _ in self._reached.values()), default=-inf)
-        reached = min(running, default=highest)
-        idle = not running and self._began_s <= idle_s
+        # One of which no record is read yet holds windows back, too; so does a task without any.
+        read = self.partitions_read() or (_NO_PARTITION,)
+        self._reached = {part: self._reached.get(part, (-inf, now)) for part in read}
+        reached = [time for time, seen_s in self._reached.values() if now - seen_s < _IDLE_S]
+        idle = not reached
+        lowest = min(reached, default=max(time for time, _ in self._reached.values()))
         task, life = self._owner.task.id, self._pending.incarnation
-        return Watermark(task, life, number, 1, last.number, pending, reached, idle, ended)
+        return Watermark(task, life, number, 1, last.number, pending, lowest, idle, ended)
 
     def _lowest_queued(self, now: float) -> float:
         """At most the lowest event time in the retry queue."""

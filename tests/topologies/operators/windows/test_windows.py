@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,8 @@ from sunshower import (
     Bolt,
     Context,
     Line,
+    LogSpout,
+    Polled,
     Records,
     Spout,
     Topology,
@@ -193,6 +196,37 @@ def test_a_record_that_is_late_is_counted_apart() -> None:
 def test_a_record_within_late_is_on_time() -> None:
     found, late = rows(Paced(1, 12, 2, 3, 41), of_users(tumbling(seconds=10, field="at", late=10)))
     assert (found, late) == ([("a", 10, 3), ("a", 20, 1), ("a", 50, 1)], [])
+
+
+class TwoPartitions(LogSpout[Click]):
+    """A log of which the second partition is read five seconds after the first."""
+
+    def open(self, context: Context) -> None:
+        self.clock, self.begun_s, self.read = context.clock, context.clock.now(), [0, 0]
+
+    def poll(self, limit: int) -> Polled[Click] | None:
+        part = int(self.clock.now() - self.begun_s > 5)
+        first = self.read[part]
+        end = self.read[part] = min(50, first + limit)
+        numbers = np.arange(first, end) + (part << 48)
+        clicks = [Click("a", float(offset)) for offset in range(first, end)]
+        return Polled(numbers, clicks, ended=self.read == [50, 50])
+
+
+class Partitioned(TwoPartitions):
+    def partitions_read(self) -> list[int]:
+        return [0, 1]
+
+    def partitions_of(self, numbers: Any) -> Any:
+        return numbers >> 48
+
+
+def test_windows_wait_for_the_slowest_partition() -> None:
+    window = tumbling(seconds=10, field="at")
+    found, late = rows(Partitioned(), of_users(window))
+    assert (found, late) == ([("a", end, 20) for end in (10, 20, 30, 40, 50)], [])
+    _, late = rows(TwoPartitions(), of_users(window))
+    assert late
 
 
 def test_event_times_may_be_datetimes() -> None:
