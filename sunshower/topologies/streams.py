@@ -10,7 +10,7 @@ begins the next one. Storm: org.apache.storm.streams.Stream, PairStream.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -52,7 +52,7 @@ from sunshower.topologies.operators.totals import (
     single,
 )
 from sunshower.topologies.outputs import Columns, Declared, Outputs, Streams
-from sunshower.topologies.signatures import BoltCode, name_of
+from sunshower.topologies.signatures import BoltCode, Many, name_of
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -212,12 +212,13 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
     def flat_map(self, function: BatchFunction, *, fields: type[Out]) -> Stream[Out]: ...
     @overload
     def flat_map(
-        self, function: Callable[[R_co], Iterable[Out] | None], *, fields: Columns | None = None
+        self, function: Callable[[R_co], Many[Out]], *, fields: Columns | None = None
     ) -> Stream[Out]: ...
     def flat_map(self, function: Any, *, fields: Columns | None = None) -> Stream[Any]:
         """What `function` yields, or returns in a list, for each record.
 
-        A function marked with `@batch` gets many as an Arrow table. `fields` gives the record type
+        An `async def` function is called for many records at the same time; see `asynchronous`. A
+        function marked with `@batch` gets many as an Arrow table. `fields` gives the record type
         or field names, where annotations do not. A callable may have `prepare` and `cleanup`.
         """
         schema = each_schema(function, self.schema, fields, self._where("flat_map", function))
@@ -227,7 +228,15 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
             operator = steps.Each(function, schema)
         return self.then("flat_map", operator, schema, function)
 
-    def map(self, function: Callable[[R_co], Out], *, fields: Columns | None = None) -> Stream[Out]:
+    @overload
+    def map(
+        self, function: Callable[[R_co], Awaitable[Out]], *, fields: Columns | None = None
+    ) -> Stream[Out]: ...
+    @overload
+    def map(
+        self, function: Callable[[R_co], Out], *, fields: Columns | None = None
+    ) -> Stream[Out]: ...
+    def map(self, function: Any, *, fields: Columns | None = None) -> Stream[Any]:
         """What `function` returns for each record."""
         schema = map_schema(function, self.schema, fields, self._where("map", function))
         return self.then("map", steps.Map(function, schema), schema, function)

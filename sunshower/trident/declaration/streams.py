@@ -9,7 +9,7 @@ org.apache.storm.trident.fluent.GroupedStream.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from sunshower.arguments import FUNCTION
@@ -35,6 +35,7 @@ from sunshower.topologies.operators.schemas import (
 from sunshower.topologies.operators.states import StateFactory, StateKind
 from sunshower.topologies.operators.totals import check_one_task, single
 from sunshower.topologies.outputs import Columns
+from sunshower.topologies.signatures import Many
 from sunshower.topologies.streams import Stream
 from sunshower.trident.declaration.persisted import WrittenState, check_pairs, new_state, query
 from sunshower.trident.declaration.row_stream import RowStream, check_streams
@@ -248,7 +249,7 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
     ) -> BatchStream[tuple[Any, ...]]: ...
     @overload
     def each(
-        self, function: Callable[[R_co], Iterable[Out] | None], *, fields: Columns | None = None
+        self, function: Callable[[R_co], Many[Out]], *, fields: Columns | None = None
     ) -> BatchStream[Out]: ...
     def each(self, function: Any, *, fields: Columns | None = None) -> BatchStream[Any]:
         """What `function` yields, or returns in a list, for each row, as a bolt function does.
@@ -265,9 +266,15 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
 
     flat_map = each
 
+    @overload
+    def map(
+        self, function: Callable[[R_co], Awaitable[Out]], *, fields: Columns | None = None
+    ) -> BatchStream[Out]: ...
+    @overload
     def map(
         self, function: Callable[[R_co], Out], *, fields: Columns | None = None
-    ) -> BatchStream[Out]:
+    ) -> BatchStream[Out]: ...
+    def map(self, function: Any, *, fields: Columns | None = None) -> BatchStream[Any]:
         """What `function` returns for each row."""
         schema = map_schema(function, self.schema, fields, self._where("map", function))
         return self._each(lambda: steps.Map(function, schema), schema)
