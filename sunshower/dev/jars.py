@@ -70,8 +70,17 @@ SPARK_DELTA = Release(
     ("io.delta:delta-spark_2.12:3.3.2",),
     without=("org.antlr:", "org.apache.spark:", "org.scala-lang:"),  # pyspark brings these
 )
+SPARK_ICEBERG = Release(
+    "iceberg-spark-1.9.2", ("org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.9.2",)
+)
 SPARK_S3 = Release("hadoop-aws-3.3.4", ("org.apache.hadoop:hadoop-aws:3.3.4",))
-RELEASES = (KAFKA, KAFKA_ON_ZOOKEEPER, ZOOKEEPER, SPARK_KAFKA, SPARK_DELTA, SPARK_S3)
+POSTGRES_FOR_JAVA = Release(  # for a catalog of Iceberg
+    "postgresql-42.7.7", ("org.postgresql:postgresql:42.7.7",), without=("org.checkerframework:",)
+)
+RELEASES = (
+    *(KAFKA, KAFKA_ON_ZOOKEEPER, ZOOKEEPER),
+    *(SPARK_KAFKA, SPARK_DELTA, SPARK_ICEBERG, SPARK_S3, POSTGRES_FOR_JAVA),
+)
 
 
 @dataclass(frozen=True)
@@ -118,6 +127,12 @@ def spark_delta(look: Look = lambda _: None) -> tuple[str, ...]:
     """The jars for Spark to read and write Delta Lake: `LocalSpark(jars=spark_delta())`. Downloads
     missing ones, 6 MB in all. Raises Unobtainable."""
     return _paths(SPARK_DELTA, look)
+
+
+def spark_iceberg(look: Look = lambda _: None) -> tuple[str, ...]:
+    """The jar for Spark to read and write Iceberg: `LocalSpark(jars=spark_iceberg())`. Downloads it
+    if it is missing, 45 MB. Raises Unobtainable."""
+    return _paths(SPARK_ICEBERG, look)
 
 
 def spark_s3(look: Look = lambda _: None) -> tuple[str, ...]:

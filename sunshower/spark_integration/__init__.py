@@ -7,6 +7,7 @@ from sunshower.spark_integration.sessions.spark_port import BatchInfo
 from sunshower.spark_integration.steps import parquet, saved_as, spark, spark_sql
 from sunshower.spark_integration.tables.delta_table import delta
 from sunshower.spark_integration.tables.field_kinds import Digits
+from sunshower.spark_integration.tables.iceberg_table import iceberg
 from sunshower.spark_integration.tables.kafka_rows import KafkaRows
 from sunshower.spark_integration.tables.spark_state import SparkState, spark_state
 from sunshower.spark_integration.tables.table_folder import batches_in
@@ -22,6 +23,7 @@ __all__ = [
     "SparkState",
     "batches_in",
     "delta",
+    "iceberg",
     "parquet",
     "saved_as",
     "spark",

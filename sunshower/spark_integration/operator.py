@@ -41,9 +41,9 @@ class SparkOperator:
 
     The operator must get all rows of a batch: its stage has one task, or each task runs its own
     job. With writers it commits, so batches are written in txid order. Tables are an exception:
-    they are staged in the process phase and published by `succeeded`; those of Delta Lake by a job
-    of their own. With a state it commits, since the batch before must have left its version.
-    `Spark.operator` makes one.
+    they are staged in the process phase and published by `succeeded`; those of Delta Lake and
+    Iceberg by a job of their own. With a state it commits, since the batch before must have left
+    its version. `Spark.operator` makes one.
     """
 
     def __init__(self, step: SparkStep, place: SparkPlace, inputs: Sequence[RecordColumns]) -> None:

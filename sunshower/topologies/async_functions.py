@@ -50,7 +50,9 @@ def limits_of(code: Any) -> CallLimits | None:
     `code` are ordinary ones."""
     while isinstance(code, partial):
         code = code.func
-    function = code if inspect.isroutine(code) else getattr(type(code), "__call__", None)  # noqa: B004
+    function = code
+    if not inspect.isroutine(code):
+        function = getattr(type(code), "__call__", None)  # noqa: B004
     if not _is_async(function):
         return None
     found: CallLimits = getattr(function, "__sunshower_limits__", CallLimits())

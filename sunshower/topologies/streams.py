@@ -10,7 +10,7 @@ begins the next one. Storm: org.apache.storm.streams.Stream, PairStream.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -29,28 +29,19 @@ from sunshower.records import Schema
 from sunshower.topologies import groupings
 from sunshower.topologies.components import DEFAULT, BatchFunction, In, Out, R
 from sunshower.topologies.graph import Component, StreamSpec
-from sunshower.topologies.operators import steps
-from sunshower.topologies.operators.aggregating import Combine
-from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator
+from sunshower.topologies.operators import schemas, steps
+from sunshower.topologies.operators.aggregators import AnyAggregator
+from sunshower.topologies.operators.keyed.keyed_process import KeyState
+from sunshower.topologies.operators.keyed.process_settings import (
+    ProcessSettings,
+    free_name,
+    keyed_process,
+)
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.record_operators import RecordOperators
-from sunshower.topologies.operators.schemas import (
-    bound_aggregators,
-    check_equal,
-    check_fields,
-    code_name,
-    columns_schema,
-    each_schema,
-    map_schema,
-)
 from sunshower.topologies.operators.stages import StageRows
 from sunshower.topologies.operators.states import StateFactory
-from sunshower.topologies.operators.totals import (
-    CombinedTotals,
-    ReducedTotals,
-    TotalsSlot,
-    single,
-)
+from sunshower.topologies.operators.totals import TotalsSlot, single, totals_operators
 from sunshower.topologies.outputs import Columns, Declared, Outputs, Streams
 from sunshower.topologies.signatures import BoltCode, Many, name_of
 
@@ -118,20 +109,16 @@ class RecordAggregations(Generic[R_co]):
         stream, by = self._grouped()
         grouping = f"group_by({', '.join(by)}), " if by else ""
         where = f"{stream}, {grouping}aggregate"
-        given, out = bound_aggregators(aggregators, stream.schema, by, fields, where)
+        given, out = schemas.bound_aggregators(aggregators, stream.schema, by, fields, where)
         one = single(given, by, parallelism, where)
         id = name or stream.topology.unused_id(wish := "-".join(one.emits))
         if state is not None and name is None and id != wish:
             raise TopologyError(f"{where}: there is a {wish!r} already; give this state a name=")
         stream.topology.check_new(id, parallelism, where)
         slot = TotalsSlot(state, id, where)
-        rows: Stream[Any] = stream
-        if isinstance(one, CombinerAggregator):
-            combine = Combine(stream.schema, by, [one])
-            rows = stream.then("combine", combine, Schema((*by, "value-0")))
-            operator: Operator = CombinedTotals(slot, len(by), one, out)
-        else:
-            operator = ReducedTotals(slot, stream.schema, by, one, out)
+        combine, operator = totals_operators(slot, stream.schema, by, one, out)
+        partial = Schema((*by, "value-0"))
+        rows = stream if combine is None else stream.then("combine", combine, partial)
         grouped = rows.fields(*by) if by else rows.global_()
         return grouped.stage(id, parallelism).then("totals", operator, out)
 
@@ -221,7 +208,9 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
         function marked with `@batch` gets many as an Arrow table. `fields` gives the record type
         or field names, where annotations do not. A callable may have `prepare` and `cleanup`.
         """
-        schema = each_schema(function, self.schema, fields, self._where("flat_map", function))
+        schema = schemas.each_schema(
+            function, self.schema, fields, self._where("flat_map", function)
+        )
         if getattr(function, "__sunshower_batch__", False):
             operator: Operator = steps.EachTable(function, self.schema, schema)
         else:
@@ -238,13 +227,13 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
     ) -> Stream[Out]: ...
     def map(self, function: Any, *, fields: Columns | None = None) -> Stream[Any]:
         """What `function` returns for each record."""
-        schema = map_schema(function, self.schema, fields, self._where("map", function))
+        schema = schemas.map_schema(function, self.schema, fields, self._where("map", function))
         return self.then("map", steps.Map(function, schema), schema, function)
 
     def project(self, *fields: str) -> Stream[tuple[Any, ...]]:
         """Some fields of each record, as plain tuples."""
-        check_fields(self.schema, fields, self._where("project"))
-        schema = columns_schema(fields, self._where("project"))
+        schemas.check_fields(self.schema, fields, self._where("project"))
+        schema = schemas.columns_schema(fields, self._where("project"))
         return self.then("project", steps.Project(self.schema, fields), schema)
 
     def merge(self, *others: Stream[R_co]) -> Stream[R_co]:
@@ -253,7 +242,7 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
         for other in others:
             if not isinstance(other, Stream):
                 raise TopologyError(f"{where}: {other!r:.200} is no stream")
-            check_equal(self.schema, other.schema, where)
+            schemas.check_equal(self.schema, other.schema, where)
         inputs = [stream.local_or_shuffle() for stream in (self, *others)]
         most = max(self.topology.component(one.component).parallelism for one in (self, *others))
         id = self.topology.unused_id("merge")
@@ -261,7 +250,7 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
 
     def group_by(self, *fields: str) -> GroupedRecords[R_co]:
         """Group records with equal values of `fields`."""
-        check_fields(self.schema, fields, self._where("group_by"))
+        schemas.check_fields(self.schema, fields, self._where("group_by"))
         return GroupedRecords(self, fields)
 
     def _grouped(self) -> tuple[Stream[R_co], tuple[str, ...]]:
@@ -284,19 +273,19 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
     def _then(self, word: str, operator: Operator, schema: Schema, code: Any) -> StageRows:
         rows = self._rows
         if rows is None:
-            name = word if code is None else code_name(code)
+            name = word if code is None else schemas.code_name(code)
             id = self.topology.unused_id(word if name == "lambda" else name)
             parallelism = self.topology.component(self.component).parallelism
             rows = self.topology.begin_stage(id, [self.local_or_shuffle()], parallelism)
         return rows.then(operator, schema)
 
     def _where(self, word: str, code: Any = None) -> str:
-        return f"{self}, {word}" + ("" if code is None else f"({code_name(code)})")
+        return f"{self}, {word}" + ("" if code is None else f"({schemas.code_name(code)})")
 
     @property
     def spec(self) -> StreamSpec:
         """The declaration of this stream. Raises UnknownStream, which lists the streams."""
-        if (rows := self._rows) is not None and rows.stream is None:
+        if (rows := self._rows) is not None and rows.stream is None and rows.schema.fields:
             self.id = rows.stream = rows.stage.new_stream(self.id)
             self.topology.declare_stream(self.component, StreamSpec(self.id, rows.schema))
         streams = self.topology.component(self.component).streams
@@ -319,6 +308,39 @@ class GroupedRecords(RecordAggregations[R_co]):
 
     def _grouped(self) -> tuple[Stream[R_co], tuple[str, ...]]:
         return self.stream, self.by
+
+    @overload
+    def process(
+        self, function: Callable[[R_co, KeyState[Any]], None], **settings: Unpack[ProcessSettings]
+    ) -> Stream[Never]: ...
+    @overload
+    def process(
+        self,
+        function: Callable[[R_co, KeyState[Any]], Iterable[Out] | None],
+        *,
+        fields: Columns | None = None,
+        **settings: Unpack[ProcessSettings],
+    ) -> Stream[Out]: ...
+    def process(
+        self,
+        function: Any,
+        *,
+        fields: Columns | None = None,
+        **settings: Unpack[ProcessSettings],
+    ) -> Stream[Any]:
+        """What `function(record, state)` yields, or returns in a list, for each record and the
+        state of its key, which the function reads and changes: `state.value`.
+
+        States are written once for each batch of a task, before its records are acked. If the
+        function raises, its record fails alone, and its state is as before. A replayed record is
+        processed again. A callable may have `prepare` and `cleanup`. Settings: ProcessSettings.
+        """
+        stream, by = self._grouped()
+        where = f"{stream}, group_by({', '.join(by)}), process({schemas.code_name(function)})"
+        id = free_name(function, settings, stream.topology.unused_id, where)
+        operator = keyed_process(function, id, stream.schema, by, fields, settings, where)
+        grouped = stream.fields(*by).stage(id, settings.get("parallelism", 1))
+        return grouped.then("process", operator, operator.schema)
 
 
 class Grouped(Generic[R_co]):

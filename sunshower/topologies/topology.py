@@ -293,7 +293,8 @@ class Topology:
 def _compiled(component: Component) -> Component:
     if not isinstance(component.implementation, StageDraft):
         return component
-    return replace(component, implementation=component.implementation.compiled())
+    bolt = component.implementation.compiled()
+    return replace(component, implementation=bolt, tick_s=bolt.tick_s)
 
 
 def _input_hint(given: object) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sunshower.dev.jars import spark_delta, spark_kafka
+from sunshower.dev.jars import spark_delta, spark_iceberg, spark_kafka
 from sunshower.errors import Unobtainable
 from sunshower.spark_integration.sessions.local_spark import LocalSpark
 from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark
@@ -29,25 +29,37 @@ def obtain() -> None:
 
 
 def jars() -> tuple[str, ...]:
-    """Spark's for Kafka and Delta Lake. Where they cannot be had there are none; where CI is set,
-    it fails."""
+    """Spark's for Kafka, Delta Lake and Iceberg. Where they cannot be had there are none; where CI
+    is set, it fails."""
     try:
-        return (*spark_kafka(), *spark_delta())
+        return (*spark_kafka(), *spark_delta(), *spark_iceberg())
     except Unobtainable:
         if os.environ.get("CI"):
             raise
         return ()
 
 
+def catalog(name: str, type: str, warehouse: str, **more: str) -> dict[str, str]:
+    """The settings for a catalog of Iceberg tables, whose readers see the last commit."""
+    prefix, more = f"spark.sql.catalog.{name}", more | {"type": type, "warehouse": warehouse}
+    settings = {f"{prefix}.{key}": value for key, value in more.items()}
+    settings[f"{prefix}.cache-enabled"] = "false"
+    return {prefix: "org.apache.iceberg.spark.SparkCatalog", **settings}
+
+
 @pytest.fixture(scope="session", params=["local", "on_ray"])
-def place(request: pytest.FixtureRequest) -> Iterator[SparkPlace]:
+def place(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkPlace]:
     """Each body of the port. The session of one has ended before that of the other begins."""
     obtain()
+    settings = ONE | catalog("lake", "hadoop", str(tmp_path_factory.mktemp("lake")))
+    settings |= catalog("on_s3", "hadoop", "s3a://bucket/lake")
     if request.param == "local":
-        yield replace(LOCAL, jars=jars())
+        yield replace(LOCAL, settings=settings, jars=jars())
     else:
         request.getfixturevalue("ray_cluster")
-        yield replace(ON_RAY, jars=jars())
+        yield replace(ON_RAY, settings=settings, jars=jars())
         ON_RAY.stop()
     from tests.spark.javas import java_left
 

@@ -43,10 +43,16 @@ SETTINGS: Mapping[str, str] = {
 }
 
 
-_DELTA = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.databricks.delta.snapshotPartitions": "4",  # of the log; 50 tasks take seconds
+_EXTENSIONS = "spark.sql.extensions"
+_BY_JAR = {  # the start of a jar's name → settings
+    "delta-spark": {
+        _EXTENSIONS: "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.snapshotPartitions": "4",  # of the log; 50 tasks take seconds
+    },
+    "iceberg-spark": {
+        _EXTENSIONS: "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    },
 }
 
 
@@ -94,8 +100,12 @@ def with_jars(jars: Sequence[str]) -> dict[str, str]:
                 f"there is no file {jar}, which jars=(…) names: give paths on the machine of the "
                 "driver, as `sunshower.dev.jars.spark_kafka()` returns them where it is called"
             )
-    delta = any(Path(jar).name.startswith("delta-spark") for jar in jars)
-    return ({"spark.jars": ",".join(jars)} if jars else {}) | (_DELTA if delta else {})
+    settings = {"spark.jars": ",".join(jars)} if jars else {}
+    for start, more in _BY_JAR.items():
+        if any(Path(jar).name.startswith(start) for jar in jars):
+            both = filter(None, (settings.get(_EXTENSIONS), more[_EXTENSIONS]))
+            settings |= {**more, _EXTENSIONS: ",".join(both)}
+    return settings
 
 
 def prepare(*packages: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ have created it in between, and that entry would be overwritten.
 - S3 refuses that if the request has `If-None-Match: *`. S3A of Hadoop 3.3.4 cannot send that, so a
   request handler in the driver's S3 client adds the header.
 - On local disks (`file:`) a driver locks a file as long as it commits. The lock belongs to the
-  driver's Java and ends with it.
+  driver's Java and ends with it. Iceberg's hadoop catalog needs it too.
 
 HDFS refuses to rename to a name that exists, and needs neither.
 """
@@ -57,14 +57,16 @@ def put_if_absent(session: SparkSession, path: str) -> Iterator[None]:
         _check_s3(session, path)
         yield
     elif path.startswith("file:"):
-        with _lock(session, path):
+        with locked(session, path):
             yield
     else:
         yield
 
 
 @contextmanager
-def _lock(session: SparkSession, path: str) -> Iterator[None]:
+def locked(session: SparkSession, path: str) -> Iterator[None]:
+    """Commit inside to the table at `path` on a disk. Raises SparkUnavailable while another driver
+    of this machine commits."""
     java = session._jvm
     folder = java.org.apache.hadoop.fs.Path(path).toUri().getPath()
     file = java.java.io.RandomAccessFile(f"{folder}/_sunshower/lock", "rw")

@@ -53,6 +53,8 @@ class OperatorBolt(Bolt[Any, Any]):
         self.stream = root.stream if not root.readers else None
         self.passes = not steps
         self._operators: list[Operator] = [*self._steps, *root.operators()]
+        ticks = [getattr(operator, "tick_s", None) for operator in self._operators]
+        self.tick_s = min((tick_s for tick_s in ticks if tick_s is not None), default=None)
         self._prepared = 0
         self._async = [one for one in steps if isinstance(one, RowFunction) and one.concurrency]
         self.concurrency = max((one.concurrency for one in self._async), default=0)
@@ -80,6 +82,24 @@ class OperatorBolt(Bolt[Any, Any]):
         outputs: dict[str, list[Any]] = {}
         _run(self._root, rows, outputs)
         return outputs
+
+    def announce(self, records: Sequence[Any]) -> None:
+        """These records are the next ones that `expand` gets."""
+        for step in self._steps[:1]:
+            _call(step, "announce", records)
+
+    def flush(self) -> None:
+        for operator in self._operators:
+            _call(operator, "flush")
+
+    def discard(self) -> None:
+        """Forget what was not flushed: the whole batch has failed."""
+        for operator in self._operators:
+            _call(operator, "discard")
+
+    def tick(self) -> None:
+        for operator in self._operators:
+            _call(operator, "tick")
 
     def snapshot(self) -> list[Any]:
         """What the operators keep in memory."""
@@ -125,11 +145,15 @@ def _composed(steps: Sequence[RowOperator]) -> Callable[[Any], Iterable[Any]]:
     if len(steps) == 1 and (only := steps[0].generator) is not None:
         return only
 
+    keepers = [step.keep for step in steps if hasattr(step, "keep")]
+
     def run(record: Any) -> Iterator[Any]:
         made: Iterable[Any] = (record,)
         for step in steps:
             made = _expanded(step, made)
         yield from made
+        for keep in keepers:
+            keep()
 
     return run
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar, overload
 
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
@@ -59,6 +59,15 @@ class RecordOperators(Generic[R_co]):
             for number in range(len(predicates) + 1)
         )
 
+    if not TYPE_CHECKING:  # hidden from mypy
+
+        def process(self, *_: object, **__: object) -> Never:
+            """Raise TopologyError, which asks for a group first."""
+            raise TopologyError(
+                f"{self._where('process')}: it has a state for each key; say which fields are the "
+                'key, as in .group_by("user").process(…)'
+            )
+
     def _with(
         self, word: str, operator: Callable[[], Operator], schema: Schema, code: Any = None
     ) -> Self:
@@ -68,3 +77,13 @@ class RecordOperators(Generic[R_co]):
     def _where(self, word: str, code: Any = None) -> str:
         """The place of a declaration, for errors."""
         raise NotImplementedError
+
+
+def no_process(grouped: Any, *_: object, **__: object) -> Never:
+    """The `process` of grouped batches. Raises TopologyError, which says what they have instead."""
+    raise TopologyError(
+        grouped.stream._where(f"group_by({', '.join(grouped.by)}), process")
+        + ": it counts a record that is replayed again, at least once, so batches, which are "
+        "exactly once, do not have it: write a ReducerAggregator for .aggregate(…, state=…), or a "
+        "function of the state and the records for .partition_persist(…)"
+    )

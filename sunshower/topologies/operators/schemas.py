@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from inspect import signature
 from types import NoneType
 from typing import Any, get_args, get_origin
 
@@ -91,6 +92,31 @@ def state_code_returns(function: Any, reads: Schema, where: str) -> Any:
             )
         _check_reads(next(iter(get_args(records)), Any), reads, where)
     return element_of(returns, name, where)
+
+
+def keyed_schema(
+    function: Any, reads: Schema, fields: Columns | None, where: str
+) -> tuple[Any, Schema]:
+    """The annotation of the state that a function of (record, state of its key) is handed, and the
+    records that it emits; a schema without fields for none."""
+    name = name_of(function)
+    hint = f"`def {name}(click: Click, state: KeyState[int]) -> Iterator[Session]`"
+    if not callable(function) or isinstance(function, type):
+        raise TopologyError(f"{where}: {name} is no function of a record and a state, as in {hint}")
+    if limits_of(function):
+        raise TopologyError(f"{where}: {name} is asynchronous; it is a plain function")
+    try:
+        signature(function).bind(object(), object())
+    except (TypeError, ValueError):
+        raise TopologyError(
+            f"{where}: {name} must take a record and the state of its key, as in {hint}"
+        ) from None
+    (first, state, *_), returns = annotations_of(function, where)
+    _check_reads(first, reads, where)
+    emits = record_type(element_of(returns, name, where), where)
+    if emits is NoneType and fields is None:
+        return state, Schema(())
+    return state, _made(emits, function, fields, where, "drop fields=")
 
 
 def persisted_schema(emits: Any, updater: Any, fields: Columns | None, where: str) -> Schema | None:

@@ -10,17 +10,18 @@ org.apache.storm.trident.fluent.GroupedStream.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from sunshower.arguments import FUNCTION
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.components import BatchFunction, Out
 from sunshower.topologies.operators import steps
-from sunshower.topologies.operators.aggregating import Aggregate, Combine, CombineFurther, Empty
+from sunshower.topologies.operators.aggregating import Aggregate, CombineFurther, Empty
 from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator
 from sunshower.topologies.operators.persisting import Persist, PersistCombined, PersistReduced
 from sunshower.topologies.operators.port import Operator
+from sunshower.topologies.operators.record_operators import no_process
 from sunshower.topologies.operators.schemas import (
     bound_aggregators,
     code_name,
@@ -131,7 +132,7 @@ class Aggregations(Generic[R_co]):
         stream, by = self._grouped()
         empty = Empty.NOBODY if by else Empty.ONE
         if all(isinstance(one, CombinerAggregator) for one in given):
-            stream = self._combined(given)
+            stream = stream.combined(given, by)
             last: Aggregate = CombineFurther(stream.schema, by, given, out, empty)
         else:
             last = Aggregate(stream.schema, by, given, out, empty)
@@ -154,10 +155,10 @@ class Aggregations(Generic[R_co]):
         slot = new_state(state, name or "-".join(one.emits), stream, where, not_exactly_once, by=by)
         if isinstance(one, CombinerAggregator):
             operator: Persist = PersistCombined(slot, len(by), one, out)
-            rows = self._send(self._combined([one]), parallelism)
+            rows = stream.combined([one], by).send_groups(by, parallelism)
             return _written(rows.then(operator, out), slot, by, one.result)
         operator = PersistReduced(slot, stream.schema, by, one, out)
-        return _written(self._send(stream, parallelism).then(operator, out), slot, by)
+        return _written(stream.send_groups(by, parallelism).then(operator, out), slot, by)
 
     def window(
         self,
@@ -183,7 +184,7 @@ class Aggregations(Generic[R_co]):
         slot = new_state(state, name, stream, where, not_exactly_once, by=by)
         operator = Windows(slot, window, stream.schema, by, given, out)
         check_one_task(by, parallelism, where)
-        return _written(self._send(stream, parallelism).then(operator, out), slot, by)
+        return _written(stream.send_groups(by, parallelism).then(operator, out), slot, by)
 
     def state_query(
         self,
@@ -207,18 +208,6 @@ class Aggregations(Generic[R_co]):
         asked: Any = (state.written or state) if isinstance(state, BatchStream) else state
         return BatchStream(query(stream, by, asked, function, fields, where, parallelism))
 
-    def _combined(self, given: Sequence[AnyAggregator]) -> RowStream[Any]:
-        """Combined rows (fields of the group, a value for each combiner), still in their tasks."""
-        stream, by = self._grouped()
-        schema = Schema((*by, *(f"value-{number}" for number in range(len(given)))))
-        combined = stream.add_to_each(lambda: Combine(stream.schema, by, given), schema)
-        return RowStream(*combined)
-
-    def _send(self, rows: RowStream[Any], parallelism: int) -> RowSource:
-        """Send rows to the tasks that have the state of their group."""
-        _, by = self._grouped()
-        return rows.send(ByFields(rows.schema, by), parallelism) if by else rows.send(ToFirst(), 1)
-
     def _location(self, word: str) -> str:
         stream, by = self._grouped()
         return stream.stage.where((f"group_by({', '.join(by)}), " if by else "") + word)
@@ -232,6 +221,9 @@ class GroupedBatches(Aggregations[R_co]):
 
     def _grouped(self) -> tuple[RowStream[R_co], tuple[str, ...]]:
         return self.stream, self.by
+
+    if not TYPE_CHECKING:  # hidden from mypy
+        process = no_process
 
 
 class BatchStream(RowStream[R_co], Aggregations[R_co]):

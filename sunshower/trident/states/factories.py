@@ -18,11 +18,11 @@ from sunshower.errors import ConfigError
 from sunshower.state.backing import Backing, Home
 from sunshower.state.memory_backing import MemoryBacking, MemoryShelf
 from sunshower.state.sqlite import check_machine, machine
-from sunshower.topologies.operators.keyed_store import ABOUT
+from sunshower.topologies.operators.keyed.keyed_store import ABOUT, as_read
 from sunshower.topologies.operators.states import Key, Place, StateKind
 from sunshower.trident.states.marks import StateOwner
 from sunshower.trident.states.stored_map import StoredMap
-from sunshower.trident.states.texts import key_of, values_of
+from sunshower.trident.states.texts import key_of, text_of_key, values_of
 from sunshower.trident.states.values import unpacked
 
 
@@ -64,7 +64,8 @@ class KeptState(ABC):
 
         `state` may be omitted if the store has only one. Each task's part is read as of its last
         commit; while the topology runs, the parts may differ by a batch. In Redis and ZooKeeper one
-        part may too, because several commands read its keys.
+        part may too, because several commands read its keys. In states of `process` a record is a
+        dictionary of its fields, and an Enum the name of its member.
         """
         homes = self.homes()
         names = {home.state for home in homes}
@@ -83,10 +84,11 @@ def _items(backing: Backing) -> Iterator[tuple[Key, Any]]:
     try:
         mark = backing.mark()
         kind = StateKind(json.loads(mark.word)["kind"]) if mark else StateKind.OPAQUE
+        is_keyed = backing.get([text_of_key(ABOUT)]) != [None]  # of `process`
         for key, text in backing.items():
             value = unpacked(kind, values_of([text]))[0].value
             if value is not None and (found := key_of(key)) != ABOUT:
-                yield found, value
+                yield found, as_read(value) if is_keyed else value
     finally:
         backing.close()
 

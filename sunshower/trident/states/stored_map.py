@@ -15,8 +15,8 @@ from typing import Any
 
 from sunshower.errors import BatchError, FailedBatch, StaleAttempt, Unserialisable, WrongVersion
 from sunshower.state.backing import Backing
+from sunshower.topologies.operators.keyed.recent import Recent
 from sunshower.topologies.operators.port import Attempt
-from sunshower.topologies.operators.recent import Recent
 from sunshower.topologies.operators.states import Key, StateKind, Update
 from sunshower.trident.states.counted import describe
 from sunshower.trident.states.marks import Journal, StateOwner

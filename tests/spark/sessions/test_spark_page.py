@@ -24,13 +24,15 @@ from sunshower.spark_integration.sessions.spark_port import (
 from sunshower.spark_integration.tables.table_folder import batches_in
 from sunshower.trident.declaration.declare import batches
 from sunshower.trident.spouts.fixed import FixedBatchSpout
-from tests.spark.sales import Sale
+from tests.spark.sales import Sale, run
 
 pytest.importorskip("pyspark.sql.functions")  # before another thread is importing it
 REPOSITORY = Path(__file__).resolve().parents[3]
 PAGE = (REPOSITORY / "docs/SPARK.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^ *```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
-FIRST, TABLES, READERS, STATE, DELTA, S3, KAFKA, SUBSCRIBED = map(dedent, BLOCK.findall(PAGE))
+FIRST, TABLES, READERS, STATE, DELTA, S3, ICEBERG, CATALOG, KAFKA, SUBSCRIBED = map(
+    dedent, BLOCK.findall(PAGE)
+)
 
 
 class Total(NamedTuple):
@@ -56,6 +58,10 @@ def read(df: Any, batch: BatchInfo) -> None:
     assert totals_in(plain) == [("A", 1.0), ("A", 4.0), ("B", 2.0)]
 
 
+def totals_of_iceberg(df: Any, batch: BatchInfo) -> Any:
+    return df.sparkSession.table("lake.shop.totals")
+
+
 @pytest.mark.parametrize("place", ["local"], indirect=True)
 def test_the_programs_of_the_page_do_what_it_says(
     place: SparkPlace, gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -63,11 +69,10 @@ def test_the_programs_of_the_page_do_what_it_says(
     monkeypatch.chdir(tmp_path)
     for module in ("sunshower.spark_integration", "sunshower.spark_integration.steps"):
         monkeypatch.setattr(f"{module}.LocalSpark", lambda **_: place)  # a process has one session
-    monkeypatch.setattr("sunshower.dev.spark_kafka", tuple)
-    monkeypatch.setattr("sunshower.dev.spark_delta", tuple)
-    monkeypatch.setattr("sunshower.dev.spark_s3", tuple)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "anybody")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "whatever")
+    for jars in ("spark_kafka", "spark_delta", "spark_iceberg", "spark_s3"):
+        monkeypatch.setattr(f"sunshower.dev.{jars}", tuple)
+    for secret in ("LAKE_PASSWORD", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(secret, "whatever")
     pyarrow.parquet.write_table(
         pa.table({"page": ["a", "b"], "title": ["A", "B"]}), "pages.parquet"
     )
@@ -104,6 +109,14 @@ def test_the_programs_of_the_page_do_what_it_says(
     names["topology"] = topology = Topology("on-s3")
     exec(S3, names)
     assert [str(one) for one in names["to_s3"].step.writers] == ["delta('s3a://bucket/totals')"]
+    names["topology"] = topology = Topology("merged")
+    exec(ICEBERG, names)
+    if any("iceberg-spark" in jar for jar in getattr(place, "jars", ())):
+        run_inline(topology.graph())
+        found = run(gateway, SparkStep(totals_of_iceberg, Total), pa.table({}))
+        assert sorted(found) == [Total("A", 4.0), Total("B", 2.0)]
+    exec(CATALOG, names)
+    assert [str(one) for one in names["to_s3"].step.writers] == ["iceberg('lake.shop.totals')"]
     names["topology"] = topology = Topology("third")
     exec(KAFKA, names)
     exec(f"from __future__ import annotations\n{SUBSCRIBED}", names)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from datetime import UTC, date, datetime
 from enum import Enum, Flag
 from pathlib import Path
@@ -26,7 +27,7 @@ from sunshower.errors import (
 )
 from sunshower.records import Schema
 from sunshower.state.memory_backing import MemoryBacking
-from sunshower.topologies.operators.keyed_store import KeyedStore
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.states import StateFactory
 from sunshower.trident import (
     MemoryState,
@@ -215,21 +216,77 @@ def test_values_of_many_keys_take_a_bounded_part_of_the_memory() -> None:
     assert len(store._cache) > 10
 
 
-def test_a_class_that_changed_is_said() -> None:
-    state = MemoryState()
-    store = opened(state)
-    store.put("a", VISIT)
+def renamed(name: str, *fields: Any) -> type[Any]:
+    """Another class of this name, as the next release of a program has it."""
+    made = make_dataclass(name, fields)
+    made.__qualname__ = name
+    return made
+
+
+PAIR = renamed("Pair", ("x", int), ("y", int))
+
+
+@pytest.mark.parametrize(
+    ("pair", "says"),
+    [
+        (PAIR, ""),
+        (renamed("Pair", ("x", int), ("y", int), ("z", int, 3)), ""),
+        (renamed("Pair", ("x", int), ("y", int), ("z", int)), "and is (x, y, z)"),
+        (renamed("Pair", ("x", int)), "Pair was stored as (x, y), and is (x)"),
+        (renamed("Other", ("x", int), ("y", int)), "a record Pair is stored, and no annotation"),
+    ],
+)
+def test_a_class_that_changed_is_refused_unless_its_records_can_be_built(
+    pair: type[Any], says: str
+) -> None:
+    state, context = MemoryState(), Context("shop", "visits", 1, 0, 1)
+    store = KeyedStore(state, "visits", "here", [PAIR])
+    store.open(context)
+    store.put("a", PAIR(1, 2))
     store.commit()
-    changed = KeyedStore(state, "visits", "here")
-    changed.open(Context("shop", "visits", 1, 0, 1))
-    with pytest.raises(StateMismatch, match=r"a stored Point cannot be built \(no annotation"):
-        changed.get("a")
+    changed = KeyedStore(state, "visits", "here", [pair])
+    if not says:
+        changed.open(context)
+        assert changed.get("a") == pair(1, 2)
+        return
+    with pytest.raises(StateMismatch, match=re.escape(says)):
+        changed.open(context)
+    assert not changed.is_open
+    store.open(context)
+    assert store.get("a") == PAIR(1, 2)
+
+
+def test_values_that_are_too_old_are_absent_and_leave_with_a_later_commit() -> None:
+    clock, state = ManualClock(), MemoryState()
+    context = Context("shop", "visits", 1, 0, 1, clock=clock)
+    lives = [KeyedStore(state, "visits", "here", ttl_s=10) for _ in range(2)]
+    lives[0].open(context)
+    for key in "ab":
+        lives[0].put(key, [key])
+    lives[0].commit()
+    clock.sleep(6)
+    lives[0].put("b", ["c"])
+    lives[0].commit()
+    clock.sleep(6)
+    for store in lives:  # the second one reads the times
+        store.open(context)
+        assert [store.get(key) for key in "ab"] == [None, ["c"]]
+        assert dict(store.items()) == {"b": ["c"]}
+    assert {key for key, _ in state.items()} == {"a", "b"}
+    lives[1].commit()
+    assert dict(state.items()) == {"b": ["c"]}
+    clock.sleep(6)
+    lives[1].commit()
+    assert not dict(state.items())
+    unlimited = KeyedStore(state, "visits", "here")
+    unlimited.open(context)
+    assert unlimited.get("b") is None
 
 
 def test_what_cannot_be_a_store_is_refused() -> None:
     with pytest.raises(TopologyError, match="'visits' is no state"):
         KeyedStore("visits", "visits", "here")  # type: ignore[arg-type]
-    other = NamedTuple("Point", [("x", int)])  # noqa: UP014
+    other = renamed("Point", ("x", int))
     with pytest.raises(RecordMismatch, match="two classes are called Point"):
         KeyedStore(None, "visits", "here", [Point, other])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from typing import Any, NamedTuple, assert_type
+from typing import Any, NamedTuple, Never, assert_type
 
 from sunshower import (
     BatchBolt,
@@ -13,6 +13,7 @@ from sunshower import (
     Derived,
     DirectStream,
     JsonLines,
+    KeyState,
     Line,
     Number,
     OnStream,
@@ -95,6 +96,15 @@ async def is_known(word: Word) -> bool:
 async def store(word: Word) -> None: ...
 
 
+def numbered(word: Word, seen: KeyState[int]) -> Iterator[Total]:
+    seen.value = (seen.value or 0) + 1
+    yield Total(word.word, seen.value)
+
+
+def remember(word: Word, last: KeyState[Word]) -> None:
+    last.value = word
+
+
 def either(record: Word | Line) -> None: ...
 
 
@@ -115,6 +125,9 @@ def declare(path: str) -> Topology:
     assert_type(words.shuffle().bolt("fetch", fetch_several), Stream[Total])
     assert_type(words.shuffle().bolt("pages", pages), Stream[Total])
     words.shuffle().bolt("async-store", store)
+    keyed = words.group_by("word")
+    assert_type(keyed.process(numbered, ttl_s=60, parallelism=2), Stream[Total])
+    assert_type(keyed.process(remember, name="last"), Stream[Never])
     totals = assert_type(words.fields("word").bolt("count", CountWords), Stream[Total])
     assert_type(words.shuffle().bolt("instance", CountWords()), Stream[Total])
     assert_type(words.all().bolt("pairs", pairs, fields=("w", "n")), Stream[tuple[str, int]])

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sunshower import Bolt, Counter, JsonLines, Line, Records, TextFiles, Topology
+from sunshower import (
+    Bolt,
+    Counter,
+    JsonLines,
+    KeyState,
+    Line,
+    Records,
+    TextFiles,
+    Topology,
+)
 
 
 class Word(NamedTuple):
@@ -25,6 +34,11 @@ def look(word: Word) -> None: ...
 
 
 def either(record: Word | Line) -> None: ...
+
+
+def numbered(word: Word, seen: KeyState[int]) -> Iterator[Total]:
+    seen.value = word.word  # wrong: an int
+    yield Total(word.word, 1)
 
 
 class CountWords(Bolt[Word, Total]):
@@ -57,6 +71,10 @@ def declare(path: str) -> None:
     lines.filter(of_word)  # wrong: the same, and it makes no bool
     lines.shuffle().bolt("later", of_word)  # wrong: the same, and it makes one record
     words.branch(look)  # wrong: no predicate
+    lines.group_by("text").process(numbered)  # wrong: it wants Word, these are Line
+    words.group_by("word").process(numbered, ttl="1")  # wrong: no such setting
+    words.group_by("word").process(split)  # wrong: it takes no state
+    words.process(numbered)  # wrong: no group
     words.bolt("count", CountWords)  # wrong: no grouping
     words.shuffle().bolt("spout", Counter())  # wrong: a spout
     topology.spout("bolt", CountWords)  # wrong: a bolt

@@ -67,7 +67,14 @@ class OperatorBoltTask(AutomaticBoltTask):
     ) -> BatchOutputs:
         if self.bolt.passes:  # the records are the rows
             return BatchOutputs(list(records), list(range(1, len(records) + 1)))
+        self.bolt.announce(records)
         return super()._run_generators(call, records, most)
+
+    def _flush(self, batch: Batch, failures: dict[int, Failure]) -> dict[int, Failure]:
+        if batch.shared and failures:
+            self.bolt.discard()
+            return failures
+        return super()._flush(batch, failures)
 
     def _fit(self, outputs: list[Any], kinds: set[type]) -> bool:
         return bool(self.bolt.schema.fits(outputs, kinds))

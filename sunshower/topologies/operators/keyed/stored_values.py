@@ -10,8 +10,9 @@ default. What is converted shares nothing mutable with the value.
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, Flag
 from typing import Any
 
@@ -26,6 +27,7 @@ _PAIRS: dict[str, Callable[[Any], Any]] = {
     "(a set)": set,
     "(a frozenset)": frozenset,
 }
+_TEXT_OR_ITSELF = {str, *_ITSELF}
 _SETS: dict[type[Any], str] = {set: "(a set)", frozenset: "(a frozenset)"}
 _OVERHEAD = 64  # bytes of an object, about
 
@@ -58,10 +60,26 @@ class StoredValues:
         """The value that was converted. Raises StateMismatch if its class has changed."""
         return _built(plain, self._record)
 
-    def fields(self, plain: Any) -> Any:
-        """As `value`, with a dictionary of its fields for each record, and names for Enums: for
-        values of classes that have changed."""
-        return _built(plain, lambda _, content: content)
+    def shapes(self) -> dict[str, list[str]]:
+        """The fields of each record type, by its name."""
+        kinds = self._named.items()
+        return {
+            mark[1:-1]: [*record_fields(kind)] for mark, kind in kinds if not issubclass(kind, Enum)
+        }
+
+    def changed(self, stored: Mapping[str, Sequence[str]]) -> str:
+        """How a record type differs from `stored` shapes, so that its stored records cannot be
+        built; empty if they can."""
+        for name, had in stored.items():
+            kind = self._named.get(f"<{name}>")
+            if kind is None:
+                return f"a record {name} is stored, and no annotation of the state names it"
+            has = record_fields(kind)
+            given = inspect.signature(kind).parameters
+            new = [one for one in has if one not in had and given[one].default is given[one].empty]
+            if new or not {*had} <= {*has}:
+                return f"{name} was stored as ({', '.join(had)}), and is ({', '.join(has)})"
+        return ""
 
     def _plain(self, value: Any) -> Any:
         kind = type(value)
@@ -80,6 +98,8 @@ class StoredValues:
                 return {self._plain(name): self._plain(one) for name, one in value.items()}
             return {"(dict)": self._pairs(value)}
         if kind in _SETS:
+            if set(map(type, value)) <= _TEXT_OR_ITSELF:
+                return kind(map(self._plain, value))
             return {_SETS[kind]: sorted(map(self._plain, value), key=repr)}
         if kind is Counter:
             return {"(Counter)": self._pairs(value)}
@@ -117,6 +137,12 @@ class StoredValues:
                 f"{self._where}: a stored {mark[1:-1]} cannot be built ({error}): its class has "
                 "changed since it was stored"
             ) from error
+
+
+def fields_of(plain: Any) -> Any:
+    """A converted value, with a dictionary of its fields for each record, and names for Enums: for
+    those who do not have the classes."""
+    return _built(plain, lambda _, content: content)
 
 
 def size_of(plain: Any) -> int:

@@ -10,21 +10,25 @@ life of the task, which may still run somewhere, can store nothing afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from itertools import chain
+from typing import Any, TypeAlias
 
-from sunshower.errors import FailedBatch, StaleAttempt, StoreUnreachable
+from sunshower.clock import Clock, SystemClock
+from sunshower.errors import FailedBatch, StaleAttempt, StateMismatch, StoreUnreachable
 from sunshower.records import DictKey, key_of
 from sunshower.topologies.components import Context
+from sunshower.topologies.operators.keyed.ages import Ages, stamped, unstamped
+from sunshower.topologies.operators.keyed.recent import Recent
+from sunshower.topologies.operators.keyed.stored_values import StoredValues, fields_of, size_of
 from sunshower.topologies.operators.port import Attempt
-from sunshower.topologies.operators.recent import Recent
 from sunshower.topologies.operators.states import Key, MapState, Place, StateFactory, StateKind
-from sunshower.topologies.operators.stored_values import StoredValues, size_of
 from sunshower.topologies.operators.totals import TaskMemory, check_factory
 
 CACHE_BYTES = 64 << 20  # of each task
 ABOUT = DictKey(sunshower="about")  # the key of what the store says of itself
+Migration: TypeAlias = Callable[[int, Any], Any]  # of (the version of a value, the value)
 _NOT_OPEN = "a keyed store that is not open"
 
 
@@ -32,8 +36,8 @@ class KeyedStore:
     """Values under keys of one task. A key is a value of a record's field, or a tuple of several; a
     value is of any type that travels between workers, and None stands for none.
 
-    Values are copied: changing one that `get` returned, or that was put, changes nothing. All
-    methods but `put` and `remove` may raise StoreUnreachable; what was put is then forgotten.
+    Values are copied: changing one that `get` returned, or that was put, changes nothing. Methods
+    that read or write the store may raise StoreUnreachable.
     """
 
     def __init__(
@@ -43,13 +47,20 @@ class KeyedStore:
         where: str,
         classes: Iterable[type[Any]] = (),
         *,
+        ttl_s: float | None = None,
+        version: int = 1,
+        migrate: Migration | None = None,
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
         """`name`: by which a later run finds it. `classes`: the Enums and record types in values,
-        as Schema.classes. Raises TopologyError for a value that is no state factory, and
-        RecordMismatch for two classes of one name."""
+        as Schema.classes. `ttl_s`: values that were put longer ago are absent, and are removed by a
+        later commit; the time of each key is kept in memory. `migrate` makes values of `version` of
+        those of earlier versions when the store is opened. Raises TopologyError for a value that is
+        no state factory, and RecordMismatch for two classes of one name."""
         check_factory(factory, where)
-        self.name = name
+        self.name, self._where = name, where
+        self._version, self._migrate = version, migrate
+        self._ages = None if ttl_s is None else Ages(ttl_s)
         self._factory = None if factory is None else _of_values_alone(factory)
         self._values = StoredValues(classes, where)
         self._opened: MapState | None = None
@@ -57,10 +68,14 @@ class KeyedStore:
         self._written: dict[Key, Any] = {}  # None: removed
         self._cache: Recent[Key, Any] = Recent(cache_bytes, _size_of_both)
         self._epoch = self._number = 0  # of this opening, and of its last write
-        self._taken: Exception | None = None
+        self._taken: BaseException | None = None
+        self._clock: Clock = SystemClock()  # that of the task, once it is open
 
     def open(self, context: Context) -> None:
-        """Open the store. Raises what the factory raises, such as StoreUnreachable."""
+        """Open the store. Raises what the factory raises, such as StoreUnreachable, and
+        StateMismatch for values of another version that nobody migrates."""
+        self.close()
+        self._clock, self._taken = context.clock, None
         if self._factory is None:
             self._opened = TaskMemory()
             return
@@ -71,7 +86,8 @@ class KeyedStore:
         if last is not None:
             self._epoch, self._number = max(self._epoch, last.epoch + 1), last.txid
         try:
-            self._write({ABOUT: {"version": 1}})
+            self._write({**self._migrated(), ABOUT: self._about})
+            self._read_ages()
         except BaseException:
             self.close()
             raise
@@ -94,16 +110,17 @@ class KeyedStore:
     def get(self, key: Any) -> Any:
         """The value of a key, as it was put last; None if there is none. Raises StateMismatch for a
         stored value whose class has changed."""
-        key = key_of(key)
-        if key in self._written:
-            return self._values.value(self._written[key])
-        if key not in self._found:
-            self.fetch([key])
-        return self._values.value(self._found[key])
+        return self._values.value(self._plain(key_of(key)))
 
-    def put(self, key: Any, value: Any) -> None:
-        """Change the value of a key. Raises Unserialisable, and changes nothing then."""
-        self._written[key_of(key)] = self._values.plain(value)
+    def put(self, key: Any, value: Any, *, changed: bool = True) -> None:
+        """Change the value of a key; `changed` False: if it differs from the one there is. Raises
+        Unserialisable, and changes nothing then."""
+        key, plain = key_of(key), self._values.plain(value)
+        if not changed and self._plain(key) == plain:
+            return
+        if self._ages is not None and plain is not None:
+            plain = stamped(plain, self._clock.now())
+        self._written[key] = plain
 
     def remove(self, key: Any) -> None:
         """Remove a key, if it is there."""
@@ -112,9 +129,14 @@ class KeyedStore:
     def commit(self) -> None:
         """Store what was put and removed since the last commit, all or nothing. If it raises, that
         is forgotten; after StoreUnreachable it may be stored nevertheless."""
-        written = self._written
+        written, ages = self._written, self._ages
+        if ages is not None:
+            for key in ages.expired(self._clock.now()):
+                written.setdefault(key, None)
         if written:
             self._write(written)
+            if ages is not None:
+                ages.note(written, self._clock.now())
         if self._factory is not None:
             self._cache.keep(self._found | written)
         self._found, self._written = {}, {}
@@ -125,12 +147,16 @@ class KeyedStore:
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """All keys and values, in no order, with what was not committed. Reads the whole store."""
-        for key, plain in self._state.items():
-            if key not in self._written and key != ABOUT:
+        there = (one for one in self._state.items() if one[0] not in self._written)
+        for key, stored in chain(there, self._written.items()):
+            plain = self._fresh(stored)
+            if plain is not None and key != ABOUT:
                 yield key, self._values.value(plain)
-        for key, plain in self._written.items():
-            if plain is not None:
-                yield key, self._values.value(plain)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is open, and no later life of the task has opened it since."""
+        return self._opened is not None and self._taken is None
 
     def snapshot(self) -> dict[Key, Any] | None:
         """What is in the memory of the task, for another process; None if nothing is."""
@@ -141,6 +167,7 @@ class KeyedStore:
         """Continue with what `snapshot` returned. Called after `open`."""
         if isinstance(self._opened, TaskMemory) and state is not None:
             self._opened.values = dict(state)
+            self._read_ages()
 
     def close(self) -> None:
         """Close connections; what was not committed is forgotten."""
@@ -154,6 +181,58 @@ class KeyedStore:
         if self._opened is None:
             raise RuntimeError(f"{_NOT_OPEN}: {self.name}")
         return self._opened
+
+    @property
+    def _about(self) -> dict[str, Any]:
+        return {"version": self._version, "records": self._values.shapes()}
+
+    def _plain(self, key: Key) -> Any:
+        if key in self._written:
+            return self._fresh(self._written[key])
+        if key not in self._found:
+            self.fetch([key])
+        return self._fresh(self._found[key])
+
+    def _fresh(self, stored: Any) -> Any:
+        """The converted value; None if it is too old."""
+        at, plain = unstamped(stored)
+        if self._ages is None or at is None:
+            return plain
+        return None if self._ages.is_over(at, self._clock.now()) else plain
+
+    def _migrated(self) -> dict[Key, Any]:
+        """What opening changes: all values, if they are of an earlier version."""
+        (about,) = self._state.multi_get([ABOUT])
+        if about is None:
+            return {}
+        found, version = about["version"], self._version
+        if found == version:
+            if how := self._values.changed(about["records"]):
+                raise StateMismatch(
+                    f"{self._where}: {how}. Give new fields a default; or give version="
+                    f"{version + 1} and migrate=, a function (version, value) that makes new "
+                    "values; or give the state another name=, under which it begins empty"
+                )
+            return {}
+        if found > version or self._migrate is None:
+            raise StateMismatch(
+                f"{self._where}: the stored values are of version {found}, and this is version "
+                f"{version}: give migrate=, a function (version, value) that makes new values, use "
+                "the program that wrote them, or give the state another name="
+            )
+        changes: dict[Key, Any] = {}
+        for key, stored in self._state.items():
+            if key != ABOUT:
+                at, plain = unstamped(stored)
+                made = self._values.plain(self._migrate(found, fields_of(plain)))
+                changes[key] = made if at is None or made is None else stamped(made, at)
+        return changes
+
+    def _read_ages(self) -> None:
+        if self._ages is not None:
+            self._ages.clear()
+            there = (one for one in self._state.items() if one[0] != ABOUT)
+            self._ages.note(there, self._clock.now())
 
     def _write(self, changes: dict[Key, Any]) -> None:
         """Write changes under the next number; each number is used once."""
@@ -174,7 +253,7 @@ class KeyedStore:
                 raise self._refused(error) from error
             raise
 
-    def _refused(self, error: Exception) -> StoreUnreachable:
+    def _refused(self, error: BaseException) -> StoreUnreachable:
         """An outage: it ends when the task opens the store again."""
         return StoreUnreachable(
             f"a later life of this task has opened the store {self.name!r}, or a write that was "
@@ -184,6 +263,11 @@ class KeyedStore:
     def _forget(self) -> None:
         self.discard()
         self._cache.clear()
+
+
+def as_read(stored: Any) -> Any:
+    """A value of a keyed store for those who do not have its classes."""
+    return fields_of(unstamped(stored)[1])
 
 
 def _of_values_alone(factory: Any) -> StateFactory:

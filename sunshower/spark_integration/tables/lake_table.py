@@ -1,0 +1,252 @@
+"""What the writers of Delta Lake and Iceberg share: attempts are staged, committed ones published.
+
+    TABLE/_sunshower/TOPOLOGY/batches/6fe1…            who numbers the batches
+                             /staged/8/2.0-4f1c…/…     attempt 2 of batch 8, complete
+                             /published/7              batch 7 and all before it are in the table
+
+    staged ──batch 8 is committed──▶ appended, or merged ──▶ published/8 ──▶ staged/8 is removed
+
+TABLE is the folder of the table. A batch is one commit of the table, which carries the txid: a
+second one changes nothing. The committed attempt is the highest staged one, as in
+`table_folder.py`. All names are created and listed, none is renamed, so any file system that Spark
+knows will do.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import quote
+
+from sunshower.errors import ConfigError, ResultMismatch, SparkUnavailable, WriteFailed
+from sunshower.spark_integration.error_report import error_text
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, Publication
+from sunshower.spark_integration.tables.hadoop_folder import HadoopFolder
+from sunshower.spark_integration.tables.table_folder import attempt_and_run
+from sunshower.spark_integration.tables.tables import NO_MARK, check_complete, files_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+PATTERN = re.compile(r"[*?{}\[\]]")  # in a path Spark takes it for one of several files
+_PRIVATE, _COMPLETE = "_sunshower", "_complete"
+
+
+@dataclass(frozen=True)
+class LakeTable(ABC):
+    """A writer that stages attempts as Parquet files; `publish` adds the committed ones to the
+    table. `place` is the table's path or name; `keys` are the columns of a MERGE."""
+
+    place: str
+    keys: Sequence[str] = ()
+
+    _kind: ClassVar[str]
+    _passing: ClassVar[re.Pattern[str]]  # in the text of exceptions after which a retry helps
+    _waits: ClassVar[str] = "another writer came first"
+
+    def __post_init__(self) -> None:
+        different = {key.casefold() for key in self.keys}
+        if isinstance(self.keys, str) or len(different) != len(self.keys):
+            raise ConfigError(f"{self}, keys={self.keys!r}: give a tuple of different columns")
+        object.__setattr__(self, "keys", tuple(self.keys))
+
+    def __str__(self) -> str:
+        return f"{self._kind}({self.place!r})"
+
+    @abstractmethod
+    def _prepare(self, session: SparkSession) -> None:
+        """Before a publication: check the session. Raises SparkMissing, WriteFailed."""
+
+    @abstractmethod
+    def _folder(self, session: SparkSession) -> str:
+        """The address of the folder of the table."""
+
+    @abstractmethod
+    def _schema(self, session: SparkSession) -> StructType | None:
+        """The columns of the table; None if it has none yet."""
+
+    @abstractmethod
+    def _commit_alone(self, session: SparkSession) -> AbstractContextManager[None]:
+        """Keep what drivers commit at the same time from being overwritten."""
+
+    @abstractmethod
+    def _commit(
+        self, session: SparkSession, rows: DataFrame, app: str, about: Mapping[str, Any]
+    ) -> None:
+        """Add the rows of batch `about["txid"]` as one commit, unless this or a later batch of
+        `app` is in the table."""
+
+    def _kept(self, session: SparkSession, schema: StructType) -> StructType:
+        """The columns as the table would keep them."""
+        return schema
+
+    def __call__(self, result: DataFrame, batch: BatchInfo) -> None:
+        """Stage an attempt. Raises ResultMismatch, SparkUnavailable, WriteFailed."""
+        assert batch.txid is not None, "bolts outside of a program of batches refuse tables"
+        session = result.sparkSession
+        with self._convert_errors(batch.txid):
+            self._check_columns(session, result.schema)
+            folder = self._private(session, batch)
+        staged = f"staged/{batch.txid}/{batch.attempt}.{batch.run}-{uuid.uuid4().hex[:8]}"
+        where = f"{folder.path}/{staged}"
+        saved = files_of(session, lambda: result.write.options(**NO_MARK).parquet(where))
+        there = [name for name in folder.names(staged) if name.endswith(".parquet")]
+        check_complete(str(self), batch.txid, len(there), saved.files)
+        self._check_keys(session.read.parquet(where), batch)
+        folder.create(f"{staged}/{_COMPLETE}")
+
+    def publish(self, session: SparkSession, batch: BatchInfo) -> None:
+        """Add the committed batches to the table, in order, each once. Raises SparkMissing without
+        the jars, SparkUnavailable if another writer of the table came first, WriteFailed."""
+        assert batch.publish is not None
+        last = batch.publish.current - 1
+        with self._convert_errors(last):
+            self._prepare(session)
+            folder = self._private(session, batch)
+            published = self._claim(folder, batch.topology, batch.publish)
+            if published < last:
+                with self._commit_alone(session):
+                    for txid in range(published + 1, last + 1):
+                        self._publish_one(session, folder, txid, batch)
+                        folder.create(f"published/{txid}")
+        for name in folder.names("published"):
+            if int(name) < last:
+                folder.remove(f"published/{name}")
+        for name in folder.names("staged"):
+            if int(name) <= last:  # also late files of a task that was thought dead
+                folder.remove(f"staged/{name}")
+
+    def _private(self, session: SparkSession, batch: BatchInfo) -> HadoopFolder:
+        topology = quote(batch.topology, safe="")
+        return HadoopFolder(session, f"{self._folder(session)}/{_PRIVATE}/{topology}")
+
+    def _claim(self, folder: HadoopFolder, topology: str, publish: Publication) -> int:
+        """Check the owner, or become it. Returns the last published batch."""
+        owners, ours = folder.names("batches"), quote(publish.batches, safe="")
+        if not owners:
+            folder.create(f"published/{publish.current - 1}")
+            folder.create(f"batches/{ours}")
+        elif owners != [ours]:
+            raise WriteFailed(
+                f"{self}: topology {topology} has written this table with batches {owners[0]}, and "
+                f"these are {ours}: give the spout its former id and store, write another table, "
+                f"or, if no row comes again, remove {folder.path}"
+            )
+        published = max(map(int, folder.names("published")))
+        if published >= publish.current:
+            raise WriteFailed(
+                f"{self} has batch {published}, and by the store of the batches {publish.current} "
+                "is still to be committed: an older copy of the store? Give the right one back, or "
+                "write another table"
+            )
+        return published
+
+    def _publish_one(
+        self, session: SparkSession, folder: HadoopFolder, txid: int, batch: BatchInfo
+    ) -> None:
+        """Commit a batch to the table, unless it is there."""
+        staged = f"staged/{txid}"
+        complete = [
+            name for name in folder.names(staged) if _COMPLETE in folder.names(f"{staged}/{name}")
+        ]
+        if not complete:
+            raise WriteFailed(
+                f"{self}: batch {txid} is committed, and not here: the program has run without "
+                f"this table, or files below {folder.path} were removed. Write another table; or "
+                "remove that folder, to go on with the next batch"
+            )
+        chosen = max(complete, key=attempt_and_run)
+        rows = session.read.parquet(f"{folder.path}/{staged}/{chosen}")
+        if self._schema(session) is not None and rows.isEmpty():
+            return
+        app = f"{batch.topology}/{batch.publish.batches if batch.publish else ''}"
+        attempt = attempt_and_run(chosen)[0]
+        self._commit(
+            session, rows, app, {"topology": batch.topology, "txid": txid, "attempt": attempt}
+        )
+
+    def _merge(self, session: SparkSession, rows: DataFrame, target: str) -> None:
+        view = f"sunshower_{uuid.uuid4().hex}"
+        rows.createOrReplaceTempView(view)
+        same = " and ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in self.keys)
+        try:
+            session.sql(
+                f"merge into {target} t using {view} s on {same} "
+                "when matched then update set * when not matched then insert *"
+            )
+        finally:
+            session.catalog.dropTempView(view)
+
+    def _check_columns(self, session: SparkSession, result: StructType) -> None:
+        """Raise ResultMismatch for a result that cannot be added to the table later."""
+        ours = {one.name.casefold(): one for one in self._kept(session, result)}
+        if missing := [key for key in self.keys if key.casefold() not in ours]:
+            raise ResultMismatch(
+                f"{self}: {missing[0]!r} is one of the keys and no column of the result; its "
+                f"columns are: {', '.join(result.names)}"
+            )
+        schema = self._schema(session)
+        if schema is None:
+            return
+        there = {one.name.casefold(): one for one in schema}
+        for name in sorted(there.keys() ^ ours.keys()):
+            where = "of the table and not of the result" if name in there else "not of the table"
+            raise ResultMismatch(f"{self}: the column {name!r} is {where}")
+        for name, one in ours.items():
+            if one.dataType.simpleString() != there[name].dataType.simpleString():
+                raise ResultMismatch(
+                    f"{self}: the column {one.name!r} is {one.dataType.simpleString()}, and in the "
+                    f"table {there[name].dataType.simpleString()}: cast it"
+                )
+
+    def _check_keys(self, rows: DataFrame, batch: BatchInfo) -> None:
+        """Raise ResultMismatch if two rows of a batch have the same keys."""
+        if not self.keys:
+            return
+        twice = rows.groupBy(*map(quoted, self.keys)).count().where("count > 1").head()
+        if twice is not None:
+            found = {key: twice[place] for place, key in enumerate(self.keys)}
+            raise ResultMismatch(
+                f"{self}: {twice['count']} rows of batch {batch.txid} have the keys {found}: which "
+                "of them is to stay? Aggregate them, or give more keys"
+            )
+
+    @contextmanager
+    def _convert_errors(self, txid: int) -> Iterator[None]:
+        """Convert errors after which a retry helps to SparkUnavailable."""
+        try:
+            yield
+        except Exception as error:
+            if found := self._passing.search(error_text(error)):
+                raise SparkUnavailable(
+                    f"{self}: batch {txid} waits, {self._waits} ({found[0]})"
+                ) from error
+            raise
+
+
+@contextmanager
+def settings_of(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Set settings of a session, which one thread uses."""
+    try:
+        for name, value in settings.items():
+            session.conf.set(name, value)
+        yield
+    finally:
+        for name in settings:
+            session.conf.unset(name)
+
+
+def quoted(name: str) -> str:
+    """A name, for SQL."""
+    return f"`{name.replace('`', '``')}`"
+
+
+def has_extension(session: SparkSession, name: str) -> bool:
+    """Whether the session has an extension."""
+    return name in str(session.conf.get("spark.sql.extensions", ""))

@@ -1,0 +1,1 @@
+"""Keyed state: what a task stores under keys."""

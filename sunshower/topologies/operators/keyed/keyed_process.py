@@ -1,0 +1,148 @@
+"""Processing with a state for each key: a function of a record and the state of its key.
+
+    def sessions(click: Click, visit: KeyState[Visit]) -> Iterator[Session]:
+
+States are read once for each batch of a task, and written once before the acks of the batch leave.
+Storm: org.apache.storm.topology.IStatefulBolt, org.apache.storm.state.KeyValueState.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from typing import Any, Generic, Self, TypeVar
+
+from sunshower.errors import Unserialisable
+from sunshower.records import Schema
+from sunshower.topologies.components import Context
+from sunshower.topologies.operators.grouping import group_keys
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
+from sunshower.topologies.operators.steps import FunctionOperator, RowOperator, check_rows
+
+V = TypeVar("V")
+_TICK_MAX_S = 60.0
+
+
+class KeyState(Generic[V]):
+    """The state of one key, in one call of a function: `value` is what the last call has left
+    there, and None at first. Assign to it, or change it in place; None removes the key. If the call
+    raises, nothing has changed."""
+
+    __slots__ = ("_value", "assigned")
+
+    def __init__(self, value: V | None) -> None:
+        self._value = value
+        self.assigned = False
+
+    @property
+    def value(self) -> V | None:
+        """The state of the key."""
+        return self._value
+
+    @value.setter
+    def value(self, value: V | None) -> None:
+        self._value, self.assigned = value, True
+
+
+class KeyedProcess(FunctionOperator, RowOperator):
+    """Calls a function with each record and the state of its key.
+
+    The runtime calls `announce(rows)`, for each row `expand` and, if everything that is made of the
+    row in this stage is right, `keep`; then `flush`.
+    """
+
+    by_row = False
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        by: Sequence[str],
+        reads: Schema,
+        makes: Schema,
+        store: KeyedStore,
+        ttl_s: float | None,
+    ) -> None:
+        super().__init__(function)
+        self.by, self.reads, self.schema, self.store = tuple(by), reads, makes, store
+        self.tick_s = None if ttl_s is None else min(ttl_s, _TICK_MAX_S)
+        self._announced: Sequence[Any] = ()
+        self._pending: tuple[Any, KeyState[Any]] | None = None
+
+    def prepare(self, context: Context) -> None:
+        super().prepare(context)
+        self._context = context
+        self._key = self.reads.key(self.by)
+        self.store.open(context)
+        self.generator = self._run
+
+    def announce(self, rows: Sequence[Any]) -> None:
+        """These rows are the next: their states are read at once, when the first is processed."""
+        self._announced = rows
+
+    def expand(self, row: Any) -> Iterator[Any]:
+        self._pending = None
+        if len(self._announced):
+            self._read()
+        key = self._key(row)
+        state = KeyState(self.store.get(key))
+        kind, width = self.schema.type, len(self.schema.fields)
+        for made in self.function(row, state) or ():
+            if type(made) is not kind or (kind is tuple and len(made) != width):
+                check_rows([made], self.schema, self.function)
+            yield made
+        self._pending = key, state
+
+    def keep(self) -> None:
+        """The last row is processed: its state is what the function has left."""
+        if self._pending is not None:
+            key, state = self._pending
+            self._pending = None
+            self.store.put(key, state.value, changed=state.assigned)
+
+    def flush(self) -> None:
+        """Write the states of the batch. Raises StoreUnreachable."""
+        if self.store.is_open:
+            self.store.commit()
+
+    def discard(self) -> None:
+        """Forget the states of the batch."""
+        self.store.discard()
+
+    def tick(self) -> None:
+        """Remove states that are too old."""
+        self.flush()
+
+    def snapshot(self) -> Any:
+        """The states, for another process, if they are in memory."""
+        return self.store.snapshot()
+
+    def restore(self, state: Any) -> None:
+        """Continue with what `snapshot` returned."""
+        self.store.restore(state)
+
+    def result(self) -> Any:
+        """The states, if they are in memory: key → value."""
+        return None if self.store.snapshot() is None else dict(self.store.items())
+
+    def cleanup(self) -> None:
+        super().cleanup()
+        self.store.close()
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        made = super().__deepcopy__(memo)
+        made.store = deepcopy(self.store, memo)
+        return made
+
+    def _run(self, row: Any) -> Iterator[Any]:
+        yield from self.expand(row)
+        self.keep()
+
+    def _read(self) -> None:
+        rows = self._announced
+        if not self.store.is_open:  # another process has opened it, or it could not be opened again
+            self.store.open(self._context)
+        try:
+            self.store.fetch(group_keys(self.reads, self.by, rows))
+        except Unserialisable:
+            """The record whose key it is fails when its own state is read."""
+        self._announced = ()

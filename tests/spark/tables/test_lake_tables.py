@@ -1,0 +1,245 @@
+"""Delta Lake and Iceberg tables of a real Spark: whoever dies between two writes, a row is once."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from sunshower.errors import (
+    ConfigError,
+    ResultMismatch,
+    SparkMissing,
+    SparkUnavailable,
+    WriteFailed,
+)
+from sunshower.spark_integration.sessions.spark_port import (
+    BatchInfo,
+    Gateway,
+    Publication,
+    SparkStep,
+)
+from sunshower.spark_integration.tables.delta_table import delta
+from sunshower.spark_integration.tables.iceberg_table import iceberg
+from tests.spark.sales import SALES, Sale, as_it_is, run
+
+
+class Commit(NamedTuple):
+    version: int
+    about: str | None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What anybody's job would write to read a table."""
+
+    format: str
+    place: str  # for Spark
+
+    def __call__(self, df: Any, batch: BatchInfo) -> Any:
+        return self.read(df.sparkSession.read)
+
+    def read(self, reader: Any) -> Any:
+        reader = reader.format(self.format)
+        return reader.load(self.place) if self.format == "delta" else reader.table(self.place)
+
+
+@dataclass(frozen=True)
+class History(Reading):
+    """The snapshots that were the table once, oldest first."""
+
+    def __call__(self, df: Any, batch: BatchInfo) -> Any:
+        if self.format == "delta":
+            found = df.sparkSession.sql(f"describe history delta.`{self.place}`")
+            return found.selectExpr("version", "userMetadata about")
+        return df.sparkSession.sql(
+            "select row_number() over (order by made_current_at) version, summary['wap.id'] about "
+            f"from {self.place}.history join {self.place}.snapshots using (snapshot_id)"
+        ).selectExpr("bigint(version)", "about")
+
+
+@dataclass(frozen=True)
+class Following(Reading):
+    """A stream that reads what is new, into files of its own: `followed`."""
+
+    followed: str
+
+    def __call__(self, df: Any, batch: BatchInfo) -> Any:
+        session = df.sparkSession
+        stream = self.read(session.readStream).writeStream.format("parquet")
+        stream = stream.option("checkpointLocation", f"{self.followed}-progress")
+        stream.trigger(availableNow=True).start(self.followed).awaitTermination()
+        return session.read.parquet(self.followed)
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A table of a test."""
+
+    format: str
+    folder: Path
+
+    @property
+    def reading(self) -> tuple[str, str]:
+        if self.format == "delta":
+            return self.format, str(self.folder)
+        return self.format, f"lake.sales.`{self.folder.name}`"
+
+    @property
+    def own(self) -> Path:
+        return self.folder / "_sunshower" / "t%2F1"
+
+    def writer(self, keys: Sequence[str] = ()) -> Any:
+        if self.format == "delta":
+            return delta(self.folder, keys=keys)
+        return iceberg(f"lake.sales.{self.folder.name}", keys=keys)
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def lake(request: pytest.FixtureRequest, place: Any, tmp_path: Path) -> Lake:
+    name = str(request.param)
+    if not any(f"{name}-spark" in jar for jar in place.jars):
+        pytest.skip(f"no jars of {name} here")
+    if name == "delta":
+        return Lake(name, tmp_path / "sales of März, 100%")
+    warehouse = Path(place.settings["spark.sql.catalog.lake.warehouse"])
+    return Lake(name, warehouse / "sales" / f"sales of März, 100%, {tmp_path.name}")
+
+
+def stage(gateway: Gateway, writer: Any, txid: int, *sales: Sale, attempt: int = 0) -> None:
+    step, rows = SparkStep(as_it_is, writers=(writer,)), SALES.table(sales)
+    run(gateway, step, rows, id=str(txid), txid=txid, attempt=attempt, topology="t/1")
+
+
+def publish(gateway: Gateway, writer: Any, current: int, batches: str = "b") -> None:
+    step = SparkStep(as_it_is, writers=(writer,))
+    run(gateway, step, topology="t/1", publish=Publication(batches, current))
+
+
+def rows(gateway: Gateway, transform: Any, out: Any = Sale) -> list[Any]:
+    return sorted(run(gateway, SparkStep(transform, out), SALES.table(())))
+
+
+def published(lake: Lake) -> list[str]:
+    return [one.name for one in (lake.own / "published").glob("[0-9]*")]
+
+
+def test_readers_see_committed_batches_alone_once_whoever_dies_between_two_writes(
+    gateway: Gateway, lake: Lake, tmp_path: Path
+) -> None:
+    writer, kept = lake.writer(), tmp_path / "kept"
+    publish(gateway, writer, 1)
+    (lake.folder / "_delta_log").mkdir()  # as long as Delta's first commit is not complete
+    stage(gateway, writer, 1, Sale("given up", 0.0))
+    stage(gateway, writer, 1, Sale("a", 1.0), Sale("b", 2.0), attempt=1)
+    (unfinished := lake.own / "staged/1/2.0-died").mkdir()  # nobody has completed it
+    shutil.copytree(lake.own, kept)
+    with (lake.folder / "_sunshower/lock").open("w") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)  # as another driver that is stopped inside of its commit
+        with pytest.raises(SparkUnavailable, match="another driver commits to this table now"):
+            publish(gateway, writer, 2)
+    assert published(lake) == ["0"]
+    publish(gateway, writer, 2)
+    one, following = [Sale("a", 1.0), Sale("b", 2.0)], Following(*lake.reading, f"{tmp_path}/read")
+    assert rows(gateway, following) == one
+    assert not unfinished.exists()
+    shutil.rmtree(lake.own)  # the driver has died after Delta's commit and before its note
+    shutil.copytree(kept, lake.own)
+    stage(gateway, writer, 2, Sale("c", 3.0))
+    publish(gateway, writer, 3)
+    both = [*one, Sale("c", 3.0)]
+    assert rows(gateway, Reading(*lake.reading)) == rows(gateway, following) == both
+    stage(gateway, writer, 3)  # no rows: no commit
+    publish(gateway, writer, 4)
+    found = [one.about for one in rows(gateway, History(*lake.reading), Commit)]
+    about = [json.loads(text) for text in found if text]
+    assert [(one["topology"], one["txid"], one["attempt"]) for one in about] == [
+        ("t/1", 1, 1),
+        ("t/1", 2, 0),
+    ]
+    assert published(lake) == ["3"]
+    assert not [*(lake.own / "staged").glob("[0-9]*")]
+
+
+def test_rows_with_the_same_keys_replace_each_other_and_a_repeat_changes_nothing(
+    gateway: Gateway, lake: Lake, tmp_path: Path
+) -> None:
+    writer, kept = lake.writer(keys=["Page"]), tmp_path / "kept"
+    publish(gateway, writer, 1)
+    stage(gateway, writer, 1, Sale("a", 1.0), Sale("b", 2.0))
+    publish(gateway, writer, 2)
+    stage(gateway, writer, 2, Sale("b", 3.0), Sale("c", 4.0))
+    shutil.copytree(lake.own, kept)
+    publish(gateway, writer, 3)
+    shutil.rmtree(lake.own)
+    shutil.copytree(kept, lake.own)
+    stage(gateway, writer, 3, Sale("a", 5.0))
+    publish(gateway, writer, 4)
+    expected = [Sale("a", 5.0), Sale("b", 3.0), Sale("c", 4.0)]
+    assert rows(gateway, Reading(*lake.reading)) == expected
+    with pytest.raises(ResultMismatch, match="2 rows of batch 4 have the keys"):
+        stage(gateway, writer, 4, Sale("a", 1.0), Sale("a", 2.0))
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A transform with another result than before."""
+
+    column: str
+
+    def __call__(self, df: Any, batch: BatchInfo) -> Any:
+        return df.selectExpr("page", self.column)
+
+
+def test_what_could_not_be_added_once_it_is_committed_is_refused_before(
+    gateway: Gateway, lake: Lake
+) -> None:
+    writer = lake.writer()
+    publish(gateway, writer, 1)
+    stage(gateway, writer, 1, Sale("a", 1.0))
+    publish(gateway, writer, 2)
+    table = SALES.table([Sale("a", 1.0)])
+    for column, why in (
+        ("price other", "'other' is not of the table"),
+        ("string(price) price", "'price' is string, and in the table double: cast it"),
+    ):
+        step = SparkStep(Changed(column), writers=(writer,))
+        with pytest.raises(ResultMismatch, match=why):
+            run(gateway, step, table, txid=2, topology="t/1")
+    for current, batches, why in (
+        (3, "b", "batch 2 is committed, and not here"),
+        (1, "b", "has batch 1, and by the store of the batches 1 is still to be committed"),
+        (2, "c", "topology t/1 has written this table with batches b, and these are c"),
+    ):
+        with pytest.raises(WriteFailed, match=why):
+            publish(gateway, writer, current, batches)
+
+
+def test_places_where_a_commit_may_be_overwritten_or_that_are_missing_are_refused(
+    gateway: Gateway, lake: Lake
+) -> None:
+    if lake.format == "delta":
+        with pytest.raises(SparkMissing, match=r"jars=.*spark_s3\(\)"):
+            publish(gateway, delta("s3a://bucket/sales"), 1)
+        return
+    with pytest.raises(WriteFailed, match="use a catalog that compares before it sets"):
+        publish(gateway, iceberg("on_s3.sales.totals"), 1)
+    with pytest.raises(SparkMissing, match=r"give its place settings=\{'spark.sql.catalog.other'"):
+        publish(gateway, iceberg("other.sales.totals"), 1)
+
+
+def test_wrong_declarations_are_refused() -> None:
+    with pytest.raises(ConfigError, match="for a pattern"):
+        delta("out/*")
+    for keys in ("page", ["page", "Page"]):
+        with pytest.raises(ConfigError, match="a tuple of different columns"):
+            delta("out", keys=keys)
+    for name in ("totals", "shop.totals", "lake..totals"):
+        with pytest.raises(ConfigError, match=r"give catalog\.namespace\.table"):
+            iceberg(name)

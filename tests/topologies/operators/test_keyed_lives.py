@@ -1,0 +1,220 @@
+"""What keeps a keyed state right: deaths, outages, rebalances, time and new versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Any
+
+import pytest
+
+from sunshower import Cause, Context, KeyState, Records, Spout, Topology
+from sunshower.errors import (
+    ClusterError,
+    StateMismatch,
+    StoreUnreachable,
+    TopologyFailed,
+)
+from sunshower.simulation.cluster import SimCluster
+from sunshower.topologies.streams import GroupedRecords
+from sunshower.trident import MemoryState
+from tests.seeds import seeds
+from tests.topologies.operators.test_keyed_process import (
+    CLICKS,
+    Click,
+    Session,
+    declared,
+    number,
+    run,
+    sessions,
+)
+from tests.trident.rigs.unsure import Troubles, UnsureState
+
+
+def gathered(click: Click, state: KeyState[dict[str, Any]]) -> list[Session]:
+    """Keeps each second, and how often it came."""
+    if state.value is None:
+        state.value = {"seconds": set(), "times": 0}
+    state.value["seconds"].add(click.second)
+    state.value["times"] += 1
+    return [Session(click.user, click.second, state.value["times"])]
+
+
+def check_never_less(state: Any) -> int:
+    """Each record is in the state at least once. Returns how often all are."""
+    found = dict(state.items())
+    for user in {click.user for click in CLICKS}:
+        seconds = {click.second for click in CLICKS if click.user == user}
+        assert found[user]["seconds"] == seconds
+        assert found[user]["times"] >= len(seconds)
+    return sum(one["times"] for one in found.values())
+
+
+@pytest.mark.parametrize("seed", seeds(100, short=30))
+def test_a_state_is_never_less_than_a_plain_programs_however_workers_die(seed: int) -> None:
+    """Up to three kills, and every second time a store whose calls fail, come late or twice."""
+    draw = Random(seed)
+    inner = MemoryState()
+    troubles = Troubles(draw, 0.1)
+    state = inner if seed % 2 else UnsureState(inner, troubles)
+    topology = declared(
+        lambda c: c.process(gathered, state=state, parallelism=2),
+        workers=3,
+        message_timeout_s=10.0,
+    )
+    with SimCluster(seed, latency_s=0.005) as cluster:
+        current = cluster.submit(topology.graph())
+        for _ in range(draw.randrange(1, 4)):
+            if not current.wait(draw.uniform(0.005, 0.08)):
+                with suppress(ClusterError):  # it has just died
+                    current.kill_worker(draw.randrange(3))
+        assert current.wait(600), current.snapshot()
+        clicks = current.snapshot().component("clicks")
+    troubles.calm()
+    assert clicks.acked >= len(CLICKS)
+    assert not clicks.pending
+    check_never_less(inner)
+
+
+@dataclass
+class Away:
+    """How often a store was asked, and how often while it was away."""
+
+    writes: int = 0
+    asked: int = 0
+
+
+@dataclass(frozen=True)
+class AwayState:
+    """A state in memory that is away for the fourth to the nineteenth write."""
+
+    inner: MemoryState = field(default_factory=MemoryState)
+    away: Away = field(default_factory=Away)
+    kind = MemoryState.kind
+
+    def __deepcopy__(self, memo: Any) -> AwayState:
+        return self
+
+    def make(self, place: Any) -> Any:
+        made: Any = self.inner.make(place)
+        made._backing.put = partial(self.put, made._backing.put)
+        return made
+
+    def put(self, put: Callable[..., None], *args: Any) -> None:
+        self.away.writes += 1
+        if 3 < self.away.writes < 20:
+            self.away.asked += 1
+            raise StoreUnreachable("the store is away")
+        put(*args)
+
+
+def gathered_in(state: Any, clicks: GroupedRecords[Click]) -> Any:
+    return clicks.process(gathered, state=state)
+
+
+def test_an_outage_of_the_store_charges_nobody() -> None:
+    for seed in range(5):
+        state = AwayState()
+        topology = declared(partial(gathered_in, state), workers=2)
+        with SimCluster(seed, latency_s=0.005) as cluster:
+            current = cluster.submit(topology.graph())
+            assert current.wait(300), current.snapshot()
+            clicks = current.snapshot().component("clicks")
+        assert state.away.asked == 16
+        assert (clicks.acked, clicks.pending, clicks.dead) == (len(CLICKS), 0, 0)
+        assert set(clicks.causes) <= {Cause.UNAVAILABLE.value}
+        times = check_never_less(state.inner)
+        assert times <= len(CLICKS) + clicks.replayed
+
+
+def test_states_in_memory_move_with_their_task() -> None:
+    topology = declared(lambda c: c.process(gathered, parallelism=2), workers=2)
+    with SimCluster(1, latency_s=0.001) as cluster:
+        current = cluster.submit(topology.graph())
+        current.wait(0.02)
+        current.rebalance(workers=3)
+        assert current.wait(60)
+        clicks = current.snapshot().component("clicks")
+        found = {k: v for task in current.results("gathered") for k, v in task.items()}
+    assert check_never_less(found) <= len(CLICKS) + clicks.replayed
+
+
+# ---- time and versions --------------------------------------------------------------------------
+
+
+class Slowly(Spout[Click]):
+    """A click of user a every second but the seconds 10 to 19, and one of b at the start."""
+
+    def open(self, context: Context) -> None:
+        self.clock = context.clock
+
+    def records(self) -> Iterator[Click | None]:
+        start = self.clock.now()
+        yield Click("b", 0)
+        for second in [*range(10), *range(20, 30)]:
+            while self.clock.now() < start + second:
+                yield None
+            yield Click("a", second)
+
+
+def test_a_state_that_is_not_written_for_its_time_is_absent_and_removed() -> None:
+    state = MemoryState()
+    topology = declared(lambda c: c.process(number, state=state, ttl_s=5), Slowly())
+    with SimCluster(1) as cluster:
+        current = cluster.submit(topology.graph())
+        assert not current.wait(4)
+        assert {key for key, _ in state.items()} == {"a", "b"}
+        assert not current.wait(14)
+        assert not dict(state.items())  # removed by a tick
+        assert current.wait(60)
+        (found,) = current.results("kept")
+    assert [session.clicks for session in found if session.user == "a"] == [
+        *range(1, 11),
+        *range(1, 11),
+    ]
+
+
+@dataclass
+class Longer:
+    """What Visit is in the next version."""
+
+    first: int
+    seconds: int
+
+
+def longer(click: Click, visit: KeyState[Longer]) -> None:
+    assert visit.value is not None
+    visit.value.seconds += 1000
+
+
+def migrated(version: int, value: Any) -> Longer:
+    assert version == 1
+    return Longer(value["first"], value["last"] - value["first"])
+
+
+def test_states_of_another_version_are_refused_or_migrated() -> None:
+    state = MemoryState(name="visits")
+    run(declared(lambda c: c.process(sessions, state=state), CLICKS[:2]))
+
+    def again(**settings: Any) -> None:
+        topology = Topology("clicks")
+        clicks = topology.spout("clicks", Records(CLICKS[:1], type=Click))
+        clicks.group_by("user").process(longer, state=state, **settings)
+        run(topology)
+
+    for settings, says in (
+        ({}, "a record Visit is stored, and no annotation of the state names it. Give new"),
+        ({"version": 2}, "are of version 1, and this is version 2: give migrate="),
+    ):
+        with pytest.raises((StateMismatch, TopologyFailed)) as raised:
+            again(**settings)
+        assert says in str(raised.value)
+    again(version=2, migrate=migrated)
+    assert dict(state.items()) == {
+        "a": {"first": 0, "seconds": 1000},
+        "b": {"first": 7, "seconds": 0},
+    }
+    again(version=2)
