@@ -15,6 +15,7 @@ from benchmarks import (
     idle,
     kafka,
     ledger,
+    pipeline,
     simulation,
     spark,
     spark_kafka,
@@ -27,6 +28,7 @@ from benchmarks.measure import Match, Tell
 from benchmarks.names import NAMES
 from sunshower.dev.kafka import Kafka
 from sunshower.dev.servers import Upkeep
+from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.spark_integration.sessions.environment import java_for_executors
 
 
@@ -53,6 +55,11 @@ class Shared:
     def server(self) -> Kafka:
         self.tell("starting a Kafka")
         return self.stack.enter_context(Kafka(1, Upkeep(short_lived=False)))
+
+    @cached_property
+    def zookeeper(self) -> ZooKeeper:
+        self.tell("starting a ZooKeeper")
+        return self.stack.enter_context(ZooKeeper(Upkeep(short_lived=False), sync=True))
 
     @cached_property
     def local_spark(self) -> spark.Bench:
@@ -85,8 +92,9 @@ def matches(shared: Shared) -> Iterator[Match]:
             shared.arena, shared.local_spark, options.batches, shared.stack
         ),
         "spark-kafka": lambda: spark_kafka.match(shared.local_spark, shared.topic()),
+        "pipeline": lambda: pipeline.match(shared.arena, shared.server, options.messages // 10),
         "trident": lambda: trident.words(
-            shared.arena, shared.lines, options.words, options.seconds, tell
+            shared.arena, shared.lines, options.words, options.seconds, shared.zookeeper, tell
         ),
         "trident-kafka": lambda: trident.kafka_words(
             shared.arena, shared.topic(), shared.topic("few", trident.SHARE), tell

@@ -14,4 +14,5 @@ NAMES = (
     "trident-kafka",
     "spark",  # whose sessions stay
     "spark-kafka",
+    "pipeline",
 )

@@ -1,6 +1,7 @@
 """Exactly once: words beside at least once, Spark and Quix; batches of nothing; memory in the end.
 
 The counts are in SQLite, and so is how far the batches are: on the disk, when a batch is committed.
+In `…-zookeeper` how far they are is in a ZooKeeper of one server, synced likewise.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from benchmarks.processes import run_together
 from benchmarks.spark_words import Setup
 from benchmarks.trident_runs import commit_all, empty_batches, growth
 from benchmarks.trident_topologies import nothing, words_in_files, words_in_kafka
+from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.topologies.operators.states import StateKind
+from sunshower.trident import InZooKeeper
 
 RECORDS = 10_000  # lines in a batch, of each of two tasks
 MESSAGES = 20_000  # likewise, of Kafka
@@ -29,7 +32,9 @@ _EMPTY_S = 3.0  # at least: there are five empty batches a second, on a busy mac
 _NAME, _UNIT, _MILLION = "trident", "M words/s", 1e6
 
 
-def words(arena: Arena, lines: Path, count: int, seconds: float, tell: Tell) -> Match:
+def words(
+    arena: Arena, lines: Path, count: int, seconds: float, zookeeper: ZooKeeper, tell: Tell
+) -> Match:
     """Words in files; batches of nothing; and the memory of ten times as many words."""
     tell(f"writing the words into {FILES} files, and {LONGER} times as many into others")
     folder = write_files(arena.folder, count, FILES)
@@ -38,6 +43,8 @@ def words(arena: Arena, lines: Path, count: int, seconds: float, tell: Tell) -> 
     kinds = (StateKind.OPAQUE, StateKind.TRANSACTIONAL)
     opaque, transactional = (_files(arena, folder, count, kind) for kind in kinds)
     sparks = [_spark(arena, Setup(files), folder, count) for files in (4, FILES)]
+    stored = _files(arena, folder, count, kinds[0], zookeeper)
+    of_zookeeper = _empty(arena, kinds[0], "wall", seconds, zookeeper=zookeeper)
     empty = [_empty(arena, kind, what, seconds) for kind in kinds for what in ("wall", "cpu")]
     alone = [_empty(arena, kinds[0], what, seconds, workers=1) for what in ("wall", "cpu")]
     memory = Entry(
@@ -46,8 +53,10 @@ def words(arena: Arena, lines: Path, count: int, seconds: float, tell: Tell) -> 
     )
     return Match(
         "trident",
-        [opaque, plain, transactional, *sparks, *empty, *alone, memory],
+        [opaque, stored, plain, transactional, *sparks, of_zookeeper, *empty, *alone, memory],
         [
+            _ratio("pack-opaque-zookeeper", "sqlite", stored, opaque),
+            _ratio("empty-opaque-zookeeper-wall", "sqlite", of_zookeeper, empty[0]),
             _ratio("pack-opaque", "at-least-once", opaque, plain),
             _ratio("pack-transactional", "at-least-once", transactional, plain),
             _ratio("pack-opaque", "spark", opaque, sparks[0]),
@@ -80,14 +89,25 @@ def _ratio(variant: str, peer: str, ours: Entry, theirs: Entry) -> Ratio:
     return Ratio(f"{_NAME}/{variant}/{peer}", ours.key, theirs.key)
 
 
-def _files(arena: Arena, lines: Path, count: int, kind: StateKind) -> Entry:
+def _files(
+    arena: Arena, lines: Path, count: int, kind: StateKind, zookeeper: ZooKeeper | None = None
+) -> Entry:
     def run() -> Sample:
         with arena.fresh_folder() as folder:
-            gate = arena.gate()
-            topology = words_in_files(gate, lines, folder, RECORDS, kind)
+            gate, store = arena.gate(), _store(zookeeper, folder)
+            topology = words_in_files(gate, lines, folder, RECORDS, kind, store)
             return commit_all(arena, topology, gate, folder, kind).expect(count).sample(_MILLION)
 
-    return Entry(Key(_NAME, "sunshower", f"pack-{kind.value}", _UNIT), run)
+    return Entry(Key(_NAME, "sunshower", f"pack-{kind.value}{_where(zookeeper)}", _UNIT), run)
+
+
+def _store(zookeeper: ZooKeeper | None, folder: Path) -> InZooKeeper | None:
+    """Of this run alone; None: in the folder."""
+    return InZooKeeper(f"{zookeeper.connect}/{folder.name}") if zookeeper else None
+
+
+def _where(zookeeper: ZooKeeper | None) -> str:
+    return "-zookeeper" if zookeeper else ""
 
 
 def _kafka(arena: Arena, topic: kafka.Topic) -> Sample:
@@ -97,14 +117,21 @@ def _kafka(arena: Arena, topic: kafka.Topic) -> Sample:
         return commit_all(arena, topology, gate, folder).expect(topic.words).sample(_MILLION)
 
 
-def _empty(arena: Arena, kind: StateKind, what: str, seconds: float, workers: int = 2) -> Entry:
+def _empty(
+    arena: Arena,
+    kind: StateKind,
+    what: str,
+    seconds: float,
+    workers: int = 2,
+    zookeeper: ZooKeeper | None = None,
+) -> Entry:
     def run() -> Sample:
         with arena.fresh_folder() as folder:
-            gate = arena.gate()
-            topology = nothing(gate, folder, kind, workers)
+            gate, store = arena.gate(), _store(zookeeper, folder)
+            topology = nothing(gate, folder, kind, workers, store)
             return Sample(empty_batches(arena, topology, gate, max(seconds, _EMPTY_S))[what])
 
-    where = "-one-worker" if workers == 1 else ""
+    where = "-one-worker" if workers == 1 else _where(zookeeper)
     return Entry(Key(_NAME, "sunshower", f"empty-{kind.value}{where}-{what}", "ms"), run)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from benchmarks.gate import Gate
 from sunshower import Topology
@@ -13,11 +13,13 @@ from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque
 from sunshower.kafka.formats import Text
 from sunshower.topologies.operators.states import StateKind
-from sunshower.trident import InSqlite, SqliteState, batches, count
+from sunshower.trident import InSqlite, InZooKeeper, SqliteState, batches, count
 from sunshower.trident.spouts.adapting import as_trident_spout
 from sunshower.trident.spouts.bounds import Bounds, Room
 from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout, PartitionedSpout
 from sunshower.trident.spouts.text import TextFileBatches
+
+Store: TypeAlias = InSqlite | InZooKeeper
 
 SOURCE = "source"
 BEGUN, SUCCEEDED = "begun at", "succeeded at"
@@ -100,11 +102,16 @@ def split_line(line: Any) -> Iterator[tuple[str]]:
 
 
 def words_in_files(
-    gate: Gate, lines: Path, folder: Path, records: int, kind: StateKind = StateKind.OPAQUE
+    gate: Gate,
+    lines: Path,
+    folder: Path,
+    records: int,
+    kind: StateKind = StateKind.OPAQUE,
+    store: Store | None = None,
 ) -> Topology:
     """All files of the folder `lines`, `records` lines in a batch of each of two tasks."""
     spout = TextFileBatches(lines / "*.txt", bounds=Bounds(records=records))
-    return _counting(spout, gate, folder, kind, split_line)
+    return _counting(spout, gate, folder, kind, store)
 
 
 def words_in_kafka(
@@ -115,13 +122,15 @@ def words_in_kafka(
         first=StartPosition.EARLIEST, until_end=True, bounds=Bounds(records=records, bytes=64 << 20)
     )
     spout = KafkaOpaque(settings, topics=[topic], value=Text(), fields=("value",), options=options)
-    return _counting(spout, gate, folder, StateKind.OPAQUE, split_line)
+    return _counting(spout, gate, folder, StateKind.OPAQUE)
 
 
-def nothing(gate: Gate, folder: Path, kind: StateKind, workers: int = 2) -> Topology:
+def nothing(
+    gate: Gate, folder: Path, kind: StateKind, workers: int = 2, store: Store | None = None
+) -> Topology:
     """The word count, of a source that never has a line: an opaque or a transactional one."""
     spout = NeverOpaque() if kind is StateKind.OPAQUE else NeverTransactional()
-    return _counting(spout, gate, folder, StateKind.OPAQUE, split_line, workers)
+    return _counting(spout, gate, folder, StateKind.OPAQUE, store, workers)
 
 
 def state_of(folder: Path, kind: StateKind = StateKind.OPAQUE) -> SqliteState:
@@ -130,13 +139,23 @@ def state_of(folder: Path, kind: StateKind = StateKind.OPAQUE) -> SqliteState:
 
 
 def _counting(
-    spout: Any, gate: Gate, folder: Path, kind: StateKind, split: Any, workers: int = 2
+    spout: Any,
+    gate: Gate,
+    folder: Path,
+    kind: StateKind,
+    store: Store | None = None,
+    workers: int = 2,
 ) -> Topology:
+    """`store`: of how far the batches are, by default a SQLite file; the counts are in another."""
     topology = Topology("exactly-once", workers=workers)
-    store = InSqlite(folder / "batches.db")
     lines = batches(
-        topology, SOURCE, Gated(spout, gate), parallelism=2, store=store, max_batches=MAX_BATCHES
+        topology,
+        SOURCE,
+        Gated(spout, gate),
+        parallelism=2,
+        store=store or InSqlite(folder / "batches.db"),
+        max_batches=MAX_BATCHES,
     )
-    words = lines.each(split, fields=("word",))
+    words = lines.each(split_line, fields=("word",))
     words.group_by("word").aggregate(count(), state=state_of(folder, kind), parallelism=2)
     return topology

@@ -128,11 +128,14 @@ def executors() -> list[psutil.Process]:
 
 
 def kill_one(find: Any) -> None:
-    """Raises ClusterError if there is none at the moment."""
-    try:
-        find()[0].kill()
-    except (IndexError, psutil.NoSuchProcess, AttributeError):
-        raise ClusterError("there is none at the moment") from None
+    """Raises ClusterError if there is none for a while: a new Java has no executor at first."""
+    end_s = time.monotonic() + WITHIN_S
+    while time.monotonic() < end_s:
+        with suppress(IndexError, psutil.NoSuchProcess, AttributeError):
+            find()[0].kill()
+            return
+        time.sleep(0.1)
+    raise ClusterError(f"there was none within {WITHIN_S:g} s")
 
 
 def restart_broker() -> None:

@@ -18,11 +18,6 @@ _PROPERTIES = {
     "admin.enableServer": "false",
     "4lw.commands.whitelist": "*",
 }
-_JVM = (
-    "-Dzookeeper.forceSync=no",  # data survives a process crash, but no power failure
-    "-Dzookeeper.preAllocSize=1024",  # KiB by which the log grows, instead of 64 MiB
-)
-
 
 _TLS = {  # only the Netty listener supports TLS
     "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
@@ -32,7 +27,8 @@ _TLS = {  # only the Netty listener supports TLS
 
 
 class ZooKeeper(Servers):
-    """One server. `port` 0: any free one.
+    """One server. `port` 0: any free one. Its data survives the end of its process; with `sync`
+    also a power failure, as that of a ZooKeeper in production does, which costs time.
 
     With `tls` it also listens at a port for TLS, as the holder "zookeeper" of these certificates;
     clients there need a certificate of the same authority.
@@ -41,10 +37,19 @@ class ZooKeeper(Servers):
     release = ZOOKEEPER
 
     def __init__(
-        self, upkeep: Upkeep = USUAL, *, port: int = 0, tls: Certificates | None = None
+        self,
+        upkeep: Upkeep = USUAL,
+        *,
+        port: int = 0,
+        tls: Certificates | None = None,
+        sync: bool = False,
     ) -> None:
         super().__init__(upkeep)
         self._wanted = port
+        self._options = (
+            f"-Dzookeeper.forceSync={'yes' if sync else 'no'}",
+            "-Dzookeeper.preAllocSize=1024",  # KiB by which the log grows, instead of 64 MiB
+        )
         self._tls = tls
         self.port = port
         self.port_tls = 0
@@ -82,7 +87,8 @@ class ZooKeeper(Servers):
 
     def restart(self) -> None:
         """Start it again after `kill`, at the same port, with the same data."""
-        self._launch(_NAME, *_JVM, "org.apache.zookeeper.server.ZooKeeperServerMain", self._file())
+        main = "org.apache.zookeeper.server.ZooKeeperServerMain"
+        self._launch(_NAME, *self._options, main, self._file())
         self._look("waiting for ZooKeeper to answer")
         self._await([_NAME], self._answers)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from sunshower.dev.ports import answers
+from sunshower.dev.ports import HOST, answers
 from sunshower.dev.servers import Upkeep
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.errors import ServerError
@@ -37,6 +38,25 @@ def test_a_client_creates_a_node_and_finds_it_after_a_kill(zookeeper: ZooKeeper)
     finally:
         client.stop()
         client.close()
+
+
+def test_it_writes_to_the_disk_before_it_answers_only_if_that_is_wanted(
+    zookeeper: ZooKeeper,
+) -> None:
+    with ZooKeeper(sync=True) as synced:
+        assert syncs(synced) > 0
+    assert syncs(zookeeper) == 0
+
+
+def syncs(server: ZooKeeper) -> int:
+    """How often the server has synced its log, after the start of a session."""
+    client = KazooClient(server.connect, timeout=20)
+    client.start(timeout=60)
+    client.stop()
+    client.close()
+    with socket.create_connection((HOST, server.port), timeout=20) as line, line.makefile() as text:
+        line.sendall(b"mntr")
+        return int(next(row for row in text if row.startswith("zk_cnt_fsynctime")).split()[1])
 
 
 def test_a_server_ends_with_an_owner_that_is_killed(releases: None) -> None:

@@ -220,6 +220,8 @@ class GatewayActor:
         self._lock, self._unpacking = threading.Lock(), threading.Lock()
         self._busy = 0
         self._idle = self._timer()
+        with suppress(ImportError):  # in this thread: concurrent first imports conflict
+            import pyspark.sql  # noqa: F401
 
     def start(self) -> None:
         """Open the session in the background, if it is not open."""

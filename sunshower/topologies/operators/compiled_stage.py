@@ -145,15 +145,11 @@ def _composed(steps: Sequence[RowOperator]) -> Callable[[Any], Iterable[Any]]:
     if len(steps) == 1 and (only := steps[0].generator) is not None:
         return only
 
-    keepers = [step.keep for step in steps if hasattr(step, "keep")]
-
     def run(record: Any) -> Iterator[Any]:
         made: Iterable[Any] = (record,)
         for step in steps:
             made = _expanded(step, made)
         yield from made
-        for keep in keepers:
-            keep()
 
     return run
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from types import SimpleNamespace
@@ -128,3 +130,34 @@ def test_a_session_that_opens_late_and_that_nobody_asks_ends_too(
     monkeypatch.setattr(actor, "_host", host)
     assert ended.wait(WITHIN_S)
     assert (host.asked, host.stopped) == (2, True)
+
+
+IMPORTS = """
+import sys, threading
+from sunshower.spark_integration.sessions.spark_on_ray import GatewayActor, RayDPSpark
+
+GatewayActor(RayDPSpark())
+
+def open_session():
+    import raydp
+
+def unpack_step():
+    while "pyspark" not in sys.modules:
+        pass
+    import pyspark.sql.functions
+
+threads = [threading.Thread(target=one) for one in (open_session, unpack_step)]
+for one in threads:
+    one.start()
+for one in threads:
+    one.join()
+import raydp
+"""
+
+
+def test_threads_of_the_actor_import_spark_at_the_same_time() -> None:
+    """Python's import locks found a deadlock: the second thread's import failed, and left a pyspark
+    without its version, so that no session opened in that process."""
+    command = [sys.executable, "-c", IMPORTS]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

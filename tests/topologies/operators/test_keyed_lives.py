@@ -130,6 +130,42 @@ def test_an_outage_of_the_store_charges_nobody() -> None:
         assert times <= len(CLICKS) + clicks.replayed
 
 
+@dataclass
+class Asks:
+    """Gathers clicks, and needs a dependency that is away for the 21st to the 60th call."""
+
+    away: Away = field(default_factory=Away)
+
+    def __deepcopy__(self, memo: Any) -> Asks:
+        return Asks(self.away)
+
+    def prepare(self, context: Context) -> None:
+        """Without it no new object would be tried."""
+
+    def __call__(self, click: Click, state: KeyState[dict[str, Any]]) -> list[Session]:
+        made = gathered(click, state)
+        self.away.writes += 1
+        if 20 < self.away.writes <= 60:
+            raise ConnectionRefusedError("it is away")
+        return made
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_an_outage_of_what_the_function_needs_charges_nobody(stored: bool) -> None:
+    """New objects of the bolt are tried beside the old one, each with the store open."""
+    state = MemoryState() if stored else None
+    topology = declared(lambda c: c.process(Asks(), state=state, parallelism=2), workers=2)
+    with SimCluster(1, latency_s=0.005) as cluster:
+        current = cluster.submit(topology.graph())
+        assert current.wait(300), current.snapshot()
+        clicks = current.snapshot().component("clicks")
+        found = {k: v for task in current.results("Asks") if task for k, v in task.items()}
+    assert (clicks.acked, clicks.pending, clicks.dead) == (len(CLICKS), 0, 0)
+    assert set(clicks.causes) == {Cause.UNAVAILABLE.value}
+    assert clicks.causes[Cause.UNAVAILABLE.value] >= 40
+    assert check_never_less(state or found) <= len(CLICKS) + clicks.replayed
+
+
 def test_states_in_memory_move_with_their_task() -> None:
     topology = declared(lambda c: c.process(gathered, parallelism=2), workers=2)
     with SimCluster(1, latency_s=0.001) as cluster:

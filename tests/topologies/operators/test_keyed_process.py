@@ -283,6 +283,22 @@ def test_a_shared_batch_that_fails_leaves_no_trace(tmp_path: Path) -> None:
     assert dict(state.items()) == dict.fromkeys([click.second for click in CLICKS], 1)
 
 
+def test_a_record_whose_outputs_are_sent_in_pieces_changes_its_state_once() -> None:
+    def many(click: Click, seen: KeyState[list[int]]) -> Iterator[Session]:
+        seen.value = [*(seen.value or []), click.second]
+        for piece in range(1_500):
+            yield Session(click.user, piece, len(seen.value))
+
+    settings = {"window_records_max": 400, "frame_records_max": 100}
+    done = run(declared(lambda c: c.process(many), CLICKS[:20], **settings))
+    (found,) = done.results["kept"]
+    assert len(found) == 20 * 1_500
+    expected: dict[str, list[int]] = {}
+    for click in CLICKS[:20]:
+        expected.setdefault(click.user, []).append(click.second)
+    assert states(done, "many") == expected
+
+
 # ---- what is refused at the declaration ---------------------------------------------------------
 
 

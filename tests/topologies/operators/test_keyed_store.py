@@ -7,7 +7,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass, make_dataclass, replace
 from datetime import UTC, date, datetime
 from enum import Enum, Flag
 from pathlib import Path
@@ -27,7 +27,7 @@ from sunshower.errors import (
 )
 from sunshower.records import Schema
 from sunshower.state.memory_backing import MemoryBacking
-from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
+from sunshower.topologies.operators.keyed.keyed_store import ABOUT, KeyedStore
 from sunshower.topologies.operators.states import StateFactory
 from sunshower.trident import (
     MemoryState,
@@ -89,11 +89,14 @@ every_kept_store = pytest.mark.parametrize("factory", KEPT, indirect=True)
 every_store = pytest.mark.parametrize("factory", ["task", *KEPT], indirect=True)
 
 
+CONTEXT = Context("shop", "visits", 1, 0, 1, clock=ManualClock())
+
+
 def opened(factory: StateFactory | None, at: float = 1.0, **settings: Any) -> KeyedStore:
     clock = ManualClock()
     clock.sleep(at)
     store = KeyedStore(factory, "visits", "here", CLASSES, **settings)
-    store.open(Context("shop", "visits", 1, 0, 1, clock=clock))
+    store.open(replace(CONTEXT, clock=clock))
     return store
 
 
@@ -144,6 +147,12 @@ def test_a_former_life_can_store_nothing(factory: StateFactory) -> None:
     later.put("a", later.get("a") + 1)
     later.commit()
     assert dict(later.items()) == {"a": 2}
+    assert later.is_open
+    assert not former.is_open
+    former.open(CONTEXT)
+    former.put("b", 3)
+    former.commit()
+    assert dict(former.items()) == {"a": 2, "b": 3}
     former.close()
     later.close()
 
@@ -281,6 +290,31 @@ def test_values_that_are_too_old_are_absent_and_leave_with_a_later_commit() -> N
     unlimited = KeyedStore(state, "visits", "here")
     unlimited.open(context)
     assert unlimited.get("b") is None
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        *({"(dict)": 3}, {"(dict)": [[[], 1]]}, {"(a set)": [[1]]}, {"(Counter)": [[1]]}),
+        *({"<Visit>": 3}, {"<Visit>": {"no": 1}}, {"<Color>": "BLUE"}, {"<os.system>": {}}),
+        *({"(at)": 3}, {"(at)": [1, {"(dict)": 1}]}, {"(at)": ["1", 2]}),
+    ],
+)
+def test_what_somebody_else_has_written_is_refused_when_it_is_read(plain: Any) -> None:
+    store, state = opened(None, ttl_s=5), opened(None)
+    for one in (store, state):
+        one.restore({"a": plain, "b": 1})
+        with pytest.raises(StateMismatch, match="here"):
+            one.get("a")
+        assert one.get("b") == 1
+
+
+def test_what_somebody_else_has_written_about_a_store_is_refused() -> None:
+    state = MemoryState()
+    store = opened(state)
+    store._write({ABOUT: "nothing"})
+    with pytest.raises(StateMismatch, match="is not what a state says of itself"):
+        opened(state)
 
 
 def test_what_cannot_be_a_store_is_refused() -> None:

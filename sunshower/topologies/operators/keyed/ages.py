@@ -9,7 +9,6 @@ from typing import Any
 
 from sunshower.topologies.operators.states import Key
 
-_AT = "(at)"  # {"(at)": [time, value]}
 _AT_ONCE = 10_000  # keys that one commit removes
 
 
@@ -44,14 +43,14 @@ class Ages:
 
 def stamped(plain: Any, now: float) -> Any:
     """A converted value with its time, as it is stored."""
-    return {_AT: [now, plain]}
+    return {"(at)": [now, plain]}
 
 
 def unstamped(stored: Any) -> tuple[float | None, Any]:
     """The time of a stored value, None without one, and the value."""
-    if type(stored) is dict and len(stored) == 1 and _AT in stored:
-        at, plain = stored[_AT]
-        return at, plain
+    match stored:
+        case {"(at)": [int() | float() as at, plain], **others} if not others:
+            return float(at), plain
     return None, stored
 
 

@@ -47,8 +47,9 @@ class KeyState(Generic[V]):
 class KeyedProcess(FunctionOperator, RowOperator):
     """Calls a function with each record and the state of its key.
 
-    The runtime calls `announce(rows)`, for each row `expand` and, if everything that is made of the
-    row in this stage is right, `keep`; then `flush`.
+    The runtime calls `announce(rows)`, `expand` for each row, and then `flush`. The state of a row
+    is changed at the end of `expand`, when the following steps have processed what it makes: an
+    exception of theirs ends the generator before.
     """
 
     by_row = False
@@ -66,21 +67,19 @@ class KeyedProcess(FunctionOperator, RowOperator):
         self.by, self.reads, self.schema, self.store = tuple(by), reads, makes, store
         self.tick_s = None if ttl_s is None else min(ttl_s, _TICK_MAX_S)
         self._announced: Sequence[Any] = ()
-        self._pending: tuple[Any, KeyState[Any]] | None = None
 
     def prepare(self, context: Context) -> None:
         super().prepare(context)
         self._context = context
         self._key = self.reads.key(self.by)
         self.store.open(context)
-        self.generator = self._run
+        self.generator = self.expand
 
     def announce(self, rows: Sequence[Any]) -> None:
         """These rows are the next: their states are read at once, when the first is processed."""
         self._announced = rows
 
     def expand(self, row: Any) -> Iterator[Any]:
-        self._pending = None
         if len(self._announced):
             self._read()
         key = self._key(row)
@@ -90,14 +89,7 @@ class KeyedProcess(FunctionOperator, RowOperator):
             if type(made) is not kind or (kind is tuple and len(made) != width):
                 check_rows([made], self.schema, self.function)
             yield made
-        self._pending = key, state
-
-    def keep(self) -> None:
-        """The last row is processed: its state is what the function has left."""
-        if self._pending is not None:
-            key, state = self._pending
-            self._pending = None
-            self.store.put(key, state.value, changed=state.assigned)
+        self.store.put(key, state.value, changed=state.assigned)
 
     def flush(self) -> None:
         """Write the states of the batch. Raises StoreUnreachable."""
@@ -132,10 +124,6 @@ class KeyedProcess(FunctionOperator, RowOperator):
         made = super().__deepcopy__(memo)
         made.store = deepcopy(self.store, memo)
         return made
-
-    def _run(self, row: Any) -> Iterator[Any]:
-        yield from self.expand(row)
-        self.keep()
 
     def _read(self) -> None:
         rows = self._announced

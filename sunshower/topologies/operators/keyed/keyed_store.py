@@ -205,9 +205,16 @@ class KeyedStore:
         (about,) = self._state.multi_get([ABOUT])
         if about is None:
             return {}
-        found, version = about["version"], self._version
+        match about:
+            case {"version": int() as found, "records": dict() as records}:
+                version = self._version
+            case _:
+                raise StateMismatch(
+                    f"{self._where}: {about!r:.100} is not what a state says of itself: somebody "
+                    "else has written there; give the state another name=, and it begins empty"
+                )
         if found == version:
-            if how := self._values.changed(about["records"]):
+            if how := self._values.changed(records):
                 raise StateMismatch(
                     f"{self._where}: {how}. Give new fields a default; or give version="
                     f"{version + 1} and migrate=, a function (version, value) that makes new "

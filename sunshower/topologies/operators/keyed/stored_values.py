@@ -45,6 +45,9 @@ class StoredValues:
                     f"{where}: two classes are called {name[1:-1]}, and a state stores classes by "
                     "name; rename one of them"
                 )
+        self._fields = {
+            kind: record_fields(kind) for kind in self._named.values() if not issubclass(kind, Enum)
+        }
 
     def plain(self, value: Any) -> Any:
         """The value in types that every state stores. Raises Unserialisable, naming the type."""
@@ -57,8 +60,15 @@ class StoredValues:
             raise Unserialisable(f"{self._where}: a {kind.__qualname__}: {error}") from error
 
     def value(self, plain: Any) -> Any:
-        """The value that was converted. Raises StateMismatch if its class has changed."""
-        return _built(plain, self._record)
+        """The value that was converted. Raises StateMismatch if its class has changed, or somebody
+        else has written it."""
+        try:
+            return _built(plain, self._record)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise StateMismatch(
+                f"{self._where}: a stored value cannot be read ({error}): somebody else has written"
+                f" there: {plain!r:.100}"
+            ) from error
 
     def shapes(self) -> dict[str, list[str]]:
         """The fields of each record type, by its name."""
@@ -72,9 +82,9 @@ class StoredValues:
         built; empty if they can."""
         for name, had in stored.items():
             kind = self._named.get(f"<{name}>")
-            if kind is None:
+            if kind not in self._fields:
                 return f"a record {name} is stored, and no annotation of the state names it"
-            has = record_fields(kind)
+            has = self._fields[kind]
             given = inspect.signature(kind).parameters
             new = [one for one in has if one not in had and given[one].default is given[one].empty]
             if new or not {*had} <= {*has}:
@@ -122,7 +132,7 @@ class StoredValues:
     def _content(self, kind: type[Any], value: Any) -> Any:
         if issubclass(kind, Enum):
             return value.value if issubclass(kind, Flag) else value.name
-        return {name: self._plain(getattr(value, name)) for name in record_fields(kind)}
+        return {name: self._plain(getattr(value, name)) for name in self._fields[kind]}
 
     def _record(self, mark: str, content: Any) -> Any:
         kind = self._named.get(mark)
