@@ -10,7 +10,7 @@ begins the next one. Storm: org.apache.storm.streams.Stream, PairStream.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -30,8 +30,7 @@ from sunshower.topologies import groupings
 from sunshower.topologies.components import DEFAULT, BatchFunction, In, Out, R
 from sunshower.topologies.graph import Component, StreamSpec
 from sunshower.topologies.operators import schemas, steps
-from sunshower.topologies.operators.aggregating import Combine
-from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator
+from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.keyed.keyed_process import KeyState
 from sunshower.topologies.operators.keyed.process_settings import (
     ProcessSettings,
@@ -42,14 +41,9 @@ from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.record_operators import RecordOperators
 from sunshower.topologies.operators.stages import StageRows
 from sunshower.topologies.operators.states import StateFactory
-from sunshower.topologies.operators.totals import (
-    CombinedTotals,
-    ReducedTotals,
-    TotalsSlot,
-    single,
-)
+from sunshower.topologies.operators.totals import TotalsSlot, single, totals_operators
 from sunshower.topologies.outputs import Columns, Declared, Outputs, Streams
-from sunshower.topologies.signatures import BoltCode, name_of
+from sunshower.topologies.signatures import BoltCode, Many, name_of
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -122,13 +116,9 @@ class RecordAggregations(Generic[R_co]):
             raise TopologyError(f"{where}: there is a {wish!r} already; give this state a name=")
         stream.topology.check_new(id, parallelism, where)
         slot = TotalsSlot(state, id, where)
-        rows: Stream[Any] = stream
-        if isinstance(one, CombinerAggregator):
-            combine = Combine(stream.schema, by, [one])
-            rows = stream.then("combine", combine, Schema((*by, "value-0")))
-            operator: Operator = CombinedTotals(slot, len(by), one, out)
-        else:
-            operator = ReducedTotals(slot, stream.schema, by, one, out)
+        combine, operator = totals_operators(slot, stream.schema, by, one, out)
+        partial = Schema((*by, "value-0"))
+        rows = stream if combine is None else stream.then("combine", combine, partial)
         grouped = rows.fields(*by) if by else rows.global_()
         return grouped.stage(id, parallelism).then("totals", operator, out)
 
@@ -209,12 +199,13 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
     def flat_map(self, function: BatchFunction, *, fields: type[Out]) -> Stream[Out]: ...
     @overload
     def flat_map(
-        self, function: Callable[[R_co], Iterable[Out] | None], *, fields: Columns | None = None
+        self, function: Callable[[R_co], Many[Out]], *, fields: Columns | None = None
     ) -> Stream[Out]: ...
     def flat_map(self, function: Any, *, fields: Columns | None = None) -> Stream[Any]:
         """What `function` yields, or returns in a list, for each record.
 
-        A function marked with `@batch` gets many as an Arrow table. `fields` gives the record type
+        An `async def` function is called for many records at the same time; see `asynchronous`. A
+        function marked with `@batch` gets many as an Arrow table. `fields` gives the record type
         or field names, where annotations do not. A callable may have `prepare` and `cleanup`.
         """
         schema = schemas.each_schema(
@@ -226,7 +217,15 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
             operator = steps.Each(function, schema)
         return self.then("flat_map", operator, schema, function)
 
-    def map(self, function: Callable[[R_co], Out], *, fields: Columns | None = None) -> Stream[Out]:
+    @overload
+    def map(
+        self, function: Callable[[R_co], Awaitable[Out]], *, fields: Columns | None = None
+    ) -> Stream[Out]: ...
+    @overload
+    def map(
+        self, function: Callable[[R_co], Out], *, fields: Columns | None = None
+    ) -> Stream[Out]: ...
+    def map(self, function: Any, *, fields: Columns | None = None) -> Stream[Any]:
         """What `function` returns for each record."""
         schema = schemas.map_schema(function, self.schema, fields, self._where("map", function))
         return self.then("map", steps.Map(function, schema), schema, function)

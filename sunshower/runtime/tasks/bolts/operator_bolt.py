@@ -41,7 +41,10 @@ class OperatorBoltTask(AutomaticBoltTask):
 
     @property
     def inputs_max(self) -> int:
-        """As for every bolt, and so few that the expected rows fit the receivers' credit."""
+        """As for every bolt, and so few that the expected rows fit the receivers' credit, unless
+        they are called at the same time: fewer would take as long."""
+        if self.at_once:
+            return super().inputs_max
         fan_out = max(1.0, self._rows_out / max(1, self._rows_in))
         return max(1, min(super().inputs_max, int(self.output_streams.allowance / fan_out)))
 
