@@ -7,6 +7,7 @@ from sunshower.config import Config
 from sunshower.errors import Unavailable
 from sunshower.failures import Cause, Failure
 from sunshower.secret import Secret
+from sunshower.topologies.async_functions import asynchronous
 from sunshower.topologies.components import (
     BatchBolt,
     Bolt,
@@ -78,6 +79,7 @@ __all__ = [
     "Tuple",
     "Unavailable",
     "Unreadable",
+    "asynchronous",
     "average",
     "batch",
     "collect",

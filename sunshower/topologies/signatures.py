@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import NoneType, UnionType
@@ -22,6 +22,7 @@ from typing import (
 
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.records import Schema
+from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.components import (
     BatchBolt,
     Bolt,
@@ -35,11 +36,15 @@ from sunshower.topologies.components import (
 from sunshower.topologies.graph import Level
 from sunshower.topologies.logs import LogSpout
 
+# What a function of one record may return: an iterable of records, asynchronously or not, or None.
+Many: TypeAlias = Iterable[Out] | AsyncIterable[Out] | Awaitable[Iterable[Out] | None] | None
+
 
 class Function(Protocol[In_contra, Out_co]):
-    """A bolt as a function: it yields records, or returns a list, anchored to `record`."""
+    """A bolt as a function, which may be asynchronous: it yields records, or returns a list,
+    anchored to `record`."""
 
-    def __call__(self, record: In_contra, /) -> Iterable[Out_co | OnStream] | None: ...
+    def __call__(self, record: In_contra, /) -> Many[Out_co | OnStream]: ...
 
 
 BoltCode: TypeAlias = (
@@ -155,8 +160,9 @@ def name_of(thing: Any) -> str:
 
 def _function_signature(function: Any, where: str) -> Signature:
     name = name_of(function)
-    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        raise TopologyError(f"{where}: {name} is asynchronous; a bolt is a plain function")
+    is_batch = getattr(function, "__sunshower_batch__", False)
+    if is_batch and limits_of(function):
+        raise TopologyError(f"{where}: {name} is asynchronous; a @batch function is a plain one")
     try:
         inspect.signature(function).bind(object())
     except (TypeError, ValueError):
@@ -164,7 +170,7 @@ def _function_signature(function: Any, where: str) -> Signature:
             f"{where}: {name} must take exactly one record, as in "
             f"`def {name}(record: Word) -> Iterator[Total]`"
         ) from None
-    if getattr(function, "__sunshower_batch__", False):  # its annotations are about tables
+    if is_batch:  # its annotations are about tables
         returns = function.__annotations__.get("return", Any)
         return Signature(Level.BATCH, Any, NoneType if returns in (None, "None") else Any)
     (reads, *_), returns = annotations_of(function, where)
@@ -196,7 +202,7 @@ def element_of(returns: Any, name: str, where: str) -> Any:
     if not options or options == [Any]:
         return options[0] if options else NoneType
     origin, args = get_origin(options[0]) or options[0], get_args(options[0])
-    iterable = isinstance(origin, type) and issubclass(origin, Iterable)
+    iterable = isinstance(origin, type) and issubclass(origin, Iterable | AsyncIterable)
     if len(options) > 1 or not iterable or origin is str or issubclass(origin, tuple):
         raise RecordMismatch(
             f"{where}: {name} returns {name_of(returns)}; it must yield its records, or return a "
@@ -216,8 +222,14 @@ def _level(code: Any, base: type[Any], levels: Mapping[str, Level], where: str) 
             f"{where}: {kind.__name__} has {has}; write {choice}"
             + (", not both" if written else "")
         )
+    function = getattr(kind, written[0])
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise TopologyError(
+            f"{where}: {kind.__name__}.{written[0]} is asynchronous; give an `async def` function, "
+            "or an object with `async def __call__(self, record)`"
+        )
     takes_out = written[0] in ("execute", "next_tuple")
-    if takes_out and inspect.isgeneratorfunction(getattr(kind, written[0])):
+    if takes_out and inspect.isgeneratorfunction(function):
         raise TopologyError(
             f"{where}: {kind.__name__}.{written[0]} yields, and nobody would ever run it; emit "
             "with out.emit(...)"

@@ -10,18 +10,8 @@ begins the next one. Storm: org.apache.storm.streams.Stream, PairStream.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Generic,
-    Never,
-    Self,
-    TypeAlias,
-    TypeVar,
-    Unpack,
-    overload,
-)
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeAlias, TypeVar, Unpack, overload
 
 from sunshower.errors import RecordMismatch, TopologyError, UnknownStream
 from sunshower.records import Schema
@@ -43,7 +33,7 @@ from sunshower.topologies.operators.totals_stage import TotalsSettings, totals_o
 from sunshower.topologies.operators.windows.declaring import windows_of
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow
 from sunshower.topologies.outputs import Columns, Declared, Outputs, Streams
-from sunshower.topologies.signatures import BoltCode, name_of
+from sunshower.topologies.signatures import BoltCode, Many, name_of
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -197,12 +187,13 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
     def flat_map(self, function: BatchFunction, *, fields: type[Out]) -> Stream[Out]: ...
     @overload
     def flat_map(
-        self, function: Callable[[R_co], Iterable[Out] | None], *, fields: Columns | None = None
+        self, function: Callable[[R_co], Many[Out]], *, fields: Columns | None = None
     ) -> Stream[Out]: ...
     def flat_map(self, function: Any, *, fields: Columns | None = None) -> Stream[Any]:
         """What `function` yields, or returns in a list, for each record.
 
-        A function marked with `@batch` gets many as an Arrow table. `fields` gives the record type
+        An `async def` function is called for many records at the same time; see `asynchronous`. A
+        function marked with `@batch` gets many as an Arrow table. `fields` gives the record type
         or field names, where annotations do not. A callable may have `prepare` and `cleanup`.
         """
         schema = schemas.each_schema(
@@ -214,7 +205,15 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
             operator = steps.Each(function, schema)
         return self.then("flat_map", operator, schema, function)
 
-    def map(self, function: Callable[[R_co], Out], *, fields: Columns | None = None) -> Stream[Out]:
+    @overload
+    def map(
+        self, function: Callable[[R_co], Awaitable[Out]], *, fields: Columns | None = None
+    ) -> Stream[Out]: ...
+    @overload
+    def map(
+        self, function: Callable[[R_co], Out], *, fields: Columns | None = None
+    ) -> Stream[Out]: ...
+    def map(self, function: Any, *, fields: Columns | None = None) -> Stream[Any]:
         """What `function` returns for each record."""
         schema = schemas.map_schema(function, self.schema, fields, self._where("map", function))
         return self.then("map", steps.Map(function, schema), schema, function)

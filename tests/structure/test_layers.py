@@ -18,7 +18,7 @@ from tests.structure.reading import HOUSE, ROOT, Import, all_imports, imports, m
 
 GROUND = {
     *("errors", "arguments", "clock", "failures", "outages", "records", "config", "secret"),
-    *("versions", "texts", "scalars", "field_types", "codec"),
+    *("versions", "texts", "scalars", "field_types", "codec", "async_calls"),
 }
 
 # Room → the rooms it may import, besides itself and (from floor 2 up) the ground. An import inside
@@ -37,6 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "codec": {"errors", "scalars", "field_types", "records"},
     "arguments": {"errors"},
     "secret": {"errors"},
+    "async_calls": {"errors", "clock"},
     "config": {"errors", "arguments"},
     # floor 2: declarations · memory
     "topologies": set(),
@@ -115,6 +116,7 @@ IMPURE = {
 }
 EXCEPTIONS: dict[str, set[str]] = {  # module → what it may do that its room may not
     "sunshower.clock": {"time"},
+    "sunshower.async_calls": {"asyncio", "selectors"},  # an event loop on the clock it is given
     "sunshower.secret": {"os"},
     "sunshower.scalars": {"uuid"},  # the class UUID
     "sunshower.topologies.sources": {"os"},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import InitVar, dataclass, field
 from typing import Any
 
@@ -156,9 +156,6 @@ def test_dataclass_that_cannot_be_rebuilt_from_its_values(topology: Any, kind: t
 
 def nobody() -> None: ...
 def two(word: Word, other: Word) -> None: ...
-async def later(word: Word) -> None: ...
-async def stream(word: Word) -> AsyncIterator[Word]:
-    yield word
 
 
 @pytest.mark.parametrize(
@@ -166,8 +163,6 @@ async def stream(word: Word) -> AsyncIterator[Word]:
     [
         (nobody, "exactly one record"),
         (two, "exactly one record"),
-        (later, "asynchronous"),
-        (stream, "asynchronous"),
     ],
 )
 def test_function_that_cannot_be_a_bolt(lines: Any, function: Any, says: str) -> None:

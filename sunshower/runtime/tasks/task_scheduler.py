@@ -3,7 +3,8 @@
 A task is ready if it has work, its receivers have credit, and it is not paused. Seven of eight
 slices go to the ready task furthest downstream, readers of dead letters first: this keeps queues
 short and recent records in the cache. Every eighth slice goes round robin: no ready task waits
-longer than eight slices for each task of the worker.
+longer than eight slices for each task of the worker. A bolt that calls an async function for its
+inputs at the same time comes last, until it has as many inputs as it may have calls.
 """
 
 from __future__ import annotations
@@ -101,14 +102,17 @@ class TaskScheduler:
             self._slices = 0
             self._turn = (self._turn + 1) % len(order)
             order = [*order[self._turn :], *order[: self._turn]]
+        last = []
         for bolt in order:
             if bolt is None:
                 if self._run_spouts(now):
                     return True
+            elif bolt.at_once and self._slices and len(self._inboxes[bolt.task.id]) < bolt.at_once:
+                last.append(bolt)
             elif self._run_bolt(bolt):
                 self._rotate_siblings(bolt)
                 return True
-        return False
+        return any(map(self._run_bolt, last))
 
     def _rotate_siblings(self, bolt: BoltTask) -> None:
         """Move the task behind the other tasks of its component."""

@@ -72,13 +72,14 @@ class UserCodeCalls:
         self._recorder.begin(task, roots, self._clock.now())
 
     def limit(self, bolt: BoltTask) -> int:
-        """How many records the bolt takes at once: one if it is watched and takes tables.
+        """How many records the bolt takes at once: one if it is watched, and takes tables or
+        calls an async function.
 
         Ends the watch if its time is over.
         """
         if bolt is self._watched:
             if not self._is_over:
-                return 1 if bolt.joins else bolt.inputs_max
+                return 1 if bolt.joins or bolt.at_once else bolt.inputs_max
             self._watched, bolt.note = None, None
         return bolt.inputs_max
 

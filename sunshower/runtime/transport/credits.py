@@ -35,6 +35,7 @@ class ServiceTime:
         self._work_s: float | None = None
         self.pace_s: float | None = None  # None: nothing was measured yet
         self.records_max = config.window_records_max  # the hard limit of a window
+        self.at_once = 0  # records that the task processes at the same time: the least window
         self._measured = 0  # records since the window last grew
         self.slice_records = _FIRST_SLICE  # records in one slice of work
         self.window = FIRST_WINDOW  # records that each sender may have unprocessed at the task
@@ -51,6 +52,7 @@ class ServiceTime:
         self.slice_records = max(1, slice_records)
         window = min(int(config.window_s / self.pace_s), self.window * _WINDOW_GROWTH_MAX)
         least = max(_WINDOW_MIN, min(int(_WINDOW_MIN_S / self.pace_s), _SMALL_WINDOW))
+        least = max(least, min(self.at_once, self.records_max))
         window = max(least, min(window, self.records_max))
         self._measured += records
         if window <= self.window:

@@ -7,14 +7,17 @@ written once, and the results leave for the next stages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sunshower.records import Schema
 from sunshower.topologies.components import Bolt, Context
 from sunshower.topologies.operators.port import Attempt, Operator
-from sunshower.topologies.operators.steps import RowOperator, check_rows
+from sunshower.topologies.operators.steps import RowFunction, RowOperator, check_rows
+
+if TYPE_CHECKING:
+    from sunshower.async_calls import AsyncCalls
 
 _BATCH = Attempt(0, 0, 0)  # operators that need a number of the batch count themselves
 
@@ -44,7 +47,7 @@ class OperatorBolt(Bolt[Any, Any]):
     watermarks, and `ended`, what reads them.
     """
 
-    expand: Callable[[Any], Iterable[Any]]  # the rows of a record, after all steps
+    expand: Callable[[Any], Any]  # the rows of a record, after all steps; a coroutine if `calls`
 
     def __init__(
         self,
@@ -63,13 +66,23 @@ class OperatorBolt(Bolt[Any, Any]):
         ticks = [getattr(operator, "tick_s", None) for operator in self._operators]
         self.tick_s = min((tick_s for tick_s in ticks if tick_s is not None), default=None)
         self._prepared = 0
+        self._async = [one for one in steps if isinstance(one, RowFunction) and one.concurrency]
+        self.concurrency = max((one.concurrency for one in self._async), default=0)
+        self.calls: AsyncCalls | None = None  # the event loop of the async functions of its steps
 
     def prepare(self, context: Context) -> None:
+        if self._async:
+            from sunshower.async_calls import AsyncCalls
+
+            self.calls = AsyncCalls(context.clock)
+        for one in self._async:
+            one.calls = self.calls
         try:
             for operator in self._operators:
                 operator.prepare(context)
                 self._prepared += 1
-            self.expand = _composed(self._steps)
+            make = _composed_async if self._async else _composed
+            self.expand = make(self._steps)
         except BaseException:
             self.cleanup()
             raise
@@ -120,9 +133,13 @@ class OperatorBolt(Bolt[Any, Any]):
         return next((result for result in found if result is not None), None)
 
     def cleanup(self) -> None:
-        for operator in self._operators[: self._prepared]:
-            operator.cleanup()
-        self._prepared = 0
+        try:
+            for operator in self._operators[: self._prepared]:
+                operator.cleanup()
+        finally:
+            self._prepared = 0
+            if self.calls is not None:
+                self.calls.close()
 
 
 def _run(branch: Branch, rows: Sequence[Any], outputs: dict[str, list[Any]]) -> None:
@@ -150,6 +167,25 @@ def _composed(steps: Sequence[RowOperator]) -> Callable[[Any], Iterable[Any]]:
         for step in steps:
             made = _expanded(step, made)
         yield from made
+
+    return run
+
+
+def _composed_async(steps: Sequence[RowOperator]) -> Callable[[Any], Awaitable[list[Any]]]:
+    """An async function of a record that runs all steps: for all rows of one at the same time."""
+    from sunshower.async_calls import all_of
+
+    async def run(record: Any) -> list[Any]:
+        made: list[Any] = [record]
+        for step in steps:
+            if isinstance(step, RowFunction) and step.concurrency:
+                several = await all_of(map(step.expand_async, made))
+                made = [row for rows in several for row in rows]
+                if step.makes is not None:
+                    check_rows(made, step.makes, step)
+            else:
+                made = list(_expanded(step, made))
+        return made
 
     return run
 

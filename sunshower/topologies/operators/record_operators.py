@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar, overload
 
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
+from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.operators import steps
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.schemas import check_predicate, check_reader
@@ -24,7 +25,7 @@ class RecordOperators(Generic[R_co]):
         """The fields and the type of its records."""
         raise NotImplementedError
 
-    def filter(self, predicate: Callable[[R_co], bool]) -> Self:
+    def filter(self, predicate: Callable[[R_co], bool | Awaitable[bool]]) -> Self:
         """The records for which `predicate` is true."""
         check_predicate(predicate, self.schema, self._where("filter", predicate))
         return self._with("filter", lambda: steps.Filter(predicate), self.schema, predicate)
@@ -49,7 +50,9 @@ class RecordOperators(Generic[R_co]):
         if not predicates:
             raise TopologyError(f"{self._where('branch')} needs a predicate, -> bool")
         for predicate in predicates:
-            check_predicate(predicate, self.schema, self._where("branch", predicate))
+            check_predicate(predicate, self.schema, where := self._where("branch", predicate))
+            if limits_of(predicate):
+                raise TopologyError(f"{where}: it is asynchronous; put it into a .map before")
         pairs = self._with("branch", lambda: steps.NumberBranch(predicates), _PAIRS)
         return tuple(
             pairs._with("branch", partial(steps.TakeBranch, number), self.schema)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from inspect import isasyncgenfunction, iscoroutinefunction, signature
+from inspect import signature
 from types import NoneType
 from typing import Any, get_args, get_origin
 
 from sunshower.arguments import Instance
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.records import Schema
+from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.graph import Level
 from sunshower.topologies.operators.aggregators import AnyAggregator
@@ -72,6 +73,8 @@ def state_code_returns(function: Any, reads: Schema, where: str) -> Any:
     name = name_of(function)
     if not callable(function) or isinstance(function, type):
         raise TopologyError(f"{where}: {name} is not a function of a state and records")
+    if limits_of(function):
+        raise TopologyError(f"{where}: {name} is asynchronous; what uses a state is a plain one")
     parameters, returns = annotations_of(function, where)
     if len(parameters) < 2:
         raise TopologyError(
@@ -100,7 +103,7 @@ def keyed_schema(
     hint = f"`def {name}(click: Click, state: KeyState[int]) -> Iterator[Session]`"
     if not callable(function) or isinstance(function, type):
         raise TopologyError(f"{where}: {name} is no function of a record and a state, as in {hint}")
-    if isasyncgenfunction(function) or iscoroutinefunction(function):
+    if limits_of(function):
         raise TopologyError(f"{where}: {name} is asynchronous; it is a plain function")
     try:
         signature(function).bind(object(), object())

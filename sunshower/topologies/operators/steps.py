@@ -9,13 +9,17 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from copy import copy
 from inspect import isgeneratorfunction
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from sunshower.errors import BadEmit
 from sunshower.records import Schema
+from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.components import Context, OnStream
 from sunshower.topologies.graph import own_copy
 from sunshower.topologies.operators.port import Attempt, Emit, Rows
+
+if TYPE_CHECKING:
+    from sunshower.async_calls import AsyncCalls, Limited
 
 
 class BaseOperator:
@@ -50,13 +54,43 @@ class FunctionOperator(BaseOperator):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = own_copy(function, "a step of a stream")
+        self.limits = limits_of(self.function)  # None: it is no async function
+        self.calls: AsyncCalls | None = None  # the event loop of its calls: its own, or given
+        self.limited: Limited | None = None
+        self._owns_calls = False
+
+    @property
+    def concurrency(self) -> int:
+        """How many calls of an async function run at a time; 0 for another one."""
+        return 0 if self.limits is None else self.limits.concurrency
 
     def prepare(self, context: Context) -> None:
-        prepare_code(self.function, context)
+        if self.limits is None:
+            prepare_code(self.function, context)
+            return
+        from sunshower.async_calls import AsyncCalls, Limited
+
+        if self.calls is None:
+            self.calls, self._owns_calls = AsyncCalls(context.clock), True
+        self.limited = Limited(self.function, self.concurrency, self.limits.timeout_s)
+        try:
+            self.calls.wait(prepare_code(self.function, context))
+        except BaseException:
+            self._close()
+            raise
 
     def cleanup(self) -> None:
-        if callable(cleanup := getattr(self.function, "cleanup", None)):
-            cleanup()
+        cleanup = getattr(self.function, "cleanup", None)
+        try:
+            made = cleanup() if callable(cleanup) else None
+            if self.calls is not None:
+                self.calls.wait(made)
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        if self.calls is not None and self._owns_calls:
+            self.calls.close()
 
     def __deepcopy__(self, memo: Any) -> Self:
         made = copy(self)
@@ -76,7 +110,34 @@ class RowOperator(BaseOperator):
         raise NotImplementedError
 
 
-class Each(FunctionOperator, RowOperator):
+class RowFunction(FunctionOperator, RowOperator):
+    """Calls a function with each row."""
+
+    def made(self, row: Any, result: Any) -> Iterable[Any]:
+        """What it makes of a row for which the function has returned `result`."""
+        raise NotImplementedError
+
+    def expand(self, row: Any) -> Iterable[Any]:
+        return self.made(row, self.function(row))
+
+    async def expand_async(self, row: Any) -> Iterable[Any]:
+        """The same with an async function."""
+        assert self.limited is not None, "it is not prepared"
+        return self.made(row, await self.limited(row))
+
+    def _all(self, rows: Rows) -> list[Any]:
+        """What it makes of several rows. Raises the first error of an async function."""
+        if self.calls is None:
+            return [one for row in rows for one in self.expand(row)]
+        made: list[Any] = []
+        for several, error in self.calls.run(self.expand_async, rows):
+            if error is not None:
+                raise error
+            made += several
+        return made
+
+
+class Each(RowFunction):
     """Emits what a function yields, or returns in a list, for each row."""
 
     def __init__(self, function: Callable[..., Any], schema: Schema) -> None:
@@ -89,21 +150,24 @@ class Each(FunctionOperator, RowOperator):
             self.generator = self.function
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
-        function = self.function
-        made = [one for row in rows for one in function(row) or ()]  # map() hides StopIteration
+        if self.calls is None:
+            function = self.function
+            made = [one for row in rows for one in function(row) or ()]  # map() hides StopIteration
+        else:
+            made = self._all(rows)
         check_rows(made, self.schema, self.function)
         if made:
             emit(made)
 
-    def expand(self, row: Any) -> Iterable[Any]:
-        made = self.function(row) or ()
+    def made(self, row: Any, result: Any) -> Iterable[Any]:
+        made: Iterable[Any] = result or ()
         if self.generator is None:
             made = list(made)
             check_rows(made, self.schema, self.function)
         return made
 
 
-class Map(FunctionOperator, RowOperator):
+class Map(RowFunction):
     """Emits what a function returns for each row."""
 
     def __init__(self, function: Callable[..., Any], schema: Schema) -> None:
@@ -111,35 +175,36 @@ class Map(FunctionOperator, RowOperator):
         self.schema = self.makes = schema
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
-        made = [self.function(row) for row in rows]
+        made = [self.function(row) for row in rows] if self.calls is None else self._all(rows)
         check_rows(made, self.schema, self.function)
         emit(made)
 
-    def expand(self, row: Any) -> Iterable[Any]:
-        return (self.function(row),)
+    def made(self, row: Any, result: Any) -> Iterable[Any]:
+        return (result,)
 
 
-class Filter(FunctionOperator, RowOperator):
+class Filter(RowFunction):
     """Emits the rows for which a function returns a true value."""
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
-        if kept := [row for row in rows if self.function(row)]:
+        if self.calls is None:
+            kept = [row for row in rows if self.function(row)]
+        else:
+            kept = self._all(rows)
+        if kept:
             emit(kept)
 
-    def expand(self, row: Any) -> Iterable[Any]:
-        return (row,) if self.function(row) else ()
+    def made(self, row: Any, result: Any) -> Iterable[Any]:
+        return (row,) if result else ()
 
 
-class Peek(FunctionOperator, RowOperator):
+class Peek(RowFunction):
     """Emits all rows after a function was called with each."""
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
-        for row in rows:
-            self.function(row)
-        emit(rows)
+        emit(self._all(rows))
 
-    def expand(self, row: Any) -> Iterable[Any]:
-        self.function(row)
+    def made(self, row: Any, result: Any) -> Iterable[Any]:
         return (row,)
 
 
@@ -224,10 +289,10 @@ class EachTable(FunctionOperator):
             emit(self.schema.build(zip(*lists, strict=True)))
 
 
-def prepare_code(code: Any, context: Context) -> None:
-    """Call the `prepare` of user code that has one. Storm: Operation.prepare."""
-    if callable(prepare := getattr(code, "prepare", None)):
-        prepare(context)
+def prepare_code(code: Any, context: Context) -> Any:
+    """Call the `prepare` of user code that has one, and return its result. Storm:
+    Operation.prepare."""
+    return prepare(context) if callable(prepare := getattr(code, "prepare", None)) else None
 
 
 def check_rows(rows: Sequence[Any], schema: Schema, code: Any) -> None:

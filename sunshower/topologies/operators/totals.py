@@ -11,14 +11,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sunshower.errors import TopologyError
+from sunshower.records import Schema
 from sunshower.topologies.components import Context
+from sunshower.topologies.operators.aggregating import Combine
 from sunshower.topologies.operators.aggregators import (
     AnyAggregator,
     CombinerAggregator,
     ReducerAggregator,
 )
 from sunshower.topologies.operators.persisting import Persist, PersistCombined, PersistReduced
-from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.port import Attempt, Operator
 from sunshower.topologies.operators.states import Key, MapState, Place, StateFactory, Update
 
 
@@ -161,6 +163,19 @@ class CombinedTotals(_InMemory, PersistCombined):
 
 class ReducedTotals(_InMemory, PersistReduced):
     """Reduces rows into the totals of their groups."""
+
+
+def totals_operators(
+    slot: TotalsSlot,
+    schema: Schema,
+    by: Sequence[str],
+    one: CombinerAggregator[Any, Any] | ReducerAggregator[Any, Any],
+    out: Schema,
+) -> tuple[Combine | None, Operator]:
+    """What combines records of `schema` in their task, if it can, and what keeps the totals."""
+    if isinstance(one, CombinerAggregator):
+        return Combine(schema, by, [one]), CombinedTotals(slot, len(by), one, out)
+    return None, ReducedTotals(slot, schema, by, one, out)
 
 
 class Several(CombinerAggregator[Any, list[Any]]):

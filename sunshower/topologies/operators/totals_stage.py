@@ -7,18 +7,12 @@ from typing import Any, Protocol, TypedDict
 
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
-from sunshower.topologies.operators.aggregating import Combine
-from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator
+from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.schemas import bound_aggregators
 from sunshower.topologies.operators.stages import Declarations, StageRows
 from sunshower.topologies.operators.states import StateFactory
-from sunshower.topologies.operators.totals import (
-    CombinedTotals,
-    ReducedTotals,
-    TotalsSlot,
-    single,
-)
+from sunshower.topologies.operators.totals import TotalsSlot, single, totals_operators
 from sunshower.topologies.outputs import Columns
 
 
@@ -58,13 +52,9 @@ def totals_of(
     if state is not None and name is None and id != wish:
         raise TopologyError(f"{where}: there is a {wish!r} already; give this state a name=")
     slot = TotalsSlot(state, id, where)
-    if isinstance(one, CombinerAggregator):
-        combine = Combine(stream.schema, by, [one])
-        operator: Operator = CombinedTotals(slot, len(by), one, out)
-        combined = (combine, Schema((*by, "value-0")))
-        return grouped_stage(stream, by, id, settings, where, combined).then(operator, out)
-    operator = ReducedTotals(slot, stream.schema, by, one, out)
-    return grouped_stage(stream, by, id, settings, where).then(operator, out)
+    combine, operator = totals_operators(slot, stream.schema, by, one, out)
+    combined = None if combine is None else (combine, Schema((*by, "value-0")))
+    return grouped_stage(stream, by, id, settings, where, combined).then(operator, out)
 
 
 def grouped_stage(

@@ -8,6 +8,8 @@ from typing import Any, Self, TypeVar
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.groupings import CustomGrouping
+from sunshower.topologies.operators.aggregating import Combine
+from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.ranking import ExtremeRow
 from sunshower.topologies.operators.record_operators import RecordOperators
@@ -145,6 +147,15 @@ class RowStream(RecordOperators[R_co]):
     def send(self, sharing: Sharing, parallelism: int) -> RowSource:
         """These rows in a new stage."""
         return self.new_stage(parallelism).receive(self.sources, sharing)
+
+    def send_groups(self, by: tuple[str, ...], parallelism: int) -> RowSource:
+        """These rows in the tasks that have the state of their group."""
+        return self.send(ByFields(self.schema, by), parallelism) if by else self.send(ToFirst(), 1)
+
+    def combined(self, given: Sequence[AnyAggregator], by: Sequence[str]) -> RowStream[Any]:
+        """Combined rows (fields of the group, a value for each combiner), still in their tasks."""
+        schema = Schema((*by, *(f"value-{number}" for number in range(len(given)))))
+        return RowStream(*self.add_to_each(lambda: Combine(self.schema, by, given), schema))
 
     def upstream(self) -> set[StageBuilder]:
         """All stages that these rows depend on, those they are in included."""

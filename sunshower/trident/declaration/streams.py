@@ -9,7 +9,7 @@ org.apache.storm.trident.fluent.GroupedStream.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from sunshower.arguments import FUNCTION
@@ -17,7 +17,7 @@ from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.components import BatchFunction, Out
 from sunshower.topologies.operators import steps
-from sunshower.topologies.operators.aggregating import Aggregate, Combine, CombineFurther, Empty
+from sunshower.topologies.operators.aggregating import Aggregate, CombineFurther, Empty
 from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator
 from sunshower.topologies.operators.persisting import Persist, PersistCombined, PersistReduced
 from sunshower.topologies.operators.port import Operator
@@ -37,6 +37,7 @@ from sunshower.topologies.operators.states import StateFactory, StateKind
 from sunshower.topologies.operators.totals import check_one_task, single
 from sunshower.topologies.operators.windows.window_kinds import Window
 from sunshower.topologies.outputs import Columns
+from sunshower.topologies.signatures import Many
 from sunshower.topologies.streams import Stream
 from sunshower.trident.declaration.persisted import WrittenState, check_pairs, new_state, query
 from sunshower.trident.declaration.row_stream import RowStream, check_streams
@@ -131,7 +132,7 @@ class Aggregations(Generic[R_co]):
         stream, by = self._grouped()
         empty = Empty.NOBODY if by else Empty.ONE
         if all(isinstance(one, CombinerAggregator) for one in given):
-            stream = self._combined(given)
+            stream = stream.combined(given, by)
             last: Aggregate = CombineFurther(stream.schema, by, given, out, empty)
         else:
             last = Aggregate(stream.schema, by, given, out, empty)
@@ -154,10 +155,10 @@ class Aggregations(Generic[R_co]):
         slot = new_state(state, name or "-".join(one.emits), stream, where, not_exactly_once, by=by)
         if isinstance(one, CombinerAggregator):
             operator: Persist = PersistCombined(slot, len(by), one, out)
-            rows = self._send(self._combined([one]), parallelism)
+            rows = stream.combined([one], by).send_groups(by, parallelism)
             return _written(rows.then(operator, out), slot, by, one.result)
         operator = PersistReduced(slot, stream.schema, by, one, out)
-        return _written(self._send(stream, parallelism).then(operator, out), slot, by)
+        return _written(stream.send_groups(by, parallelism).then(operator, out), slot, by)
 
     def window(
         self,
@@ -183,7 +184,7 @@ class Aggregations(Generic[R_co]):
         slot = new_state(state, name, stream, where, not_exactly_once, by=by)
         operator = Windows(slot, window, stream.schema, by, given, out)
         check_one_task(by, parallelism, where)
-        return _written(self._send(stream, parallelism).then(operator, out), slot, by)
+        return _written(stream.send_groups(by, parallelism).then(operator, out), slot, by)
 
     def state_query(
         self,
@@ -206,18 +207,6 @@ class Aggregations(Generic[R_co]):
         where = self._location("state_query")
         asked: Any = (state.written or state) if isinstance(state, BatchStream) else state
         return BatchStream(query(stream, by, asked, function, fields, where, parallelism))
-
-    def _combined(self, given: Sequence[AnyAggregator]) -> RowStream[Any]:
-        """Combined rows (fields of the group, a value for each combiner), still in their tasks."""
-        stream, by = self._grouped()
-        schema = Schema((*by, *(f"value-{number}" for number in range(len(given)))))
-        combined = stream.add_to_each(lambda: Combine(stream.schema, by, given), schema)
-        return RowStream(*combined)
-
-    def _send(self, rows: RowStream[Any], parallelism: int) -> RowSource:
-        """Send rows to the tasks that have the state of their group."""
-        _, by = self._grouped()
-        return rows.send(ByFields(rows.schema, by), parallelism) if by else rows.send(ToFirst(), 1)
 
     def _location(self, word: str) -> str:
         stream, by = self._grouped()
@@ -252,7 +241,7 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
     ) -> BatchStream[tuple[Any, ...]]: ...
     @overload
     def each(
-        self, function: Callable[[R_co], Iterable[Out] | None], *, fields: Columns | None = None
+        self, function: Callable[[R_co], Many[Out]], *, fields: Columns | None = None
     ) -> BatchStream[Out]: ...
     def each(self, function: Any, *, fields: Columns | None = None) -> BatchStream[Any]:
         """What `function` yields, or returns in a list, for each row, as a bolt function does.
@@ -269,9 +258,15 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
 
     flat_map = each
 
+    @overload
+    def map(
+        self, function: Callable[[R_co], Awaitable[Out]], *, fields: Columns | None = None
+    ) -> BatchStream[Out]: ...
+    @overload
     def map(
         self, function: Callable[[R_co], Out], *, fields: Columns | None = None
-    ) -> BatchStream[Out]:
+    ) -> BatchStream[Out]: ...
+    def map(self, function: Any, *, fields: Columns | None = None) -> BatchStream[Any]:
         """What `function` returns for each row."""
         schema = map_schema(function, self.schema, fields, self._where("map", function))
         return self._each(lambda: steps.Map(function, schema), schema)

@@ -3,78 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import pytest
 
-from sunshower import Bolt, Context, Records, Topology, count, reduce, run_inline, sum_, top
-from sunshower.clock import ManualClock
+from sunshower import Context, Topology, count, reduce, sum_, top
 from sunshower.errors import RecordMismatch, TopologyError, UnknownField
-from sunshower.topologies.streams import Stream
-from sunshower.trident import BatchStream, FixedBatchSpout, InMemory, MemoryState, batches
-
-
-class Sale(NamedTuple):
-    shop: str
-    amount: int
+from sunshower.trident import MemoryState
+from tests.topologies.operators.kinds import SALES, AnyStream, Run, Sale, Source
 
 
 class Total(NamedTuple):
     shop: str
     sales: int
     amount: int
-
-
-SALES = [Sale("abc"[n % 3], n) for n in range(120)]
-AnyStream: TypeAlias = Any  # Stream[Any] | BatchStream[Any]
-Assemble: TypeAlias = Callable[[AnyStream], Sequence[AnyStream]]
-
-
-class Run(Protocol):
-    def __call__(self, assemble: Assemble, sales: Sequence[Sale] = ...) -> list[list[Any]]: ...
-
-
-class Kept(Bolt[Any, None]):
-    """Keeps what it gets."""
-
-    def prepare(self, context: Context) -> None:
-        self.kept: list[Any] = []
-
-    def process(self, record: Any) -> None:
-        self.kept.append(tuple(record))
-
-    def result(self) -> list[Any]:
-        return self.kept
-
-
-@pytest.fixture(params=["rows", "batches"])
-def source(request: pytest.FixtureRequest) -> Callable[[Topology, Sequence[Sale]], AnyStream]:
-    """Declares the source of a stream of either kind."""
-
-    def declare(topology: Topology, sales: Sequence[Sale]) -> AnyStream:
-        if request.param == "rows":
-            return topology.spout("sales", Records(list(sales), type=Sale))
-        spout = FixedBatchSpout(list(sales), 25, type=Sale)
-        return batches(topology, "sales", spout, store=InMemory())
-
-    return declare
-
-
-@pytest.fixture
-def run(source: Callable[[Topology, Sequence[Sale]], AnyStream]) -> Run:
-    """Runs a program in this process. Returns the rows of each stream that it makes."""
-
-    def run(assemble: Assemble, sales: Sequence[Sale] = SALES) -> list[list[Any]]:
-        topology = Topology("both")
-        for number, stream in enumerate(assemble(source(topology, sales))):
-            rows = stream.records(f"out-{number}") if isinstance(stream, BatchStream) else stream
-            assert isinstance(rows, Stream)
-            rows.shuffle().bolt(f"kept-{number}", Kept)
-        found = run_inline(topology.graph(), clock=ManualClock()).results
-        return [rows[0] for id, rows in found.items() if id.startswith("kept-")]
-
-    return run
 
 
 def is_a(sale: Sale) -> bool:
@@ -153,7 +96,7 @@ def test_a_state_has_the_totals_of_all_records_by_group(run: Run) -> None:
 
 
 def test_a_name_is_that_of_the_state_and_of_the_bolt(
-    source: Callable[[Topology, Sequence[Sale]], AnyStream],
+    source: Source,
 ) -> None:
     topology = Topology("both")
     source(topology, SALES).aggregate(sum_("amount"), state=MemoryState(), name="turnover")
@@ -245,7 +188,7 @@ def amount_of(sale: Sale) -> int:
     ],
 )
 def test_wrong_declarations(
-    source: Callable[[Topology, Sequence[Sale]], AnyStream],
+    source: Source,
     assemble: Callable[[AnyStream], Any],
     error: type[Exception],
     says: str,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, NamedTuple, Never, assert_type
 
 from sunshower import (
@@ -22,6 +22,7 @@ from sunshower import (
     TextFiles,
     Topology,
     Tuple,
+    asynchronous,
     batch,
 )
 from sunshower.topologies.streams import Stream
@@ -75,6 +76,26 @@ def is_long(word: Word) -> bool:
     return len(word.word) > 9
 
 
+async def fetch(word: Word) -> Total:
+    return Total(word.word, 1)
+
+
+async def fetch_several(word: Word) -> list[Total] | None:
+    return [Total(word.word, 1)]
+
+
+async def pages(word: Word) -> AsyncIterator[Total]:
+    yield Total(word.word, 1)
+
+
+@asynchronous(concurrency=10)
+async def is_known(word: Word) -> bool:
+    return True
+
+
+async def store(word: Word) -> None: ...
+
+
 def numbered(word: Word, seen: KeyState[int]) -> Iterator[Total]:
     seen.value = (seen.value or 0) + 1
     yield Total(word.word, seen.value)
@@ -97,6 +118,13 @@ def declare(path: str) -> Topology:
     assert_type(lines.shuffle().bolt("maybe", maybe), Stream[Word])
     assert_type(words.branch(is_long), tuple[Stream[Word], Stream[Word]])
     assert_type(words.branch(is_long, is_long, is_long), tuple[Stream[Word], ...])
+    assert_type(words.map(fetch), Stream[Total])
+    assert_type(words.flat_map(fetch_several), Stream[Total])
+    assert_type(words.flat_map(pages), Stream[Total])
+    assert_type(words.filter(is_known).peek(store), Stream[Word])
+    assert_type(words.shuffle().bolt("fetch", fetch_several), Stream[Total])
+    assert_type(words.shuffle().bolt("pages", pages), Stream[Total])
+    words.shuffle().bolt("async-store", store)
     keyed = words.group_by("word")
     assert_type(keyed.process(numbered, ttl_s=60, parallelism=2), Stream[Total])
     assert_type(keyed.process(remember, name="last"), Stream[Never])

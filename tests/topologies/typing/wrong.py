@@ -51,6 +51,10 @@ class CountLines(Bolt[Line, Total]):
         yield Total(record.word, 1)
 
 
+async def of_word(word: Word) -> Word:
+    return word
+
+
 def declare(path: str) -> None:
     topology = Topology("wrong", ackers="2")  # wrong: a number
     lines = topology.spout("lines", TextFiles(path))
@@ -63,6 +67,9 @@ def declare(path: str) -> None:
     topology.bolt("pair", CountWords, inputs=[words.shuffle(), lines.all()])  # wrong: Line too
     topology.bolt("either", either, inputs=[words.shuffle(), numbers.all()])  # wrong: Number
     topology.bolt("bare", split, inputs=[lines])  # wrong: no grouping
+    lines.map(of_word)  # wrong: it wants Word, these are Line
+    lines.filter(of_word)  # wrong: the same, and it makes no bool
+    lines.shuffle().bolt("later", of_word)  # wrong: the same, and it makes one record
     words.branch(look)  # wrong: no predicate
     lines.group_by("text").process(numbered)  # wrong: it wants Word, these are Line
     words.group_by("word").process(numbered, ttl="1")  # wrong: no such setting

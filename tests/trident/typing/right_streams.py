@@ -53,6 +53,18 @@ def columns(table: pa.Table) -> Derived | None:
     return None
 
 
+async def fetch(word: Word) -> Total:
+    return Total(word.word, 1)
+
+
+async def pages(word: Word) -> list[Total]:
+    return [Total(word.word, 1)]
+
+
+async def is_known(word: Word) -> bool:
+    return True
+
+
 def longest(words: BatchStream[Word]) -> BatchStream[Word]:
     return words.max_by("word")
 
@@ -75,6 +87,9 @@ def declare(spout: TridentSpout, state: StateFactory) -> None:
     assert_type(words.apply(longest), BatchStream[Word])
     grouped = words.group_by("word")
     assert_type(grouped.aggregate(count(), fields=Total), BatchStream[Total])
+    assert_type(words.map(fetch), BatchStream[Total])
+    assert_type(words.each(pages), BatchStream[Total])
+    assert_type(words.filter(is_known), BatchStream[Word])
     totals = grouped.aggregate(count(), state=state, fields=Total)
     assert_type(totals, BatchStream[Total])
     assert_type(totals.max_by("times"), BatchStream[Total])

@@ -24,8 +24,10 @@ from typing import Any
 
 import numpy as np
 
+from sunshower.async_calls import AsyncCalls
 from sunshower.errors import BadEmit
 from sunshower.failures import Failure
+from sunshower.runtime.tasks.bolts.async_bolt import AsyncBolt
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask, noting
 from sunshower.runtime.tasks.bolts.return_values import check_returned, is_generator
 from sunshower.runtime.tasks.user_code import RAISED, no_way
@@ -33,7 +35,9 @@ from sunshower.runtime.tracking.edges import segment_xor
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.transport.batch import Anchors, Batch
 from sunshower.runtime.transport.output_streams import NotSent
+from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.components import DEFAULT, OnStream
+from sunshower.topologies.operators.compiled_stage import OperatorBolt
 
 _STOPPED = "StopIteration left the bolt: a next() without a default found nothing"
 PIECE_MAX = 1 << 16  # records of one piece, however much credit there is
@@ -65,9 +69,18 @@ class AutomaticBoltTask(BoltTask):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._unfinished: _Unfinished | None = None
+        self._calls: AsyncCalls | None = None  # of an async function
+
+    def _new(self) -> Any:
+        bolt = super()._new()
+        return AsyncBolt(bolt) if limits_of(bolt) else bolt
 
     def adopt(self, bolt: Any) -> None:
         super().adopt(bolt)
+        if isinstance(bolt, AsyncBolt | OperatorBolt) and bolt.calls is not None:
+            self._calls, self.at_once = bolt.calls, bolt.concurrency
+            self.service.at_once = self.at_once
+            self.joins = True
         self._yields = is_generator(self._call)
         self._schema = self.output_streams.default_schema
         self._stream = DEFAULT
@@ -83,7 +96,10 @@ class AutomaticBoltTask(BoltTask):
         if self.note is not None:
             call = noting(self.note, call, batch)
         self._begin_batch(batch)
-        if self._is_sink:
+        if self._calls is not None:
+            made = self._run_together(self._calls, call, records)
+            begun = len(records)
+        elif self._is_sink:
             begun, failures = self._run_sink(call, records)
             made = BatchOutputs(failures=failures)
         else:
@@ -266,6 +282,26 @@ class AutomaticBoltTask(BoltTask):
                 end(len(outputs))
                 if self.errors.stops:
                     break
+        return made
+
+    def _run_together(
+        self, calls: AsyncCalls, call: Callable[[Any], Any], records: Sequence[Any]
+    ) -> BatchOutputs:
+        """Call an async function for all records at the same time, until all calls have ended."""
+        made = BatchOutputs()
+        for index, (produced, error) in enumerate(calls.run(call, records)):
+            try:
+                if error is not None:
+                    raise error
+                if produced is not None:
+                    check_returned(produced, self._schema)
+                    found = list(produced)
+                    for output in found if self._is_sink else ():
+                        self._check_one(output)
+                    made.outputs += found
+            except RAISED as raised:
+                made.failures[index] = self._judge(index, raised, records)
+            made.ends.append(len(made.outputs))
         return made
 
     def _run_sink(

@@ -55,6 +55,7 @@ class BoltTask(Supervised):
     """The base of all bolt tasks; subclasses differ in how they process a batch."""
 
     joins = False  # whether batches of several senders may be processed as one
+    at_once = 0  # how many calls of an async function run at a time; 0: it has none
 
     def __init__(
         self,
@@ -87,11 +88,15 @@ class BoltTask(Supervised):
     def prepare(self, context: Context) -> None:
         """Create the bolt and prepare it, before the first batch. Raises Raised if user code does;
         a further call creates a new bolt."""
-        bolt = guard(self.task, "the constructor", self._make)
+        bolt = guard(self.task, "the constructor", self._new)
         guard(self.task, "prepare of a custom grouping", self.output_streams.prepare)
         if hasattr(bolt, "prepare"):
             guard(self.task, "prepare", partial(bolt.prepare, context))
         self.adopt(bolt)
+
+    def _new(self) -> Any:
+        """A new object of the bolt."""
+        return self._make()
 
     def adopt(self, bolt: Any) -> None:
         """Continue with `bolt`, which is prepared already."""
@@ -140,8 +145,10 @@ class BoltTask(Supervised):
 
     @property
     def inputs_max(self) -> int:
-        """How many inputs to take at once: one slice of work, or one input during a pause."""
-        return 1 if self.supervision.wait is not None else self.service.slice_records
+        """How many inputs to take at once: one slice of work, at least as many as may be called at
+        the same time; or one input during a pause."""
+        paused = self.supervision.wait is not None
+        return 1 if paused else max(self.service.slice_records, self.at_once)
 
     def tick(self) -> None:
         """Call the bolt's tick and its `flush`, and send the outputs of the tick."""

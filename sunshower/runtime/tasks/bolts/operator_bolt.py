@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from sunshower.async_calls import AsyncCalls
 from sunshower.errors import BadEmit
 from sunshower.failures import Failure
 from sunshower.runtime.tasks.bolts.automatic_bolt import PIECE_MAX, AutomaticBoltTask, BatchOutputs
@@ -59,7 +60,10 @@ class OperatorBoltTask(AutomaticBoltTask):
 
     @property
     def inputs_max(self) -> int:
-        """As for every bolt, and so few that the expected rows fit the receivers' credit."""
+        """As for every bolt, and so few that the expected rows fit the receivers' credit, unless
+        they are called at the same time: fewer would take as long."""
+        if self.at_once:
+            return super().inputs_max
         fan_out = max(1.0, self._rows_out / max(1, self._rows_in))
         return max(1, min(super().inputs_max, int(self.output_streams.allowance / fan_out)))
 
@@ -85,6 +89,12 @@ class OperatorBoltTask(AutomaticBoltTask):
             return BatchOutputs(list(records), list(range(1, len(records) + 1)))
         self.bolt.announce(records)
         return super()._run_generators(call, records, most)
+
+    def _run_together(
+        self, calls: AsyncCalls, call: Callable[[Any], Any], records: Sequence[Any]
+    ) -> BatchOutputs:
+        self.bolt.announce(records)
+        return super()._run_together(calls, call, records)
 
     def _flush(self, batch: Batch, failures: dict[int, Failure]) -> dict[int, Failure]:
         if batch.shared and failures:

@@ -1,0 +1,156 @@
+"""Runs calls of `async def` functions: those for the records of a batch at the same time.
+
+    run(call, records) ──▶ event loop ──▶ (result, error) of each record, in their order
+
+The loop runs only within `run`, in the thread of the caller, until all calls have ended. So nothing
+is in progress when a task stops, is moved, or gives way to another one. On a clock that is not the
+machine's (a simulation, a test) the loop's time is that of the clock: `asyncio.sleep` takes no real
+time, and what waits for something outside of the process is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import selectors
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+from functools import partial
+from typing import Any, TypeAlias, TypeVar, TypeVarTuple, Unpack
+
+from sunshower.clock import Clock, SystemClock
+from sunshower.errors import TopologyError
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+Outcome: TypeAlias = tuple[Any, BaseException | None]
+
+
+class AsyncCalls:
+    """The event loop of a task, created with the first call."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._runner: asyncio.Runner | None = None
+
+    def run(self, call: Callable[[Any], Awaitable[Any]], records: Iterable[Any]) -> list[Outcome]:
+        """Call an `async def` function for each record, begun in their order. Returns the result or
+        the error of each."""
+
+        async def all_calls() -> list[Outcome]:
+            return await asyncio.gather(*(_outcome(call, record) for record in records))
+
+        return self._loop().run(all_calls())
+
+    def wait(self, result: Any) -> Any:
+        """What a call of user code returned; the result of a coroutine is waited for."""
+        return self._loop().run(result) if inspect.iscoroutine(result) else result
+
+    def close(self) -> None:
+        """Cancel what user code has left running, and close the loop."""
+        if self._runner is not None:
+            self._runner.close()
+            self._runner = None
+
+    def _loop(self) -> asyncio.Runner:
+        if self._runner is None:
+            is_real = isinstance(self._clock, SystemClock)
+            make = None if is_real else partial(_ClockLoop, self._clock)
+            self._runner = asyncio.Runner(loop_factory=make)
+        return self._runner
+
+
+class Limited:
+    """Calls an `async def` function: at most `concurrency` calls at a time, each with a time-out.
+    The records that a generator yields are returned in a list."""
+
+    def __init__(self, function: Callable[..., Any], concurrency: int, timeout_s: float) -> None:
+        self._function, self._timeout_s = function, timeout_s
+        self._permits = asyncio.Semaphore(concurrency)
+
+    async def __call__(self, record: Any) -> Any:
+        async with self._permits:
+            limit = asyncio.timeout(self._timeout_s)
+            try:
+                async with limit:
+                    made = self._function(record)
+                    if isinstance(made, AsyncIterable):
+                        return [one async for one in made]
+                    return await made
+            except TimeoutError as error:
+                if not limit.expired():
+                    raise
+                name = getattr(self._function, "__name__", type(self._function).__name__)
+                raise TimeoutError(
+                    f"{name} has not returned after {self._timeout_s:g} s; "
+                    "@asynchronous(timeout_s=…) gives it longer"
+                ) from error
+
+
+async def all_of(calls: Iterable[Awaitable[Any]]) -> list[Any]:
+    """The results of calls that run at the same time. Raises the first error, and cancels the
+    others then."""
+    tasks = list(map(asyncio.ensure_future, calls))
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+
+
+async def _outcome(call: Callable[[Any], Awaitable[Any]], record: Any) -> Outcome:
+    try:
+        return await call(record), None
+    except (Exception, SystemExit) as error:
+        return None, error
+    except asyncio.CancelledError as error:
+        cancelled = RuntimeError("the call was cancelled by its own code")
+        cancelled.__cause__ = error
+        return None, cancelled
+
+
+class _ClockSelector(selectors.SelectSelector):
+    """Moves a clock forward instead of waiting for events."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+        self.is_open = True  # until the loop has registered what it needs itself
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        if not self.is_open:
+            raise _refusal("a socket")
+        return super().register(fileobj, events, data)
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None:
+            raise _refusal("something that nobody does")
+        if timeout > 0:
+            self._clock.sleep(timeout)
+        return super().select(0)
+
+
+class _ClockLoop(asyncio.SelectorEventLoop):
+    """An event loop on the time of a clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock_of_task = clock
+        selector = _ClockSelector(clock)
+        super().__init__(selector)
+        selector.is_open = False
+
+    def time(self) -> float:
+        return self._clock_of_task.now()
+
+    def run_in_executor(
+        self, executor: Any, func: Callable[[Unpack[Ts]], T], *args: *Ts
+    ) -> asyncio.Future[T]:
+        raise _refusal("a thread")
+
+
+def _refusal(what: str) -> TopologyError:
+    return TopologyError(
+        f"an async function waits for {what}, and time is virtual here: only asyncio.sleep and "
+        "waiting for other coroutines work in a simulation; hand in a stand-in for the service"
+    )

@@ -1,0 +1,63 @@
+"""`async def` functions as operators and bolts: how many calls run at a time, and how long."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from sunshower.arguments import COUNT, SECONDS, check_all
+from sunshower.errors import ConfigError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class CallLimits:
+    """How many calls of a function run at a time in each task, and how long one may take."""
+
+    concurrency: int = 100  # as many connections as aiohttp and httpx open by default
+    timeout_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        rules = {"concurrency": COUNT, "timeout_s": SECONDS}
+        check_all(self, rules, "asynchronous: ")
+
+
+def asynchronous(
+    *, concurrency: int = CallLimits.concurrency, timeout_s: float = CallLimits.timeout_s
+) -> Callable[[F], F]:
+    """Set the limits of an `async def` function, or of the `__call__` of a class.
+
+    In each task at most `concurrency` calls run at a time. A call that has not returned after
+    `timeout_s` is cancelled, and raises TimeoutError for its record alone. Raises ConfigError.
+    """
+    limits = CallLimits(concurrency, timeout_s)
+
+    def mark(function: F) -> F:
+        if not _is_async(function):
+            raise ConfigError(f"asynchronous: {function!r:.200} is no `async def` function")
+        function.__sunshower_limits__ = limits  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+def limits_of(code: Any) -> CallLimits | None:
+    """The limits of an `async def` function, or of an object that is called as one; None: calls of
+    `code` are ordinary ones."""
+    while isinstance(code, partial):
+        code = code.func
+    function = code
+    if not inspect.isroutine(code):
+        function = getattr(type(code), "__call__", None)  # noqa: B004
+    if not _is_async(function):
+        return None
+    found: CallLimits = getattr(function, "__sunshower_limits__", CallLimits())
+    return found
+
+
+def _is_async(function: Any) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)

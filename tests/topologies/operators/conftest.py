@@ -1,0 +1,43 @@
+"""Fixtures of operators: a source of either kind, and a run of a program in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from sunshower import Records, Topology, run_inline
+from sunshower.clock import ManualClock
+from sunshower.topologies.streams import Stream
+from sunshower.trident import BatchStream, FixedBatchSpout, InMemory, batches
+from tests.topologies.operators.kinds import SALES, AnyStream, Assemble, Kept, Run, Sale, Source
+
+
+@pytest.fixture(params=["rows", "batches"])
+def source(request: pytest.FixtureRequest) -> Source:
+    """Declares the source of a stream of either kind."""
+
+    def declare(topology: Topology, sales: Sequence[Sale]) -> AnyStream:
+        if request.param == "rows":
+            return topology.spout("sales", Records(list(sales), type=Sale))
+        spout = FixedBatchSpout(list(sales), 25, type=Sale)
+        return batches(topology, "sales", spout, store=InMemory())
+
+    return declare
+
+
+@pytest.fixture
+def run(source: Source) -> Run:
+    """Runs a program in this process. Returns the rows of each stream that it makes."""
+
+    def run(assemble: Assemble, sales: Sequence[Sale] = SALES) -> list[list[Any]]:
+        topology = Topology("both")
+        for number, stream in enumerate(assemble(source(topology, sales))):
+            rows = stream.records(f"out-{number}") if isinstance(stream, BatchStream) else stream
+            assert isinstance(rows, Stream)
+            rows.shuffle().bolt(f"kept-{number}", Kept)
+        found = run_inline(topology.graph(), clock=ManualClock()).results
+        return [rows[0] for id, rows in found.items() if id.startswith("kept-")]
+
+    return run

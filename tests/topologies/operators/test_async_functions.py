@@ -1,0 +1,331 @@
+"""`async def` functions as operators of both kinds of stream, and as bolts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from sunshower import (
+    BatchBolt,
+    Bolt,
+    Cause,
+    Context,
+    KeyState,
+    Records,
+    Retry,
+    Topology,
+    asynchronous,
+    batch,
+    count,
+    run_inline,
+)
+from sunshower.clock import ManualClock
+from sunshower.errors import ConfigError, TopologyError
+from sunshower.simulation.cluster import SimCluster
+from sunshower.trident import MemoryState
+from tests.topologies.operators.kinds import SALES, AnyStream, Kept, Run, Sale, Source
+
+SLOW = Sale("a", 60)
+
+
+async def doubled(sale: Sale) -> Sale:
+    await asyncio.sleep(sale.amount % 7 / 100)
+    return Sale(sale.shop, sale.amount * 2)
+
+
+async def in_a_list(sale: Sale) -> list[Sale]:
+    await asyncio.sleep(sale.amount % 5 / 100)
+    return [sale, sale]
+
+
+async def generated(sale: Sale) -> AsyncIterator[Sale]:
+    for _ in range(2):
+        await asyncio.sleep(0.001)
+        yield sale
+
+
+async def is_a(sale: Sale) -> bool:
+    await asyncio.sleep(0.001)
+    return sale.shop == "a"
+
+
+TWICE = [sale for sale in SALES for _ in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("assemble", "expected"),
+    [
+        (lambda s: s.map(doubled), [Sale(s, n * 2) for s, n in SALES]),
+        (lambda s: s.flat_map(in_a_list), TWICE),
+        (lambda s: s.flat_map(generated), TWICE),
+        (lambda s: s.filter(is_a), [sale for sale in SALES if sale.shop == "a"]),
+        (lambda s: s.flat_map(in_a_list).map(doubled), [Sale(s, n * 2) for s, n in TWICE]),
+        (
+            lambda s: s.map(lambda sale: sale, fields=Sale).filter(is_a).project("amount"),
+            [(n,) for s, n in SALES if s == "a"],
+        ),
+    ],
+)
+def test_it_computes_what_a_plain_function_does_in_the_same_order(
+    run: Run, assemble: Callable[[AnyStream], AnyStream], expected: list[Any]
+) -> None:
+    assert run(lambda sales: [assemble(sales)]) == [expected]
+
+
+def test_peek_and_branches_behind_it(run: Run) -> None:
+    seen: list[Sale] = []
+
+    async def look(sale: Sale) -> None:
+        await asyncio.sleep(0)
+        seen.append(sale)
+
+    def assemble(sales: AnyStream) -> list[AnyStream]:
+        few, _ = sales.map(doubled).branch(lambda sale: sale.amount < 100)
+        return [few.peek(look)]
+
+    (found,) = run(assemble)
+    assert sorted(found) == sorted(seen) == sorted(Sale(s, n * 2) for s, n in SALES[:50])
+
+
+def test_at_most_so_many_calls_run_at_a_time(run: Run) -> None:
+    running, most = 0, 0
+
+    @asynchronous(concurrency=20)
+    async def call(sale: Sale) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.01)
+        running -= 1
+
+    (found,) = run(lambda sales: [sales.peek(call)])
+    assert (found, running, most) == (SALES, 0, 20)
+
+
+def test_the_calls_share_the_time(run: Run) -> None:
+    clock = ManualClock()
+    topology = Topology("calls")
+
+    @asynchronous(concurrency=30)
+    async def call(sale: Sale) -> None:
+        await asyncio.sleep(0.01)
+
+    topology.spout("sales", Records(SALES, type=Sale)).peek(call)
+    run_inline(topology.graph(), clock=clock)
+    assert 0.04 <= clock.now() < 0.1  # 120 calls of 0.01 s
+
+
+class Client:
+    """A callable object with a connection, which belongs to an event loop."""
+
+    events: ClassVar[list[str]] = []
+
+    async def prepare(self, context: Context) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.left = asyncio.create_task(self.keep_alive())
+
+    async def keep_alive(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.events.append("cancelled")
+
+    @asynchronous(concurrency=50)
+    async def __call__(self, sale: Sale) -> Sale:
+        assert asyncio.get_running_loop() is self.loop
+        return sale
+
+    async def cleanup(self) -> None:
+        assert asyncio.get_running_loop() is self.loop
+        self.events.append("closed")
+
+
+def test_prepare_calls_and_cleanup_share_an_event_loop(run: Run) -> None:
+    Client.events.clear()
+    (found,) = run(lambda sales: [sales.map(Client(), fields=Sale).filter(is_a).map(doubled)])
+    assert len(found) == 40
+    assert Client.events == ["closed", "cancelled"]
+
+
+# ---- failures of ordinary streams ---------------------------------------------------------------
+
+
+@asynchronous(timeout_s=2)
+async def hangs(sale: Sale) -> Sale:
+    await asyncio.sleep(3600 if sale == SLOW else 0.001)
+    return sale
+
+
+async def raises(sale: Sale) -> Sale:
+    await asyncio.sleep(0.001)
+    if sale == SLOW:
+        raise ValueError("poison")
+    return sale
+
+
+async def cancels_itself(sale: Sale) -> Sale:
+    if sale == SLOW:
+        raise asyncio.CancelledError
+    return sale
+
+
+async def into_a_list(sale: Sale) -> list[Sale]:
+    return [await hangs(sale)]
+
+
+@pytest.mark.parametrize("function", [hangs, raises, cancels_itself])
+@pytest.mark.parametrize("as_bolt", [False, True])
+def test_a_call_fails_its_own_record_alone(function: Any, as_bolt: bool, tmp_path: Path) -> None:
+    calls: list[Sale] = []
+
+    async def called(sale: Sale) -> list[Sale]:
+        calls.append(sale)
+        return [await function(sale)]
+
+    topology = Topology("fails")
+    limited = asynchronous(timeout_s=2)(called)
+    retry = Retry(attempts=3, initial_s=0.01, dead_letters=tmp_path / "dead.jsonl")
+    sales = topology.spout("sales", Records(SALES, type=Sale), retry=retry)
+    made = sales.shuffle().bolt("it", limited) if as_bolt else sales.flat_map(limited)
+    made.shuffle().bolt("kept", Kept)
+    done = run_inline(topology.graph(), clock=ManualClock())
+    assert sorted(done.results["kept"][0]) == sorted(sale for sale in SALES if sale != SLOW)
+    assert (len(calls), calls.count(SLOW)) == (len(SALES) + 2, 3)
+    assert done.snapshot.component("sales").causes == {Cause.EXCEPTION.value: 3}
+    (line,) = (tmp_path / "dead.jsonl").read_text().splitlines()
+    letter = json.loads(line)
+    assert letter["record"] == SLOW._asdict()
+    says = {
+        hangs: "TimeoutError: called has not returned after 2 s; @asynchronous(timeout_s=…)",
+        raises: "ValueError: poison",
+        cancels_itself: "the call was cancelled by its own code",
+    }
+    assert says[function] in line
+
+
+def test_a_bolt_is_an_async_generator_or_a_sink() -> None:
+    stored: list[Sale] = []
+
+    async def store(sale: Sale) -> None:
+        await asyncio.sleep(0.001)
+        stored.append(sale)
+
+    topology = Topology("bolts")
+    sales = topology.spout("sales", Records(SALES, type=Sale))
+    sales.shuffle().bolt("twice", generated, parallelism=2).shuffle().bolt("store", store)
+    done = run_inline(topology.graph(), clock=ManualClock())
+    assert sorted(stored) == sorted(TWICE)
+    assert done.snapshot.component("sales").acked == len(SALES)
+
+
+def numbered(sale: Sale, seen: KeyState[int]) -> Iterator[Sale]:
+    seen.value = (seen.value or 0) + 1
+    yield Sale(sale.shop, seen.value)
+
+
+def test_it_follows_a_keyed_process_in_one_stage() -> None:
+    topology = Topology("keyed")
+    sales = topology.spout("sales", Records(SALES, type=Sale))
+    state = MemoryState()
+    made = sales.group_by("shop").process(numbered, state=state).map(doubled)
+    made.shuffle().bolt("kept", Kept)
+    (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    assert sorted(kept) == [(shop, n * 2) for shop in "abc" for n in range(1, 41)]
+
+
+# ---- in the simulator ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_time_is_virtual_in_the_simulator_and_nothing_is_lost(seed: int) -> None:
+    state = MemoryState()
+    topology = Topology("virtual", workers=2)
+
+    async def fetch(sale: Sale) -> Sale:
+        await asyncio.sleep(5)
+        return sale
+
+    sales = topology.spout("sales", Records(SALES, type=Sale))
+    seen = sales.shuffle().stage("fetch", parallelism=2).map(fetch)
+    seen.group_by("amount").aggregate(count(), state=state, name="seen")
+    with SimCluster(seed, latency_s=0.005) as cluster:
+        current = cluster.submit(topology.graph())
+        if kills := not current.wait(2):
+            current.kill_worker(seed % 2)
+        assert current.wait(600)
+    assert kills
+    assert {key for key, _ in state.items()} == {sale.amount for sale in SALES}
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda: asyncio.to_thread(len, ""),
+        lambda: asyncio.open_connection("127.0.0.1", 9),
+    ],
+)
+def test_what_waits_for_the_outside_is_refused_on_virtual_time(wait: Any, tmp_path: Path) -> None:
+    async def call(sale: Sale) -> None:
+        await wait()
+
+    topology = Topology("outside")
+    retry = Retry(attempts=1, dead_letters=tmp_path / "dead.jsonl")
+    topology.spout("sales", Records(SALES[:1], type=Sale), retry=retry).peek(call)
+    run_inline(topology.graph(), clock=ManualClock())
+    assert "only asyncio.sleep and waiting for other" in (tmp_path / "dead.jsonl").read_text()
+
+
+# ---- what is refused at the declaration ---------------------------------------------------------
+
+
+class Later(Bolt[Sale, Sale]):
+    async def process(self, record: Sale) -> list[Sale]:  # type: ignore[override]
+        return [record]
+
+
+class LaterTables(BatchBolt[Sale, Sale]):
+    async def process(self, table: Any) -> None:  # type: ignore[override]
+        """Do nothing."""
+
+
+async def of_tables(table: Any) -> None:
+    """Do nothing."""
+
+
+async def with_state(state: Any, sales: list[Sale]) -> None:
+    """Do nothing."""
+
+
+def plain(sale: Sale) -> Iterator[Sale]:
+    yield sale
+
+
+@pytest.mark.parametrize(
+    ("assemble", "error", "says"),
+    [
+        (lambda s: s.branch(is_a), TopologyError, "it is asynchronous; put it into a .map before"),
+        (
+            lambda s: s.flat_map(batch(of_tables), fields=Sale),  # type: ignore[arg-type]
+            TopologyError,
+            "a @batch function is a plain one",
+        ),
+        (lambda _: asynchronous(concurrency=0), ConfigError, "asynchronous: concurrency"),
+        (lambda _: asynchronous(timeout_s=-1), ConfigError, "asynchronous: timeout_s"),
+        (lambda _: asynchronous()(plain), ConfigError, "is no `async def` function"),
+    ],
+)
+def test_wrong_declarations(source: Source, assemble: Any, error: Any, says: str) -> None:
+    with pytest.raises(error, match=says):
+        assemble(source(Topology("wrong"), SALES))
+
+
+@pytest.mark.parametrize("bolt", [Later, LaterTables])
+def test_the_methods_of_bolts_are_plain(bolt: Any) -> None:
+    sales = Topology("wrong").spout("sales", Records(SALES, type=Sale))
+    with pytest.raises(TopologyError, match="process is asynchronous; give an `async def`"):
+        sales.shuffle().bolt("it", bolt)
