@@ -15,6 +15,7 @@ from sunshower import (
     Bolt,
     Cause,
     Context,
+    KeyState,
     Records,
     Retry,
     Topology,
@@ -220,6 +221,21 @@ def test_a_bolt_is_an_async_generator_or_a_sink() -> None:
     done = run_inline(topology.graph(), clock=ManualClock())
     assert sorted(stored) == sorted(TWICE)
     assert done.snapshot.component("sales").acked == len(SALES)
+
+
+def numbered(sale: Sale, seen: KeyState[int]) -> Iterator[Sale]:
+    seen.value = (seen.value or 0) + 1
+    yield Sale(sale.shop, seen.value)
+
+
+def test_it_follows_a_keyed_process_in_one_stage() -> None:
+    topology = Topology("keyed")
+    sales = topology.spout("sales", Records(SALES, type=Sale))
+    state = MemoryState()
+    made = sales.group_by("shop").process(numbered, state=state).map(doubled)
+    made.shuffle().bolt("kept", Kept)
+    (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    assert sorted(kept) == [(shop, n * 2) for shop in "abc" for n in range(1, 41)]
 
 
 # ---- in the simulator ---------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from sunshower.async_calls import AsyncCalls
 from sunshower.errors import BadEmit
 from sunshower.failures import Failure
 from sunshower.runtime.tasks.bolts.automatic_bolt import PIECE_MAX, AutomaticBoltTask, BatchOutputs
@@ -69,6 +70,12 @@ class OperatorBoltTask(AutomaticBoltTask):
             return BatchOutputs(list(records), list(range(1, len(records) + 1)))
         self.bolt.announce(records)
         return super()._run_generators(call, records, most)
+
+    def _run_together(
+        self, calls: AsyncCalls, call: Callable[[Any], Any], records: Sequence[Any]
+    ) -> BatchOutputs:
+        self.bolt.announce(records)
+        return super()._run_together(calls, call, records)
 
     def _flush(self, batch: Batch, failures: dict[int, Failure]) -> dict[int, Failure]:
         if batch.shared and failures:
