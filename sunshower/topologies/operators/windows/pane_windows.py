@@ -68,8 +68,8 @@ class PaneWindows(WindowOperator):
         by: Sequence[str],
         out: Schema,
     ) -> None:
-        super().__init__(store, out)
-        self.window, self.contents, self.by = window, contents, tuple(by)
+        super().__init__(store, by, out)
+        self.window, self.contents = window, contents
         schema = contents.schema
         self._event_time = None if window.field is None else schema.key([window.field])
         self._shift: float | None = None
@@ -121,7 +121,7 @@ class PaneWindows(WindowOperator):
 
     def _parts(self, rows: Sequence[Any], attempt: Attempt) -> dict[tuple[Any, int], Content]:
         """The contents of these rows, by group and pane."""
-        width, every = len(self.by), self.window.every
+        width, every = self.width, self.window.every
         if not self.contents.combines:
             groups = group_keys(self.contents.schema, self.by, rows)
             if self._event_time is None:
@@ -142,7 +142,7 @@ class PaneWindows(WindowOperator):
         return self.contents.merged(first, second)
 
     def _results(self, group: Any, last: int, content: Content) -> Iterable[Sequence[Any]]:
-        head = (*values_of_key(group, len(self.by)), (last + 1) * self.window.every)
+        head = (*values_of_key(group, self.width), (last + 1) * self.window.every)
         return [(*head, *row) for row in self.contents.results(group, content, _LATEST)]
 
     def _last_ended(self, time: float) -> float:
@@ -169,8 +169,8 @@ class CountWindows(WindowOperator):
         by: Sequence[str],
         out: Schema,
     ) -> None:
-        super().__init__(store, out)
-        self.window, self.contents, self.by = window, contents, tuple(by)
+        super().__init__(store, by, out)
+        self.window, self.contents = window, contents
 
     def forget(self) -> None:
         self._full: list[Any] = []
@@ -180,7 +180,7 @@ class CountWindows(WindowOperator):
             self._full = value
 
     def time(self, reached: ReachedTime) -> float:
-        return reached.time(0.0)
+        return -inf
 
     def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
         """Add rows; full windows wait for the next watermark, which brings their rows."""
@@ -203,7 +203,7 @@ class CountWindows(WindowOperator):
             for last in range(before[group] // every, after // every):
                 within = [panes[p] for p in range(last - count + 1, last + 1) if p in panes]
                 content = reduce(self.contents.merged, within)
-                head = (*values_of_key(group, len(self.by)), last)
+                head = (*values_of_key(group, self.width), last)
                 full += [[*head, *row] for row in self.contents.results(group, content, attempt)]
             left = {pane: panes[pane] for pane in panes if pane + count > after // every}
             store.put((_ROWS, group), [after, left])

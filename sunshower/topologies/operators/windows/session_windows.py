@@ -33,8 +33,8 @@ class SessionWindows(WindowOperator):
         by: Sequence[str],
         out: Schema,
     ) -> None:
-        super().__init__(store, out)
-        self.window, self.contents, self.by = window, contents, tuple(by)
+        super().__init__(store, by, out)
+        self.window, self.contents = window, contents
         self._event_time = contents.schema.key([window.field])
 
     def forget(self) -> None:
@@ -98,7 +98,7 @@ class SessionWindows(WindowOperator):
 
     def _parts(self, rows: Sequence[Any], attempt: Attempt) -> dict[tuple[Any, float], Content]:
         """The contents of these rows, by group and event time."""
-        width = len(self.by)
+        width = self.width
         if self.contents.combines:
             parts: dict[tuple[Any, float], Content] = {}
             for group, row in zip(keys_of_partial(width, rows), rows, strict=True):
@@ -111,7 +111,7 @@ class SessionWindows(WindowOperator):
         return self.contents.gather([*zip(groups, times, strict=True)], rows, attempt)
 
     def _results(self, group: Any, session: Session) -> Iterable[Sequence[Any]]:
-        head = (*values_of_key(group, len(self.by)), session[1] + self.window.gap)
+        head = (*values_of_key(group, self.width), session[1] + self.window.gap)
         return [(*head, *row) for row in self.contents.results(group, session[2], _LATEST)]
 
 

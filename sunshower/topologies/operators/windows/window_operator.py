@@ -31,8 +31,10 @@ class WindowOperator(BaseOperator):
 
     sources = 0
 
-    def __init__(self, store: KeyedStore, out: Schema) -> None:
-        self.store, self.out = store, out
+    def __init__(self, store: KeyedStore, by: Sequence[str], out: Schema) -> None:
+        """`by`: the fields of the group, with which a row begins; its window follows."""
+        self.store, self.by, self.out = store, tuple(by), out
+        self.width = len(self.by)
         self._is_loaded = False
         self._time = -inf  # windows up to here have ended
 
@@ -110,7 +112,9 @@ class WindowOperator(BaseOperator):
         time = max(self.time(self._reached), self._time)
         ended = self.end(self._time, time)
         due += ended
-        if ended and time < inf:
+        if time == inf:  # a restart may read the last records again: they are late
+            time = max([self._time, *(row[self.width] for row in ended)])
+        if ended:
             self.store.put((_TIME,), time)
         if due:
             self._owed[mark.task] = (*place, due)
@@ -118,8 +122,7 @@ class WindowOperator(BaseOperator):
         elif owed is not None:
             del self._owed[mark.task]
             self.store.remove((_OWED, mark.task))
-        if time < inf:
-            self._time = time
+        self._time = time
         return due
 
     def _committed(self, change: Callable[[], T]) -> T:
