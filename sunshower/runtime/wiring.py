@@ -137,8 +137,9 @@ def wire(
             wired.spouts[task.id] = make_task(
                 _SOURCES[component.level], pending, output_streams, wired.reports, config, retries
             )
-            if component.event_times is not None:
-                wired.spouts[task.id].watermarks.watch(component.event_times)
+            if component.windows:
+                watermarks = wired.spouts[task.id].watermarks
+                watermarks.watch(component.event_times, component.windows)
             wired.spouts[task.id].limit.may_be_held = plan.graph.may_hold(component.id)
         else:
             if component.reads_dead_letters:

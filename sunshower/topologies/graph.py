@@ -95,7 +95,8 @@ class Component:
     message_timeout_s: float | None = None
     tick_s: float | None = None
     retry: Retry | None = None  # spouts; None: Config.attempts_max and the defaults of Retry
-    event_times: Mapping[str, str] | None = None  # spouts that feed windows: stream → time field
+    windows: int = 0  # spouts: how many windows are downstream
+    event_times: Mapping[str, str] = field(default_factory=dict)  # for those: stream → time field
 
     @property
     def reads_dead_letters(self) -> bool:

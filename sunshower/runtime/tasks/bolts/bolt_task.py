@@ -148,7 +148,7 @@ class BoltTask(Supervised):
         """How many inputs to take at once: one slice of work, at least as many as may be called at
         the same time; or one input during a pause."""
         paused = self.supervision.wait is not None
-        return 1 if paused else max(self.service.slice_records, self.at_once)
+        return 1 if paused else self.at_once or self.service.slice_records
 
     def tick(self) -> None:
         """Call the bolt's tick and its `flush`, and send the outputs of the tick."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sunshower.errors import BadEmit
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.bolts.anchoring import Anchor, AnchoredSender
 from sunshower.runtime.tasks.spouts.retry_queue import Replay
@@ -65,6 +66,11 @@ class NextTupleSource(SpoutSource):
     def put(self, emission: Emission) -> None:
         """Check an emit, and keep it until `next_tuple` has returned."""
         self._sender.check(emission.stream, emission.record, emission.task)
+        if self._host.watermarks.on and emission.message_id is None:
+            raise BadEmit(
+                "a record without a message id, which no window waits for: the spout feeds a "
+                "window, so emit each record with one"
+            )
         self._emissions.append(emission._replace(number=self._count))
         self._count += 1
         self._host.rest.end()  # the spout may emit in ack or fail, if it kept the collector

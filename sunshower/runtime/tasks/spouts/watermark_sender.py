@@ -15,11 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from sunshower.config import Config
-from sunshower.errors import BadEmit, TopologyFailed
+from sunshower.errors import TopologyFailed
 from sunshower.failures import Failure
 from sunshower.records import Schema
 from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.spouts.retry_queue import RetryQueue
+from sunshower.runtime.tasks.spouts.source import SpoutSource
+from sunshower.runtime.tasks.user_code import RAISED
 from sunshower.runtime.tracking.ids import I64, U64, slots_of
 from sunshower.runtime.tracking.pending import F64, Pending, Released
 from sunshower.runtime.tracking.reports import Reports
@@ -30,7 +32,7 @@ from sunshower.topologies.operators.windows.watermarks import WATERMARKS, Waterm
 WATERMARK = 1 << 62  # the message number of a watermark
 _EVERY_S = 0.2
 _EVERY_DONE_S = 1.0  # for windows that have lost what they knew
-_IDLE_S = 30.0  # a partition without records for so long holds no window back
+_IDLE_S = 30.0  # a partition without records for so long, while others have some, is left out
 _NO_PARTITION = -1
 _AGAIN_S, _AGAIN_MAX_S = 0.1, 5.0
 _SCAN_S = 1e-5  # the time between two looks at the retry queue, for each message in it
@@ -41,6 +43,7 @@ class _Owner(Protocol):
 
     task: Task
     output_streams: OutputStreams
+    source: SpoutSource
     exhausted: bool
     is_open: bool
     active: bool
@@ -77,10 +80,12 @@ class WatermarkSender:
         self._attempt = self._failures = 0
         self._failure: Failure | None = None
         self._last_ones = 0  # complete ones since the last record was
+        self._windows = 0
 
-    def watch(self, fields: Mapping[str, str]) -> None:
-        """Send watermarks from now on. `fields`: stream → the field with the event time."""
-        self.on, self.next_s, self._fields = True, 0.0, fields
+    def watch(self, fields: Mapping[str, str], windows: int) -> None:
+        """Send watermarks from now on. `fields`: stream → the field with the event time; `windows`:
+        how many are downstream."""
+        self.on, self.next_s, self._fields, self._windows = True, 0.0, fields, windows
 
     @property
     def pending_records(self) -> int:
@@ -89,21 +94,22 @@ class WatermarkSender:
 
     @property
     def done(self) -> bool:
-        """Whether the windows know that no record follows, and that their rows are processed."""
-        return not self.on or self._last_ones >= 2
+        """Whether the windows know that no record follows, and that their rows are processed: one
+        watermark ends a window, the next one that behind it, the last one confirms."""
+        if not self.on or self._last_ones > self._windows:
+            return True
+        return self.stops and self._owner.exhausted and not self._owner.is_open
 
     def times(self, stream: str, records: Any, schema: Schema) -> F64:
         """The event times of records; inf for those without one."""
         field = self._fields.get(stream)
         if field is None:
             return np.full(len(records), inf)
-        if self.function is not None:
-            values = map(self.function, records)
-        elif isinstance(records, pa.Table):
-            values = records[field].to_pylist()
-        else:
-            values = map(schema.key([field]), records)
-        return np.fromiter(map(_time_or_none, values), np.float64, len(records))
+        if isinstance(records, pa.Table):
+            columns = (column.to_pylist() for column in records.columns)
+            records = schema.build(zip(*columns, strict=True))
+        get = schema.key([field]) if self.function is None else self.function
+        return np.fromiter((_time_or_none(get, one) for one in records), np.float64, len(records))
 
     def emitted(self, roots: U64, numbers: Sequence[int] | I64, times: F64, now: float) -> None:
         """Note messages that are emitted now."""
@@ -191,19 +197,21 @@ class WatermarkSender:
 
     @property
     def _is_empty(self) -> bool:
-        return not len(self._pending) and not len(self._retries)
+        is_emitted = self._owner.source.is_empty
+        return is_emitted and not len(self._pending) and not len(self._retries)
 
     def _next(self, now: float) -> Watermark:
         last = self._mark or _NONE
         number = last.number + 1
         pending = min(self._pending.lowest(self._times), self._lowest_queued(now))
         ended = self._owner.exhausted and not self.stops and self._is_empty
-        # One of which no record is read yet holds windows back, too; so does a task without any.
-        read = self.partitions_read() or (_NO_PARTITION,)
-        self._reached = {part: self._reached.get(part, (-inf, now)) for part in read}
-        reached = [time for time, seen_s in self._reached.values() if now - seen_s < _IDLE_S]
-        idle = not reached
-        lowest = min(reached, default=max(time for time, _ in self._reached.values()))
+        # One of which no record is read yet holds windows back, too, and so does a task without any
+        # at first; one that another task reads now does until that one has told of it.
+        for part in self.partitions_read() or (_NO_PARTITION,):
+            self._reached.setdefault(part, (-inf, now))
+        newest_s = max(seen_s for _, seen_s in self._reached.values())
+        read = {p: one for p, one in self._reached.items() if newest_s - one[1] < _IDLE_S}
+        idle, lowest = now - newest_s >= _IDLE_S, min(time for time, _ in read.values())
         task, life = self._owner.task.id, self._pending.incarnation
         return Watermark(task, life, number, 1, last.number, pending, lowest, idle, ended)
 
@@ -220,7 +228,8 @@ class WatermarkSender:
 _NONE = Watermark(0, 0, 0, 0, 0, inf, -inf, idle=False, ended=False)
 
 
-def _time_or_none(value: object) -> float:
-    with suppress(BadEmit):
-        return event_time(value)
+def _time_or_none(get: Callable[[Any], Any], record: Any) -> float:
+    """The event time of a record; inf if it has none, then the window fails it."""
+    with suppress(*RAISED):
+        return event_time(get(record))
     return inf

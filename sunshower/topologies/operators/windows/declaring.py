@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
+from typing import Any, get_type_hints
 
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
@@ -34,6 +36,7 @@ from sunshower.topologies.operators.windows.window_kinds import AnyWindow, Sessi
 from sunshower.topologies.operators.windows.window_operator import WindowOperator
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.retry import DEAD_LETTERS
+from sunshower.topologies.signatures import name_of
 
 
 def windows_of(
@@ -119,8 +122,9 @@ def _upstream(
         for read in components[waiting.pop()].inputs:
             source = components[read.source]
             if source.level.is_spout:
-                if read.stream != DEAD_LETTERS:
-                    spouts.setdefault(source.id, set()).add(read.stream)
+                streams = spouts.setdefault(source.id, set())
+                if read.stream != DEAD_LETTERS:  # their times are those of their messages
+                    streams.add(read.stream)
             elif source.id not in seen:
                 seen.add(source.id)
                 waiting.append(source.id)
@@ -134,23 +138,50 @@ def _upstream(
 
 
 def _with_times(spout: Component, streams: set[str], field: str | None, where: str) -> Component:
-    times = dict(spout.event_times or {})
+    times = dict(spout.event_times)
     if field is not None:
+        if not streams:
+            raise TopologyError(
+                f"{where}: it reads dead letters of spout {spout.id!r} alone, which have no event "
+                "time; give it a window without field="
+            )
+        own = getattr(spout.implementation, "event_time", None) is not None
         for id in sorted(streams):
-            schema = spout.streams[id].schema
-            own = getattr(spout.implementation, "event_time", None) is not None
-            if not own and field not in schema.fields:
-                raise TopologyError(
-                    f"{where}: its event time is {field!r}, which stream {id!r} of spout "
-                    f"{spout.id!r} does not have; its fields are: {', '.join(schema.fields)}. Read "
-                    "records with that field (a format can do it), or write `event_time` in the "
-                    "spout's class: def event_time(self, record) → a number or a datetime"
-                )
-            if not own and times.setdefault(id, field) != field:
+            if not own:
+                _check_time(spout, id, field, where)
+            if times.setdefault(id, field) != field and not own:
                 raise TopologyError(
                     f"{where}: its event time is {field!r}, that of another window downstream of "
                     f"spout {spout.id!r} is {times[id]!r}; give both the same field"
                 )
-            times[id] = field
-    marks = StreamSpec(WATERMARKS, Schema.of(Watermark))
-    return replace(spout, streams={**spout.streams, WATERMARKS: marks}, event_times=times)
+    streams_now = {**spout.streams, WATERMARKS: StreamSpec(WATERMARKS, Schema.of(Watermark))}
+    return replace(spout, streams=streams_now, event_times=times, windows=spout.windows + 1)
+
+
+def _check_time(spout: Component, stream: str, field: str, where: str) -> None:
+    """Raise TopologyError unless records of a stream have their event time in `field`."""
+    schema = spout.streams[stream].schema
+    problem, hint = "", "Read records with that field (a format can do it)"
+    if field not in schema.fields:
+        problem = f"does not have; its fields are: {', '.join(schema.fields)}"
+    elif _is_no_time(kind := _annotation(schema, field)):
+        problem = f"has as {name_of(kind)}, which is no time; a number or a datetime is one"
+    if problem:
+        raise TopologyError(
+            f"{where}: its event time is {field!r}, which stream {stream!r} of spout {spout.id!r} "
+            f"{problem}. {hint}, or write `event_time` in the spout's class: "
+            "def event_time(self, record) → a number or a datetime"
+        )
+
+
+def _annotation(schema: Schema, field: str) -> Any:
+    """The type of a field as annotated; Any if that is not known."""
+    try:
+        return get_type_hints(schema.type).get(field, Any)
+    except (NameError, TypeError):
+        return Any
+
+
+def _is_no_time(kind: Any) -> bool:
+    """Whether values of an annotation can be no event times."""
+    return isinstance(kind, type) and not issubclass(kind, int | float | datetime)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from sunshower.errors import BadEmit
 
-WATERMARKS = "watermarks"  # the stream that they are sent on
+WATERMARKS = "__watermarks"  # the stream that they are sent on
 
 
 class Watermark(NamedTuple):
@@ -28,7 +28,7 @@ class Watermark(NamedTuple):
     confirmed: int  # the tree of this one is complete, and of all before it; 0: none
     pending: float  # the lowest event time of a record that is not processed; inf: there is none
     reached: float  # the highest event time emitted, of the partition where it is lowest
-    idle: bool  # no partition of this task has records at the moment
+    idle: bool  # no partition of this task has had records for a while
     ended: bool  # there will be no further record
 
 
@@ -43,7 +43,7 @@ class ReachedTime:
         """Note a watermark. Returns False if a later one of its task, or a later attempt, came
         before."""
         last = self._last.get(mark.task)
-        if last is not None and mark[1:4] < last[1:4]:
+        if last is not None and last.life == mark.life and mark[2:4] < last[2:4]:
             return False
         self._last[mark.task] = mark
         return True
@@ -56,8 +56,8 @@ class ReachedTime:
         marks = self._last.values()
         if all(mark.ended for mark in marks):
             return inf
-        running = [mark.reached for mark in marks if not mark.idle and not mark.ended]
-        reached = min(running, default=max(mark.reached for mark in marks))
+        running = [mark for mark in marks if not mark.ended]
+        reached = min(one.reached for one in [m for m in running if not m.idle] or running)
         return min(reached - late, *(mark.pending for mark in marks), inf)
 
 

@@ -23,8 +23,8 @@ class Window:
 
     With `by_count`, lengths are numbers of rows of each group. Otherwise they are times: in the
     unit of `field`, which holds the event time of each row, or in seconds of the topology's clock
-    at the commit of the batch. A window of event time ends when its task gets a row `late` after
-    the window's end. Rows that arrive later are counted in the state and belong to no window.
+    (of a stream of batches: at the commit). A window of event time waits until a row `late` after
+    its end was read; rows that come later are late.
     """
 
     length: float

@@ -36,6 +36,7 @@ class WindowOperator(BaseOperator):
         self.store, self.by, self.out = store, tuple(by), out
         self.width = len(self.by)
         self._is_loaded = False
+        self._inherits = True  # whether a former life may have owed rows that nobody asks for
         self._time = -inf  # windows up to here have ended
 
     # ---- what a kind of windows defines ----------------------------------------------------------
@@ -64,7 +65,7 @@ class WindowOperator(BaseOperator):
     # ---- the operator ----------------------------------------------------------------------------
 
     def prepare(self, context: Context) -> None:
-        self.clock = context.clock
+        self._context, self.clock = context, context.clock
         self.store.open(context)
         self._reached = ReachedTime(self.sources)
         self._load()
@@ -109,6 +110,11 @@ class WindowOperator(BaseOperator):
                 return list(rows)
             if life != mark.life or number > mark.confirmed:
                 due += rows
+        if self._inherits:  # also for a task that does not exist in this run
+            self._inherits = False
+            for other in [task for task in self._owed if task != mark.task]:
+                due += self._owed.pop(other)[2]
+                self.store.remove((_OWED, other))
         time = max(self.time(self._reached), self._time)
         ended = self.end(self._time, time)
         due += ended
@@ -127,6 +133,10 @@ class WindowOperator(BaseOperator):
 
     def _committed(self, change: Callable[[], T]) -> T:
         """Change the store, all or nothing. If it raises, the store is read again."""
+        if not self.store.is_open:  # another life has opened it since
+            self.store.close()
+            self.store.open(self._context)
+            self._is_loaded = False
         if not self._is_loaded:
             self._load()
         try:
@@ -139,7 +149,7 @@ class WindowOperator(BaseOperator):
         return made
 
     def _load(self) -> None:
-        self._is_loaded = False
+        self._is_loaded, self._inherits = False, True
         self._time = -inf
         self._owed: dict[int, tuple[int, int, Sequence[Any]]] = {}  # spout task → life, number, …
         self.forget()

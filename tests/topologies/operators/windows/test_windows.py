@@ -6,9 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,7 +21,9 @@ from sunshower import (
     LogSpout,
     Polled,
     Records,
+    Retry,
     Spout,
+    SpoutCollector,
     Topology,
     count,
     run_inline,
@@ -41,6 +44,10 @@ from sunshower.trident import Aggregator, Attempt, SqliteState
 class Click(NamedTuple):
     user: str
     at: float
+
+
+class Text(NamedTuple):
+    at: str
 
 
 class Kept(Bolt[Any, None]):
@@ -253,6 +260,102 @@ def test_a_spout_may_compute_the_event_time() -> None:
     assert found == [(10, 10), (20, 10), (30, 10)]
 
 
+def test_a_record_whose_time_cannot_be_computed_is_not_lost() -> None:
+    class Lines(Records[Line]):
+        def event_time(self, line: Line) -> float:
+            return float(line.text.split()[0])
+
+    def parsed(line: Line) -> Iterator[Click]:
+        if line.text:
+            yield Click("a", float(line.text))
+
+    texts = ["1", "2", "", "3", "", "14"]
+    lines = Lines([Line(text) for text in texts], type=Line)
+    window = tumbling(seconds=10, field="at")
+    (found,) = rows(lines, lambda s: [s.flat_map(parsed).window(window, count())])
+    assert found == [(10, 3), (20, 1)]
+
+
+def test_a_spout_of_tables_may_compute_the_event_time() -> None:
+    class Tables(Spout[Click]):
+        emits = Click
+
+        def tables(self) -> Iterator[pa.Table]:
+            yield pa.table({"user": ["a"] * 3, "at": [1.0, 2.0, 14.0]})
+
+        def event_time(self, click: Click) -> float:
+            return click.at
+
+    found, _ = rows(Tables(), of_users(tumbling(seconds=10, field="at")))
+    assert found == [("a", 10, 2), ("a", 20, 1)]
+
+
+def test_windows_behind_windows_have_all_records_at_the_end() -> None:
+    pairs = tumbling(count=2)
+
+    def assemble(clicks: Stream[Click]) -> Sequence[Stream[Any]]:
+        found: Stream[Any] = clicks
+        for depth in range(4):
+            found = found.window(pairs, count(), name=f"pairs-{depth}")
+        return [found]
+
+    assert rows(Paced(*range(16)), assemble) == [[(0, 2)]]
+
+
+def test_a_stream_of_that_name_is_no_watermark() -> None:
+    class Named(Spout[Click]):
+        streams: ClassVar = {"watermarks": Click}
+
+        def next_tuple(self, out: SpoutCollector[Click]) -> None:
+            out.emit(Click("a", 1.0), 1, stream="watermarks")
+            out.finish()
+
+    def older(click: Click) -> Click:
+        return click._replace(at=click.at + 1)
+
+    (found,) = rows(Named(), lambda s: [s.stream("watermarks", Click).map(older)])
+    assert found == [("a", 2.0)]
+
+
+def test_a_window_of_dead_letters() -> None:
+    def refuse(click: Click) -> None:
+        raise ValueError("no clicks")
+
+    topology = Topology("clicks")
+    retry = Retry(attempts=1, dead_letters=True)
+    clicks = topology.spout("clicks", Paced(*range(6)), retry=retry)
+    clicks.shuffle().bolt("refuse", refuse)
+    letters = clicks.stream("dead_letters").window(tumbling(count=2), count())
+    letters.shuffle().bolt("kept", Kept)
+    assert run(topology).results["kept"] == [[(0, 2), (1, 2), (2, 2)]]
+
+
+def test_a_spout_that_cannot_be_opened_ends_the_topology() -> None:
+    class Half(Paced):
+        def open(self, context: Context) -> None:
+            if context.index == 1:
+                raise ValueError("no second one")
+            super().open(context)
+
+    topology = Topology("clicks", task_errors_max=2)
+    clicks = topology.spout("clicks", Half(*range(6)), parallelism=2)
+    clicks.window(tumbling(seconds=10, field="at"), count())
+    with pytest.raises(TopologyFailed, match="no second one"):
+        run(topology)
+
+
+def test_a_record_without_a_message_id_is_refused() -> None:
+    class Untracked(Spout[Click]):
+        def next_tuple(self, out: SpoutCollector[Click]) -> None:
+            out.emit(Click("a", 1.0))
+
+    topology = Topology("clicks", task_errors_max=1)
+    clicks = topology.spout("clicks", Untracked())
+    clicks.window(tumbling(seconds=10, field="at"), count())
+    with pytest.raises(TopologyFailed, match="emit each record with one"):
+        run(topology)
+
+
 def test_a_record_without_a_time_fails_alone() -> None:
     topology = Topology("clicks", attempts_max=2)
     bad: Any = [Click("a", 1), Click("a", "noon"), Click("a", 3)]  # type: ignore[arg-type]
@@ -324,6 +427,28 @@ def test_what_a_window_made_is_emitted_until_it_is_processed() -> None:
     assert (counts.acked, counts.failed) == (3, 0)
 
 
+def test_what_a_former_run_owed_is_emitted_though_its_spout_task_is_gone(tmp_path: Path) -> None:
+    """A spout that is declared before moves the task ids of the others."""
+    state = SqliteState(tmp_path / "windows.db")
+
+    class Refuses(Kept):
+        def process(self, record: Any) -> None:
+            raise ValueError("not in this run")
+
+    for more, sink in ((False, Refuses), (True, Kept)):
+        topology = Topology("clicks", attempts_max=1_000)
+        clicks = [topology.spout("more", Paced())] if more else []
+        clicks.append(topology.spout("clicks", Paced(*([] if more else [1, 2, 25, 26]))))
+        merged = clicks[0].merge(*clicks[1:])
+        window = tumbling(seconds=10, field="at")
+        merged.window(window, count(), state=state).shuffle().bolt("kept", sink)
+        with SimCluster(1) as cluster:
+            current = cluster.submit(topology.graph())
+            current.wait(8.0)
+            (kept,) = current.results("kept")
+    assert set(kept) == {(10, 2), (30, 2)}
+
+
 def test_what_a_window_made_and_what_always_fails_ends_the_topology() -> None:
     class Refuses(Kept):
         def process(self, record: Any) -> None:
@@ -374,6 +499,16 @@ def stripped(click: Click) -> Line:
 def test_what_cannot_be_a_window(assemble: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         declared(assemble)
+
+
+def test_a_field_of_the_spout_that_is_no_time_is_refused() -> None:
+    def parsed(text: Text) -> Click:
+        return Click("a", float(text.at))
+
+    topology = Topology("clicks")
+    topology.spout("texts", Records([], type=Text)).map(parsed).window(HOUR, count())
+    with pytest.raises(TopologyError, match="of spout 'texts' has as str, which is no time"):
+        topology.graph()
 
 
 def test_windows_without_ackers_are_refused() -> None:
