@@ -138,8 +138,7 @@ def wire(
                 _SOURCES[component.level], pending, output_streams, wired.reports, config, retries
             )
             if component.windows:
-                watermarks = wired.spouts[task.id].watermarks
-                watermarks.watch(component.event_times, component.windows)
+                wired.spouts[task.id].watermarks.watch(component.event_times, component.windows)
             wired.spouts[task.id].limit.may_be_held = plan.graph.may_hold(component.id)
         else:
             if component.reads_dead_letters:

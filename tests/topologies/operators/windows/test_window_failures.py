@@ -1,0 +1,189 @@
+"""Windows whose spouts, readers or processes fail, and windows that are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sunshower import (
+    Line,
+    Records,
+    Spout,
+    Topology,
+    count,
+    sessions,
+    sum_,
+    tumbling,
+)
+from sunshower.errors import ConfigError, TopologyError, TopologyFailed, UnknownField
+from sunshower.simulation.cluster import SimCluster
+from sunshower.topologies.streams import Stream
+from sunshower.trident import SqliteState
+from tests.topologies.operators.windows.test_windows import Click, Kept, Paced, Text, run
+
+
+def test_windows_go_on_after_a_restart(tmp_path: Path) -> None:
+    """Of a source that has not ended: the first run is killed, the second has new clicks."""
+    state = SqliteState(tmp_path / "windows.db")
+
+    class Endless(Spout[Click]):
+        def __init__(self, *times: float) -> None:
+            self.times = times
+
+        def records(self) -> Iterator[Click | None]:
+            for time in self.times:
+                yield Click("a", time)
+            while True:
+                yield None
+
+    noted = []
+    for seed, times in ((1, (1.0, 2.0, 12.0)), (2, (13.0, 14.0, 31.0))):
+        topology = Topology("clicks")
+        clicks = topology.spout("clicks", Endless(*times))
+        window = tumbling(seconds=10, field="at")
+        clicks.window(window, count(), state=state).shuffle().bolt("kept", Kept)
+        with SimCluster(seed) as cluster:
+            run = cluster.submit(topology.graph())
+            run.wait(10.0)
+            noted += run.results("kept")
+    assert noted == [[(10.0, 2)], [(20.0, 3)]]
+
+
+def test_windows_in_memory_move_with_their_task() -> None:
+    topology = Topology("clicks", workers=2)
+    clicks = topology.spout("clicks", Paced(*range(20)))
+    window = tumbling(seconds=50, field="at")
+    clicks.group_by("user").window(window, count(), parallelism=2).shuffle().bolt("kept", Kept)
+    with SimCluster(1) as cluster:
+        run = cluster.submit(topology.graph())
+        run.wait(8.0)
+        run.rebalance(workers=3)
+        assert run.wait(60.0)
+        ((user, end, clicked),) = (row for kept in run.results("kept") for row in kept)
+    assert (user, end) == ("a", 50)
+    assert clicked >= 20
+
+
+def test_what_a_window_made_is_emitted_until_it_is_processed() -> None:
+    refused = []
+
+    class Refuses(Kept):
+        def process(self, record: Any) -> None:
+            if len(refused) < 3:
+                refused.append(record)
+                raise ValueError("not yet")
+            super().process(record)
+
+    topology = Topology("clicks", attempts_max=5)
+    clicks = topology.spout("clicks", Paced(1, 2, 25))
+    clicks.window(tumbling(seconds=10, field="at"), count()).shuffle().bolt("kept", Refuses)
+    done = run(topology)
+    assert set(done.results["kept"][0]) == {(10, 2), (30, 1)}
+    assert len(refused) == 3
+    counts = done.snapshot.component("clicks")
+    assert (counts.acked, counts.failed) == (3, 0)
+
+
+def test_what_a_former_run_owed_is_emitted_though_its_spout_task_is_gone(tmp_path: Path) -> None:
+    """A spout that is declared before moves the task ids of the others."""
+    state = SqliteState(tmp_path / "windows.db")
+
+    class Refuses(Kept):
+        def process(self, record: Any) -> None:
+            raise ValueError("not in this run")
+
+    for more, sink in ((False, Refuses), (True, Kept)):
+        topology = Topology("clicks", attempts_max=1_000)
+        clicks = [topology.spout("more", Paced())] if more else []
+        clicks.append(topology.spout("clicks", Paced(*([] if more else [1, 2, 25, 26]))))
+        merged = clicks[0].merge(*clicks[1:])
+        window = tumbling(seconds=10, field="at")
+        merged.window(window, count(), state=state).shuffle().bolt("kept", sink)
+        with SimCluster(1) as cluster:
+            current = cluster.submit(topology.graph())
+            current.wait(8.0)
+            (kept,) = current.results("kept")
+    assert set(kept) == {(10, 2), (30, 2)}
+
+
+def test_what_a_window_made_and_what_always_fails_ends_the_topology() -> None:
+    class Refuses(Kept):
+        def process(self, record: Any) -> None:
+            if record[0] == 10:
+                raise ValueError("no tens")
+
+    topology = Topology("clicks", attempts_max=3)
+    clicks = topology.spout("clicks", Paced(1, 2, 25))
+    clicks.window(tumbling(seconds=10, field="at"), count()).shuffle().bolt("refuses", Refuses)
+    with pytest.raises(TopologyFailed, match=r"a watermark of spout 'clicks' failed 3 times.*tens"):
+        run(topology)
+
+
+# ---- refused when it is declared ----------------------------------------------------------------
+
+
+def declared(assemble: Callable[[Stream[Click]], object]) -> None:
+    topology = Topology("clicks")
+    assemble(topology.spout("clicks", Records([], type=Click)))
+    topology.graph()
+
+
+HOUR = tumbling(seconds=3600, field="at")
+
+
+def stripped(click: Click) -> Line:
+    return Line(click.user)
+
+
+@pytest.mark.parametrize(
+    ("assemble", "error", "says"),
+    [
+        (lambda s: s.window("hourly", count()), TopologyError, "'hourly' is no window; give"),
+        (lambda s: s.window(HOUR), TopologyError, "needs an aggregator"),
+        (lambda s: s.map(stripped).window(HOUR, count()), UnknownField, "no field 'at'"),
+        (lambda s: s.window(HOUR, count(), parallelism=2), TopologyError, "without .group_by"),
+        (lambda s: s.window(HOUR, count(), state="db"), TopologyError, "'db' is no state"),
+        (lambda _: sessions(gap=0, field="at"), ConfigError, "sessions: gap is 0"),
+        (
+            lambda s: s.window(HOUR, count(), sum_("at")).window(
+                tumbling(seconds=10, field="window"), count(), name="more"
+            ),
+            TopologyError,
+            "window 'more': it is downstream of window 'windows'",
+        ),
+    ],
+)
+def test_what_cannot_be_a_window(assemble: Any, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        declared(assemble)
+
+
+def test_a_field_of_the_spout_that_is_no_time_is_refused() -> None:
+    def parsed(text: Text) -> Click:
+        return Click("a", float(text.at))
+
+    topology = Topology("clicks")
+    topology.spout("texts", Records([], type=Text)).map(parsed).window(HOUR, count())
+    with pytest.raises(TopologyError, match="of spout 'texts' has as str, which is no time"):
+        topology.graph()
+
+
+def test_windows_without_ackers_are_refused() -> None:
+    topology = Topology("clicks", ackers=0)
+    topology.spout("clicks", Records([], type=Click)).window(HOUR, count())
+    with pytest.raises(TopologyError, match=r"window 'windows': it needs ackers"):
+        topology.graph()
+
+
+def test_a_spout_that_does_not_know_the_event_time_is_refused() -> None:
+    def parsed(line: Line) -> Click:
+        return Click(line.text, 0.0)
+
+    topology = Topology("clicks")
+    lines = topology.spout("lines", Records([], type=Line))
+    lines.map(parsed).window(HOUR, count())
+    with pytest.raises(TopologyError, match=r"stream 'default' of spout 'lines' does not have"):
+        topology.graph()
