@@ -74,7 +74,8 @@ def test_death_of_a_whole_worker(ray_cluster: RayCluster, tmp_path: Path) -> Non
         kill_in_the_middle(run, tmp_path, lambda: run.kill_worker(victim))
         check_nothing_is_lost(run, tmp_path)
         assert run.snapshot().restarts == 1
-    assert {cause for cause, *_ in blamed(tmp_path)} == {Cause.ACTOR_DIED}
+    # If all that waited there was of its own spout, which died with it, there is none.
+    assert {cause for cause, *_ in blamed(tmp_path)} <= {Cause.ACTOR_DIED}
     assert {worker for *_, worker in blamed(tmp_path)} <= {victim, -1}
 
 
