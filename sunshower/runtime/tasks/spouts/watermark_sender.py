@@ -205,8 +205,8 @@ class WatermarkSender:
         number = last.number + 1
         pending = min(self._pending.lowest(self._times), self._lowest_queued(now))
         ended = self._owner.exhausted and not self.stops and self._is_empty
-        # One of which no record is read yet holds windows back, too, and so does a task without any
-        # at first; one that another task reads now does until that one has told of it.
+        # A partition without a record yet holds windows back, as does a task without partitions;
+        # one that moved to another task does so here until that task has sent its time.
         for part in self.partitions_read() or (_NO_PARTITION,):
             self._reached.setdefault(part, (-inf, now))
         newest_s = max(seen_s for _, seen_s in self._reached.values())

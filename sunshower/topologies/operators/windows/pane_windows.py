@@ -58,7 +58,7 @@ class CombinePanes(AggregatorOperator):
 
 class PaneWindows(WindowOperator):
     """Windows of time. Their rows are (fields of the group, end of the window, what the aggregators
-    emit); `combined`: rows come from CombinePanes, or, by the clock, from Combine."""
+    emit). If the aggregators combine, rows come from CombinePanes; by the clock, from Combine."""
 
     def __init__(
         self,
