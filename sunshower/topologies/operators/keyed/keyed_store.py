@@ -29,6 +29,7 @@ from sunshower.topologies.operators.totals import TaskMemory, check_factory
 CACHE_BYTES = 64 << 20  # of each task
 ABOUT = DictKey(sunshower="about")  # the key of what the store says of itself
 Migration: TypeAlias = Callable[[int, Any], Any]  # of (the version of a value, the value)
+_TICK_MAX_S = 60.0
 _NOT_OPEN = "a keyed store that is not open"
 
 
@@ -61,6 +62,7 @@ class KeyedStore:
         self.name, self._where = name, where
         self._version, self._migrate = version, migrate
         self._ages = None if ttl_s is None else Ages(ttl_s)
+        self.tick_s = None if ttl_s is None else min(ttl_s, _TICK_MAX_S)  # to remove old values
         self._factory = None if factory is None else _of_values_alone(factory)
         self._values = StoredValues(classes, where)
         self._opened: MapState | None = None
