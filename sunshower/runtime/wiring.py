@@ -145,9 +145,8 @@ def wire(
             if component.reads_dead_letters:
                 wired.letter_readers.add(task.id)
             service = ServiceTime(config)
-            make = component.instance
-            if component.store is not None:
-                make = partial(KeyedBolt.of, component)
+            is_keyed = component.store is not None
+            make = partial(KeyedBolt.of, component) if is_keyed else component.instance
             make_bolt = partial(_BOLTS[component.level], supervision, instrument, make)
             wired.bolts[task.id] = make_bolt(output_streams, wired.reports, service, plan.streams)
     return wired
