@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeAlias, TypeVar, Unpack, overload
 
-from sunshower.errors import RecordMismatch, TopologyError, UnknownStream
+from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.records import Schema
 from sunshower.topologies import groupings
-from sunshower.topologies.components import DEFAULT, BatchFunction, In, Out, R
-from sunshower.topologies.graph import StreamSpec
+from sunshower.topologies.components import BatchFunction, In, Out, R
 from sunshower.topologies.operators import schemas, steps
 from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.keyed.keyed_process import KeyState
@@ -27,13 +26,13 @@ from sunshower.topologies.operators.keyed.process_settings import (
     keyed_process,
 )
 from sunshower.topologies.operators.port import Operator
-from sunshower.topologies.operators.record_operators import RecordOperators
-from sunshower.topologies.operators.stages import Declarations, StageRows
+from sunshower.topologies.operators.stages import StageRows
 from sunshower.topologies.operators.totals_stage import TotalsSettings, totals_of
 from sunshower.topologies.operators.windows.declaring import windows_of
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow
 from sunshower.topologies.outputs import Columns, Declared, Outputs, Streams
 from sunshower.topologies.signatures import BoltCode, Many, name_of
+from sunshower.topologies.stream_handle import StreamHandle
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -111,24 +110,13 @@ class RecordAggregations(Generic[R_co]):
         return WindowRows.of_rows(stream.topology, rows, "windows")
 
 
-class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
+class Stream(StreamHandle[R_co], RecordAggregations[R_co]):
     """One output stream of a component, and the handle of that component.
 
     Each method but `stream` chooses the grouping for a bolt's tasks; see `topologies/groupings.py`.
     They raise UnknownStream for a component without such a stream, UnknownField for a field that
     its records do not have, and TopologyError for a direct stream without `direct`, or the reverse.
     """
-
-    def __init__(self, topology: Declarations, component: str, id: str = DEFAULT) -> None:
-        self.topology, self.component, self.id = topology, component, id
-        self._rows: StageRows | None = None  # of an operator
-
-    @classmethod
-    def of_rows(cls, topology: Declarations, rows: StageRows, word: str = "records") -> Self:
-        """The rows of an operator. Their stream is declared when something outside reads it."""
-        stream = cls(topology, rows.stage.id, word)
-        stream._rows = rows
-        return stream
 
     @overload
     def stream(self, id: str) -> Stream[Any]: ...
@@ -244,11 +232,6 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
     def _grouped(self) -> tuple[Stream[R_co], tuple[str, ...]]:
         return self, ()
 
-    @property
-    def schema(self) -> Schema:
-        """The fields and the type of its records."""
-        return self.spec.schema if self._rows is None else self._rows.schema
-
     def then(self, word: str, operator: Operator, schema: Schema, code: Any = None) -> Stream[Any]:
         """What an operator makes of these records. A new stage is named after its function."""
         return Stream.of_rows(self.topology, self._then(word, operator, schema, code), word)
@@ -266,26 +249,6 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
             parallelism = self.topology.component(self.component).parallelism
             rows = self.topology.begin_stage(id, [self.local_or_shuffle()], parallelism)
         return rows.then(operator, schema)
-
-    def _where(self, word: str, code: Any = None) -> str:
-        return f"{self}, {word}" + ("" if code is None else f"({schemas.code_name(code)})")
-
-    @property
-    def spec(self) -> StreamSpec:
-        """The declaration of this stream. Raises UnknownStream, which lists the streams."""
-        if (rows := self._rows) is not None and rows.stream is None and rows.schema.fields:
-            self.id = rows.stream = rows.stage.new_stream(self.id)
-            self.topology.declare_stream(self.component, StreamSpec(self.id, rows.schema))
-        streams = self.topology.component(self.component).streams
-        if not isinstance(self.id, str) or self.id not in streams:
-            raise UnknownStream(
-                f"{self}: there is no such stream; the streams of "
-                f"{self.component!r} are: {', '.join(streams) or 'none'}"
-            )
-        return streams[self.id]
-
-    def __str__(self) -> str:
-        return f"topology {self.topology.id!r}, stream {self.id!r} of {self.component!r}"
 
 
 class WindowRows(Stream[R_co]):
