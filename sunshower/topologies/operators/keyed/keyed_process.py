@@ -114,6 +114,14 @@ class KeyedProcess(FunctionOperator, RowOperator):
         """The states, if they are in memory: key → value."""
         return None if self.store.snapshot() is None else dict(self.store.items())
 
+    def stored(self, keys: Sequence[Any]) -> list[Any]:
+        """The committed states of keys; None where there is none."""
+        return self.store.stored(keys)
+
+    def stored_items(self) -> Iterator[tuple[Any, Any]]:
+        """All keys and their committed states, in no order."""
+        return self.store.stored_items()
+
     def cleanup(self) -> None:
         super().cleanup()
         self.store.close()

@@ -149,11 +149,26 @@ class KeyedStore:
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """All keys and values, in no order, with what was not committed. Reads the whole store."""
-        there = (one for one in self._state.items() if one[0] not in self._written)
-        for key, stored in chain(there, self._written.items()):
+        return self._items_with(self._written)
+
+    def _items_with(self, written: dict[Key, Any]) -> Iterator[tuple[Any, Any]]:
+        there = (one for one in self._state.items() if one[0] not in written)
+        for key, stored in chain(there, written.items()):
             plain = self._fresh(stored)
             if plain is not None and key != ABOUT:
                 yield key, self._values.value(plain)
+
+    def stored(self, keys: Iterable[Any]) -> list[Any]:
+        """The committed values of keys; None where there is none."""
+        keys = list(map(key_of, keys))
+        found = self._cache.find(keys)
+        missing = [key for key in keys if key not in found]
+        found |= zip(missing, self._state.multi_get(missing), strict=True) if missing else ()
+        return [self._values.value(self._fresh(found[key])) for key in keys]
+
+    def stored_items(self) -> Iterator[tuple[Any, Any]]:
+        """All keys and committed values, in no order."""
+        return self._items_with({})
 
     @property
     def is_open(self) -> bool:
