@@ -22,6 +22,7 @@ from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.joins.joined_streams import JoinSettings, joined_streams
 from sunshower.topologies.operators.keyed.keyed_process import KeyState
 from sunshower.topologies.operators.keyed.process_settings import (
+    BoltOptions,
     ProcessSettings,
     free_name,
     keyed_process,
@@ -30,7 +31,7 @@ from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.totals_stage import TotalsSettings, totals_of
 from sunshower.topologies.operators.windows.declaring import windows_of
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow
-from sunshower.topologies.outputs import Columns, Declared, Outputs, Streams
+from sunshower.topologies.outputs import Columns, Declared
 from sunshower.topologies.signatures import BoltCode, Many, name_of
 from sunshower.topologies.stream_handle import StreamHandle
 
@@ -318,11 +319,15 @@ class Grouped(Generic[R_co]):
 
     @overload
     def bolt(
-        self, id: str, impl: BoltCode[R_co, Never], parallelism: int = 1, **out: Unpack[Outputs]
+        self,
+        id: str,
+        impl: BoltCode[R_co, Never],
+        parallelism: int = 1,
+        **out: Unpack[BoltOptions],
     ) -> Stream[Never]: ...
     @overload
     def bolt(
-        self, id: str, impl: BoltCode[R_co, Out], parallelism: int = 1, **out: Unpack[Outputs]
+        self, id: str, impl: BoltCode[R_co, Out], parallelism: int = 1, **out: Unpack[BoltOptions]
     ) -> Stream[Out]: ...
     @overload
     def bolt(
@@ -338,12 +343,10 @@ class Grouped(Generic[R_co]):
         impl: Any,
         parallelism: int = 1,
         fields: Declared | None = None,
-        streams: Streams | None = None,
-        tick_s: float | None = None,
+        **out: Any,
     ) -> Stream[Any]:
         """Declare a bolt that reads this stream; see Topology.bolt."""
-        out: Outputs = {"fields": fields, "streams": streams, "tick_s": tick_s}
-        made: Stream[Any] = self.stream.topology.bolt(id, impl, [self], parallelism, **out)
+        made: Stream[Any] = self.stream.topology.bolt(id, impl, [self], parallelism, fields, **out)
         return made
 
     def stage(self, id: str, parallelism: int = 1) -> Stream[R_co]:

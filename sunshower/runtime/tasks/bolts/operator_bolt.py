@@ -96,12 +96,6 @@ class OperatorBoltTask(AutomaticBoltTask):
         self.bolt.announce(records)
         return super()._run_together(calls, call, records)
 
-    def _flush(self, batch: Batch, failures: dict[int, Failure]) -> dict[int, Failure]:
-        if batch.shared and failures:
-            self.bolt.discard()
-            return failures
-        return super()._flush(batch, failures)
-
     def _fit(self, outputs: list[Any], kinds: set[type]) -> bool:
         return self._advances or bool(self.bolt.schema.fits(outputs, kinds))
 
