@@ -17,6 +17,7 @@ from sunshower.runtime.plan import ACKER, Plan, PlannedStream, Task
 from sunshower.runtime.tasks.bolts.automatic_bolt import AutomaticBoltTask
 from sunshower.runtime.tasks.bolts.batch_bolt import BatchBoltTask
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
+from sunshower.runtime.tasks.bolts.keyed_bolt import KeyedBolt
 from sunshower.runtime.tasks.bolts.manual_bolt import ManualBoltTask
 from sunshower.runtime.tasks.bolts.operator_bolt import OperatorBoltTask
 from sunshower.runtime.tasks.spouts.log_source import LogSource
@@ -146,9 +147,9 @@ def wire(
             if component.reads_dead_letters:
                 wired.letter_readers.add(task.id)
             service = ServiceTime(config)
-            make_bolt = partial(
-                _BOLTS[component.level], supervision, instrument, component.instance
-            )
+            is_keyed = component.store is not None
+            make = partial(KeyedBolt.of, component) if is_keyed else component.instance
+            make_bolt = partial(_BOLTS[component.level], supervision, instrument, make)
             wired.bolts[task.id] = make_bolt(output_streams, wired.reports, service, plan.streams)
     return wired
 

@@ -11,29 +11,29 @@ begins the next one. Storm: org.apache.storm.streams.Stream, PairStream.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeAlias, TypeVar, Unpack, overload
+from typing import Any, Generic, Never, TypeAlias, TypeVar, Unpack, overload
 
-from sunshower.errors import RecordMismatch, TopologyError, UnknownStream
+from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.records import Schema
 from sunshower.topologies import groupings
-from sunshower.topologies.components import DEFAULT, BatchFunction, In, Out, R
-from sunshower.topologies.graph import StreamSpec
+from sunshower.topologies.components import BatchFunction, In, Out, R
 from sunshower.topologies.operators import schemas, steps
 from sunshower.topologies.operators.aggregators import AnyAggregator
+from sunshower.topologies.operators.joins.joined_streams import JoinSettings, joined_streams
 from sunshower.topologies.operators.keyed.keyed_process import KeyState
 from sunshower.topologies.operators.keyed.process_settings import (
+    BoltOptions,
     ProcessSettings,
     free_name,
     keyed_process,
 )
 from sunshower.topologies.operators.port import Operator
-from sunshower.topologies.operators.record_operators import RecordOperators
-from sunshower.topologies.operators.stages import Declarations, StageRows
 from sunshower.topologies.operators.totals_stage import TotalsSettings, totals_of
 from sunshower.topologies.operators.windows.declaring import windows_of
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow
-from sunshower.topologies.outputs import Columns, Declared, Outputs, Streams
+from sunshower.topologies.outputs import Columns, Declared
 from sunshower.topologies.signatures import BoltCode, Many, name_of
+from sunshower.topologies.stream_handle import StreamHandle
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -111,24 +111,13 @@ class RecordAggregations(Generic[R_co]):
         return WindowRows.of_rows(stream.topology, rows, "windows")
 
 
-class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
+class Stream(StreamHandle[R_co], RecordAggregations[R_co]):
     """One output stream of a component, and the handle of that component.
 
     Each method but `stream` chooses the grouping for a bolt's tasks; see `topologies/groupings.py`.
     They raise UnknownStream for a component without such a stream, UnknownField for a field that
     its records do not have, and TopologyError for a direct stream without `direct`, or the reverse.
     """
-
-    def __init__(self, topology: Declarations, component: str, id: str = DEFAULT) -> None:
-        self.topology, self.component, self.id = topology, component, id
-        self._rows: StageRows | None = None  # of an operator
-
-    @classmethod
-    def of_rows(cls, topology: Declarations, rows: StageRows, word: str = "records") -> Self:
-        """The rows of an operator. Their stream is declared when something outside reads it."""
-        stream = cls(topology, rows.stage.id, word)
-        stream._rows = rows
-        return stream
 
     @overload
     def stream(self, id: str) -> Stream[Any]: ...
@@ -144,15 +133,6 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
         if type is not None and schema.type is not type:
             raise RecordMismatch(f"{found}: its records are {schema.name}, not {name_of(type)}")
         return found
-
-    if not TYPE_CHECKING:  # hidden from mypy
-
-        def bolt(self, *_: object, **__: object) -> Never:
-            """Raise TopologyError, which asks for a grouping first."""
-            raise TopologyError(
-                f"{self}: say how its records are shared out among the tasks of a bolt, as in "
-                ".shuffle().bolt(…) or .fields(…).bolt(…)"
-            )
 
     def shuffle(self) -> Grouped[R_co]:
         return Grouped(self, groupings.Shuffle())
@@ -224,17 +204,43 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
         schema = schemas.columns_schema(fields, self._where("project"))
         return self.then("project", steps.Project(self.schema, fields), schema)
 
-    def merge(self, *others: Stream[R_co]) -> Stream[R_co]:
-        """The records of all streams. Their record types must be equal."""
-        where = self._where("merge")
-        for other in others:
-            if not isinstance(other, Stream):
-                raise TopologyError(f"{where}: {other!r:.200} is no stream")
-            schemas.check_equal(self.schema, other.schema, where)
-        inputs = [stream.local_or_shuffle() for stream in (self, *others)]
-        most = max(self.topology.component(one.component).parallelism for one in (self, *others))
-        id = self.topology.unused_id("merge")
-        return self.of_rows(self.topology, self.topology.begin_stage(id, inputs, most))
+    @overload
+    def join(
+        self,
+        other: Stream[Any],
+        on: str | Sequence[str],
+        *,
+        fields: type[Out],
+        **settings: Unpack[JoinSettings],
+    ) -> WindowRows[Out]: ...
+    @overload
+    def join(
+        self,
+        other: Stream[Any],
+        on: str | Sequence[str],
+        *,
+        fields: Sequence[str] | None = None,
+        **settings: Unpack[JoinSettings],
+    ) -> WindowRows[tuple[Any, ...]]: ...
+    def join(
+        self,
+        other: Stream[Any],
+        on: str | Sequence[str],
+        *,
+        fields: Columns | None = None,
+        **settings: Unpack[JoinSettings],
+    ) -> WindowRows[Any]:
+        """Join records with equal values of `on` whose event times are close: (key, other fields of
+        self, of `other`), when the second of them is processed. Settings: JoinSettings.
+
+        Records wait for partners in a keyed state. Those of a left or an outer join that had none
+        are emitted when the watermark has passed all partners. A replayed record is joined again.
+        """
+        where = self._where("join")
+        if not isinstance(other, Stream):
+            raise TopologyError(f"{where}: {other!r:.200} is no stream")
+        rows = joined_streams(self, other, on, fields, settings, where)
+        return WindowRows.of_rows(self.topology, rows, "joined")
 
     def group_by(self, *fields: str) -> GroupedRecords[R_co]:
         """Group records with equal values of `fields`."""
@@ -244,57 +250,18 @@ class Stream(RecordOperators[R_co], RecordAggregations[R_co]):
     def _grouped(self) -> tuple[Stream[R_co], tuple[str, ...]]:
         return self, ()
 
-    @property
-    def schema(self) -> Schema:
-        """The fields and the type of its records."""
-        return self.spec.schema if self._rows is None else self._rows.schema
-
     def then(self, word: str, operator: Operator, schema: Schema, code: Any = None) -> Stream[Any]:
         """What an operator makes of these records. A new stage is named after its function."""
         return Stream.of_rows(self.topology, self._then(word, operator, schema, code), word)
 
-    def _with(
-        self, word: str, operator: Callable[[], Operator], schema: Schema, code: Any = None
-    ) -> Self:
-        return self.of_rows(self.topology, self._then(word, operator(), schema, code), word)
-
-    def _then(self, word: str, operator: Operator, schema: Schema, code: Any) -> StageRows:
-        rows = self._rows
-        if rows is None:
-            name = word if code is None else schemas.code_name(code)
-            id = self.topology.unused_id(word if name == "lambda" else name)
-            parallelism = self.topology.component(self.component).parallelism
-            rows = self.topology.begin_stage(id, [self.local_or_shuffle()], parallelism)
-        return rows.then(operator, schema)
-
-    def _where(self, word: str, code: Any = None) -> str:
-        return f"{self}, {word}" + ("" if code is None else f"({schemas.code_name(code)})")
-
-    @property
-    def spec(self) -> StreamSpec:
-        """The declaration of this stream. Raises UnknownStream, which lists the streams."""
-        if (rows := self._rows) is not None and rows.stream is None and rows.schema.fields:
-            self.id = rows.stream = rows.stage.new_stream(self.id)
-            self.topology.declare_stream(self.component, StreamSpec(self.id, rows.schema))
-        streams = self.topology.component(self.component).streams
-        if not isinstance(self.id, str) or self.id not in streams:
-            raise UnknownStream(
-                f"{self}: there is no such stream; the streams of "
-                f"{self.component!r} are: {', '.join(streams) or 'none'}"
-            )
-        return streams[self.id]
-
-    def __str__(self) -> str:
-        return f"topology {self.topology.id!r}, stream {self.id!r} of {self.component!r}"
-
 
 class WindowRows(Stream[R_co]):
-    """The records of windows that have ended."""
+    """The records of windows that have ended, or of a join."""
 
     @property
     def late(self) -> Stream[R_co]:
         """Records that came too late for their window, aggregated in the same way. One that is late
-        for several windows counts in the last of them."""
+        for several windows counts in the last of them. Of a join: with None for the other side."""
         assert self._rows is not None
         return Stream.of_rows(self.topology, self._rows.stage.late, "late")
 
@@ -352,11 +319,15 @@ class Grouped(Generic[R_co]):
 
     @overload
     def bolt(
-        self, id: str, impl: BoltCode[R_co, Never], parallelism: int = 1, **out: Unpack[Outputs]
+        self,
+        id: str,
+        impl: BoltCode[R_co, Never],
+        parallelism: int = 1,
+        **out: Unpack[BoltOptions],
     ) -> Stream[Never]: ...
     @overload
     def bolt(
-        self, id: str, impl: BoltCode[R_co, Out], parallelism: int = 1, **out: Unpack[Outputs]
+        self, id: str, impl: BoltCode[R_co, Out], parallelism: int = 1, **out: Unpack[BoltOptions]
     ) -> Stream[Out]: ...
     @overload
     def bolt(
@@ -372,12 +343,10 @@ class Grouped(Generic[R_co]):
         impl: Any,
         parallelism: int = 1,
         fields: Declared | None = None,
-        streams: Streams | None = None,
-        tick_s: float | None = None,
+        **out: Any,
     ) -> Stream[Any]:
         """Declare a bolt that reads this stream; see Topology.bolt."""
-        out: Outputs = {"fields": fields, "streams": streams, "tick_s": tick_s}
-        made: Stream[Any] = self.stream.topology.bolt(id, impl, [self], parallelism, **out)
+        made: Stream[Any] = self.stream.topology.bolt(id, impl, [self], parallelism, fields, **out)
         return made
 
     def stage(self, id: str, parallelism: int = 1) -> Stream[R_co]:

@@ -110,12 +110,6 @@ class OperatorBoltTask(AutomaticBoltTask):
         self.bolt.announce(records)
         return super()._run_together(calls, call, records)
 
-    def _flush(self, batch: Batch, failures: dict[int, Failure]) -> dict[int, Failure]:
-        if batch.shared and failures:
-            self.bolt.discard()
-            return failures
-        return super()._flush(batch, failures)
-
     def _fit(self, outputs: list[Any], kinds: set[type]) -> bool:
         return self._advances or bool(self.bolt.schema.fits(outputs, kinds))
 
@@ -133,7 +127,7 @@ class OperatorBoltTask(AutomaticBoltTask):
         mixed: bool,
         failures: dict[int, Failure],
     ) -> U64 | None:
-        if self.bolt.stream is not None:  # each row belongs to the trees of its own input
+        if self.bolt.stream is not None and not self._advances:  # each row has its input's trees
             return super()._send(outputs, ends_of_each, batch, False, failures)
         made = np.zeros(len(batch), np.uint64)
         if len(failures) == len(batch):

@@ -1,0 +1,97 @@
+"""What a stream is a handle of: an output stream of a component, or the rows of an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Never, Self, TypeVar
+
+from sunshower.errors import TopologyError, UnknownStream
+from sunshower.records import Schema
+from sunshower.topologies.components import DEFAULT
+from sunshower.topologies.graph import StreamSpec
+from sunshower.topologies.operators.port import Operator
+from sunshower.topologies.operators.record_operators import RecordOperators
+from sunshower.topologies.operators.schemas import check_equal, code_name
+from sunshower.topologies.operators.stages import Declarations, StageRows
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class StreamHandle(RecordOperators[R_co]):
+    """One output stream of a component."""
+
+    def __init__(self, topology: Declarations, component: str, id: str = DEFAULT) -> None:
+        self.topology, self.component, self.id = topology, component, id
+        self._rows: StageRows | None = None  # of an operator
+
+    @classmethod
+    def of_rows(cls, topology: Declarations, rows: StageRows, word: str = "records") -> Self:
+        """The rows of an operator. Their stream is declared when something outside reads it."""
+        stream = cls(topology, rows.stage.id, word)
+        stream._rows = rows
+        return stream
+
+    def local_or_shuffle(self) -> Any:
+        """Its records for a task in the same process, if there is one."""
+        raise NotImplementedError
+
+    if not TYPE_CHECKING:  # hidden from mypy
+
+        def bolt(self, *_: object, **__: object) -> Never:
+            """Raise TopologyError, which asks for a grouping first."""
+            raise TopologyError(
+                f"{self}: say how its records are shared out among the tasks of a bolt, as in "
+                ".shuffle().bolt(…) or .fields(…).bolt(…)"
+            )
+
+    def merge(self, *others: StreamHandle[R_co]) -> Self:
+        """The records of all streams. Their record types must be equal."""
+        where = self._where("merge")
+        for other in others:
+            if not isinstance(other, StreamHandle):
+                raise TopologyError(f"{where}: {other!r:.200} is no stream")
+            check_equal(self.schema, other.schema, where)
+        streams: list[StreamHandle[R_co]] = [self, *others]
+        inputs = [stream.local_or_shuffle() for stream in streams]
+        most = max(self.topology.component(one.component).parallelism for one in streams)
+        id = self.topology.unused_id("merge")
+        return self.of_rows(self.topology, self.topology.begin_stage(id, inputs, most))
+
+    def _with(
+        self, word: str, operator: Callable[[], Operator], schema: Schema, code: Any = None
+    ) -> Self:
+        return self.of_rows(self.topology, self._then(word, operator(), schema, code), word)
+
+    def _then(self, word: str, operator: Operator, schema: Schema, code: Any) -> StageRows:
+        rows = self._rows
+        if rows is None:
+            name = word if code is None else code_name(code)
+            id = self.topology.unused_id(word if name == "lambda" else name)
+            parallelism = self.topology.component(self.component).parallelism
+            rows = self.topology.begin_stage(id, [self.local_or_shuffle()], parallelism)
+        return rows.then(operator, schema)
+
+    @property
+    def schema(self) -> Schema:
+        """The fields and the type of its records."""
+        return self.spec.schema if self._rows is None else self._rows.schema
+
+    def _where(self, word: str, code: Any = None) -> str:
+        return f"{self}, {word}" + ("" if code is None else f"({code_name(code)})")
+
+    @property
+    def spec(self) -> StreamSpec:
+        """The declaration of this stream. Raises UnknownStream, which lists the streams."""
+        if (rows := self._rows) is not None and rows.stream is None and rows.schema.fields:
+            self.id = rows.stream = rows.stage.new_stream(self.id)
+            self.topology.declare_stream(self.component, StreamSpec(self.id, rows.schema))
+        streams = self.topology.component(self.component).streams
+        if not isinstance(self.id, str) or self.id not in streams:
+            raise UnknownStream(
+                f"{self}: there is no such stream; the streams of "
+                f"{self.component!r} are: {', '.join(streams) or 'none'}"
+            )
+        return streams[self.id]
+
+    def __str__(self) -> str:
+        return f"topology {self.topology.id!r}, stream {self.id!r} of {self.component!r}"
