@@ -117,9 +117,7 @@ def wire(
         wired.inboxes[task.id] = Inbox()
     for task in plan.tasks_on(worker):
         if task.component == ACKER:
-            timed = plan.graph.config.message_timeout_max_s is not None or any(
-                component.windows for component in plan.graph.components.values()
-            )
+            timed = _has_progress_deadlines(plan)
             strides = [len(ackers) for ackers in shards]
             wired.ackers[task.id] = AckerTask(task.id, strides, timed=timed)
             continue
@@ -214,3 +212,9 @@ def _output_streams(
         routes = [route(stream, bolt.id, sub) for bolt, sub in plan.subscriptions(stream)]
         found[stream.spec.id] = OutputStream(stream.index, stream.spec, routes)
     return found
+
+
+def _has_progress_deadlines(plan: Plan) -> bool:
+    """Whether spouts ask ackers for the ages of trees."""
+    watermarks = any(spout.windows for spout in plan.graph.spouts)
+    return watermarks or plan.graph.config.message_timeout_max_s is not None
