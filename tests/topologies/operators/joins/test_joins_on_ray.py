@@ -29,6 +29,14 @@ class Order(NamedTuple):
     user: int
 
 
+class Named(NamedTuple):
+    user: int
+    order: int
+    at: int
+    paid: int | None
+    name: str | None
+
+
 def order_of(number: Number) -> Order:
     return Order(number.value, number.value, number.value % USERS)
 
@@ -39,7 +47,7 @@ def name_of(number: Number) -> tuple[int, str]:
 
 def test_no_pair_is_missing_although_workers_die(ray_cluster: RayCluster, tmp_path: Path) -> None:
     """Every second order has a payment; a user's name is known at some time, or is None."""
-    topology = Topology("joins", workers=3)
+    topology, path = Topology("joins", workers=3), tmp_path / "named.jsonl"
     orders = topology.spout("orders", Numbers(TOTAL)).map(order_of)
     paid = topology.spout("payments", Numbers(TOTAL)).filter(lambda number: number.value % 2 == 0)
     found = orders.join(
@@ -54,8 +62,7 @@ def test_no_pair_is_missing_although_workers_die(ray_cluster: RayCluster, tmp_pa
     )
     users = topology.spout("users", Counter(USERS)).map(name_of, fields=("user", "name"))
     names = users.group_by("user").table(state=SqliteState(tmp_path / "users.db"), broadcast=True)
-    named = found.join(names, how="left")
-    named.shuffle().bolt("store", JsonLines(tmp_path / "named.jsonl"))
+    found.join(names, how="left", fields=Named).shuffle().bolt("store", JsonLines(path))
     run = ray_cluster.submit(topology.graph())
     try:
         end_s, killed = time.monotonic() + 120, 0
@@ -70,7 +77,7 @@ def test_no_pair_is_missing_although_workers_die(ray_cluster: RayCluster, tmp_pa
         assert run.snapshot().restarts >= KILLS
     finally:
         run.stop()
-    rows = [json.loads(line) for line in (tmp_path / "named.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
     expected = {(n, n if n % 2 == 0 else None) for n in range(TOTAL)}
     assert {(row["order"], row["paid"]) for row in rows} == expected
     assert {row["name"] for row in rows} <= {None, *(f"user {n}" for n in range(USERS))}
