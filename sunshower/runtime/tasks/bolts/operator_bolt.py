@@ -26,6 +26,9 @@ from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.transport.output_streams import NotSent
 from sunshower.topologies.operators.windows.watermarks import WATERMARKS
 
+# Rows that are combined at once. Rows of a whole slice do not fit the processor's cache.
+_PART_ROWS = 1000
+
 
 class OperatorBoltTask(AutomaticBoltTask):
     """Calls `expand` for each input, and `gather` for what the inputs of a batch have made."""
@@ -34,9 +37,11 @@ class OperatorBoltTask(AutomaticBoltTask):
         super().__init__(*args)
         self._rows_out = self._rows_in = 0
         self._advances = False  # whether this batch is watermarks
+        self._raised: BaseException | None = None  # by an operator, for a part of this batch
 
     def process(self, batch: Batch) -> Batch | None:
         self._advances = self._streams[batch.stream].spec.id == WATERMARKS
+        self._raised = None
         return super().process(batch)
 
     def settle(self, batch: Batch, made: U64 | None, failures: dict[int, Failure]) -> None:
@@ -78,6 +83,8 @@ class OperatorBoltTask(AutomaticBoltTask):
         return PIECE_MAX  # the rows are combined before they need credit
 
     def _by_stream(self, outputs: list[Any]) -> Mapping[str, Sequence[Any]]:
+        if self._raised is not None:
+            raise self._raised
         gather = self.bolt.advance if self._advances else self.bolt.gather
         found: Mapping[str, Sequence[Any]] = gather(outputs)
         return found
@@ -88,7 +95,24 @@ class OperatorBoltTask(AutomaticBoltTask):
         if self.bolt.passes or self._advances:  # the records are the rows
             return BatchOutputs(list(records), list(range(1, len(records) + 1)))
         self.bolt.announce(records)
-        return super()._run_generators(call, records, most)
+        if not self.bolt.combines:
+            return super()._run_generators(call, records, most)
+        made, rows = BatchOutputs(), 0
+        while len(made.ends) < len(records) and made.rest is None and not self.errors.stops:
+            self._first = first = len(made.ends)
+            part = records[first : first + 1 + _PART_ROWS * first // max(1, rows)]
+            some = super()._run_generators(call, part, most)
+            self._check_outputs(some, part)
+            made.failures |= {first + at: failure for at, failure in some.failures.items()}
+            made.ends += some.ends
+            made.rest = some.rest
+            rows += len(some.outputs)
+            try:
+                if self._raised is None:
+                    self.bolt.add(some.outputs)
+            except RAISED as error:
+                self._raised = error
+        return made
 
     def _run_together(
         self, calls: AsyncCalls, call: Callable[[Any], Any], records: Sequence[Any]
