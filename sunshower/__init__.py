@@ -32,6 +32,7 @@ from sunshower.topologies.operators.aggregators import (
     reduce,
     sum_,
 )
+from sunshower.topologies.operators.keyed.key_value_state import KeyValueState
 from sunshower.topologies.operators.keyed.keyed_process import KeyState
 from sunshower.topologies.operators.ranking import top
 from sunshower.topologies.operators.windows.window_kinds import sessions, sliding, tumbling
@@ -61,6 +62,7 @@ __all__ = [
     "Failure",
     "JsonLines",
     "KeyState",
+    "KeyValueState",
     "Line",
     "LogSpout",
     "Number",

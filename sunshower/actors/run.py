@@ -29,6 +29,7 @@ from sunshower.actors.starting import first_line
 from sunshower.actors.store import RayStore, write_version
 from sunshower.actors.worker import WorkerClass
 from sunshower.errors import ClusterError, StoreUnreachable, SunshowerError, TopologyFailed
+from sunshower.runtime import queries
 from sunshower.runtime.control.lifecycle import KillReport, State
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.control.placement import placed
@@ -36,6 +37,7 @@ from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout, Plan
+from sunshower.runtime.queries import Query
 from sunshower.runtime.tasks.user_code import TaskError
 
 _log = logging.getLogger(__name__)
@@ -124,6 +126,15 @@ class RayRun:
             actor = _actor(worker_name(self.id, worker))
             found[worker] = self._call(actor.results, component)
         return [found[task.worker].pop(0) for task in tasks]
+
+    def query(self, component: str, key: Any) -> Any:
+        return queries.value(self.plan, component, key, self._query)
+
+    def entries(self, component: str, limit: int = 20) -> list[tuple[Any, Any]]:
+        return queries.entries(self.plan, component, limit, self._query)
+
+    def _query(self, worker: int, query: Query) -> Any:
+        return self._call(_actor(worker_name(self.id, worker)).query, query)
 
     def kill_worker(self, worker: int) -> int:
         return self._signal(signal.SIGKILL, worker_name(self.id, worker))

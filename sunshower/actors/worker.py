@@ -49,6 +49,7 @@ from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import EventWriter
 from sunshower.runtime.plan import Plan
+from sunshower.runtime.queries import Query
 from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.transport.packets import Answer
@@ -107,6 +108,11 @@ class WorkerActor(WorkerProcessBase):
     def results(self, component: str) -> list[Any]:
         """Called between two slices of work."""
         found: list[Any] = self._ask(partial(super().results, component))
+        return found
+
+    def query(self, query: Query) -> list[tuple[Any, Any]]:
+        """Called between two slices of work."""
+        found: list[tuple[Any, Any]] = self._ask(partial(super().query, query))
         return found
 
     def stop(self) -> list[TaskError]:

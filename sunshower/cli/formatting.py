@@ -19,8 +19,9 @@ from rich.table import Table
 from rich.text import Text
 
 from sunshower.errors import SunshowerError
+from sunshower.scalars import for_json
 from sunshower.secret import without_secrets
-from sunshower.texts import json_of, printable
+from sunshower.texts import describe, json_of, printable
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])
 _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line \d+, in .*$')
@@ -130,6 +131,28 @@ def echo(text: str, *, err: bool = False) -> None:
 def echo_json(fields: Mapping[str, Any]) -> None:
     """Print one JSON object on a line, in ASCII."""
     typer.echo(json_of(fields))
+
+
+def echo_value(value: Any) -> None:
+    """Print any value as JSON on a line, in ASCII: records are objects, sets lists, and what JSON
+    cannot represent is a text."""
+    typer.echo(json_of({"": _plain(value)})[len('{"": ') : -1])
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case None | str() | int() | float():
+            return value
+        case dict():
+            return {name: _plain(one) for name, one in value.items()}
+        case tuple() if hasattr(value, "_fields"):
+            return {name: _plain(one) for name, one in zip(value._fields, value, strict=True)}
+        case list() | tuple() | set() | frozenset():
+            return [_plain(one) for one in value]
+    try:
+        return _plain(for_json(value))
+    except TypeError:
+        return describe(value)
 
 
 def escape_what_python_prints() -> None:

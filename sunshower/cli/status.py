@@ -1,13 +1,16 @@
-"""`sunshower list` shows the topologies of a cluster, `sunshower status` the state of one."""
+"""The commands that look at a cluster: list, status, query."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import product
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.table import Table
 
 from sunshower.cli.cluster_options import Address, Name, connect
@@ -15,6 +18,7 @@ from sunshower.cli.formatting import (
     Terminal,
     echo,
     echo_json,
+    echo_value,
     elapsed,
     format_error,
     new_table,
@@ -26,6 +30,20 @@ from sunshower.errors import ClusterError, TopologyFailed, VersionMismatch
 if TYPE_CHECKING:
     from sunshower.runtime.control.overview import Overview
     from sunshower.runtime.events.metrics import Snapshot
+
+
+Component = Annotated[
+    str, typer.Argument(metavar="COMPONENT", show_default=False, help="What keeps the state.")
+]
+Key = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY]...",
+        show_default=False,
+        help="The key: one value for each field. `5` is a text or a number, whichever is there.",
+    ),
+]
+Limit = Annotated[int, typer.Option(min=1, metavar="N", help="Without a KEY: at most so many.")]
 
 
 def list_(address: Address = "auto") -> None:
@@ -78,6 +96,43 @@ def status(name: Name, as_json: AsJson = False, address: Address = "auto") -> No
     print_lines(console, problems(snapshot), "red")
     for error in filter(None, (found.error, snapshot.untracked)):
         print_lines(console, [format_error(TopologyFailed(error))], "bold red")
+
+
+def query(
+    name: Name,
+    component: Component,
+    key: Key = None,
+    limit: Limit = 20,
+    address: Address = "auto",
+) -> None:
+    """Print the value of a KEY in the state of a running component, or some keys and their values.
+
+    A value is a line of JSON, as the component's last batch has left it.
+    """
+    with connect(address) as cluster:
+        run = cluster.find(name)
+        if not key:
+            for found, value in run.entries(component, limit):
+                echo_value({"key": found, "value": value})
+            return
+        for meant in product(*map(_meanings, key)):
+            value = run.query(component, meant[0] if len(meant) == 1 else meant)
+            if value is not None:
+                echo_value(value)
+                return
+    raise ClusterError(
+        f"{component!r} of topology {name!r} has no value for {' '.join(key)}; "
+        f"`sunshower query {name} {component}` lists some keys"
+    )
+
+
+def _meanings(text: str) -> list[Any]:
+    """The values that an argument may stand for."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return [text]
+    return [text] if isinstance(value, list | dict) else [text, value]
 
 
 def _row(name: str, found: Overview) -> list[str]:

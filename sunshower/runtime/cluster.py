@@ -34,6 +34,17 @@ class Run(Protocol):
     def results(self, component: str) -> list[Any]:
         """Return `result()` of each task of a component."""
 
+    def query(self, component: str, key: Any) -> Any:
+        """Return the value of a key in the state of a running component, as its last batch has left
+        it; None if there is none.
+
+        A key of several fields is a tuple. Raises UnknownComponent for a component without a keyed
+        state, and ClusterError while its task does not run.
+        """
+
+    def entries(self, component: str, limit: int = 20) -> list[tuple[Any, Any]]:
+        """Return up to `limit` keys of a keyed state with their values. Raises as `query`."""
+
     def kill_worker(self, worker: int) -> int:
         """Kill a worker's process with SIGKILL, as in a crash. Returns its process id."""
 

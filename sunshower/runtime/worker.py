@@ -274,9 +274,8 @@ class Worker:
     @property
     def idle(self) -> bool:
         """Whether nothing waits in an inbox or for sending."""
-        return not self._has_inputs and all(
-            peer_link.idle for peer_link in self._peer_links.values()
-        )
+        links = self._peer_links.values()
+        return not self._has_inputs and all(peer_link.idle for peer_link in links)
 
     @property
     def _has_inputs(self) -> bool:
@@ -304,7 +303,7 @@ class Worker:
             self._loss_detector.count,
             next(filter(None, untracked), None),
             at_rest=not any(spout.active for spout in self._spouts),
-            links=self._silent_peers(),
+            links=silent_peers(self._peer_links, self._clock.now(), self._config),
             crash_reports=self._call.crash_reports,
         )
 
@@ -313,15 +312,21 @@ class Worker:
         every second while a task waits, because `stats` say how long."""
         tasks = (*self._wired.bolts.values(), *self._spouts)
         at_rest = not any(spout.active for spout in self._spouts)
-        waits = any(one.wait is not None for one in self.supervisions) or self._silent_peers()
-        look = int(self._clock.now() / _LOOK_S) if waits else None
+        now, waits = self._clock.now(), any(one.wait is not None for one in self.supervisions)
+        waits = waits or bool(silent_peers(self._peer_links, now, self._config))
+        look = int(now / _LOOK_S) if waits else None
         return (self.idle, at_rest, look, *[task.pulse() for task in tasks])
+
+    def objects(self, component: str) -> dict[int, Any]:
+        """The user's object of each of the component's tasks here, None where it is not open."""
+        found = {spout.task: spout.spout for spout in self._spouts}
+        found |= {bolt.task: bolt.bolt for bolt in self._wired.bolts.values()}
+        return {task.id: one for task, one in found.items() if task.component == component}
 
     def results(self, component: str) -> list[Any]:
         """Return `result()` of each of the component's tasks in this worker."""
-        spouts = [t.spout for t in self._spouts if t.task.component == component]
-        bolts = [t.bolt for t in self._wired.bolts.values() if t.task.component == component]
-        return [one.result() if hasattr(one, "result") else None for one in (*spouts, *bolts)]
+        found = self.objects(component).values()
+        return [one.result() if hasattr(one, "result") else None for one in found]
 
     @property
     def supervisions(self) -> list[Supervision]:
@@ -360,9 +365,6 @@ class Worker:
                 if reservations is not None:
                     source.reservation = EmitReservation(spout.task.id, reservations, self._clock)
 
-    def _silent_peers(self) -> dict[int, float]:
-        return silent_peers(self._peer_links, self._clock.now(), self._config)
-
     def _queue(self, stats: TaskStats, bolt: BoltTask) -> TaskStats:
         """Add the bolt task's queue to its statistics."""
         queued = len(self._wired.inboxes[bolt.task.id])
@@ -376,12 +378,10 @@ class Worker:
             soonest = min(soonest, spout.next_look_s)
             if self._scheduler.may_emit(spout):
                 soonest = min(soonest, spout.next_emit_s)
-        for peer_link in self._peer_links.values():
-            soonest = min(soonest, peer_link.next_look_s)
-        for ticker in self._opening.tickers:
-            soonest = min(soonest, ticker.look_s(now))
-        for task in self._opening.waiting:
-            soonest = min(soonest, task.supervision.retry_s)
+        links, opening = self._peer_links.values(), self._opening
+        soonest = min([soonest, *(peer_link.next_look_s for peer_link in links)])
+        soonest = min([soonest, *(ticker.look_s(now) for ticker in opening.tickers)])
+        soonest = min([soonest, *(task.supervision.retry_s for task in opening.waiting)])
         return None if soonest == inf else max(soonest - now, 0.0005)
 
     def _hear_grants(self, packet: Packet) -> None:

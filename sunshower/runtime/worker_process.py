@@ -26,6 +26,7 @@ from sunshower.runtime.control.placement import placed
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import EventWriter
 from sunshower.runtime.plan import Plan
+from sunshower.runtime.queries import Query, answer
 from sunshower.runtime.tasks.spouts.emit_reservation import ReservationStore
 from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.runtime.transport.packets import Answer
@@ -222,6 +223,10 @@ class WorkerProcessBase(ABC):
     def results(self, component: str) -> list[Any]:
         """`result()` of the component's tasks here."""
         return self._core.results(component)
+
+    def query(self, query: Query) -> list[tuple[Any, Any]]:
+        """The keys and values that a query asks for."""
+        return answer(query, self._core.plan, self._core.objects(query.component))
 
     def close(self) -> list[TaskError]:
         """Close all tasks. Returns the errors that they raised."""

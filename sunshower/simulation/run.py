@@ -9,12 +9,14 @@ from math import inf
 from typing import Any, TypeVar
 
 from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
+from sunshower.runtime import queries
 from sunshower.runtime.control.lifecycle import KillReport, State
 from sunshower.runtime.control.placement import placed
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.metrics import Snapshot, TaskStats
 from sunshower.runtime.plan import Layout, Plan
+from sunshower.runtime.queries import Query
 from sunshower.simulation.environment import SimEnvironment
 from sunshower.simulation.machines import Machines
 from sunshower.simulation.master import SimMaster
@@ -89,8 +91,17 @@ class SimRun:
         tasks = self.plan.tasks_of(component)
         found: dict[int, list[Any]] = {}
         for worker in dict.fromkeys(task.worker for task in tasks):
-            found[worker] = self._results_on(worker, component)
+            found[worker] = self._ask_worker(worker, lambda there: there.results(component))
         return [found[task.worker].pop(0) for task in tasks]
+
+    def query(self, component: str, key: Any) -> Any:
+        return queries.value(self.plan, component, key, self._query)
+
+    def entries(self, component: str, limit: int = 20) -> list[tuple[Any, Any]]:
+        return queries.entries(self.plan, component, limit, self._query)
+
+    def _query(self, worker: int, query: Query) -> Any:
+        return self._ask_worker(worker, lambda there: there.query(query))
 
     def kill_worker(self, worker: int) -> int:
         return self._kill(worker)
@@ -275,7 +286,7 @@ class SimRun:
         self._check_there()
         self._machines.resume(address)
 
-    def _results_on(self, worker: int, component: str) -> list[Any]:
+    def _ask_worker(self, worker: int, what: Callable[[SimWorker], T]) -> T:
         there = self._env.network.there
         if not self._comes_true(lambda: worker in there and there[worker].ready):
             raise ClusterError(
@@ -284,7 +295,7 @@ class SimRun:
         process = there[worker]
         assert isinstance(process, SimWorker)
         try:
-            return process.results(component)
+            return what(process)
         except SunshowerError:
             raise
         except Exception as error:

@@ -97,6 +97,7 @@ class Component:
     retry: Retry | None = None  # spouts; None: Config.attempts_max and the defaults of Retry
     windows: int = 0  # spouts: how many windows are downstream
     event_times: Mapping[str, str] = field(default_factory=dict)  # for those: stream → time field
+    store: Any = None  # bolts: the KeyedStore of its state, if its class has one
 
     @property
     def reads_dead_letters(self) -> bool:

@@ -19,10 +19,16 @@ from sunshower.errors import (
 )
 from sunshower.topologies.components import BatchFunction, Bolt, In, Out, Spout
 from sunshower.topologies.graph import Component, Graph, Level, StreamSpec, Subscription
+from sunshower.topologies.groupings import Fields, describe
+from sunshower.topologies.operators.keyed.process_settings import (
+    BoltOptions,
+    StateSettings,
+    bolt_store,
+)
 from sunshower.topologies.operators.schemas import check_equal
 from sunshower.topologies.operators.stages import StageDraft, StageRows
 from sunshower.topologies.operators.windows.declaring import with_watermarks
-from sunshower.topologies.outputs import Declared, Outputs, Streams, check_id, output_streams
+from sunshower.topologies.outputs import Declared, Streams, check_id, output_streams
 from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter, Retry, retry_streams
 from sunshower.topologies.signatures import BoltCode, bolt_signature, fits, name_of, spout_signature
 from sunshower.topologies.sinks import JsonLines
@@ -127,7 +133,7 @@ class Topology:
         impl: BoltCode[In, Never],
         inputs: Inputs[In] = (),
         parallelism: int = 1,
-        **out: Unpack[Outputs],
+        **out: Unpack[BoltOptions],
     ) -> Stream[Never]: ...
     @overload
     def bolt(
@@ -136,7 +142,7 @@ class Topology:
         impl: BoltCode[In, Out],
         inputs: Inputs[In] = (),
         parallelism: int = 1,
-        **out: Unpack[Outputs],
+        **out: Unpack[BoltOptions],
     ) -> Stream[Out]: ...
     @overload
     def bolt(
@@ -166,20 +172,27 @@ class Topology:
         fields: Declared | None = None,
         streams: Streams | None = None,
         tick_s: float | None = None,
+        **state: Unpack[StateSettings],
     ) -> Stream[Any]:
         """Declare a bolt of `parallelism` tasks that reads `inputs`; `into` adds more.
 
         `fields` declares the default stream's records if annotations do not: field names of plain
         tuples, a record type, or DirectStream of either. `streams` adds further streams by id.
-        `tick_s` is the time between two calls of `tick`, for a class that has one. Raises
-        TopologyError or a subclass for an invalid declaration.
+        `tick_s` is the time between two calls of `tick`, for a class that has one. `state`: see
+        StateSettings, for a class that declares `state: KeyValueState[…]`. Raises TopologyError or
+        a subclass for an invalid declaration.
         """
         where = f"topology {self.id!r}, bolt {id!r}"
         self.check_new(id, parallelism, where)
         signature = bolt_signature(impl, where)
         outputs = output_streams(signature, impl, fields, streams, where)
+        store = bolt_store(impl, id, state, where)
         tick_s = tick_of(impl, tick_s, where)
-        bolt = Component(id, signature.level, impl, parallelism, outputs, tick_s=tick_s)
+        if store is not None and tick_s is None:
+            tick_s = store.tick_s
+        bolt = Component(
+            id, signature.level, impl, parallelism, outputs, tick_s=tick_s, store=store
+        )
         _INPUTS.check(f"{where}: inputs", inputs, TopologyError)
         for grouped in inputs:
             bolt = self._with_input(bolt, grouped)
@@ -288,6 +301,12 @@ class Topology:
             raise TopologyError(f"{where}: it reads {source} already; one grouping for each stream")
         if isinstance(bolt.implementation, Bolt):
             bolt.implementation.check_input(spec.schema)
+        is_keyed = isinstance(grouped.grouping, Fields)
+        if bolt.store is not None and bolt.parallelism > 1 and not is_keyed:
+            raise TopologyError(
+                f"{where}: it has a state for each key, and {describe(grouped.grouping)} sends a "
+                "key to any task; read the stream with .fields(…), or with parallelism=1"
+            )
         subscription = Subscription(stream.component, stream.id, grouped.grouping)
         return replace(bolt, inputs=(*bolt.inputs, subscription))
 

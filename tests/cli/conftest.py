@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import pytest
 from _pytest.capture import CaptureResult
@@ -17,6 +17,9 @@ from _pytest.capture import CaptureResult
 from tests.conftest import Sunshower
 from tests.leftovers import left_behind, marked
 from tests.structure.reading import ROOT
+
+if TYPE_CHECKING:
+    from sunshower.actors.cluster import RayCluster
 
 HEAD = """
     from __future__ import annotations
@@ -26,6 +29,8 @@ HEAD = """
 """
 Write = Callable[..., Path]
 Start = Callable[..., subprocess.Popen[str]]
+Command = Callable[..., subprocess.CompletedProcess[str]]
+Capture = pytest.CaptureFixture[str]
 PrintedBy = Callable[..., CaptureResult[str]]
 
 
@@ -88,6 +93,50 @@ def start() -> Iterator[Start]:
     for process in processes:
         process.communicate(timeout=60)
     assert [left_behind(environment) for environment in environments] == [[] for _ in processes]
+
+
+@pytest.fixture
+def command(ray_cluster: RayCluster) -> Iterator[Command]:
+    """`sunshower …` against the Ray of this test; when it is over nothing may be left there."""
+    import ray
+
+    address = ray.get_runtime_context().gcs_address
+
+    def run(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, "-m", "sunshower", *map(str, arguments), "--address", address]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "150"}
+        done = subprocess.run(
+            words, capture_output=True, text=True, check=False, env=environment, timeout=120
+        )
+        assert done.returncode == status, done.stderr
+        assert "Traceback" not in done.stderr
+        return done
+
+    yield run
+    for topology in ray_cluster.runs():
+        ray_cluster.find(topology).stop()
+
+
+@pytest.fixture
+def here(
+    command: Command, ray_cluster: RayCluster, sunshower: Sunshower, capsys: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Command:  # fmt: skip
+    """The same in this process, which saves the start of another one."""
+    import ray
+
+    monkeypatch.setenv("COLUMNS", "150")
+    address = ray.get_runtime_context().gcs_address
+
+    def run(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
+        capsys.readouterr()
+        found = sunshower(*arguments, "--address", address)
+        said = capsys.readouterr()
+        assert found == status, said.err
+        assert "Traceback" not in said.err
+        return subprocess.CompletedProcess(arguments, found, said.out, said.err)
+
+    return run
 
 
 def read_until(file: IO[str] | None, mark: str) -> str:

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from sunshower.runtime.control.lifecycle import State
-from tests.cli.conftest import Write
+from tests.cli.conftest import Command, Write
 from tests.conftest import Sunshower
-from tests.structure.reading import ROOT
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
 
 pytestmark = pytest.mark.ray
-
-Command = Callable[..., subprocess.CompletedProcess[str]]
-Capture = pytest.CaptureFixture[str]
 
 NUMBERS = """
     from spelling import double
@@ -37,50 +29,6 @@ NUMBERS = """
     doubled = topology.spout("count", Counter({total}), 2).shuffle().bolt("twice", twice, 2)
     doubled.shuffle().bolt("drop", drop, parallelism=2)
 """
-
-
-@pytest.fixture
-def command(ray_cluster: RayCluster) -> Iterator[Command]:
-    """`sunshower …` against the Ray of this test; when it is over nothing may be left there."""
-    import ray
-
-    address = ray.get_runtime_context().gcs_address
-
-    def run(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
-        words = [sys.executable, "-m", "sunshower", *map(str, arguments), "--address", address]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "150"}
-        done = subprocess.run(
-            words, capture_output=True, text=True, check=False, env=environment, timeout=120
-        )
-        assert done.returncode == status, done.stderr
-        assert "Traceback" not in done.stderr
-        return done
-
-    yield run
-    for topology in ray_cluster.runs():
-        ray_cluster.find(topology).stop()
-
-
-@pytest.fixture
-def here(
-    command: Command, ray_cluster: RayCluster, sunshower: Sunshower, capsys: Capture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Command:  # fmt: skip
-    """The same in this process, which saves the start of another one."""
-    import ray
-
-    monkeypatch.setenv("COLUMNS", "150")
-    address = ray.get_runtime_context().gcs_address
-
-    def run(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
-        capsys.readouterr()
-        found = sunshower(*arguments, "--address", address)
-        said = capsys.readouterr()
-        assert found == status, said.err
-        assert "Traceback" not in said.err
-        return subprocess.CompletedProcess(arguments, found, said.out, said.err)
-
-    return run
 
 
 def file(write: Write, folder: Path, total: str = "") -> Path:
@@ -172,7 +120,7 @@ def test_an_unknown_name(here: Command) -> None:
 
 @pytest.mark.parametrize("command", ["list", "status t", "kill t", "submit"])
 def test_a_cluster_that_is_not_there(
-    command: str, write: Write, sunshower: Sunshower, capsys: Capture
+    command: str, write: Write, sunshower: Sunshower, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = command.split()
     if command == "submit":

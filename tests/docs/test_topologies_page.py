@@ -26,6 +26,11 @@ from sunshower.topologies.topology import Topology
 PAGE = (Path(__file__).resolve().parents[2] / "docs/TOPOLOGIES.md").read_text(encoding="utf-8")
 CLICKS = [Line(f"user{i % 150} {i}") for i in range(20_000)]
 PROGRAM = re.compile(r"^```python\n# (\w+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+TESTS = [
+    (path, name)
+    for path, text in PROGRAM.findall(PAGE)
+    for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)
+]
 
 
 class Order(NamedTuple):
@@ -64,13 +69,14 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / name).write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "sessions", raising=False)
+    for name, _ in PROGRAM.findall(PAGE):
+        monkeypatch.delitem(sys.modules, name.removesuffix(".py"), raising=False)
 
 
 @pytest.mark.usefixtures("programs")
-@pytest.mark.parametrize("name", re.findall(r"^def (test_\w+)", PAGE, re.MULTILINE))
-def test_the_tests_that_the_page_shows_pass(name: str) -> None:
-    runpy.run_path("test_sessions.py")[name]()
+@pytest.mark.parametrize(("path", "name"), TESTS)
+def test_the_tests_that_the_page_shows_pass(path: str, name: str) -> None:
+    runpy.run_path(path)[name]()
 
 
 @pytest.mark.usefixtures("programs")

@@ -37,11 +37,13 @@ def places_of(plan: Plan) -> list[int]:
 def can_move(component: Component) -> bool:
     """Whether a task of it can continue in another process without losing state.
 
-    Functions, and the positions of records() and tables(), can move; other state in memory can if
-    the class implements `snapshot` and `restore`.
+    Functions, and the positions of records() and tables(), can move, and so can a bolt with a keyed
+    state; other state in memory can if the class implements `snapshot` and `restore`.
     """
     code = component.implementation
     if component.level in _STATELESS or hasattr(code, "__sunshower_batch__"):
+        return True
+    if component.store is not None:
         return True
     kind = code if isinstance(code, type) else type(code)
     bases = (Bolt, BatchBolt, Spout)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sunshower.records import Schema
 from sunshower.topologies.components import Bolt, Context
 from sunshower.topologies.operators.aggregating import Combine
-from sunshower.topologies.operators.port import Attempt, Operator
+from sunshower.topologies.operators.port import Attempt, Keyed, Operator
 from sunshower.topologies.operators.steps import RowFunction, RowOperator, check_rows
 
 if TYPE_CHECKING:
@@ -65,8 +65,10 @@ class OperatorBolt(Bolt[Any, Any]):
         self._first = root.readers[0] if len(root.readers) == 1 and not root.stream else root
         self.combines = isinstance(self._first.operator, Combine)
         self._combined: Any = None  # of this batch: what `add` has combined
+        self.reads_watermarks = ended is not None
         behind = () if ended is None else ended.operators()
-        self._operators: list[Operator] = [*self._steps, *root.operators(), *behind]
+        # what reads both rows of a batch and those of watermarks is there once
+        self._operators = [*dict.fromkeys((*self._steps, *root.operators(), *behind))]
         ticks = [getattr(operator, "tick_s", None) for operator in self._operators]
         self.tick_s = min((tick_s for tick_s in ticks if tick_s is not None), default=None)
         self._prepared = 0
@@ -144,6 +146,11 @@ class OperatorBolt(Bolt[Any, Any]):
         """What the last aggregator of this stage has in memory: key → value."""
         found = (_call(operator, "result") for operator in reversed(self._operators))
         return next((result for result in found if result is not None), None)
+
+    @property
+    def keyed(self) -> Keyed | None:
+        """The last operator of this stage that has a value for each key; None if none has."""
+        return next((one for one in reversed(self._operators) if isinstance(one, Keyed)), None)
 
     def cleanup(self) -> None:
         try:

@@ -8,8 +8,8 @@ org.apache.storm.trident.planner.TridentProcessor, SubtopologyBolt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from sunshower.topologies.components import Context
 
@@ -47,3 +47,18 @@ class Operator(Protocol):
 
     def cleanup(self) -> None:
         """Called when the topology stops."""
+
+
+@runtime_checkable
+class Keyed(Protocol):
+    """An operator with a value for each key, which can be queried between two batches."""
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """The fields of the key."""
+
+    def stored(self, keys: Sequence[Any]) -> list[Any]:
+        """The committed values of keys; None where there is none."""
+
+    def stored_items(self) -> Iterator[tuple[Any, Any]]:
+        """All keys and committed values, in no order."""

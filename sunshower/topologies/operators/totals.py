@@ -149,9 +149,31 @@ class _InMemory(Persist):
         """The totals so far, if they are in memory: key → value."""
         return self.snapshot()
 
+    def stored(self, keys: Sequence[Key]) -> list[Any]:
+        """The totals of groups as they are emitted; None where there is none."""
+        values = self.slot.state.multi_get(keys)
+        return [None if value is None else self.shown(value) for value in values]
+
+    def stored_items(self) -> Iterator[tuple[Key, Any]]:
+        """All groups and their totals, in no order."""
+        return ((key, self.shown(value)) for key, value in self.slot.state.items())
+
+    def shown(self, value: Any) -> Any:
+        """What is emitted of a value in the state."""
+        return value
+
 
 class CombinedTotals(_InMemory, PersistCombined):
     """Combines values into the totals of their groups."""
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """The fields of the groups."""
+        return self.out.fields[: self.width]
+
+    def shown(self, value: Any) -> Any:
+        found, names = self.combiner.result(value), self.combiner.emits
+        return found if len(names) == 1 else dict(zip(names, found, strict=True))
 
     def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
         keys, combine = list(batch), self.combiner.combine

@@ -11,7 +11,18 @@ from typing import Any
 
 import pytest
 
-from sunshower import Cause, Context, KeyState, Records, Spout, Topology
+from sunshower import (
+    Bolt,
+    Cause,
+    Collector,
+    Context,
+    KeyState,
+    KeyValueState,
+    Records,
+    Spout,
+    Topology,
+    Tuple,
+)
 from sunshower.errors import (
     ClusterError,
     StateMismatch,
@@ -53,18 +64,54 @@ def check_never_less(state: Any) -> int:
     return sum(one["times"] for one in found.values())
 
 
-@pytest.mark.parametrize("seed", seeds(100, short=30))
+class Gathered(Bolt[Click, Session]):
+    """The same as a bolt."""
+
+    state: KeyValueState[str, dict[str, Any]]
+
+    def process(self, click: Click) -> list[Session]:
+        own = self.state.setdefault(click.user, {"seconds": set(), "times": 0})
+        own["seconds"].add(click.second)
+        own["times"] += 1
+        return [Session(click.user, click.second, own["times"])]
+
+
+class GatheredLater(Bolt[Click, Session]):
+    """The same with anchors: every second click is acked with the next one."""
+
+    state: KeyValueState[str, dict[str, Any]]
+
+    def prepare(self, context: Context) -> None:
+        self.waiting: list[tuple[Tuple[Click], Any]] = []
+
+    def execute(self, tuple: Tuple[Click], out: Collector[Any]) -> None:
+        self.waiting.append((tuple, out))
+        for made in Gathered.process(self, tuple.record):  # type: ignore[arg-type]
+            out.emit(made, tuple)
+        if len(self.waiting) > 1:
+            self.tick()
+
+    def tick(self) -> None:
+        for tuple, out in self.waiting:
+            out.ack(tuple)
+        self.waiting = []
+
+
+_GATHERED: list[Callable[[GroupedRecords[Click], Any], Any]] = [
+    lambda c, state: c.process(gathered, state=state, parallelism=2),
+    lambda c, state: c.stream.fields("user").bolt("own", Gathered, 2, state=state),
+    lambda c, state: c.stream.fields("user").bolt("own", GatheredLater, 2, state=state, tick_s=0.1),
+]
+
+
+@pytest.mark.parametrize("seed", seeds(300, short=60))
 def test_a_state_is_never_less_than_a_plain_programs_however_workers_die(seed: int) -> None:
     """Up to three kills, and every second time a store whose calls fail, come late or twice."""
     draw = Random(seed)
     inner = MemoryState()
     troubles = Troubles(draw, 0.1)
     state = inner if seed % 2 else UnsureState(inner, troubles)
-    topology = declared(
-        lambda c: c.process(gathered, state=state, parallelism=2),
-        workers=3,
-        message_timeout_s=10.0,
-    )
+    topology = declared(lambda c: _GATHERED[seed % 3](c, state), workers=3, message_timeout_s=10.0)
     with SimCluster(seed, latency_s=0.005) as cluster:
         current = cluster.submit(topology.graph())
         for _ in range(draw.randrange(1, 4)):
@@ -166,15 +213,17 @@ def test_an_outage_of_what_the_function_needs_charges_nobody(stored: bool) -> No
     assert check_never_less(state or found) <= len(CLICKS) + clicks.replayed
 
 
-def test_states_in_memory_move_with_their_task() -> None:
-    topology = declared(lambda c: c.process(gathered, parallelism=2), workers=2)
+@pytest.mark.parametrize("kind", range(3))
+def test_states_in_memory_move_with_their_task(kind: int) -> None:
+    topology = declared(lambda c: _GATHERED[kind](c, None), workers=2)
     with SimCluster(1, latency_s=0.001) as cluster:
         current = cluster.submit(topology.graph())
         current.wait(0.02)
         current.rebalance(workers=3)
         assert current.wait(60)
         clicks = current.snapshot().component("clicks")
-        found = {k: v for task in current.results("gathered") for k, v in task.items()}
+        id = "own" if kind else "gathered"
+        found = {k: v for task in current.results(id) for k, v in task.items()}
     assert check_never_less(found) <= len(CLICKS) + clicks.replayed
 
 

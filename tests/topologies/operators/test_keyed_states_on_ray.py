@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sunshower import Counter, KeyState, Number, Topology
+from sunshower import Bolt, Counter, KeyState, KeyValueState, Number, Topology
 from sunshower.trident import SqliteState
 
 if TYPE_CHECKING:
@@ -24,13 +24,25 @@ def gather(record: tuple[int, int], state: KeyState[tuple[int, set[int]]]) -> No
     state.value = (times + 1, numbers | {record[1] // KEYS})
 
 
+class Gather(Bolt[tuple[int, int], None]):
+    """The same as a bolt."""
+
+    state: KeyValueState[int, tuple[int, set[int]]]
+
+    def process(self, record: tuple[int, int]) -> None:
+        times, numbers = self.state.get(record[0], (0, set()))
+        self.state[record[0]] = (times + 1, numbers | {record[1] // KEYS})
+
+
 def test_each_record_is_in_its_state_although_workers_die(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
-    topology, state = Topology("states", workers=3), SqliteState(tmp_path / "states.db")
+    topology = Topology("states", workers=3)
+    states = [SqliteState(tmp_path / f"{name}.db") for name in ("function", "bolt")]
     numbers = topology.spout("numbers", Counter(TOTAL))
     pairs = numbers.map(key_of, fields=["key", "number"])
-    pairs.group_by("key").process(gather, state=state, parallelism=2)
+    pairs.group_by("key").process(gather, state=states[0], parallelism=2)
+    pairs.fields("key").bolt("bolt", Gather, 2, state=states[1])
     run = ray_cluster.submit(topology.graph())
     try:
         end_s, killed = time.monotonic() + 120, 0
@@ -45,9 +57,9 @@ def test_each_record_is_in_its_state_although_workers_die(
         assert run.snapshot().restarts >= KILLS
     finally:
         run.stop()
-    found = dict(state.items())
     expected = set(range(TOTAL // KEYS))
-    assert {key: numbers for key, (_, numbers) in found.items()} == dict.fromkeys(
-        range(KEYS), expected
-    )
-    assert all(times >= len(expected) for times, _ in found.values())
+    for found in (dict(state.items()) for state in states):
+        assert {key: numbers for key, (_, numbers) in found.items()} == dict.fromkeys(
+            range(KEYS), expected
+        )
+        assert all(times >= len(expected) for times, _ in found.values())

@@ -14,6 +14,7 @@ from sunshower import (
     DirectStream,
     JsonLines,
     KeyState,
+    KeyValueState,
     Line,
     Number,
     OnStream,
@@ -105,6 +106,14 @@ def remember(word: Word, last: KeyState[Word]) -> None:
     last.value = word
 
 
+class Seen(Bolt[Word, Total]):
+    state: KeyValueState[str, int]
+
+    def process(self, record: Word) -> Iterator[Total]:
+        self.state[record.word] = self.state.get(record.word, 0) + 1
+        yield Total(record.word, self.state[record.word])
+
+
 def either(record: Word | Line) -> None: ...
 
 
@@ -128,6 +137,7 @@ def declare(path: str) -> Topology:
     keyed = words.group_by("word")
     assert_type(keyed.process(numbered, ttl_s=60, parallelism=2), Stream[Total])
     assert_type(keyed.process(remember, name="last"), Stream[Never])
+    assert_type(words.fields("word").bolt("seen", Seen, 2, ttl_s=60, tick_s=1), Stream[Total])
     totals = assert_type(words.fields("word").bolt("count", CountWords), Stream[Total])
     assert_type(words.shuffle().bolt("instance", CountWords()), Stream[Total])
     assert_type(words.all().bolt("pairs", pairs, fields=("w", "n")), Stream[tuple[str, int]])

@@ -10,6 +10,7 @@ from sunshower import (
     Counter,
     JsonLines,
     KeyState,
+    KeyValueState,
     Line,
     Records,
     TextFiles,
@@ -51,6 +52,13 @@ class CountLines(Bolt[Line, Total]):
         yield Total(record.word, 1)
 
 
+class Seen(Bolt[Word, None]):
+    state: KeyValueState[str, int]
+
+    def process(self, record: Word) -> None:
+        self.state[record.word] = "1"  # wrong: an int
+
+
 async def of_word(word: Word) -> Word:
     return word
 
@@ -75,6 +83,7 @@ def declare(path: str) -> None:
     words.group_by("word").process(numbered, ttl="1")  # wrong: no such setting
     words.group_by("word").process(split)  # wrong: it takes no state
     words.process(numbered)  # wrong: no group
+    words.fields("word").bolt("seen", Seen, ttl="1")  # wrong: no such setting
     words.bolt("count", CountWords)  # wrong: no grouping
     words.shuffle().bolt("spout", Counter())  # wrong: a spout
     topology.spout("bolt", CountWords)  # wrong: a bolt

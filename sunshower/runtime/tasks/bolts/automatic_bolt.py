@@ -29,6 +29,7 @@ from sunshower.errors import BadEmit
 from sunshower.failures import Failure
 from sunshower.runtime.tasks.bolts.async_bolt import AsyncBolt
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask, noting
+from sunshower.runtime.tasks.bolts.keyed_bolt import KeyedBolt
 from sunshower.runtime.tasks.bolts.return_values import check_returned, is_generator
 from sunshower.runtime.tasks.user_code import RAISED, no_way
 from sunshower.runtime.tracking.edges import segment_xor
@@ -84,6 +85,8 @@ class AutomaticBoltTask(BoltTask):
         self._yields = is_generator(self._call)
         self._schema = self.output_streams.default_schema
         self._stream = DEFAULT
+        if isinstance(bolt, KeyedBolt):
+            bolt.schema, bolt.check = self._schema, self._check_one
 
     @property
     def unfinished(self) -> Batch | None:
@@ -92,6 +95,8 @@ class AutomaticBoltTask(BoltTask):
     def process(self, batch: Batch) -> Batch | None:
         schema = self._streams[batch.stream].spec.schema
         records = batch.rows(schema)
+        if isinstance(self.bolt, KeyedBolt):
+            self.bolt.announce(self._streams[batch.stream], records)
         call = self.instrument.faults.around(self._call, batch, schema)
         if self.note is not None:
             call = noting(self.note, call, batch)
@@ -209,7 +214,9 @@ class AutomaticBoltTask(BoltTask):
 
     def _flush(self, batch: Batch, failures: dict[int, Failure]) -> dict[int, Failure]:
         """Call the bolt's `flush`; if it raises, every input of the batch fails."""
-        if self._flushes:
+        if batch.shared and failures and isinstance(self.bolt, KeyedBolt | OperatorBolt):
+            self.bolt.discard()
+        elif self._flushes:
             try:
                 self._call_flush()
             except RAISED as error:

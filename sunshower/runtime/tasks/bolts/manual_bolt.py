@@ -19,6 +19,7 @@ from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.bolts.anchoring import Anchor, AnchoredSender, Unsent
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
+from sunshower.runtime.tasks.bolts.keyed_bolt import KeyedBolt
 from sunshower.runtime.tasks.user_code import RAISED, no_way
 from sunshower.runtime.transport.batch import Batch
 from sunshower.secret import without_secrets
@@ -96,8 +97,11 @@ class ManualBoltTask(BoltTask):
         execute = self.instrument.faults.around(self.bolt.execute, batch, origin.spec.schema)
         most = self.output_streams.allowance
         begun, rest = len(batch), None
+        records = batch.rows(origin.spec.schema)
+        if isinstance(self.bolt, KeyedBolt):
+            self.bolt.announce(origin, records)
         self._begin_batch(batch)
-        for index, record in enumerate(batch.rows(origin.spec.schema)):
+        for index, record in enumerate(records):
             at = slice(offsets[index], offsets[index + 1])
             place = (origin.component, batch.source, origin.spec.id)
             tuple = InputTuple(record, *place, roots[at], edges[at])

@@ -23,6 +23,7 @@ from sunshower.runtime.tasks.bolts.return_values import is_generator
 from sunshower.runtime.tasks.user_code import RAISED, no_way
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.transport.channels import Inbox
 from sunshower.runtime.transport.output_streams import NotSent
 from sunshower.topologies.operators.windows.watermarks import WATERMARKS
 
@@ -42,10 +43,23 @@ class OperatorBoltTask(AutomaticBoltTask):
         self._advances = False  # whether this batch is watermarks
         self._raised: BaseException | None = None  # by an operator, for a part of this batch
 
+    def may_take(self, inbox: Inbox) -> bool:
+        """Without credit, watermarks wait, and records pass them: they are added to windows.
+        Otherwise, records would time out while the rows of many windows are read."""
+        if self.bolt.reads_watermarks:
+            for _ in range(len(inbox.entries)):
+                if not self._is_watermarks(inbox.entries[0][0]):
+                    return True
+                inbox.entries.rotate(-1)
+        return False
+
     def process(self, batch: Batch) -> Batch | None:
-        self._advances = self._streams[batch.stream].spec.id == WATERMARKS
+        self._advances = self._is_watermarks(batch)
         self._raised = None
         return super().process(batch)
+
+    def _is_watermarks(self, batch: Batch) -> bool:
+        return self._streams[batch.stream].spec.id == WATERMARKS
 
     def settle(self, batch: Batch, made: U64 | None, failures: dict[int, Failure]) -> None:
         counts = self._executed, self._acked, self._failed
@@ -56,7 +70,7 @@ class OperatorBoltTask(AutomaticBoltTask):
     def refuse(self, batch: Batch, failure: Failure) -> None:
         counts = self._executed, self._failed
         super().refuse(batch, failure)
-        if self._streams[batch.stream].spec.id == WATERMARKS:
+        if self._is_watermarks(batch):
             self._executed, self._failed = counts
 
     def adopt(self, bolt: Any) -> None:
@@ -69,11 +83,11 @@ class OperatorBoltTask(AutomaticBoltTask):
     @property
     def inputs_max(self) -> int:
         """As for every bolt, and so few that the expected rows fit the receivers' credit, unless
-        they are called at the same time: fewer would take as long."""
-        if self.at_once:
+        they are called at the same time: fewer would take as long; or stay in windows."""
+        if self.at_once or self.bolt.reads_watermarks:
             return super().inputs_max
         slice_records = super().inputs_max
-        if self.bolt is not None and self.bolt.combines and slice_records >= _MANY_INPUTS:
+        if self.bolt.combines and slice_records >= _MANY_INPUTS:
             slice_records *= _SLICES
         fan_out = max(1.0, self._rows_out / max(1, self._rows_in))
         return max(1, min(slice_records, int(self.output_streams.allowance / fan_out)))
@@ -126,12 +140,6 @@ class OperatorBoltTask(AutomaticBoltTask):
         self.bolt.announce(records)
         return super()._run_together(calls, call, records)
 
-    def _flush(self, batch: Batch, failures: dict[int, Failure]) -> dict[int, Failure]:
-        if batch.shared and failures:
-            self.bolt.discard()
-            return failures
-        return super()._flush(batch, failures)
-
     def _fit(self, outputs: list[Any], kinds: set[type]) -> bool:
         return self._advances or bool(self.bolt.schema.fits(outputs, kinds))
 
@@ -149,7 +157,7 @@ class OperatorBoltTask(AutomaticBoltTask):
         mixed: bool,
         failures: dict[int, Failure],
     ) -> U64 | None:
-        if self.bolt.stream is not None:  # each row belongs to the trees of its own input
+        if self.bolt.stream is not None and not self._advances:  # each row has its input's trees
             return super()._send(outputs, ends_of_each, batch, False, failures)
         made = np.zeros(len(batch), np.uint64)
         if len(failures) == len(batch):

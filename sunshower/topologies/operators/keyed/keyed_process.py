@@ -20,7 +20,6 @@ from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.steps import FunctionOperator, RowOperator, check_rows
 
 V = TypeVar("V")
-_TICK_MAX_S = 60.0
 
 
 class KeyState(Generic[V]):
@@ -61,11 +60,10 @@ class KeyedProcess(FunctionOperator, RowOperator):
         reads: Schema,
         makes: Schema,
         store: KeyedStore,
-        ttl_s: float | None,
     ) -> None:
         super().__init__(function)
         self.by, self.reads, self.schema, self.store = tuple(by), reads, makes, store
-        self.tick_s = None if ttl_s is None else min(ttl_s, _TICK_MAX_S)
+        self.tick_s = store.tick_s
         self._announced: Sequence[Any] = ()
 
     def prepare(self, context: Context) -> None:
@@ -115,6 +113,14 @@ class KeyedProcess(FunctionOperator, RowOperator):
     def result(self) -> Any:
         """The states, if they are in memory: key → value."""
         return None if self.store.snapshot() is None else dict(self.store.items())
+
+    def stored(self, keys: Sequence[Any]) -> list[Any]:
+        """The committed states of keys; None where there is none."""
+        return self.store.stored(keys)
+
+    def stored_items(self) -> Iterator[tuple[Any, Any]]:
+        """All keys and their committed states, in no order."""
+        return self.store.stored_items()
 
     def cleanup(self) -> None:
         super().cleanup()

@@ -29,6 +29,7 @@ from sunshower.topologies.operators.totals import TaskMemory, check_factory
 CACHE_BYTES = 64 << 20  # of each task
 ABOUT = DictKey(sunshower="about")  # the key of what the store says of itself
 Migration: TypeAlias = Callable[[int, Any], Any]  # of (the version of a value, the value)
+_TICK_MAX_S = 60.0
 _NOT_OPEN = "a keyed store that is not open"
 
 
@@ -61,6 +62,7 @@ class KeyedStore:
         self.name, self._where = name, where
         self._version, self._migrate = version, migrate
         self._ages = None if ttl_s is None else Ages(ttl_s)
+        self.tick_s = None if ttl_s is None else min(ttl_s, _TICK_MAX_S)  # to remove old values
         self._factory = None if factory is None else _of_values_alone(factory)
         self._values = StoredValues(classes, where)
         self._opened: MapState | None = None
@@ -147,11 +149,26 @@ class KeyedStore:
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """All keys and values, in no order, with what was not committed. Reads the whole store."""
-        there = (one for one in self._state.items() if one[0] not in self._written)
-        for key, stored in chain(there, self._written.items()):
+        return self._items_with(self._written)
+
+    def _items_with(self, written: dict[Key, Any]) -> Iterator[tuple[Any, Any]]:
+        there = (one for one in self._state.items() if one[0] not in written)
+        for key, stored in chain(there, written.items()):
             plain = self._fresh(stored)
             if plain is not None and key != ABOUT:
                 yield key, self._values.value(plain)
+
+    def stored(self, keys: Iterable[Any]) -> list[Any]:
+        """The committed values of keys; None where there is none."""
+        keys = list(map(key_of, keys))
+        found = self._cache.find(keys)
+        missing = [key for key in keys if key not in found]
+        found |= zip(missing, self._state.multi_get(missing), strict=True) if missing else ()
+        return [self._values.value(self._fresh(found[key])) for key in keys]
+
+    def stored_items(self) -> Iterator[tuple[Any, Any]]:
+        """All keys and committed values, in no order."""
+        return self._items_with({})
 
     @property
     def is_open(self) -> bool:

@@ -1,31 +1,30 @@
-"""The settings of `process`, and what they are checked against when it is declared."""
+"""The settings of keyed states, and what they are checked against when they are declared."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypedDict, TypeVar, get_args, get_origin
+from typing import Any, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
 from sunshower.arguments import SECONDS, Values
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.field_types import classes_in
 from sunshower.records import Schema
+from sunshower.topologies.components import Bolt
+from sunshower.topologies.operators.keyed.key_value_state import KeyValueState
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess, KeyState
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore, Migration
 from sunshower.topologies.operators.schemas import code_name, keyed_schema
 from sunshower.topologies.operators.states import StateFactory
-from sunshower.topologies.outputs import Columns
+from sunshower.topologies.outputs import Columns, Outputs
 from sunshower.topologies.signatures import name_of
 
 _VERSION = Values(int, "a whole number", least=1)
 
 
-class ProcessSettings(TypedDict, total=False):
-    """The settings of `process`.
+class StateSettings(TypedDict, total=False):
+    """The settings of a keyed state.
 
     state           where states are; None: in the memory of the task, lost with its process
-    name            of the bolt and of the state, by which a later run finds it; default: that of
-                    the function
-    parallelism     the number of tasks, 1; that of a stored state cannot change
     ttl_s           a state that was not written for so many seconds is absent, and is removed
     version         of the states, 1; a state of another version is refused, or migrated
     migrate         a function (version, value) that makes a state of one of an earlier version, in
@@ -33,11 +32,25 @@ class ProcessSettings(TypedDict, total=False):
     """
 
     state: StateFactory | None
-    name: str | None
-    parallelism: int
     ttl_s: float | None
     version: int
     migrate: Migration | None
+
+
+class ProcessSettings(StateSettings, total=False):
+    """The settings of `process`: those of its states, and of its bolt.
+
+    name            of the bolt and of the state, by which a later run finds it; default: that of
+                    the function
+    parallelism     the number of tasks, 1; that of a stored state cannot change
+    """
+
+    name: str | None
+    parallelism: int
+
+
+class BoltOptions(Outputs, StateSettings, total=False):
+    """The optional arguments of a bolt's declaration; those of a state if its class has one."""
 
 
 def free_name(
@@ -70,22 +83,44 @@ def keyed_process(
             f"{', '.join(ProcessSettings.__annotations__)}"
         )
     annotation, makes = keyed_schema(function, reads, fields, where)
+    store = _store(settings, id, _classes(annotation, where), where)
+    return KeyedProcess(function, by, reads, makes, store)
+
+
+def bolt_store(code: Any, id: str, settings: StateSettings, where: str) -> KeyedStore | None:
+    """The store of a bolt whose class has a keyed state; None for a bolt without one.
+
+    Raises TopologyError for settings of a state that the class does not have.
+    """
+    kind = code if isinstance(code, type) else type(code)
+    try:
+        annotation = get_type_hints(kind).get("state") if issubclass(kind, Bolt) else None
+    except (NameError, TypeError):  # what is imported for type checkers alone
+        annotation = None
+    if annotation is KeyValueState or get_origin(annotation) is KeyValueState:
+        _, kept = get_args(annotation) or (Any, Any)
+        return _store(settings, id, _classes_in(kept, where), where)
+    if settings:
+        raise TopologyError(
+            f"{where}: {min(settings)} is for a Bolt whose class declares a state, with types that "
+            "its module imports: `state: KeyValueState[str, Visit]`; a function has one in "
+            '.group_by("user").process(function, state=…)'
+        )
+    return None
+
+
+def _store(
+    settings: StateSettings, id: str, classes: Sequence[type[Any]], where: str
+) -> KeyedStore:
     ttl_s, version = settings.get("ttl_s"), settings.get("version", 1)
     migrate = settings.get("migrate")
     SECONDS.or_else("none", None).check(f"{where}: ttl_s", ttl_s, TopologyError)
     _VERSION.check(f"{where}: version", version, TopologyError)
     if migrate is not None and not callable(migrate):
         raise TopologyError(f"{where}: migrate is {migrate!r}; it is a function (version, value)")
-    store = KeyedStore(
-        settings.get("state"),
-        id,
-        where,
-        _classes(annotation, where),
-        ttl_s=ttl_s,
-        version=version,
-        migrate=migrate,
+    return KeyedStore(
+        settings.get("state"), id, where, classes, ttl_s=ttl_s, version=version, migrate=migrate
     )
-    return KeyedProcess(function, by, reads, makes, store, ttl_s)
 
 
 def _classes(annotation: Any, where: str) -> tuple[type[Any], ...]:
@@ -98,4 +133,9 @@ def _classes(annotation: Any, where: str) -> tuple[type[Any], ...]:
             f"KeyState[{name_of(annotation)}]"
         )
     (kept,) = get_args(annotation)
-    return () if isinstance(kept, TypeVar) else classes_in(kept, f"{where}: its state")
+    return _classes_in(kept, where)
+
+
+def _classes_in(kept: Any, where: str) -> tuple[type[Any], ...]:
+    is_known = kept is not Any and not isinstance(kept, TypeVar)
+    return classes_in(kept, f"{where}: its state") if is_known else ()

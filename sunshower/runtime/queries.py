@@ -1,0 +1,88 @@
+"""Queries of a running component's keyed state: who is asked, and what a task answers.
+
+A query goes to the task that the records with this key go to. It is answered between two slices of
+work, from what the last batch has committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeAlias
+
+from sunshower.errors import ClusterError, UnknownComponent
+from sunshower.records import key_of
+from sunshower.runtime.plan import Plan, Task
+from sunshower.runtime.transport.hashing import stable_hash
+from sunshower.topologies.operators.compiled_stage import OperatorBolt
+from sunshower.topologies.operators.grouping import GLOBAL
+from sunshower.topologies.operators.port import Keyed
+
+
+@dataclass(frozen=True)
+class Query:
+    """A question to one task: for the value of a key, or for up to `limit` keys and values."""
+
+    component: str
+    task: int
+    keys: tuple[Any, ...] | None = None
+    limit: int = 0
+
+
+Ask: TypeAlias = Callable[[int, Query], list[tuple[Any, Any]]]  # of (worker, the question)
+
+
+def value(plan: Plan, component: str, key: Any, ask: Ask) -> Any:
+    """The value of a key; None if there is none."""
+    tasks = _asked(plan, component)
+    task = tasks[stable_hash(key_of(key)) % len(tasks)]
+    found = ask(task.worker, Query(component, task.id, (key,)))
+    return found[0][1]
+
+
+def entries(plan: Plan, component: str, limit: int, ask: Ask) -> list[tuple[Any, Any]]:
+    """Up to `limit` keys and their values."""
+    found: list[tuple[Any, Any]] = []
+    for task in _asked(plan, component):
+        if len(found) < limit:
+            found += ask(task.worker, Query(component, task.id, limit=limit - len(found)))
+    return found
+
+
+def answer(query: Query, plan: Plan, objects: Mapping[int, Any]) -> list[tuple[Any, Any]]:
+    """What a worker answers; `objects`: the component's objects there, by task."""
+    declared = plan.graph.components.get(query.component)
+    if declared is None or _keyed(declared.implementation) is None:
+        names = [id for id, one in plan.graph.components.items() if _keyed(one.implementation)]
+        what = "is no such component" if declared is None else "has no keyed state"
+        raise UnknownComponent(
+            f"topology {plan.graph.id!r}: {query.component!r} {what}; those with a keyed state "
+            f"are: {', '.join(names) or 'none'}"
+        )
+    if (bolt := _keyed(objects.get(query.task))) is None:
+        raise ClusterError(
+            f"the task of {query.component!r} that has this state does not run at the moment: it "
+            f"starts, or moves. `sunshower status {plan.graph.id}` shows it; ask again"
+        )
+    width = len(bolt.by)
+    if query.keys is None:
+        some = islice(bolt.stored_items(), query.limit)
+        return [(() if width == 0 else key, found) for key, found in some]
+    for key in query.keys:
+        if width != 1 and (type(key) is not tuple or len(key) != width):
+            raise ClusterError(
+                f"the key of {query.component!r} has {width} values "
+                f"({', '.join(bolt.by) or 'all records are one group'}), and it is not {key!r:.200}"
+            )
+    keys = [key if width else GLOBAL for key in query.keys]
+    return list(zip(query.keys, bolt.stored(keys), strict=True))
+
+
+def _asked(plan: Plan, component: str) -> list[Task]:
+    """The tasks of a component; if there is none, one whose worker says so."""
+    return plan.tasks_of(component) or [plan.tasks[0]]
+
+
+def _keyed(implementation: Any) -> Keyed | None:
+    return implementation.keyed if isinstance(implementation, OperatorBolt) else None

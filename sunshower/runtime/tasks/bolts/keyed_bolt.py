@@ -1,0 +1,138 @@
+"""The bolt of a class with a keyed state: the state changes with the inputs that succeed.
+
+    process(record) ──▶ changes held ──▶ it ends: put into the store     it raises: dropped
+    flush()         ──▶ committed, before the acks of the batch leave
+
+Storm: org.apache.storm.topology.StatefulBoltExecutor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from typing import Any, Self
+
+from sunshower.errors import Unserialisable
+from sunshower.records import Schema
+from sunshower.runtime.plan import PlannedStream
+from sunshower.runtime.tasks.bolts.return_values import check_returned
+from sunshower.topologies.components import Bolt, Context
+from sunshower.topologies.graph import Component
+from sunshower.topologies.groupings import Fields
+from sunshower.topologies.operators.keyed.key_value_state import KeyValueState
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
+
+
+class KeyedBolt(Bolt[Any, Any]):
+    """Calls the methods of `bolt`, whose `state` it opens, commits and closes."""
+
+    def __init__(self, bolt: Any, store: KeyedStore, component: Component) -> None:
+        self.bolt, self._store = bolt, store
+        self._state = bolt.state = KeyValueState[Any, Any](store)
+        self._by = {
+            (read.source, read.stream): read.grouping.fields
+            for read in component.inputs
+            if isinstance(read.grouping, Fields)
+        }
+        self._announced: tuple[PlannedStream, Sequence[Any]] | None = None
+        self.schema: Schema | None = None  # of the default stream
+        self.check: Callable[[Any], None]  # raises BadEmit for an output that does not fit
+
+    @classmethod
+    def of(cls, component: Component) -> Self:
+        """The bolt of one task."""
+        return cls(component.instance(), deepcopy(component.store), component)
+
+    def prepare(self, context: Context) -> None:
+        self._context = context
+        self._store.open(context)
+        try:
+            with self._state.apart():
+                self.bolt.prepare(context)
+        except BaseException:
+            self._store.close()
+            raise
+
+    def announce(self, stream: PlannedStream, records: Sequence[Any]) -> None:
+        """These records are the next: their states are read at once, with the first."""
+        self._announced = stream, records
+
+    def process(self, record: Any) -> Iterator[Any]:
+        self._begin()
+        made = self.bolt.process(record)
+        if made is not None:
+            check_returned(made, self.schema)
+            kind = None if self.schema is None or self.schema.type is tuple else self.schema.type
+            for one in made:
+                if type(one) is not kind:
+                    self.check(one)
+                yield one
+        self._state.keep()
+
+    def execute(self, tuple: Any, out: Any) -> None:
+        self._begin()
+        self.bolt.execute(tuple, out)
+        self._state.keep()
+
+    def tick(self) -> Any:
+        self._open()
+        with self._state.apart():
+            made = self.bolt.tick()
+            return list(made) if isinstance(made, Iterator) else made
+
+    def flush(self) -> None:
+        try:
+            with self._state.apart():
+                self.bolt.flush()
+        except BaseException:
+            self._store.discard()
+            raise
+        if self._store.is_open:
+            self._store.commit()
+
+    def discard(self) -> None:
+        """Forget what was not flushed: the whole batch has failed."""
+        self._state.drop()
+        self._store.discard()
+
+    def snapshot(self) -> Any:
+        own = self.bolt.snapshot() if type(self.bolt).snapshot is not Bolt.snapshot else None
+        return self._store.snapshot(), own
+
+    def restore(self, state: Any) -> None:
+        stored, own = state
+        self._store.restore(stored)
+        if type(self.bolt).restore is not Bolt.restore:
+            self.bolt.restore(own)
+
+    def figures(self) -> Any:
+        return self.bolt.figures()
+
+    def result(self) -> Any:
+        """That of the bolt; if it has none, the states that are in memory: key → value."""
+        with self._state.apart():
+            if type(self.bolt).result is not Bolt.result or self._store.snapshot() is None:
+                return self.bolt.result()
+            return dict(self._state)
+
+    def cleanup(self) -> None:
+        try:
+            self.bolt.cleanup()
+        finally:
+            self._store.close()
+
+    def _begin(self) -> None:
+        self._state.drop()
+        if self._announced is None:
+            return
+        (stream, records), self._announced = self._announced, None
+        self._open()
+        if fields := self._by.get((stream.component, stream.spec.id)):
+            try:
+                self._store.fetch(map(stream.spec.schema.key(fields), records))
+            except Unserialisable:
+                """The record whose key it is fails when its own state is read."""
+
+    def _open(self) -> None:
+        if not self._store.is_open:  # another process has opened it, or it could not be
+            self._store.open(self._context)

@@ -1,0 +1,64 @@
+"""`sunshower query` on a real Ray: what it prints for a key, and what it says otherwise."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.conftest import Command, Write
+
+STATES = """
+    from dataclasses import dataclass
+    from datetime import date
+    from sunshower import KeyState, Records, count
+
+    class Sale(NamedTuple):
+        shop: str
+        day: int
+
+    @dataclass
+    class Last:
+        day: date
+        shops: set[str]
+
+    def keep(sale: Sale, state: KeyState[Last]) -> None:
+        state.value = Last(date(2026, 1, sale.day), {sale.shop})
+
+    def endless() -> Iterator[Sale | None]:
+        yield Sale("a b", 3)
+        yield Sale("a b", 3)
+        yield Sale("5", 4)
+        while True:
+            yield None
+
+    topology = Topology("states", workers=2)
+    sales = topology.spout("sales", Records(endless, type=Sale))
+    sales.group_by("shop", "day").aggregate(count(), parallelism=2)
+    sales.group_by("day").process(keep, parallelism=2)
+"""
+
+
+@pytest.mark.ray
+def test_a_value_is_a_line_of_json_and_a_key_that_is_not_there_an_error(
+    here: Command, command: Command, write: Write
+) -> None:
+    here("submit", write(STATES))
+    while json.loads(here("status", "states", "--json").stdout)["components"]["sales"]["acked"] < 3:
+        pass
+    assert command("query", "states", "count", "a b", 3).stdout == "2\n"
+    assert here("query", "states", "count", "5", 4).stdout == "1\n"  # a text and a number
+    found = json.loads(command("query", "states", "keep", "3").stdout)
+    assert found == {"day": "2026-01-03", "shops": ["a b"]}
+    lines = here("query", "states", "count").stdout.splitlines()
+    assert sorted(map(json.loads, lines), key=str) == [
+        {"key": ["5", 4], "value": 1},
+        {"key": ["a b", 3], "value": 2},
+    ]
+    assert len(here("query", "states", "count", "--limit", 1).stdout.splitlines()) == 1
+    for key, says in (
+        (("count", "a", 3), "'count' of topology 'states' has no value for a 3"),
+        (("count", "a"), "the key of 'count' has 2 values (shop, day), and it is not 'a'"),
+        (("sales", "a"), "'sales' has no keyed state; those with a keyed state are: count, keep"),
+    ):
+        assert says in here("query", "states", *key, status=1).stderr.replace("\n", " ")

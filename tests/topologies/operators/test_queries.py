@@ -1,0 +1,142 @@
+"""Queries of keyed state while a topology runs: which values they see, and what they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from sunshower import Context, KeyState, Records, Topology, average, collect, count, sum_
+from sunshower.clock import ManualClock
+from sunshower.errors import ClusterError, UnknownComponent
+from sunshower.runtime.cluster import Run
+from sunshower.simulation.cluster import SimCluster
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
+from sunshower.topologies.streams import Stream
+from sunshower.trident import MemoryState, SqliteState
+
+
+class Sale(NamedTuple):
+    shop: str
+    day: int
+    amount: int
+
+
+SALES = [Sale("abcde"[n * n % 5], n % 3, n) for n in range(200)]
+AMOUNTS = {shop: [sale.amount for sale in SALES if sale.shop == shop] for shop in "abe"}
+
+
+def last(sale: Sale, state: KeyState[Sale]) -> None:
+    state.value = sale
+
+
+def endless() -> Iterator[Sale | None]:
+    yield from SALES
+    while True:
+        yield None
+
+
+def ignore(sale: Sale) -> None: ...
+
+
+@pytest.fixture
+def cluster() -> Iterator[SimCluster]:
+    with SimCluster(seed=1, latency_s=0.001) as cluster:
+        yield cluster
+
+
+def declared() -> tuple[Topology, Stream[Sale]]:
+    topology = Topology("sales", workers=3)
+    return topology, topology.spout("sales", Records(endless, type=Sale))
+
+
+def processed(cluster: SimCluster, topology: Topology) -> Run:
+    """The run, when all sales are processed; its spout goes on."""
+    run = cluster.submit(topology.graph())
+    while run.snapshot().component("sales").acked < len(SALES):
+        assert not run.wait(0.05)
+    return run
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_query_has_what_was_emitted_for_the_key(
+    cluster: SimCluster, tmp_path: Path, stored: bool
+) -> None:
+    state = SqliteState(tmp_path / "states.db") if stored else None
+    topology, sales = declared()
+    three: Any = {"state": state, "parallelism": 3}
+    shops = sales.group_by("shop")
+    shops.aggregate(count(), name="one", **three)
+    shops.aggregate(count(), average("amount"), sum_("amount", name="sum"), name="many", **three)
+    shops.aggregate(collect("amount"), name="reduced", **three)
+    sales.group_by("shop", "day").aggregate(count(), name="pairs", **three)
+    sales.aggregate(count(), name="all", state=state)
+    shops.process(last, **three)
+    run = processed(cluster, topology)
+    for shop, amounts in AMOUNTS.items():
+        assert run.query("one", shop) == len(amounts)
+        assert run.query("many", shop) == {
+            "count": len(amounts),
+            "amount_average": sum(amounts) / len(amounts),
+            "sum": sum(amounts),
+        }
+        assert sorted(run.query("reduced", shop)) == amounts
+        mondays = [sale for sale in SALES if (sale.shop, sale.day) == (shop, 0)]
+        assert run.query("pairs", (shop, 0)) == (len(mondays) or None)
+        assert run.query("last", shop).shop == shop
+    assert run.query("all", ()) == len(SALES)
+    assert run.entries("all") == [((), len(SALES))]
+    assert run.query("one", "nowhere") is None
+    assert run.query("last", "nowhere") is None
+    assert dict(run.entries("one")) == {shop: len(amounts) for shop, amounts in AMOUNTS.items()}
+    assert len(run.entries("pairs", limit=2)) == 2
+
+
+def test_a_query_sees_committed_values_alone() -> None:
+    for factory in (None, MemoryState()):
+        store = KeyedStore(factory, "s", "here")
+        store.open(Context("t", "s", 1, 0, 1, clock=ManualClock()))
+        store.put("a", 1)
+        store.commit()
+        store.put("a", 2)
+        store.put("b", 3)
+        assert store.stored(["a", "b"]) == [1, None]
+        assert list(store.stored_items()) == [("a", 1)]
+        assert [store.get("a"), store.get("b")] == [2, 3]
+        store.commit()
+        assert store.stored(["a", "b"]) == [2, 3]
+
+
+def test_after_a_death_the_stored_value_is_there_and_until_then_an_error(
+    cluster: SimCluster,
+) -> None:
+    topology, sales = declared()
+    sales.group_by("shop").aggregate(count(), state=MemoryState(), name="one", parallelism=3)
+    run = processed(cluster, topology)
+    found = []
+    for task in run.plan.tasks_of("one"):
+        run.kill_worker(task.worker)
+        for shop in AMOUNTS:
+            with suppress(ClusterError):
+                found.append((shop, run.query("one", shop)))
+    run.wait(5)
+    found += [(shop, run.query("one", shop)) for shop in AMOUNTS]
+    assert all(value >= len(AMOUNTS[shop]) for shop, value in found)
+
+
+def test_what_cannot_be_asked_is_refused_with_the_way_out(cluster: SimCluster) -> None:
+    topology, sales = declared()
+    sales.group_by("shop", "day").aggregate(count(), name="pairs", parallelism=2)
+    sales.shuffle().bolt("ignore", ignore)
+    run = processed(cluster, topology)
+    for component, says in (("pears", "no such component"), ("ignore", "no keyed state")):
+        with pytest.raises(UnknownComponent, match=rf"{component}.*{says}.*are: pairs"):
+            run.query(component, "a")
+        with pytest.raises(UnknownComponent, match=says):
+            run.entries(component)
+    for key in ("a", ("a",), ("a", 0, 1)):
+        with pytest.raises(ClusterError, match=r"'pairs' has 2 values \(shop, day\)"):
+            run.query("pairs", key)
