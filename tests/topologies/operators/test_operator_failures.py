@@ -74,6 +74,7 @@ def test_rows_that_are_combined_part_by_part_are_those_of_records_that_succeed(
     )
     assert letters == [POISON._asdict()]
     assert done.results["count"] == [{"a": 4000, "b": 3960, "c": 4000}]
+    assert done.snapshot.component("sales").failed == 3  # the attempts of the poison
 
 
 def test_an_aggregator_that_raises_for_a_part_of_a_batch_charges_the_poison_alone(
