@@ -11,7 +11,7 @@ begins the next one. Storm: org.apache.storm.streams.Stream, PairStream.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeAlias, TypeVar, Unpack, overload
+from typing import Any, Generic, Never, TypeAlias, TypeVar, Unpack, overload
 
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.records import Schema
@@ -19,6 +19,7 @@ from sunshower.topologies import groupings
 from sunshower.topologies.components import BatchFunction, In, Out, R
 from sunshower.topologies.operators import schemas, steps
 from sunshower.topologies.operators.aggregators import AnyAggregator
+from sunshower.topologies.operators.joins.joined_streams import JoinSettings, joined_streams
 from sunshower.topologies.operators.keyed.keyed_process import KeyState
 from sunshower.topologies.operators.keyed.process_settings import (
     BoltOptions,
@@ -27,7 +28,6 @@ from sunshower.topologies.operators.keyed.process_settings import (
     keyed_process,
 )
 from sunshower.topologies.operators.port import Operator
-from sunshower.topologies.operators.stages import StageRows
 from sunshower.topologies.operators.totals_stage import TotalsSettings, totals_of
 from sunshower.topologies.operators.windows.declaring import windows_of
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow
@@ -134,15 +134,6 @@ class Stream(StreamHandle[R_co], RecordAggregations[R_co]):
             raise RecordMismatch(f"{found}: its records are {schema.name}, not {name_of(type)}")
         return found
 
-    if not TYPE_CHECKING:  # hidden from mypy
-
-        def bolt(self, *_: object, **__: object) -> Never:
-            """Raise TopologyError, which asks for a grouping first."""
-            raise TopologyError(
-                f"{self}: say how its records are shared out among the tasks of a bolt, as in "
-                ".shuffle().bolt(…) or .fields(…).bolt(…)"
-            )
-
     def shuffle(self) -> Grouped[R_co]:
         return Grouped(self, groupings.Shuffle())
 
@@ -213,17 +204,43 @@ class Stream(StreamHandle[R_co], RecordAggregations[R_co]):
         schema = schemas.columns_schema(fields, self._where("project"))
         return self.then("project", steps.Project(self.schema, fields), schema)
 
-    def merge(self, *others: Stream[R_co]) -> Stream[R_co]:
-        """The records of all streams. Their record types must be equal."""
-        where = self._where("merge")
-        for other in others:
-            if not isinstance(other, Stream):
-                raise TopologyError(f"{where}: {other!r:.200} is no stream")
-            schemas.check_equal(self.schema, other.schema, where)
-        inputs = [stream.local_or_shuffle() for stream in (self, *others)]
-        most = max(self.topology.component(one.component).parallelism for one in (self, *others))
-        id = self.topology.unused_id("merge")
-        return self.of_rows(self.topology, self.topology.begin_stage(id, inputs, most))
+    @overload
+    def join(
+        self,
+        other: Stream[Any],
+        on: str | Sequence[str],
+        *,
+        fields: type[Out],
+        **settings: Unpack[JoinSettings],
+    ) -> WindowRows[Out]: ...
+    @overload
+    def join(
+        self,
+        other: Stream[Any],
+        on: str | Sequence[str],
+        *,
+        fields: Sequence[str] | None = None,
+        **settings: Unpack[JoinSettings],
+    ) -> WindowRows[tuple[Any, ...]]: ...
+    def join(
+        self,
+        other: Stream[Any],
+        on: str | Sequence[str],
+        *,
+        fields: Columns | None = None,
+        **settings: Unpack[JoinSettings],
+    ) -> WindowRows[Any]:
+        """Join records with equal values of `on` whose event times are close: (key, other fields of
+        self, of `other`), when the second of them is processed. Settings: JoinSettings.
+
+        Records wait for partners in a keyed state. Those of a left or an outer join that had none
+        are emitted when the watermark has passed all partners. A replayed record is joined again.
+        """
+        where = self._where("join")
+        if not isinstance(other, Stream):
+            raise TopologyError(f"{where}: {other!r:.200} is no stream")
+        rows = joined_streams(self, other, on, fields, settings, where)
+        return WindowRows.of_rows(self.topology, rows, "joined")
 
     def group_by(self, *fields: str) -> GroupedRecords[R_co]:
         """Group records with equal values of `fields`."""
@@ -237,28 +254,14 @@ class Stream(StreamHandle[R_co], RecordAggregations[R_co]):
         """What an operator makes of these records. A new stage is named after its function."""
         return Stream.of_rows(self.topology, self._then(word, operator, schema, code), word)
 
-    def _with(
-        self, word: str, operator: Callable[[], Operator], schema: Schema, code: Any = None
-    ) -> Self:
-        return self.of_rows(self.topology, self._then(word, operator(), schema, code), word)
-
-    def _then(self, word: str, operator: Operator, schema: Schema, code: Any) -> StageRows:
-        rows = self._rows
-        if rows is None:
-            name = word if code is None else schemas.code_name(code)
-            id = self.topology.unused_id(word if name == "lambda" else name)
-            parallelism = self.topology.component(self.component).parallelism
-            rows = self.topology.begin_stage(id, [self.local_or_shuffle()], parallelism)
-        return rows.then(operator, schema)
-
 
 class WindowRows(Stream[R_co]):
-    """The records of windows that have ended."""
+    """The records of windows that have ended, or of a join."""
 
     @property
     def late(self) -> Stream[R_co]:
         """Records that came too late for their window, aggregated in the same way. One that is late
-        for several windows counts in the last of them."""
+        for several windows counts in the last of them. Of a join: with None for the other side."""
         assert self._rows is not None
         return Stream.of_rows(self.topology, self._rows.stage.late, "late")
 

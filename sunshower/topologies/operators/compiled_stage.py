@@ -62,7 +62,8 @@ class OperatorBolt(Bolt[Any, Any]):
         self.stream = root.stream if not root.readers else None
         self.passes = not steps
         behind = () if ended is None else ended.operators()
-        self._operators: list[Operator] = [*self._steps, *root.operators(), *behind]
+        # what reads both rows of a batch and those of watermarks is there once
+        self._operators = [*dict.fromkeys((*self._steps, *root.operators(), *behind))]
         ticks = [getattr(operator, "tick_s", None) for operator in self._operators]
         self.tick_s = min((tick_s for tick_s in ticks if tick_s is not None), default=None)
         self._prepared = 0

@@ -113,7 +113,7 @@ class OperatorBoltTask(AutomaticBoltTask):
         mixed: bool,
         failures: dict[int, Failure],
     ) -> U64 | None:
-        if self.bolt.stream is not None:  # each row belongs to the trees of its own input
+        if self.bolt.stream is not None and not self._advances:  # each row has its input's trees
             return super()._send(outputs, ends_of_each, batch, False, failures)
         made = np.zeros(len(batch), np.uint64)
         if len(failures) == len(batch):
