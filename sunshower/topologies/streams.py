@@ -284,6 +284,7 @@ class GroupedRecords(RecordAggregations[R_co]):
         self,
         function: Callable[[R_co, KeyState[Any]], Iterable[Out] | None],
         *,
+        on_timer: Callable[[Any, KeyState[Any]], Iterable[Out] | None] | None = None,
         fields: Columns | None = None,
         **settings: Unpack[ProcessSettings],
     ) -> Stream[Out]: ...
@@ -291,6 +292,7 @@ class GroupedRecords(RecordAggregations[R_co]):
         self,
         function: Any,
         *,
+        on_timer: Any = None,
         fields: Columns | None = None,
         **settings: Unpack[ProcessSettings],
     ) -> Stream[Any]:
@@ -300,13 +302,18 @@ class GroupedRecords(RecordAggregations[R_co]):
         States are written once for each batch of a task, before its records are acked. If the
         function raises, its record fails alone, and its state is as before. A replayed record is
         processed again. A callable may have `prepare` and `cleanup`. Settings: ProcessSettings.
+
+        `on_timer(key, state)` is called when the time has come that a call has set as the timer of
+        the key: `state.timer = state.time + 60`. What it makes is emitted until it is processed.
         """
         stream, by = self._grouped()
         where = f"{stream}, group_by({', '.join(by)}), process({schemas.code_name(function)})"
         id = free_name(function, settings, stream.topology.unused_id, where)
-        operator = keyed_process(function, id, stream.schema, by, fields, settings, where)
-        grouped = stream.fields(*by).stage(id, settings.get("parallelism", 1))
-        return grouped.then("process", operator, operator.schema)
+        schema = stream.schema
+        operator = keyed_process(function, on_timer, id, schema, by, fields, settings, where)
+        tasks = settings.get("parallelism", 1)
+        rows = stream.topology.begin_stage(id, [stream.fields(*by)], tasks)
+        return Stream.of_rows(stream.topology, rows.stage.process_by(operator), "process")
 
 
 class Grouped(Generic[R_co]):

@@ -1,0 +1,62 @@
+"""Whatever happens to a run, no change of a state is lost, and each timer fires at least once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+import pytest
+
+from sunshower import KeyState, Topology
+from sunshower.trident import MemoryState
+from tests.seeds import seeds
+from tests.topologies.operators.windows.window_swarm import (
+    DISORDER,
+    Click,
+    Clicks,
+    Note,
+    clicks_of,
+    hurt,
+    noted,
+)
+
+GAP = 7
+
+
+def gathers(click: Click, state: KeyState[set[int]]) -> None:
+    """Keeps a click until the timer of its user, which the next one does not move."""
+    state.value = {*(state.value or ()), click.at}
+    if state.timer is None:
+        state.timer = state.time + GAP
+
+
+def fires(user: str, state: KeyState[set[int]]) -> Iterator[tuple[str, float, str]]:
+    yield user, state.time, " ".join(map(str, state.value or ()))
+    state.value = None
+
+
+def timed(seed: int, event_time: str | None) -> Topology:
+    topology = Topology("clicks", workers=3, attempts_max=1_000, peer_link_retry_s=0.5)
+    clicks = topology.spout("clicks", Clicks(seed), parallelism=2)
+    fired = clicks.group_by("user").process(
+        gathers,
+        on_timer=fires,
+        event_time=event_time,
+        late=0 if event_time is None else DISORDER,
+        state=MemoryState(),
+        fields=("user", "at", "clicks"),
+        parallelism=2,
+    )
+    fired.shuffle().bolt("note", Note)
+    return topology
+
+
+@pytest.mark.parametrize("seed", seeds(300, short=60))
+def test_each_click_is_in_the_state_when_a_timer_fires(seed: int) -> None:
+    event_time = None if seed % 3 == 0 else "at"
+    found: defaultdict[str, set[int]] = defaultdict(set)
+    for (user, _), texts in noted(hurt(seed, timed(seed, event_time))).items():
+        found[user].update(int(second) for text in texts for second in text.split())
+    for user in "abc":
+        expected = {c.at for task in range(2) for c in clicks_of(seed, task) if c.user == user}
+        assert found[user] == expected, f"seed {seed}, user {user}"
