@@ -61,6 +61,7 @@ class OperatorBolt(Bolt[Any, Any]):
         self._window, self._ended = window, ended
         self.stream = root.stream if not root.readers else None
         self.passes = not steps
+        self.reads_watermarks = ended is not None
         behind = () if ended is None else ended.operators()
         # what reads both rows of a batch and those of watermarks is there once
         self._operators = [*dict.fromkeys((*self._steps, *root.operators(), *behind))]

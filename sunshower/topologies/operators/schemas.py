@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from inspect import signature
 from types import NoneType
 from typing import Any, get_args, get_origin
-from uuid import UUID
 
 from sunshower.arguments import Instance
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.field_types import hints_of
 from sunshower.records import Schema
+from sunshower.scalars import SCALARS
 from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.graph import Level
@@ -34,11 +33,7 @@ _FAMILIES: tuple[tuple[type[Any], ...], ...] = (  # values of two of them are ne
     (int, float, Decimal),
     (str,),
     (bytes, bytearray, memoryview),
-    (datetime,),
-    (date,),
-    (time,),
-    (timedelta,),
-    (UUID,),
+    *((kind,) for kind in SCALARS),
 )
 
 

@@ -6,6 +6,7 @@ A report needs only the XOR of the edges that an input made; see edges.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any
@@ -25,6 +26,7 @@ from sunshower.runtime.tasks.user_code import TaskError, failure_of, guard, no_w
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.tracking.reports import Reports
 from sunshower.runtime.transport.batch import Anchors, Batch
+from sunshower.runtime.transport.channels import Inbox
 from sunshower.runtime.transport.credits import ServiceTime
 from sunshower.runtime.transport.output_streams import NotSent, OutputStreams
 from sunshower.topologies.components import DEFAULT, Bolt, Context, OnStream
@@ -128,6 +130,15 @@ class BoltTask(Supervised):
         if hasattr(self.bolt, "restore"):
             guard(self.task, "restore", partial(self.bolt.restore, transfer.state))
 
+    def divide(self, batch: Batch, count: int) -> tuple[Batch, Batch]:
+        """Split a shared batch; in the event log, it is passed on to this task in two parts."""
+        self.instrument.settled(batch, {})
+        first, rest = batch.split(count)
+        for part in (first, rest):
+            self.instrument.sent(part, self.task.id)
+            self.instrument.delivered(replace(part, is_recorded=False))
+        return first, rest
+
     def process(self, batch: Batch) -> Batch | None:
         """Process a batch of at least one record. Returns the inputs not started, or None."""
         raise NotImplementedError
@@ -149,6 +160,10 @@ class BoltTask(Supervised):
         the same time; or one input during a pause."""
         paused = self.supervision.wait is not None
         return 1 if paused else self.at_once or self.service.slice_records
+
+    def may_take(self, inbox: Inbox) -> bool:
+        """Whether it may process the next batch of its inbox although receivers have no credit."""
+        return False
 
     def tick(self) -> None:
         """Call the bolt's tick and its `flush`, and send the outputs of the tick."""

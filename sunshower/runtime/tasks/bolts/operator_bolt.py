@@ -23,6 +23,7 @@ from sunshower.runtime.tasks.bolts.return_values import is_generator
 from sunshower.runtime.tasks.user_code import RAISED, no_way
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.transport.channels import Inbox
 from sunshower.runtime.transport.output_streams import NotSent
 from sunshower.topologies.operators.windows.watermarks import WATERMARKS
 
@@ -35,9 +36,22 @@ class OperatorBoltTask(AutomaticBoltTask):
         self._rows_out = self._rows_in = 0
         self._advances = False  # whether this batch is watermarks
 
+    def may_take(self, inbox: Inbox) -> bool:
+        """Without credit, watermarks wait, and records pass them: they are added to windows.
+        Otherwise, records would time out while the rows of many windows are read."""
+        if self.bolt.reads_watermarks:
+            for _ in range(len(inbox.entries)):
+                if not self._is_watermarks(inbox.entries[0][0]):
+                    return True
+                inbox.entries.rotate(-1)
+        return False
+
     def process(self, batch: Batch) -> Batch | None:
-        self._advances = self._streams[batch.stream].spec.id == WATERMARKS
+        self._advances = self._is_watermarks(batch)
         return super().process(batch)
+
+    def _is_watermarks(self, batch: Batch) -> bool:
+        return self._streams[batch.stream].spec.id == WATERMARKS
 
     def settle(self, batch: Batch, made: U64 | None, failures: dict[int, Failure]) -> None:
         counts = self._executed, self._acked, self._failed
@@ -48,7 +62,7 @@ class OperatorBoltTask(AutomaticBoltTask):
     def refuse(self, batch: Batch, failure: Failure) -> None:
         counts = self._executed, self._failed
         super().refuse(batch, failure)
-        if self._streams[batch.stream].spec.id == WATERMARKS:
+        if self._is_watermarks(batch):
             self._executed, self._failed = counts
 
     def adopt(self, bolt: Any) -> None:
@@ -61,8 +75,8 @@ class OperatorBoltTask(AutomaticBoltTask):
     @property
     def inputs_max(self) -> int:
         """As for every bolt, and so few that the expected rows fit the receivers' credit, unless
-        they are called at the same time: fewer would take as long."""
-        if self.at_once:
+        they are called at the same time: fewer would take as long; or stay in windows."""
+        if self.at_once or self.bolt.reads_watermarks:
             return super().inputs_max
         fan_out = max(1.0, self._rows_out / max(1, self._rows_in))
         return max(1, min(super().inputs_max, int(self.output_streams.allowance / fan_out)))
