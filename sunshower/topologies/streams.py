@@ -11,7 +11,7 @@ begins the next one. Storm: org.apache.storm.streams.Stream, PairStream.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Generic, Never, TypeAlias, TypeVar, Unpack, overload
+from typing import Any, Generic, Literal, Never, TypeAlias, TypeVar, Unpack, overload
 
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.records import Schema
@@ -20,6 +20,7 @@ from sunshower.topologies.components import BatchFunction, In, Out, R
 from sunshower.topologies.operators import schemas, steps
 from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.joins.joined_streams import JoinSettings, joined_streams
+from sunshower.topologies.operators.joins.keyed_tables import KeyedTable, TableSettings, table_of
 from sunshower.topologies.operators.keyed.keyed_process import KeyState
 from sunshower.topologies.operators.keyed.process_settings import (
     BoltOptions,
@@ -222,24 +223,47 @@ class Stream(StreamHandle[R_co], RecordAggregations[R_co]):
         fields: Sequence[str] | None = None,
         **settings: Unpack[JoinSettings],
     ) -> WindowRows[tuple[Any, ...]]: ...
+    @overload
     def join(
         self,
-        other: Stream[Any],
-        on: str | Sequence[str],
+        other: KeyedTable,
+        on: str | Sequence[str] | None = None,
+        *,
+        how: Literal["inner", "left"] = "inner",
+        fields: type[Out],
+    ) -> Stream[Out]: ...
+    @overload
+    def join(
+        self,
+        other: KeyedTable,
+        on: str | Sequence[str] | None = None,
+        *,
+        how: Literal["inner", "left"] = "inner",
+        fields: Sequence[str] | None = None,
+    ) -> Stream[tuple[Any, ...]]: ...
+    def join(
+        self,
+        other: Stream[Any] | KeyedTable,
+        on: str | Sequence[str] | None = None,
         *,
         fields: Columns | None = None,
-        **settings: Unpack[JoinSettings],
-    ) -> WindowRows[Any]:
-        """Join records with equal values of `on` whose event times are close: (key, other fields of
-        self, of `other`), when the second of them is processed. Settings: JoinSettings.
+        **settings: Any,
+    ) -> Stream[Any]:
+        """Join records with equal values of `on`: (key, other fields of self, of `other`).
 
+        With a stream: those whose event times are close, when the second of them is processed.
         Records wait for partners in a keyed state. Those of a left or an outer join that had none
         are emitted when the watermark has passed all partners. A replayed record is joined again.
+        Settings: JoinSettings. With a table: the record that is there when this one is processed.
         """
         where = self._where("join")
+        if isinstance(other, KeyedTable):
+            rows = other.join(self, on, fields, settings, where)
+            return Stream.of_rows(self.topology, rows, "joined")
         if not isinstance(other, Stream):
             raise TopologyError(f"{where}: {other!r:.200} is no stream")
-        rows = joined_streams(self, other, on, fields, settings, where)
+        given: JoinSettings = settings  # type: ignore[assignment]
+        rows = joined_streams(self, other, on, fields, given, where)
         return WindowRows.of_rows(self.topology, rows, "joined")
 
     def group_by(self, *fields: str) -> GroupedRecords[R_co]:
@@ -314,6 +338,13 @@ class GroupedRecords(RecordAggregations[R_co]):
         tasks = settings.get("parallelism", 1)
         rows = stream.topology.begin_stage(id, [stream.fields(*by)], tasks)
         return Stream.of_rows(stream.topology, rows.stage.process_by(operator), "process")
+
+    def table(self, **settings: Unpack[TableSettings]) -> KeyedTable:
+        """The latest record of each key, with which streams are joined: `stream.join(table)`. One
+        whose other fields are all None removes its key. Settings: TableSettings."""
+        stream, by = self._grouped()
+        where = f"{stream}, group_by({', '.join(by)}), table"
+        return table_of(stream, by, settings, where)
 
 
 class Grouped(Generic[R_co]):

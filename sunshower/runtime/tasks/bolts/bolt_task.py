@@ -85,6 +85,7 @@ class BoltTask(Supervised):
         self.flush_s = 0.0  # duration of flush() in this slice
         self.on_trial = False  # trial object (bolt_renewal.py): its successes are replayed
         self._next_failure = 0  # index after the last failed input of this batch
+        self._first = 0  # index in this batch of the first record that is processed now
         self.note: Note | None = None  # called with the roots of each record before its execution
 
     def prepare(self, context: Context) -> None:
@@ -218,7 +219,8 @@ class BoltTask(Supervised):
             self.flush_s += self.clock.now() - before
 
     def _begin_batch(self, batch: Batch) -> None:
-        self._next_failure, self.errors.stops = 0, False
+        self._first = self._next_failure = 0
+        self.errors.stops = False
         self.output_streams.alone = batch.alone
 
     def _end_batch(self, inputs: int) -> None:
@@ -228,9 +230,9 @@ class BoltTask(Supervised):
 
     def _judge(self, index: int, error: BaseException, records: Any) -> Failure:
         """The failure of the input at `index`; the inputs since the last failure succeeded."""
-        if index > self._next_failure:
+        if self._first + index > self._next_failure:
             self.errors.succeed()
-        self._next_failure = index + 1
+        self._next_failure = self._first + index + 1
         return self.errors.judge(self.failure(error), _record_at(records, index), error)
 
     def _judge_all(self, error: BaseException, batch: Batch) -> dict[int, Failure]:

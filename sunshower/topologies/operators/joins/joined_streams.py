@@ -44,7 +44,7 @@ class JoinSettings(TotalsSettings, total=False):
 def joined_streams(
     left: AnyStream,
     right: AnyStream,
-    on: str | Sequence[str],
+    on: str | Sequence[str] | None,
     fields: Columns | None,
     settings: JoinSettings,
     where: str,

@@ -98,6 +98,41 @@ def joined(seed: int, within: float, how: Any) -> Topology:
     return topology
 
 
+def enriched(seed: int, *, broadcast: bool) -> Topology:
+    """The clicks of `left`, each with the last one of its user on the right."""
+    topology = Topology("clicks", workers=3, attempts_max=1_000, peer_link_retry_s=0.5)
+    left = topology.spout("left", Clicks(seed), parallelism=2)
+    right = topology.spout("right", Clicks(-seed - 1)).map(with_name, fields=("user", "at", "name"))
+    table = right.group_by("user").table(
+        field="at", broadcast=broadcast, state=MemoryState(), parallelism=2
+    )
+    found = left.join(table, how="left", fields=("user", "at", "last", "name"))
+    found.shuffle().bolt("note", Note)
+    late = topology.spout("late", After(seed, 40.0)).join(
+        table, fields=("user", "at", "last", "name")
+    )
+    late.shuffle().bolt("note-late", Note)
+    return topology
+
+
+def with_name(click: Click) -> tuple[str, int, str]:
+    return *click, click.user
+
+
+class After(Clicks):
+    """A click of each user, with the time -1, after a while."""
+
+    def __init__(self, seed: int, begin_s: float) -> None:
+        super().__init__(seed)
+        self.begin_s = begin_s
+
+    def records(self) -> Iterator[Click | None]:
+        begun_s = self.clock.now()
+        while self.clock.now() < begun_s + self.begin_s:
+            yield None
+        yield from (Click(user, -1) for user in "abc")
+
+
 def hurt(seed: int, topology: Topology) -> SimRun:
     """A run with some faults, healed in the end, which has ended."""
     draw = Random(seed)
