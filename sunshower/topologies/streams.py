@@ -25,8 +25,7 @@ from sunshower.topologies.operators.keyed.keyed_process import KeyState
 from sunshower.topologies.operators.keyed.process_settings import (
     BoltOptions,
     ProcessSettings,
-    free_name,
-    keyed_process,
+    process_of,
 )
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.totals_stage import TotalsSettings, totals_of
@@ -327,17 +326,11 @@ class GroupedRecords(RecordAggregations[R_co]):
         function raises, its record fails alone, and its state is as before. A replayed record is
         processed again. A callable may have `prepare` and `cleanup`. Settings: ProcessSettings.
 
-        `on_timer(key, state)` is called when the time has come that a call has set as the timer of
-        the key: `state.timer = state.time + 60`. What it makes is emitted until it is processed.
+        `on_timer(key, state)` is called when the time has come to which `state.timer` was set.
         """
         stream, by = self._grouped()
-        where = f"{stream}, group_by({', '.join(by)}), process({schemas.code_name(function)})"
-        id = free_name(function, settings, stream.topology.unused_id, where)
-        schema = stream.schema
-        operator = keyed_process(function, on_timer, id, schema, by, fields, settings, where)
-        tasks = settings.get("parallelism", 1)
-        rows = stream.topology.begin_stage(id, [stream.fields(*by)], tasks)
-        return Stream.of_rows(stream.topology, rows.stage.process_by(operator), "process")
+        rows = process_of(stream, by, function, on_timer, fields, settings)
+        return Stream.of_rows(stream.topology, rows, "process")
 
     def table(self, **settings: Unpack[TableSettings]) -> KeyedTable:
         """The latest record of each key, with which streams are joined: `stream.join(table)`. One

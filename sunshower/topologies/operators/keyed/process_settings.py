@@ -14,7 +14,9 @@ from sunshower.topologies.operators.keyed.key_value_state import KeyValueState
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess, KeyState
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore, Migration
 from sunshower.topologies.operators.schemas import check_equal, code_name, keyed_schema
+from sunshower.topologies.operators.stages import StageRows
 from sunshower.topologies.operators.states import StateFactory
+from sunshower.topologies.operators.totals_stage import AnyStream
 from sunshower.topologies.operators.windows.timed_process import TimedProcess
 from sunshower.topologies.outputs import Columns, Outputs
 from sunshower.topologies.signatures import name_of
@@ -59,7 +61,7 @@ class BoltOptions(Outputs, StateSettings, total=False):
     """The optional arguments of a bolt's declaration; those of a state if its class has one."""
 
 
-def free_name(
+def _free_name(
     function: Any, settings: ProcessSettings, unused: Callable[[str], str], where: str
 ) -> str:
     """The id of the bolt and the state of a function. Raises TopologyError for a stored state whose
@@ -72,7 +74,25 @@ def free_name(
     return id
 
 
-def keyed_process(
+def process_of(
+    stream: AnyStream,
+    by: Sequence[str],
+    function: Any,
+    on_timer: Any,
+    fields: Columns | None,
+    settings: ProcessSettings,
+) -> StageRows:
+    """Declare the calls of a function of a record and the state of its key, and of `on_timer`, if
+    any, of a key and its state. Returns the rows. Raises TopologyError for settings that cannot
+    be, and RecordMismatch for annotations that do not fit."""
+    where = f"{stream}, group_by({', '.join(by)}), process({code_name(function)})"
+    id = _free_name(function, settings, stream.topology.unused_id, where)
+    operator = _operator(function, on_timer, id, stream.schema, by, fields, settings, where)
+    tasks = settings.get("parallelism", 1)
+    return stream.topology.begin_stage(id, [stream.fields(*by)], tasks).stage.process_by(operator)
+
+
+def _operator(
     function: Any,
     on_timer: Any,
     id: str,
@@ -82,9 +102,6 @@ def keyed_process(
     settings: ProcessSettings,
     where: str,
 ) -> KeyedProcess:
-    """The operator that calls a function of a record and the state of its key, and `on_timer`, if
-    any, of a key and its state. Raises TopologyError for settings that cannot be, and
-    RecordMismatch for annotations that do not fit."""
     if wrong := settings.keys() - ProcessSettings.__annotations__.keys():
         raise TopologyError(
             f"{where}: there is no setting {min(wrong)!r}; the settings are: fields, on_timer, "
