@@ -25,8 +25,7 @@ from sunshower.topologies.operators.keyed.keyed_process import KeyState
 from sunshower.topologies.operators.keyed.process_settings import (
     BoltOptions,
     ProcessSettings,
-    free_name,
-    keyed_process,
+    process_of,
 )
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.totals_stage import TotalsSettings, totals_of
@@ -308,6 +307,7 @@ class GroupedRecords(RecordAggregations[R_co]):
         self,
         function: Callable[[R_co, KeyState[Any]], Iterable[Out] | None],
         *,
+        on_timer: Callable[[Any, KeyState[Any]], Iterable[Out] | None] | None = None,
         fields: Columns | None = None,
         **settings: Unpack[ProcessSettings],
     ) -> Stream[Out]: ...
@@ -315,6 +315,7 @@ class GroupedRecords(RecordAggregations[R_co]):
         self,
         function: Any,
         *,
+        on_timer: Any = None,
         fields: Columns | None = None,
         **settings: Unpack[ProcessSettings],
     ) -> Stream[Any]:
@@ -324,13 +325,12 @@ class GroupedRecords(RecordAggregations[R_co]):
         States are written once for each batch of a task, before its records are acked. If the
         function raises, its record fails alone, and its state is as before. A replayed record is
         processed again. A callable may have `prepare` and `cleanup`. Settings: ProcessSettings.
+
+        `on_timer(key, state)` is called when the time has come to which `state.timer` was set.
         """
         stream, by = self._grouped()
-        where = f"{stream}, group_by({', '.join(by)}), process({schemas.code_name(function)})"
-        id = free_name(function, settings, stream.topology.unused_id, where)
-        operator = keyed_process(function, id, stream.schema, by, fields, settings, where)
-        grouped = stream.fields(*by).stage(id, settings.get("parallelism", 1))
-        return grouped.then("process", operator, operator.schema)
+        rows = process_of(stream, by, function, on_timer, fields, settings)
+        return Stream.of_rows(stream.topology, rows, "process")
 
     def table(self, **settings: Unpack[TableSettings]) -> KeyedTable:
         """The latest record of each key, with which streams are joined: `stream.join(table)`. One

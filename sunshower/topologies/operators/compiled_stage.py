@@ -95,7 +95,8 @@ class OperatorBolt(Bolt[Any, Any]):
 
     def add(self, rows: Sequence[Any]) -> None:
         """Combine some rows of a batch before the others, if the bolt `combines`."""
-        assert (operator := self._first.operator) is not None, "it does not combine"
+        operator = self._first.operator
+        assert operator is not None, "it does not combine"
         if self._combined is None:
             self._combined = operator.start(_BATCH)
         operator.process(self._combined, 0, rows, list[Any]().extend)

@@ -104,26 +104,29 @@ def state_code_returns(function: Any, reads: Schema, where: str) -> Any:
 
 
 def keyed_schema(
-    function: Any, reads: Schema, fields: Columns | None, where: str
+    function: Any, reads: Schema | None, fields: Columns | None, where: str, *, quiet: bool = False
 ) -> tuple[Any, Schema]:
     """The annotation of the state that a function of (record, state of its key) is handed, and the
-    records that it emits; a schema without fields for none."""
+    records that it emits; a schema without fields for none. `reads` None: it is handed a key;
+    `quiet`: it may emit none in spite of `fields`."""
     name = name_of(function)
-    hint = f"`def {name}(click: Click, state: KeyState[int]) -> Iterator[Session]`"
+    what, example = ("a key", "user: str") if reads is None else ("a record", "click: Click")
+    hint = f"`def {name}({example}, state: KeyState[int]) -> Iterator[Session]`"
     if not callable(function) or isinstance(function, type):
-        raise TopologyError(f"{where}: {name} is no function of a record and a state, as in {hint}")
+        raise TopologyError(f"{where}: {name} is no function of {what} and a state, as in {hint}")
     if limits_of(function):
         raise TopologyError(f"{where}: {name} is asynchronous; it is a plain function")
     try:
         signature(function).bind(object(), object())
     except (TypeError, ValueError):
         raise TopologyError(
-            f"{where}: {name} must take a record and the state of its key, as in {hint}"
+            f"{where}: {name} must take {what} and the state of its key, as in {hint}"
         ) from None
     (first, state, *_), returns = annotations_of(function, where)
-    _check_reads(first, reads, where)
+    if reads is not None:
+        _check_reads(first, reads, where)
     emits = record_type(element_of(returns, name, where), where)
-    if emits is NoneType and fields is None:
+    if emits is NoneType and (quiet or fields is None):
         return state, Schema(())
     return state, _made(emits, function, fields, where, "drop fields=")
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
 from sunshower.records import Schema
 from sunshower.topologies.graph import Component, StreamSpec
 from sunshower.topologies.operators.compiled_stage import Branch, OperatorBolt
+from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.record_operators import PAIRS
 from sunshower.topologies.operators.steps import RowOperator, TakeBranch
+from sunshower.topologies.operators.windows.timed_process import TimedProcess
 from sunshower.topologies.operators.windows.window_operator import WindowOperator
 
 
@@ -59,7 +61,7 @@ class WindowDraft:
     fields: Sequence[str | None]  # of each input of the stage: its event time; None: the clock
     operator: WindowOperator
     ended: StageRows
-    take_late: Callable[[], StageRows]
+    take_late: Callable[[], StageRows] | None = None  # None: there are none
 
 
 class StageDraft:
@@ -86,11 +88,20 @@ class StageDraft:
         self.window = WindowDraft(fields, operator, joined, late)
         return joined
 
+    def process_by(self, operator: KeyedProcess) -> StageRows:
+        """Make this stage a process. Returns its rows, which watermarks bring, too, if it has
+        timers."""
+        rows = self.input.then(operator, operator.schema)
+        if isinstance(operator, TimedProcess):
+            self.window = WindowDraft([operator.field], operator, rows)
+        return rows
+
     @cached_property
     def late(self) -> StageRows:
         """Of a window or a join: rows that came too late. Unless it is asked for, nothing reads
         them."""
         assert self.window is not None
+        assert self.window.take_late is not None
         return self.window.take_late()
 
     def new_stream(self, word: str) -> str:
@@ -111,4 +122,7 @@ class StageDraft:
         root = Branch(None, node.stream, branches)
         if (window := self.window) is None:
             return OperatorBolt(steps, root, node.schema)
-        return OperatorBolt(steps, root, node.schema, window.operator, window.ended.branch())
+        ended = window.ended.branch()
+        if ended.operator is window.operator:
+            ended = replace(ended, operator=None)
+        return OperatorBolt(steps, root, node.schema, window.operator, ended)

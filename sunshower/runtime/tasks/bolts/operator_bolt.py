@@ -112,8 +112,8 @@ class OperatorBoltTask(AutomaticBoltTask):
     def _run_generators(
         self, call: Callable[[Any], Any], records: Sequence[Any], most: int
     ) -> BatchOutputs:
-        if self.bolt.passes or self._advances:  # the records are the rows
-            return BatchOutputs(list(records), list(range(1, len(records) + 1)))
+        if self.bolt.passes or self._advances:
+            return _as_they_are(records)
         self.bolt.announce(records)
         if not self.bolt.combines:
             return super()._run_generators(call, records, most)
@@ -137,6 +137,8 @@ class OperatorBoltTask(AutomaticBoltTask):
     def _run_together(
         self, calls: AsyncCalls, call: Callable[[Any], Any], records: Sequence[Any]
     ) -> BatchOutputs:
+        if self._advances:
+            return _as_they_are(records)
         self.bolt.announce(records)
         return super()._run_together(calls, call, records)
 
@@ -184,3 +186,8 @@ class OperatorBoltTask(AutomaticBoltTask):
             for index in good.tolist():
                 failures[index] = judged[index].in_common if several else judged[index]
         return made
+
+
+def _as_they_are(records: Sequence[Any]) -> BatchOutputs:
+    """The records are the rows."""
+    return BatchOutputs(list(records), list(range(1, len(records) + 1)))

@@ -18,12 +18,12 @@ from typing import Any
 from sunshower.errors import Unserialisable
 from sunshower.records import Schema
 from sunshower.topologies.operators.grouping import keys_of_partial, values_of_key
-from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
+from sunshower.topologies.operators.keyed.keyed_store import TIME, KeyedStore
 from sunshower.topologies.operators.port import Emit, Rows
 from sunshower.topologies.operators.schemas import rest_of
 from sunshower.topologies.operators.steps import RowOperator
 from sunshower.topologies.operators.windows.watermarks import ReachedTime, Watermark, event_time
-from sunshower.topologies.operators.windows.window_operator import TIME, WindowOperator
+from sunshower.topologies.operators.windows.window_operator import WindowOperator
 
 _BUCKET = "bucket"
 _NEAR = 1.001  # in buckets: how far away partners are, and what rounding may add

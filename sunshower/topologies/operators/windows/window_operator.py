@@ -17,13 +17,12 @@ from typing import Any, TypeVar
 
 from sunshower.records import Schema
 from sunshower.topologies.components import Context
-from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
+from sunshower.topologies.operators.keyed.keyed_store import OWED, TIME, KeyedStore
 from sunshower.topologies.operators.port import Attempt, Emit, Rows
 from sunshower.topologies.operators.steps import BaseOperator
 from sunshower.topologies.operators.windows.watermarks import ReachedTime, Watermark
 
 T = TypeVar("T")
-OWED, TIME = "owed", "time"
 
 
 class WindowOperator(BaseOperator):
@@ -163,7 +162,7 @@ class WindowOperator(BaseOperator):
         self._time = -inf
         self._owed: dict[int, tuple[int, int, Sequence[Any]]] = {}  # spout task → life, number, …
         self.forget()
-        for key, value in self.store.items():
+        for key, value in self.store.items(own=True):
             match key:
                 case (str(word), task) if word == OWED:
                     life, number, rows = value
