@@ -11,7 +11,7 @@ def tokenize(line: Line) -> list[tuple[str]]:
 
 
 topology = Topology("wordcount")
-lines = topology.spout("lines", TextFiles(f"{sysconfig.get_path('stdlib')}/LICENSE.txt"))
+lines = topology.spout("lines", TextFiles(f"{sysconfig.get_path('stdlib')}/json/decoder.py"))
 words = lines.flat_map(tokenize, fields=["word"])
 counts = words.group_by("word").aggregate(count())
 counts.shuffle().bolt("out", JsonLines("word_count.jsonl", fields=["word", "count"]))

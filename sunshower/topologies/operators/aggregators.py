@@ -279,13 +279,13 @@ class collect(_OfField):  # noqa: N801
 
     def __init__(self, field: str, *more: str, name: str | None = None) -> None:
         super().__init__(field, name)
-        self.fields = (field, *more)
+        self._fields = (field, *more)
 
     def bind(self, schema: Schema, where: str) -> Self:
-        for field in self.fields:
+        for field in self._fields:
             schema.check_field(field, where)
         bound = copy(self)
-        bound._get = schema.key(self.fields)
+        bound._get = schema.key(self._fields)
         return bound
 
     def init(self, record: Any) -> list[Any]:
