@@ -170,6 +170,11 @@ class Stream(StreamHandle[R_co], RecordAggregations[R_co]):
     def custom(self, grouping: groupings.CustomGrouping) -> Grouped[R_co]:
         return Grouped(self, groupings.Custom(grouping))
 
+    def answer(self) -> None:
+        """These records are the answer of the request that they follow from: see
+        Topology.requests. Records that no request has caused are dropped."""
+        self.topology.answer(self.global_())
+
     # ---- operators -------------------------------------------------------------------------------
 
     @overload
