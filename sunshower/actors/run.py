@@ -8,6 +8,7 @@ import secrets
 import signal
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import ray
@@ -29,9 +30,10 @@ from sunshower.actors.shipping import pickled
 from sunshower.actors.starting import first_line
 from sunshower.actors.store import RayStore, write_version
 from sunshower.actors.worker import WorkerClass
+from sunshower.clock import SystemClock
 from sunshower.errors import ClusterError, StoreUnreachable, SunshowerError, TopologyFailed
 from sunshower.runtime import queries
-from sunshower.runtime.asking import Caller, worker_of_requests
+from sunshower.runtime.asking import Caller, answered, worker_of_requests
 from sunshower.runtime.control.lifecycle import KillReport, State
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.control.placement import placed
@@ -41,7 +43,7 @@ from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout, Plan
 from sunshower.runtime.queries import Query
 from sunshower.runtime.tasks.user_code import TaskError
-from sunshower.topologies.requests import Standing
+from sunshower.topologies.requests import Request
 
 _log = logging.getLogger(__name__)
 
@@ -132,23 +134,15 @@ class RayRun:
 
     def ask(self, name: str, value: Any, *, timeout_s: float = 10.0) -> list[Any]:
         caller = Caller(name, value, timeout_s, secrets.token_hex(16), time.monotonic())
-        worker: int | None = None
-        while caller.answer is None:
-            request = caller.request(time.monotonic())
-            if worker is None:
-                self.snapshot()  # raises if the topology has failed
-                worker = worker_of_requests(self.plan, name)
-            try:
-                call = _actor(worker_name(self.id, worker)).ask
-                said = self._call(call, name, request, timeout_s=min(request.left_s + 0.1, CALL_S))
-            except ClusterError as error:
-                said, worker = error, None
-            caller.hear(said)
-            if said is Standing.ABSENT:
-                worker = None
-            if caller.answer is None:
-                time.sleep(caller.wait_s)
-        return caller.answer
+        return answered(caller, partial(self._ask_whom, name), self._ask, SystemClock())
+
+    def _ask_whom(self, name: str) -> int:
+        self.snapshot()  # raises if the topology has failed
+        return worker_of_requests(self.plan, name)
+
+    def _ask(self, worker: int, name: str, request: Request) -> Any:
+        actor, within_s = _actor(worker_name(self.id, worker)), min(request.left_s + 0.1, CALL_S)
+        return self._call(actor.ask, name, request, within_s=within_s)
 
     def query(self, component: str, key: Any) -> Any:
         return queries.value(self.plan, component, key, self._query)
@@ -341,9 +335,9 @@ class RayRun:
         self._check_not_stopped()
         return self._call(getattr(self._master, what), *args)
 
-    def _call(self, method: Any, *args: Any, timeout_s: float = CALL_S) -> Any:
+    def _call(self, method: Any, *args: Any, within_s: float = CALL_S) -> Any:
         try:
-            return ray.get(method.remote(*args), timeout=timeout_s)
+            return ray.get(method.remote(*args), timeout=within_s)
         except ray.exceptions.RayTaskError as error:
             cause = error.cause
             if isinstance(cause, SunshowerError):

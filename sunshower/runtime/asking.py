@@ -6,10 +6,12 @@ request to the next one; the same request is processed once at a time, and answe
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from sunshower.arguments import SECONDS
-from sunshower.errors import RequestTimeout, UnknownComponent
+from sunshower.clock import Clock
+from sunshower.errors import ClusterError, RequestTimeout, UnknownComponent
 from sunshower.runtime.plan import Plan
 from sunshower.topologies.graph import Level
 from sunshower.topologies.requests import Reply, Request, Standing, fields_of
@@ -25,15 +27,20 @@ class Caller:
         SECONDS.check("timeout_s", timeout_s)
         self.answer: list[Any] | None = None
         self.wait_s = _FIRST_S
-        self._name, self._value, self._id = name, fields_of(value), id
+        self.name, self._value, self._id = name, fields_of(value), id
         self._timeout_s, self._ends_s = timeout_s, now + timeout_s
         self._last = "its worker was not asked"
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the request must have arrived, if its worker is the right one."""
+        return self.wait_s >= _LONGEST_S
 
     def request(self, now: float) -> Request:
         """What to send. Raises RequestTimeout."""
         if now >= self._ends_s:
             raise RequestTimeout(
-                f"{self._name!r} has not answered within {self._timeout_s:g} s: {self._last}"
+                f"{self.name!r} has not answered within {self._timeout_s:g} s: {self._last}"
             )
         return Request(self._id, self._value, self._ends_s - now)
 
@@ -60,6 +67,31 @@ def worker_of_requests(plan: Plan, name: str) -> int:
             f"{', '.join(names) or 'none'}"
         )
     return plan.tasks_of(name)[0].worker
+
+
+def answered(
+    caller: Caller,
+    ask_whom: Callable[[], int],
+    ask: Callable[[int, str, Request], Reply | Standing],
+    clock: Clock,
+) -> list[Any]:
+    """Send a request until there is an answer. `ask` raises ClusterError if a worker does not
+    answer; `ask_whom`, if the topology does not run."""
+    worker: int | None = None
+    while True:
+        request = caller.request(clock.now())
+        worker = ask_whom() if worker is None else worker
+        said: Reply | Standing | ClusterError
+        try:
+            said = ask(worker, caller.name, request)
+        except ClusterError as error:
+            said = error
+        caller.hear(said)
+        if caller.answer is not None:
+            return caller.answer
+        if isinstance(said, ClusterError) or (said is Standing.ABSENT and caller.is_late):
+            worker = None
+        clock.sleep(caller.wait_s)
 
 
 class Replies:

@@ -35,6 +35,7 @@ from sunshower.runtime.plan import Layout
 from sunshower.simulation.callers import SimCaller
 from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.run import SimRun
+from sunshower.simulation.worker import Killed
 from tests.seeds import seeds
 
 PARTS = 12
@@ -205,6 +206,26 @@ def test_an_outage_is_waited_for_until_the_caller_gives_up(cluster: SimCluster) 
     run.wait(5)
     asks = run.snapshot().component("asks")
     assert (asks.acked, asks.pending) == (1, 0)  # nobody waits for the other one
+
+
+class Kills(Bolt[Ask, Ask]):
+    def process(self, ask: Ask) -> Iterator[Ask]:
+        if ask.number == 13:
+            raise Killed
+        yield ask
+
+
+def test_a_request_that_kills_its_process_fails_and_the_others_do_not() -> None:
+    topology = Topology("kills", workers=2)
+    topology.requests("asks", Ask).shuffle().bolt("kills", Kills, parallelism=2).answer()
+    with SimCluster(1, latency_s=0.001) as cluster:
+        run = cluster.submit(topology.graph(), Layout.ISOLATE)
+        callers = [run.send("asks", number, timeout_s=60.0) for number in range(20)]
+        found = ended(run, callers)
+    error = found.pop(13)
+    assert isinstance(error, RequestFailed)
+    assert "actor died in kills" in str(error)
+    assert found == [[Ask(number)] for number in range(20) if number != 13]
 
 
 class Never(Bolt[Ask, Ask]):
