@@ -14,7 +14,7 @@ from sunshower.clock import Clock
 from sunshower.errors import ClusterError, RequestTimeout, UnknownComponent
 from sunshower.runtime.plan import Plan
 from sunshower.topologies.graph import Level
-from sunshower.topologies.requests import Reply, Request, Standing, fields_of
+from sunshower.topologies.requests import Reply, Request, RequestProgress, fields_of
 
 _FIRST_S, _LONGEST_S = 0.002, 0.05  # between two calls
 
@@ -44,7 +44,7 @@ class Caller:
             )
         return Request(self._id, self._value, self._ends_s - now)
 
-    def hear(self, said: Reply | Standing | Exception) -> None:
+    def hear(self, said: Reply | RequestProgress | Exception) -> None:
         """What the worker said, or why it said nothing. Raises the error of the reply."""
         self.wait_s = min(self.wait_s * 1.5, _LONGEST_S)
         match said:
@@ -53,7 +53,7 @@ class Caller:
             case Reply():
                 assert said.error is not None
                 raise said.error
-            case Standing():
+            case RequestProgress():
                 self._last = said.value
             case _:
                 self._last = str(said)
@@ -72,7 +72,7 @@ def worker_of_requests(plan: Plan, name: str) -> int:
 def answered(
     caller: Caller,
     ask_whom: Callable[[], int],
-    ask: Callable[[int, str, Request], Reply | Standing],
+    ask: Callable[[int, str, Request], Reply | RequestProgress],
     clock: Clock,
 ) -> list[Any]:
     """Send a request until there is an answer. `ask` raises ClusterError if a worker does not
@@ -81,7 +81,7 @@ def answered(
     while True:
         request = caller.request(clock.now())
         worker = ask_whom() if worker is None else worker
-        said: Reply | Standing | ClusterError
+        said: Reply | RequestProgress | ClusterError
         try:
             said = ask(worker, caller.name, request)
         except ClusterError as error:
@@ -89,7 +89,7 @@ def answered(
         caller.hear(said)
         if caller.answer is not None:
             return caller.answer
-        if isinstance(said, ClusterError) or (said is Standing.ABSENT and caller.is_late):
+        if isinstance(said, ClusterError) or (said is RequestProgress.ABSENT and caller.is_late):
             worker = None
         clock.sleep(caller.wait_s)
 
@@ -98,10 +98,10 @@ class Replies:
     """What a worker has to say to callers, until they ask. Two threads use it."""
 
     def __init__(self) -> None:
-        self._found: dict[str, tuple[Reply | Standing | None, float]] = {}  # None: fetched
+        self._found: dict[str, tuple[Reply | RequestProgress | None, float]] = {}  # None: fetched
         self._look_s = 0.0
 
-    def fetch(self, id: str) -> Reply | Standing:
+    def fetch(self, id: str) -> Reply | RequestProgress:
         """The reply of a request, or how far it is. A caller that asks again has lost the reply;
         then the request is processed again."""
         said, ends_s = self._found.get(id, (None, 0.0))
@@ -109,9 +109,9 @@ class Replies:
             self._found[id] = None, ends_s
         elif said is None:
             self._found.pop(id, None)
-        return Standing.ABSENT if said is None else said
+        return RequestProgress.ABSENT if said is None else said
 
-    def put(self, id: str, said: Reply | Standing, ends_s: float) -> None:
+    def put(self, id: str, said: Reply | RequestProgress, ends_s: float) -> None:
         """Say this to the caller, who waits until `ends_s`."""
         self._found[id] = said, ends_s
 
@@ -121,4 +121,4 @@ class Replies:
             self._look_s = now + 1.0
             for late in [one for one, (_, ends_s) in list(self._found.items()) if ends_s <= now]:
                 self._found.pop(late, None)
-        return id in self._found and not isinstance(self._found[id][0], Standing)
+        return id in self._found and not isinstance(self._found[id][0], RequestProgress)

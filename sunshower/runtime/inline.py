@@ -17,7 +17,7 @@ from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.worker import Worker
 from sunshower.topologies.graph import Graph, Level
-from sunshower.topologies.requests import Reply, Request, Standing, fields_of
+from sunshower.topologies.requests import Reply, Request, RequestProgress, fields_of
 
 _NAP_S = 0.01  # threads of user code may run meanwhile
 
@@ -112,6 +112,6 @@ class _Asked:
             for name, values in self._requests.items()
         }
 
-    def _hear(self, key: tuple[str, int], said: Reply | Standing, _: float) -> None:
+    def _hear(self, key: tuple[str, int], said: Reply | RequestProgress, _: float) -> None:
         if isinstance(said, Reply):
             self._replies[key] = said

@@ -69,7 +69,7 @@ class Wired:
 
         each spout task     spout_pending × (r + 52 bytes)                      Pending, replays
         each acker task     slots of its spouts, up to the next power of two, × 16 bytes: Ledger
-                            (24 with a progress deadline), and 10,000 early failures
+                            (24 with progress deadlines), and 10,000 early failures
         each channel in     (window_records_max + a batch) × (r + 16 bytes)     Inbox
         each channel out    the same, while they wait for a packet, and 8 bytes for each record
                             sent and not processed; at most 64 MiB in transit to one task
@@ -112,8 +112,7 @@ def wire(
     `first_try_s`: when tasks may be opened; `quarantined`: those that wait longer, and why;
     `event_writer`: writes the tasks' events.
     """
-    recorder = recorder or Recorder()
-    gone = quarantined or {}
+    recorder, gone = recorder or Recorder(), quarantined or {}
     tracked = plan.graph.config.tracked
     shards = [[acker.id for acker in ackers] for ackers in plan.shards]
     wired = Wired(Reports(Shards(shards) if tracked else None), FailedTrees(len(plan.spouts)))
@@ -121,7 +120,7 @@ def wire(
         wired.inboxes[task.id] = Inbox()
     for task in plan.tasks_on(worker):
         if task.component == ACKER:
-            timed = plan.graph.config.message_timeout_max_s is not None
+            timed = _has_progress_deadlines(plan)
             strides = [len(ackers) for ackers in shards]
             wired.ackers[task.id] = AckerTask(task.id, strides, timed=timed)
             continue
@@ -227,3 +226,9 @@ def _output_streams(
         routes = [route(stream, bolt.id, sub) for bolt, sub in plan.subscriptions(stream)]
         found[stream.spec.id] = OutputStream(stream.index, stream.spec, routes)
     return found
+
+
+def _has_progress_deadlines(plan: Plan) -> bool:
+    """Whether spouts ask ackers for the ages of trees."""
+    watermarks = any(spout.windows for spout in plan.graph.spouts)
+    return watermarks or plan.graph.config.message_timeout_max_s is not None

@@ -34,7 +34,7 @@ from sunshower.runtime.transport.packets import Answer
 from sunshower.runtime.transport.peer_link import PacketReceiver
 from sunshower.runtime.worker import Worker
 from sunshower.texts import describe_error
-from sunshower.topologies.requests import Reply, Request, Standing
+from sunshower.topologies.requests import Reply, Request, RequestProgress
 
 STATS_S = 0.25  # interval of statistics to the master, while they change
 
@@ -232,7 +232,7 @@ class WorkerProcessBase(ABC):
         """The keys and values that a query asks for."""
         return answer(query, self._core.plan, self._core.objects(query.component))
 
-    def ask(self, name: str, request: Request) -> Reply | Standing:
+    def ask(self, name: str, request: Request) -> Reply | RequestProgress:
         """A caller sends a request, perhaps again. Returns at once what there is to say."""
         said = self._replies.fetch(request.id)
         if not isinstance(said, Reply):

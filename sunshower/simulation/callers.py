@@ -10,7 +10,7 @@ from sunshower.errors import ClusterError, RequestError
 from sunshower.runtime.asking import Caller
 from sunshower.simulation.environment import SimEnvironment
 from sunshower.simulation.network import SimProcess
-from sunshower.topologies.requests import Reply, Standing
+from sunshower.topologies.requests import Reply, RequestProgress
 
 _ADDRESS = -2  # nobody calls it
 
@@ -61,7 +61,7 @@ class SimCaller(SimProcess):
             given = (self, self._name, request, self._hear)
             self._network.call(self, self._worker(), "answer_caller", *given, failed=failed)
 
-    def _hear(self, said: Reply | Standing | None) -> None:
+    def _hear(self, said: Reply | RequestProgress | None) -> None:
         """Hear what the worker says; None: it has died."""
         if not self.has_ended:
             try:

@@ -42,7 +42,7 @@ class Reply:
     error: RequestFailed | RequestRefused | None = None
 
 
-class Standing(Enum):
+class RequestProgress(Enum):
     """How far a request is that has no reply yet."""
 
     ABSENT = "its task does not run at the moment"
@@ -56,7 +56,7 @@ class _Open:
 
     record: Any
     ends_s: float  # nobody waits for it any more
-    tell: Callable[[Reply | Standing, float], None]
+    tell: Callable[[Reply | RequestProgress, float], None]
     is_emitted: bool = False
     rows: dict[int, list[Any]] = field(default_factory=dict)  # root → the rows of this attempt
 
@@ -76,7 +76,7 @@ class Requests(Spout[Any]):
     def open(self, context: Context) -> None:
         self._clock = context.clock
 
-    def ask(self, request: Request, tell: Callable[[Reply | Standing, float], None]) -> None:
+    def ask(self, request: Request, tell: Callable[[Reply | RequestProgress, float], None]) -> None:
         """A caller sends a request, perhaps again; `tell` gets how far it is and, at its end, its
         reply; and until when the caller waits for it."""
         now = self._clock.now()
@@ -84,7 +84,7 @@ class Requests(Spout[Any]):
         ends_s = now + request.left_s
         if (known := self._open.get(request.id)) is not None:
             known.ends_s = ends_s
-            tell(Standing.RUNS if known.is_emitted else Standing.WAITS, ends_s)
+            tell(RequestProgress.RUNS if known.is_emitted else RequestProgress.WAITS, ends_s)
             return
         try:
             record = self._record(request.value)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Self, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Never, Self, TypeVar
 
-from sunshower.errors import UnknownStream
+from sunshower.errors import TopologyError, UnknownStream
 from sunshower.records import Schema
 from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.graph import StreamSpec
+from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.record_operators import RecordOperators
-from sunshower.topologies.operators.schemas import code_name
+from sunshower.topologies.operators.schemas import check_equal, code_name
 from sunshower.topologies.operators.stages import Declarations, StageRows
 
 R_co = TypeVar("R_co", covariant=True)
@@ -28,6 +30,51 @@ class StreamHandle(RecordOperators[R_co]):
         stream = cls(topology, rows.stage.id, word)
         stream._rows = rows
         return stream
+
+    def local_or_shuffle(self) -> Any:
+        """Its records for a task in the same process, if there is one."""
+        raise NotImplementedError
+
+    if not TYPE_CHECKING:  # hidden from mypy
+
+        def bolt(self, *_: object, **__: object) -> Never:
+            """Raise TopologyError, which asks for a grouping first."""
+            raise TopologyError(
+                f"{self}: say how its records are shared out among the tasks of a bolt, as in "
+                ".shuffle().bolt(…) or .fields(…).bolt(…)"
+            )
+
+    def merge(self, *others: StreamHandle[R_co]) -> Self:
+        """The records of all streams. Their record types must be equal."""
+        where = self._where("merge")
+        for other in others:
+            if not isinstance(other, StreamHandle):
+                raise TopologyError(f"{where}: {other!r:.200} is no stream")
+            check_equal(self.schema, other.schema, where)
+        streams: list[StreamHandle[R_co]] = [self, *others]
+        inputs = [stream.local_or_shuffle() for stream in streams]
+        most = max(self.topology.component(one.component).parallelism for one in streams)
+        id = self.topology.unused_id("merge")
+        return self.of_rows(self.topology, self.topology.begin_stage(id, inputs, most))
+
+    def _with(
+        self, word: str, operator: Callable[[], Operator], schema: Schema, code: Any = None
+    ) -> Self:
+        return self.of_rows(self.topology, self._then(word, operator(), schema, code), word)
+
+    def _then(self, word: str, operator: Operator, schema: Schema, code: Any) -> StageRows:
+        rows = self._rows
+        if rows is None:
+            name = word if code is None else code_name(code)
+            id = self.topology.unused_id(word if name == "lambda" else name)
+            parallelism = self.topology.component(self.component).parallelism
+            rows = self.topology.begin_stage(id, [self.local_or_shuffle()], parallelism)
+        return rows.then(operator, schema)
+
+    def answer(self) -> None:
+        """These records are the answer of the request that they follow from: see
+        Topology.requests. Records that no request has caused are dropped."""
+        self.topology.answer(self)
 
     @property
     def schema(self) -> Schema:

@@ -11,7 +11,7 @@ begins the next one. Storm: org.apache.storm.streams.Stream, PairStream.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeAlias, TypeVar, Unpack, overload
+from typing import Any, Generic, Literal, Never, TypeAlias, TypeVar, Unpack, overload
 
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.records import Schema
@@ -19,15 +19,15 @@ from sunshower.topologies import groupings
 from sunshower.topologies.components import BatchFunction, In, Out, R
 from sunshower.topologies.operators import schemas, steps
 from sunshower.topologies.operators.aggregators import AnyAggregator
+from sunshower.topologies.operators.joins.joined_streams import JoinSettings, joined_streams
+from sunshower.topologies.operators.joins.keyed_tables import KeyedTable, TableSettings, table_of
 from sunshower.topologies.operators.keyed.keyed_process import KeyState
 from sunshower.topologies.operators.keyed.process_settings import (
     BoltOptions,
     ProcessSettings,
-    free_name,
-    keyed_process,
+    process_of,
 )
 from sunshower.topologies.operators.port import Operator
-from sunshower.topologies.operators.stages import StageRows
 from sunshower.topologies.operators.totals_stage import TotalsSettings, totals_of
 from sunshower.topologies.operators.windows.declaring import windows_of
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow
@@ -134,15 +134,6 @@ class Stream(StreamHandle[R_co], RecordAggregations[R_co]):
             raise RecordMismatch(f"{found}: its records are {schema.name}, not {name_of(type)}")
         return found
 
-    if not TYPE_CHECKING:  # hidden from mypy
-
-        def bolt(self, *_: object, **__: object) -> Never:
-            """Raise TopologyError, which asks for a grouping first."""
-            raise TopologyError(
-                f"{self}: say how its records are shared out among the tasks of a bolt, as in "
-                ".shuffle().bolt(…) or .fields(…).bolt(…)"
-            )
-
     def shuffle(self) -> Grouped[R_co]:
         return Grouped(self, groupings.Shuffle())
 
@@ -169,11 +160,6 @@ class Stream(StreamHandle[R_co], RecordAggregations[R_co]):
 
     def custom(self, grouping: groupings.CustomGrouping) -> Grouped[R_co]:
         return Grouped(self, groupings.Custom(grouping))
-
-    def answer(self) -> None:
-        """These records are the answer of the request that they follow from: see
-        Topology.requests. Records that no request has caused are dropped."""
-        self.topology.answer(self.global_())
 
     # ---- operators -------------------------------------------------------------------------------
 
@@ -218,17 +204,66 @@ class Stream(StreamHandle[R_co], RecordAggregations[R_co]):
         schema = schemas.columns_schema(fields, self._where("project"))
         return self.then("project", steps.Project(self.schema, fields), schema)
 
-    def merge(self, *others: Stream[R_co]) -> Stream[R_co]:
-        """The records of all streams. Their record types must be equal."""
-        where = self._where("merge")
-        for other in others:
-            if not isinstance(other, Stream):
-                raise TopologyError(f"{where}: {other!r:.200} is no stream")
-            schemas.check_equal(self.schema, other.schema, where)
-        inputs = [stream.local_or_shuffle() for stream in (self, *others)]
-        most = max(self.topology.component(one.component).parallelism for one in (self, *others))
-        id = self.topology.unused_id("merge")
-        return self.of_rows(self.topology, self.topology.begin_stage(id, inputs, most))
+    @overload
+    def join(
+        self,
+        other: Stream[Any],
+        on: str | Sequence[str],
+        *,
+        fields: type[Out],
+        **settings: Unpack[JoinSettings],
+    ) -> WindowRows[Out]: ...
+    @overload
+    def join(
+        self,
+        other: Stream[Any],
+        on: str | Sequence[str],
+        *,
+        fields: Sequence[str] | None = None,
+        **settings: Unpack[JoinSettings],
+    ) -> WindowRows[tuple[Any, ...]]: ...
+    @overload
+    def join(
+        self,
+        other: KeyedTable,
+        on: str | Sequence[str] | None = None,
+        *,
+        how: Literal["inner", "left"] = "inner",
+        fields: type[Out],
+    ) -> Stream[Out]: ...
+    @overload
+    def join(
+        self,
+        other: KeyedTable,
+        on: str | Sequence[str] | None = None,
+        *,
+        how: Literal["inner", "left"] = "inner",
+        fields: Sequence[str] | None = None,
+    ) -> Stream[tuple[Any, ...]]: ...
+    def join(
+        self,
+        other: Stream[Any] | KeyedTable,
+        on: str | Sequence[str] | None = None,
+        *,
+        fields: Columns | None = None,
+        **settings: Any,
+    ) -> Stream[Any]:
+        """Join records with equal values of `on`: (key, other fields of self, of `other`).
+
+        With a stream: those whose event times are close, when the second of them is processed.
+        Records wait for partners in a keyed state. Those of a left or an outer join that had none
+        are emitted when the watermark has passed all partners. A replayed record is joined again.
+        Settings: JoinSettings. With a table: the record that is there when this one is processed.
+        """
+        where = self._where("join")
+        if isinstance(other, KeyedTable):
+            rows = other.join(self, on, fields, settings, where)
+            return Stream.of_rows(self.topology, rows, "joined")
+        if not isinstance(other, Stream):
+            raise TopologyError(f"{where}: {other!r:.200} is no stream")
+        given: JoinSettings = settings  # type: ignore[assignment]
+        rows = joined_streams(self, other, on, fields, given, where)
+        return WindowRows.of_rows(self.topology, rows, "joined")
 
     def group_by(self, *fields: str) -> GroupedRecords[R_co]:
         """Group records with equal values of `fields`."""
@@ -242,28 +277,14 @@ class Stream(StreamHandle[R_co], RecordAggregations[R_co]):
         """What an operator makes of these records. A new stage is named after its function."""
         return Stream.of_rows(self.topology, self._then(word, operator, schema, code), word)
 
-    def _with(
-        self, word: str, operator: Callable[[], Operator], schema: Schema, code: Any = None
-    ) -> Self:
-        return self.of_rows(self.topology, self._then(word, operator(), schema, code), word)
-
-    def _then(self, word: str, operator: Operator, schema: Schema, code: Any) -> StageRows:
-        rows = self._rows
-        if rows is None:
-            name = word if code is None else schemas.code_name(code)
-            id = self.topology.unused_id(word if name == "lambda" else name)
-            parallelism = self.topology.component(self.component).parallelism
-            rows = self.topology.begin_stage(id, [self.local_or_shuffle()], parallelism)
-        return rows.then(operator, schema)
-
 
 class WindowRows(Stream[R_co]):
-    """The records of windows that have ended."""
+    """The records of windows that have ended, or of a join."""
 
     @property
     def late(self) -> Stream[R_co]:
         """Records that came too late for their window, aggregated in the same way. One that is late
-        for several windows counts in the last of them."""
+        for several windows counts in the last of them. Of a join: with None for the other side."""
         assert self._rows is not None
         return Stream.of_rows(self.topology, self._rows.stage.late, "late")
 
@@ -286,6 +307,7 @@ class GroupedRecords(RecordAggregations[R_co]):
         self,
         function: Callable[[R_co, KeyState[Any]], Iterable[Out] | None],
         *,
+        on_timer: Callable[[Any, KeyState[Any]], Iterable[Out] | None] | None = None,
         fields: Columns | None = None,
         **settings: Unpack[ProcessSettings],
     ) -> Stream[Out]: ...
@@ -293,6 +315,7 @@ class GroupedRecords(RecordAggregations[R_co]):
         self,
         function: Any,
         *,
+        on_timer: Any = None,
         fields: Columns | None = None,
         **settings: Unpack[ProcessSettings],
     ) -> Stream[Any]:
@@ -302,13 +325,19 @@ class GroupedRecords(RecordAggregations[R_co]):
         States are written once for each batch of a task, before its records are acked. If the
         function raises, its record fails alone, and its state is as before. A replayed record is
         processed again. A callable may have `prepare` and `cleanup`. Settings: ProcessSettings.
+
+        `on_timer(key, state)` is called when the time has come to which `state.timer` was set.
         """
         stream, by = self._grouped()
-        where = f"{stream}, group_by({', '.join(by)}), process({schemas.code_name(function)})"
-        id = free_name(function, settings, stream.topology.unused_id, where)
-        operator = keyed_process(function, id, stream.schema, by, fields, settings, where)
-        grouped = stream.fields(*by).stage(id, settings.get("parallelism", 1))
-        return grouped.then("process", operator, operator.schema)
+        rows = process_of(stream, by, function, on_timer, fields, settings)
+        return Stream.of_rows(stream.topology, rows, "process")
+
+    def table(self, **settings: Unpack[TableSettings]) -> KeyedTable:
+        """The latest record of each key, with which streams are joined: `stream.join(table)`. One
+        whose other fields are all None removes its key. Settings: TableSettings."""
+        stream, by = self._grouped()
+        where = f"{stream}, group_by({', '.join(by)}), table"
+        return table_of(stream, by, settings, where)
 
 
 class Grouped(Generic[R_co]):

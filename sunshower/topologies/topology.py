@@ -231,9 +231,10 @@ class Topology:
         )
         return Stream(self, id)
 
-    def answer(self, grouped: Grouped[Any]) -> None:
-        """Make the rows of a stream answers of the requests they follow from."""
-        graph, last = Graph(self.id, self._components, self.config), grouped.stream.component
+    def answer(self, stream: Stream[Any]) -> None:
+        """Make the records of a stream answers of the requests that they follow from."""
+        grouped, last = stream.global_(), stream.component
+        graph = Graph(self.id, self._components, self.config)
         asked = [
             spout.id
             for spout in graph.spouts
@@ -241,7 +242,7 @@ class Topology:
         ]
         if not asked:
             raise TopologyError(
-                f"{grouped.stream}, answer: no request leads there; its records must follow from "
+                f"{stream}, answer: no request leads there; its records must follow from "
                 f"those of topology.requests(…)"
             )
         for id in asked:

@@ -77,7 +77,7 @@ SPOUTS = [
         "A tree that a bolt has forgotten is pending for ever, and its place with it.",
         slip(
             "SpoutTask.look",
-            "self._time_out(self.deadlines.overdue(now), now)",
+            'self._time_out(self.deadlines.overdue(now), now, self.deadlines.missed("verdict"))',
             "self.deadlines.overdue(now)",
         ),
         on="hands",

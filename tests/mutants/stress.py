@@ -68,7 +68,7 @@ def stress(stage: str, seed: int) -> Result:
     is_old = generator.random() < 0.3
     with (
         old_tables(int(generator.integers(4))) if is_old else nullcontext(),
-        patch.object(automatic_bolt, "_PIECE_MAX", 1 if seed % 3 else 1 << 16),
+        patch.object(automatic_bolt, "PIECE_MAX", 1 if seed % 3 else 1 << 16),
         SimCluster(seed, nodes=2, check=True) as cluster,
     ):
         try:

@@ -148,7 +148,11 @@ class TaskScheduler:
         before = self._clock.now()
         taken, bolt.flush_s = 0, 0.0
         since_s = self._waits_since.setdefault(bolt.task.id, before)
-        if bolt.output_streams.full or before < care.resumes_s:
+        inbox = self._inboxes[bolt.task.id]
+        full = bolt.output_streams.full and (
+            bolt.unfinished is not None or not bolt.may_take(inbox)
+        )
+        if full or before < care.resumes_s:
             return False
         self._failed_trees.turn(before)
         if bolt.unfinished is not None:
@@ -186,15 +190,17 @@ class TaskScheduler:
             batch = join([entry[0] for entry in entries])
             living = self._failed_trees.living(batch)
             bolt.expired += len(batch) - len(living)
-            rest = self._process(bolt, living) if len(living) else None
-            if rest is not None:
-                ((_, origin, seq),) = entries
+            left = self._process(bolt, living, limit) if len(living) else []
+            sizes = [len(part) for part, _, _ in entries]
+            for rest in left:
+                ((part, origin, seq),) = entries
                 rest.is_recorded = True
                 inbox.put_back(rest, origin, seq)
-                entries = [(batch.split(len(batch) - len(rest))[0], origin, None)]
-            for part, origin, seq in entries:
-                origin.processed(len(part), seq, bolt.service.window)
-            taken += sum(len(part) for part, _, _ in entries)
+                entries = [(part, origin, None)]
+                sizes[0] -= len(rest)
+            for (_, origin, seq), size in zip(entries, sizes, strict=True):
+                origin.processed(size, seq, bolt.service.window)
+            taken += sum(sizes)
             if len(living) or not inbox.entries:
                 return taken
 
@@ -210,13 +216,20 @@ class TaskScheduler:
             self._guard(bolt, bolt.go_on, batch)
         return 0
 
-    def _process(self, bolt: BoltTask, batch: Batch) -> Batch | None:
+    def _process(self, bolt: BoltTask, batch: Batch, limit: int) -> list[Batch]:
+        """Process a batch; a shared one is cut to `limit` inputs. Returns the inputs not started,
+        the last ones first."""
         if bolt.supervision.is_quarantined:
             bolt.refuse(batch, bolt.supervision.failure)
-            return None
+            return []
         bolt.instrument.delivered(batch)
+        left: list[Batch | None] = []
+        if batch.shared and len(batch) > limit:
+            batch, rest = bolt.divide(batch, limit)
+            left.append(rest)
         process = partial(process_unchanged, bolt) if self._config.check_mutation else bolt.process
-        return self._guard(bolt, partial(process, batch), batch)
+        left.append(self._guard(bolt, partial(process, batch), batch))
+        return [rest for rest in left if rest is not None]
 
     def _guard(
         self, bolt: BoltTask, call: Callable[[], Batch | None], batch: Batch

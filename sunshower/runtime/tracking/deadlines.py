@@ -1,9 +1,9 @@
 """The deadlines of one spout task: overdue trees, and trees that a crash may have affected.
 
-A tree has `message_timeout_s`. With progress deadlines the acker is asked about overdue trees first
-(progress_deadlines.py). Trees that a crash may have affected fail if they are still pending after a
-grace period. Deadlines stop while a downstream component waits for a dependency: an outage of ten
-minutes must not count as a timeout.
+A tree has `message_timeout_s`; with a progress deadline (progress_deadlines.py), the acker is asked
+first. Trees that a crash may have affected fail if they are still pending after a grace period.
+Deadlines stop while a downstream component waits for a dependency: an outage of ten minutes must
+not count as a timeout.
 """
 
 from __future__ import annotations
@@ -34,14 +34,13 @@ class Deadlines:
     """Finds overdue trees in `pending`; the caller releases them."""
 
     def __init__(self, config: Config, pending: Pending, reports: Reports) -> None:
-        longest_s = config.message_timeout_max_s
         self._config = config
         self._pending = pending
         self._reports = reports
         self._sweeps: list[Sweep] = []  # not due yet
         self._held_s: float | None = None  # the time at which deadlines stopped
         self.slowest = ""  # the master's description of where tuples wait longest
-        self._progress = None if longest_s is None else ProgressDeadline(config, longest_s)
+        self._progress = ProgressDeadline(config)
 
     @property
     def next_s(self) -> float:
@@ -60,8 +59,7 @@ class Deadlines:
             self._held_s = now
         elif not held and self._held_s is not None:
             self._pending.shift(now - self._held_s)
-            if self._progress is not None:
-                self._progress.held(self._held_s, now)
+            self._progress.held(self._held_s, now)
             self._held_s = None
 
     def stopped_for(self, seconds: float, now: float) -> None:
@@ -76,22 +74,23 @@ class Deadlines:
         if self.held:
             return NO_IDS
         due = self._pending.expired(now)
-        if len(due) and self._progress is not None:
+        if len(due):
             due, asking = self._progress.overdue(self._pending, due, now)
             self._reports.ask(asking)
         return due
 
     def heard_of(self, roots: U64, ages_s: F64, now: float) -> U64:
         """Apply an acker's answer about ages; return the trees that have failed."""
-        if self._progress is None:
-            return NO_IDS
         return self._progress.heard(self._pending, roots, ages_s, now)
 
     def postpone(self, roots: U64, now: float) -> None:
         """Give these trees a full timeout again."""
         self._pending.postpone(roots, now + self._config.message_timeout_s)
-        if self._progress is not None:
-            self._progress.postponed(roots)
+        self._progress.postponed(roots)
+
+    def extend(self, roots: U64) -> None:
+        """These trees, and no others, may be pending as long as they make progress."""
+        self._progress.unlimited = roots
 
     def sweep(self, now: float, failure: Failure, residues: set[int] | None, stride: int) -> None:
         """Start a grace period for the trees pending now; see SpoutTask.sweep."""
@@ -108,16 +107,12 @@ class Deadlines:
             self._sweeps = [sweep for sweep in self._sweeps if sweep.due_s > now]
         return ripe
 
-    @property
-    def missed(self) -> Failure:
-        """The failure of overdue trees."""
-        config = self._config
-        reason = f"no verdict within {config.message_timeout_s:g} s"
-        if config.message_timeout_max_s is not None:
-            reason = (
-                f"no progress within {config.message_timeout_s:g} s, or no verdict within "
-                f"{config.message_timeout_max_s:g} s"
-            )
+    def missed(self, what: str) -> Failure:
+        """The failure of trees without `what` in time: a "verdict", or "progress"."""
+        limit_s = self._config.message_timeout_s
+        if what == "verdict":
+            limit_s = self._config.message_timeout_max_s or limit_s
+        reason = f"no {what} within {limit_s:g} s"
         if self.slowest:
             reason = f"{reason}; {self.slowest}"
         return Failure(Cause.TIMEOUT, reason=reason)

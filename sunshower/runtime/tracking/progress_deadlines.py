@@ -1,8 +1,10 @@
 """Progress deadlines: a tree stays pending while reports on it arrive, up to a hard maximum.
 
-Enabled by `message_timeout_max_s`. Ackers do not report the progress of young trees to spouts: that
-would cost a message for each report. When a deadline comes, the spout asks the acker shard for the
-tree's age (the time since the last report on it), and moves the deadline:
+The trees of records have one if `message_timeout_max_s` is set; those of watermarks always, without
+a maximum, because they may have all rows of many windows. Ackers do not report the progress of
+young trees to spouts: that would cost a message for each report. When a deadline comes, the spout
+asks the acker shard for the tree's age (the time since the last report on it), and moves the
+deadline:
 
     due ──asked──▶ waiting for the answer ──an age──▶ now − age + timeout, at most emit + max
              ▲            │                              └── is over: TIMEOUT
@@ -28,16 +30,22 @@ from sunshower.runtime.tracking.pending import F64, Pending
 class ProgressDeadline:
     """The spout's side: chooses the overdue trees to ask about, and applies the answers."""
 
-    def __init__(self, config: Config, max_s: float) -> None:
+    def __init__(self, config: Config) -> None:
         self._timeout_s = config.message_timeout_s
         self._grace_s = config.sweep_grace_s
-        self._max_s = max_s
+        self._max_s = config.message_timeout_max_s or config.message_timeout_s
+        self.unlimited = NO_IDS  # trees without a maximum
         self._asked = NO_IDS
         self._hold_s = (0.0, 0.0)  # the last period in which deadlines were stopped
 
     def held(self, from_s: float, to_s: float) -> None:
         """Deadlines were stopped: that period does not count for any tree."""
         self._hold_s = (from_s, to_s)
+
+    def _ends_s(self, pending: Pending, roots: U64) -> F64:
+        ends_s = self._after(pending.emitted_s(roots), self._max_s)
+        ends_s[np.isin(roots, self.unlimited)] = np.inf
+        return ends_s
 
     def _after(self, since_s: F64, seconds: float) -> F64:
         """`seconds` after `since_s`, not counting the period in which deadlines were stopped."""
@@ -49,7 +57,7 @@ class ProgressDeadline:
 
         A tree whose question was not answered is asked about again.
         """
-        ends_s = self._after(pending.emitted_s(due), self._max_s)
+        ends_s = self._ends_s(pending, due)
         over = ends_s <= now
         asking = due[~over]
         self._forget(due)
@@ -66,8 +74,7 @@ class ProgressDeadline:
         roots, ages_s = roots[waiting], ages_s[waiting]
         self._forget(roots)
         deadlines_s = np.minimum(
-            self._after(now - ages_s, self._timeout_s),
-            self._after(pending.emitted_s(roots), self._max_s),
+            self._after(now - ages_s, self._timeout_s), self._ends_s(pending, roots)
         )
         lives = deadlines_s > now
         pending.postpone(roots[lives], deadlines_s[lives])

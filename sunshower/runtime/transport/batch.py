@@ -111,8 +111,13 @@ class Batch:
         return pa.table([pa.array(list(c)) for c in columns], names=list(schema.fields))
 
     def split(self, count: int) -> tuple[Batch, Batch]:
-        """Split into the first `count` records and the rest."""
-        return self._cut(0, count), self._cut(count, len(self))
+        """Split into the first `count` records and the rest. The parts of a shared batch have edges
+        of their own, whose XOR is that of the batch."""
+        first, rest = self._cut(0, count), self._cut(count, len(self))
+        if self.shared and count < len(self):
+            first.edges = _mixed(self.edges, count)
+            rest.edges = self.edges ^ first.edges
+        return first, rest
 
     def spread(self) -> Batch:
         """The same records, of which each has all anchors of this shared batch, and own edges."""

@@ -47,8 +47,8 @@ class Inbox:
         self.entries.append((batch, origin, seq))
 
     def take(self, records_max: int) -> Entry:
-        """Return the next batch, cut to `records_max` unless it is shared; its frame number only
-        with its last part."""
+        """Return the next batch, cut to `records_max` unless it is shared (the task divides those);
+        its frame number only with its last part."""
         batch, origin, seq = self.entries.popleft()
         if len(batch) <= records_max or batch.shared:
             return batch, origin, seq

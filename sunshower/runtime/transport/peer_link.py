@@ -232,12 +232,13 @@ class PeerLink:
     def _take_out(self, channel: RemoteChannel, batch: Batch, error: Unserialisable) -> None:
         """Fail a record that cannot be sent to another process; the rest of its batch is sent."""
         stream, bytes_max = self._streams[batch.stream], self._config.record_bytes_max
-        head, rest = batch.split(first_bad(batch, stream, bytes_max))
-        bad, tail = rest.split(1)
+        index = first_bad(batch, stream, bytes_max)
         if batch.shared:  # all its trees fail
             channel.drop(len(batch))
-            self._refuse(channel, bad, error)
+            self._refuse(channel, batch.only(index), error)
             return
+        head, rest = batch.split(index)
+        bad, tail = rest.split(1)
         channel.put_back(tail)
         channel.put_back(head)
         channel.drop(1)

@@ -81,14 +81,14 @@ class Combine(AggregatorOperator):
         tables: list[Table] = batch[1]
         if not tables[0]:
             return
-        values = zip(*(table.values() for table in tables), strict=True)
+        values = [table.values() for table in tables]
         match len(self.by):
             case 0:
-                emit(list(values))
+                emit(list(zip(*values, strict=True)))
             case 1:
-                emit([(key, *rest) for key, rest in zip(tables[0], values, strict=True)])
+                emit(list(zip(tables[0], *values, strict=True)))
             case _:
-                emit([(*key, *rest) for key, rest in zip(tables[0], values, strict=True)])
+                emit([(*key, *rest) for key, *rest in zip(tables[0], *values, strict=True)])
 
 
 class CombineFurther(Aggregate):
@@ -112,6 +112,11 @@ def combine_into(
     values: Sequence[Any],
 ) -> None:
     """Combine values into those of their groups in `table`."""
+    if not table:  # what one task has combined has each group once: no call for each
+        dict.update(table, zip(keys, values, strict=True))  # a Counter would count them
+        if len(table) == len(keys):
+            return
+        table.clear()
     combine = combiner.combine
     for key, value in zip(keys, values, strict=True):
         table[key] = combine(table[key], value) if key in table else value

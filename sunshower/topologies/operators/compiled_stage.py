@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sunshower.records import Schema
 from sunshower.topologies.components import Bolt, Context
+from sunshower.topologies.operators.aggregating import Combine
 from sunshower.topologies.operators.port import Attempt, Keyed, Operator
 from sunshower.topologies.operators.steps import RowFunction, RowOperator, check_rows
 
@@ -61,8 +62,13 @@ class OperatorBolt(Bolt[Any, Any]):
         self._window, self._ended = window, ended
         self.stream = root.stream if not root.readers else None
         self.passes = not steps
+        self._first = root.readers[0] if len(root.readers) == 1 and not root.stream else root
+        self.combines = isinstance(self._first.operator, Combine)
+        self._combined: Any = None  # of this batch: what `add` has combined
+        self.reads_watermarks = ended is not None
         behind = () if ended is None else ended.operators()
-        self._operators: list[Operator] = [*self._steps, *root.operators(), *behind]
+        # what reads both rows of a batch and those of watermarks is there once
+        self._operators = [*dict.fromkeys((*self._steps, *root.operators(), *behind))]
         ticks = [getattr(operator, "tick_s", None) for operator in self._operators]
         self.tick_s = min((tick_s for tick_s in ticks if tick_s is not None), default=None)
         self._prepared = 0
@@ -87,10 +93,19 @@ class OperatorBolt(Bolt[Any, Any]):
             self.cleanup()
             raise
 
+    def add(self, rows: Sequence[Any]) -> None:
+        """Combine some rows of a batch before the others, if the bolt `combines`."""
+        operator = self._first.operator
+        assert operator is not None, "it does not combine"
+        if self._combined is None:
+            self._combined = operator.start(_BATCH)
+        operator.process(self._combined, 0, rows, list[Any]().extend)
+
     def gather(self, rows: Sequence[Any]) -> dict[str, list[Any]]:
-        """The rows that a batch sends, by stream."""
+        """The rows that a batch sends, by stream; `rows`: without those that were added."""
         outputs: dict[str, list[Any]] = {}
-        _run(self._root, rows, outputs)
+        added, self._combined = self._combined, None
+        _run(self._first, rows, outputs, added)
         return outputs
 
     def advance(self, marks: Sequence[Any]) -> dict[str, list[Any]]:
@@ -101,7 +116,8 @@ class OperatorBolt(Bolt[Any, Any]):
         return outputs
 
     def announce(self, records: Sequence[Any]) -> None:
-        """These records are the next ones that `expand` gets."""
+        """These records are the next ones that `expand` gets, as a batch."""
+        self._combined = None
         for step in self._steps[:1]:
             _call(step, "announce", records)
 
@@ -147,10 +163,13 @@ class OperatorBolt(Bolt[Any, Any]):
                 self.calls.close()
 
 
-def _run(branch: Branch, rows: Sequence[Any], outputs: dict[str, list[Any]]) -> None:
-    if (operator := branch.operator) is not None and rows:
+def _run(
+    branch: Branch, rows: Sequence[Any], outputs: dict[str, list[Any]], batch: Any = None
+) -> None:
+    """`batch`: the operator's, if it has processed some rows already."""
+    if (operator := branch.operator) is not None and (rows or batch is not None):
         made: list[Any] = []
-        batch = operator.start(_BATCH)
+        batch = operator.start(_BATCH) if batch is None else batch
         operator.process(batch, 0, rows, made.extend)
         operator.finish(batch, _BATCH, made.extend)
         rows = made

@@ -104,7 +104,9 @@ class PersistCombined(Persist):
 
     def records(self, keys: Iterable[Any], values: Iterable[Any]) -> list[Any]:
         """The records to emit: (fields of the group, what the combiner emits)."""
-        results = map(self.combiner.result, values)
+        results: Iterable[Any] = values
+        if type(self.combiner).result is not CombinerAggregator.result:
+            results = map(self.combiner.result, values)
         if len(self.combiner.emits) == 1:
             return new_values(keys, results, self.width, self.out)
         made = zip(keys, results, strict=True)
@@ -142,5 +144,7 @@ class PersistReduced(Persist):
 
 def new_values(keys: Any, values: Any, width: int, out: Schema) -> list[Any]:
     """Records (fields of the group, its new value)."""
-    rows = zip(keys, values, strict=True)
-    return out.build([(*values_of_key(key, width), value) for key, value in rows])
+    rows: Iterable[tuple[Any, ...]] = zip(keys, values, strict=True)
+    if width != 1:
+        rows = ((*values_of_key(key, width), value) for key, value in rows)
+    return out.build(rows)

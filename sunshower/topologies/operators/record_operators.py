@@ -14,7 +14,7 @@ from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.schemas import check_predicate, check_reader
 
 R_co = TypeVar("R_co", covariant=True)
-_PAIRS = Schema(("branch", "record"))
+PAIRS = Schema(("branch", "record"))
 
 
 class RecordOperators(Generic[R_co]):
@@ -53,7 +53,7 @@ class RecordOperators(Generic[R_co]):
             check_predicate(predicate, self.schema, where := self._where("branch", predicate))
             if limits_of(predicate):
                 raise TopologyError(f"{where}: it is asynchronous; put it into a .map before")
-        pairs = self._with("branch", lambda: steps.NumberBranch(predicates), _PAIRS)
+        pairs = self._with("branch", lambda: steps.NumberBranch(predicates), PAIRS)
         return tuple(
             pairs._with("branch", partial(steps.TakeBranch, number), self.schema)
             for number in range(len(predicates) + 1)

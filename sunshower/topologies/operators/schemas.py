@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
 from inspect import signature
 from types import NoneType
 from typing import Any, get_args, get_origin
 
 from sunshower.arguments import Instance
 from sunshower.errors import RecordMismatch, TopologyError
+from sunshower.field_types import hints_of
 from sunshower.records import Schema
+from sunshower.scalars import SCALARS
 from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.graph import Level
@@ -26,6 +29,12 @@ from sunshower.topologies.signatures import (
 )
 
 _KEYS = Instance((str, Iterable), "a field, or a list of fields")
+_FAMILIES: tuple[tuple[type[Any], ...], ...] = (  # values of two of them are never equal
+    (int, float, Decimal),
+    (str,),
+    (bytes, bytearray, memoryview),
+    *((kind,) for kind in SCALARS),
+)
 
 
 def each_schema(function: Any, reads: Schema, fields: Columns | None, where: str) -> Schema:
@@ -95,26 +104,29 @@ def state_code_returns(function: Any, reads: Schema, where: str) -> Any:
 
 
 def keyed_schema(
-    function: Any, reads: Schema, fields: Columns | None, where: str
+    function: Any, reads: Schema | None, fields: Columns | None, where: str, *, quiet: bool = False
 ) -> tuple[Any, Schema]:
     """The annotation of the state that a function of (record, state of its key) is handed, and the
-    records that it emits; a schema without fields for none."""
+    records that it emits; a schema without fields for none. `reads` None: it is handed a key;
+    `quiet`: it may emit none in spite of `fields`."""
     name = name_of(function)
-    hint = f"`def {name}(click: Click, state: KeyState[int]) -> Iterator[Session]`"
+    what, example = ("a key", "user: str") if reads is None else ("a record", "click: Click")
+    hint = f"`def {name}({example}, state: KeyState[int]) -> Iterator[Session]`"
     if not callable(function) or isinstance(function, type):
-        raise TopologyError(f"{where}: {name} is no function of a record and a state, as in {hint}")
+        raise TopologyError(f"{where}: {name} is no function of {what} and a state, as in {hint}")
     if limits_of(function):
         raise TopologyError(f"{where}: {name} is asynchronous; it is a plain function")
     try:
         signature(function).bind(object(), object())
     except (TypeError, ValueError):
         raise TopologyError(
-            f"{where}: {name} must take a record and the state of its key, as in {hint}"
+            f"{where}: {name} must take {what} and the state of its key, as in {hint}"
         ) from None
     (first, state, *_), returns = annotations_of(function, where)
-    _check_reads(first, reads, where)
+    if reads is not None:
+        _check_reads(first, reads, where)
     emits = record_type(element_of(returns, name, where), where)
-    if emits is NoneType and fields is None:
+    if emits is NoneType and (quiet or fields is None):
         return state, Schema(())
     return state, _made(emits, function, fields, where, "drop fields=")
 
@@ -149,26 +161,73 @@ def declared_schema(
     return schema
 
 
-def join_keys(
-    left: tuple[Schema, str | Sequence[str]],
-    right: tuple[Schema, str | Sequence[str] | None],
+def joined_schema(
+    left: tuple[Schema, Any],
+    right: tuple[Schema, Any],
     how: str,
+    kinds: Sequence[str],
+    fields: Columns | None,
     where: str,
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The key fields of either side; `right` may have None for the same ones. Raises TopologyError,
-    UnknownField."""
+) -> tuple[tuple[str, ...], tuple[str, ...], Schema]:
+    """The key fields of either side, and the schema of (key, other fields of the left, of the
+    right). `left` and `right` are schemas and the fields of the key; None on the right: the same.
+    Raises TopologyError for what cannot be joined."""
     other_on = left[1] if right[1] is None else right[1]
     for name, on in (("on", left[1]), ("other_on", other_on)):
         _KEYS.check(f"{where}: {name}", on, TopologyError)
     ours, theirs = ((on,) if isinstance(on, str) else tuple(on) for on in (left[1], other_on))
-    if how not in ("inner", "left"):
-        raise TopologyError(f'{where}: how is {how!r}; it is "inner" or "left"')
+    if how not in kinds:
+        raise TopologyError(f"{where}: how is {how!r}; it is {_either(kinds)}")
     if len(ours) != len(theirs) or not ours:
         raise TopologyError(f"{where}: on {ours} and {theirs} are not the same number of fields")
     for (schema, _), names in ((left, ours), (right, theirs)):
         for name in names:
             schema.check_field(name, where)
-    return ours, theirs
+    for one, other in zip(ours, theirs, strict=True):
+        _check_equatable((left[0], one), (right[0], other), where)
+    rests = rest_of(left[0], ours), rest_of(right[0], theirs)
+    out = declared_schema((*ours, *rests[0], *rests[1]), ours, fields, where)
+    absent = [*(rests[0] if how == "outer" else ()), *(rests[1] if how != "inner" else ())]
+    for name in out.fields[len(out.fields) - len(absent) :]:
+        kind = hints_of(out.type).get(name, Any) if out.type is not tuple else Any
+        if isinstance(kind, type) and kind not in (Any, object, NoneType):
+            raise RecordMismatch(
+                f"{where}: {out.type.__name__}.{name} is {name_of(kind)}, and it is None where a "
+                f"record has no partner; annotate {name_of(kind)} | None, or join with "
+                'how="inner"'
+            )
+    return ours, theirs, out
+
+
+def rest_of(schema: Schema, on: Sequence[str]) -> tuple[str, ...]:
+    """The fields that are not part of the key."""
+    return tuple(name for name in schema.fields if name not in on)
+
+
+def _check_equatable(left: tuple[Schema, str], right: tuple[Schema, str], where: str) -> None:
+    """Raise RecordMismatch for two fields whose types have no equal values."""
+    found = [
+        hints_of(schema.type).get(name, Any) if schema.type is not tuple else Any
+        for schema, name in (left, right)
+    ]
+    families = [
+        next((own for own in _FAMILIES if isinstance(kind, type) and issubclass(kind, own)), None)
+        for kind in found
+    ]
+    if None not in families and families[0] != families[1]:
+        one, other = (
+            f"{schema.name}.{name} is {name_of(kind)}"
+            for (schema, name), kind in zip((left, right), found, strict=True)
+        )
+        raise RecordMismatch(
+            f"{where}: {one}, and {other}: no value of one equals one of the other; make them the "
+            "same first, with .map"
+        )
+
+
+def _either(kinds: Sequence[str]) -> str:
+    first, last = kinds[:-1], kinds[-1]
+    return ", ".join(f'"{kind}"' for kind in first) + f' or "{last}"'
 
 
 def check_fields(schema: Schema, fields: Sequence[str], where: str) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 from sunshower.records import Schema
 from sunshower.topologies.graph import Component, StreamSpec
 from sunshower.topologies.operators.compiled_stage import Branch, OperatorBolt
+from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
 from sunshower.topologies.operators.port import Operator
-from sunshower.topologies.operators.steps import RowOperator
-from sunshower.topologies.operators.windows.window_kinds import AnyWindow
+from sunshower.topologies.operators.record_operators import PAIRS
+from sunshower.topologies.operators.steps import RowOperator, TakeBranch
+from sunshower.topologies.operators.windows.timed_process import TimedProcess
 from sunshower.topologies.operators.windows.window_operator import WindowOperator
 
 
@@ -29,7 +32,7 @@ class Declarations(Protocol):
     def begin_stage(self, id: str, inputs: Sequence[Any], parallelism: int) -> StageRows: ...
     def declare_stream(self, component: str, spec: StreamSpec) -> None: ...
     def add_input(self, bolt: str, grouped: Any) -> None: ...
-    def answer(self, grouped: Any) -> None: ...
+    def answer(self, stream: Any) -> None: ...
 
 
 @dataclass(eq=False)
@@ -56,9 +59,10 @@ class StageRows:
 class WindowDraft:
     """What makes a stage a window: `operator` adds rows to it, and watermarks bring `ended`."""
 
-    kind: AnyWindow
+    fields: Sequence[str | None]  # of each input of the stage: its event time; None: the clock
     operator: WindowOperator
     ended: StageRows
+    take_late: Callable[[], StageRows] | None = None  # None: there are none
 
 
 class StageDraft:
@@ -68,14 +72,38 @@ class StageDraft:
         self.id = id
         self.input = StageRows(self, schema)
         self.window: WindowDraft | None = None  # if the stage is one
-        self.late: StageRows  # of a window: rows that came too late
         self._words: Counter[str] = Counter()
 
-    def end_by(self, kind: AnyWindow, operator: WindowOperator, schema: Schema) -> StageRows:
+    def end_by(self, field: str | None, operator: WindowOperator, schema: Schema) -> StageRows:
         """Make this stage a window. Returns the rows of windows that have ended."""
-        self.window = WindowDraft(kind, operator, StageRows(self, schema))
-        self.late = self.input.then(operator, schema)
+        late = self.input.then(operator, schema)
+        self.window = WindowDraft([field], operator, StageRows(self, schema), lambda: late)
         return self.window.ended
+
+    def join_by(self, fields: Sequence[str], operator: WindowOperator, schema: Schema) -> StageRows:
+        """Make this stage a join, whose operator makes (branch, record) of its rows: 0 for the
+        joined ones, which watermarks bring, too, and 1 for the late ones. Returns the joined."""
+        pairs = self.input.then(operator, PAIRS)
+        joined = pairs.then(TakeBranch(0), schema)
+        late = lambda: pairs.then(TakeBranch(1), schema)  # noqa: E731
+        self.window = WindowDraft(fields, operator, joined, late)
+        return joined
+
+    def process_by(self, operator: KeyedProcess) -> StageRows:
+        """Make this stage a process. Returns its rows, which watermarks bring, too, if it has
+        timers."""
+        rows = self.input.then(operator, operator.schema)
+        if isinstance(operator, TimedProcess):
+            self.window = WindowDraft([operator.field], operator, rows)
+        return rows
+
+    @cached_property
+    def late(self) -> StageRows:
+        """Of a window or a join: rows that came too late. Unless it is asked for, nothing reads
+        them."""
+        assert self.window is not None
+        assert self.window.take_late is not None
+        return self.window.take_late()
 
     def new_stream(self, word: str) -> str:
         """A stream id for what an operator emits: its word, numbered from the second."""
@@ -95,4 +123,7 @@ class StageDraft:
         root = Branch(None, node.stream, branches)
         if (window := self.window) is None:
             return OperatorBolt(steps, root, node.schema)
-        return OperatorBolt(steps, root, node.schema, window.operator, window.ended.branch())
+        ended = window.ended.branch()
+        if ended.operator is window.operator:
+            ended = replace(ended, operator=None)
+        return OperatorBolt(steps, root, node.schema, window.operator, ended)

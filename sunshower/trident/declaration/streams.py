@@ -26,9 +26,8 @@ from sunshower.topologies.operators.schemas import (
     bound_aggregators,
     code_name,
     columns_schema,
-    declared_schema,
     each_schema,
-    join_keys,
+    joined_schema,
     map_schema,
     persisted_schema,
     state_code_returns,
@@ -42,7 +41,7 @@ from sunshower.topologies.streams import Stream
 from sunshower.trident.declaration.persisted import WrittenState, check_pairs, new_state, query
 from sunshower.trident.declaration.row_stream import RowStream, check_streams
 from sunshower.trident.declaration.stage_builder import RowSource, StageBuilder
-from sunshower.trident.stages.joining import Join, rest_of
+from sunshower.trident.stages.joining import Join
 from sunshower.trident.stages.persisting import PersistPartition, StateSlot
 from sunshower.trident.stages.port import publishing
 from sunshower.trident.stages.sharing import ByBatch, ByFields, RoundRobin, ToFirst
@@ -350,16 +349,16 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
         `other`). A left join keeps rows without a match, with None for the missing fields."""
         where = self._where("join")
         check_streams([self, other], where)
-        ours, theirs = join_keys((self.schema, on), (other.schema, other_on), how, where)
-        left, right = (self.schema, ours), (other.schema, theirs)
-        names = (*ours, *rest_of(*left), *rest_of(*right))
-        out = declared_schema(names, ours, fields, where)
+        ours, theirs, out = joined_schema(
+            (self.schema, on), (other.schema, other_on), how, ("inner", "left"), fields, where
+        )
         stage = self.new_stage(parallelism)
         inputs = [
             [stage.receive(stream.sources, ByFields(stream.schema, names))]
             for stream, names in ((self, ours), (other, theirs))
         ]
-        operator = Join(left, right, out, keep_left=how == "left")
+        sides = (self.schema, ours), (other.schema, theirs)
+        operator = Join(*sides, out, keep_left=how == "left")
         return BatchStream(stage.add(operator, out, *inputs))
 
     def records(self, id: str, *, parallelism: int = 1) -> Stream[R_co]:

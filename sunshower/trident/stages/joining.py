@@ -10,6 +10,7 @@ from typing import Any
 
 from sunshower.records import Schema
 from sunshower.topologies.operators.port import Attempt, Emit, Rows
+from sunshower.topologies.operators.schemas import rest_of
 from sunshower.topologies.operators.steps import BaseOperator, keys_of
 
 Side = dict[tuple[Any, ...], list[tuple[Any, ...]]]  # key → the other values of its rows
@@ -53,8 +54,3 @@ class Join(BaseOperator):
         ]
         if made:
             emit(self.out.build(made))
-
-
-def rest_of(schema: Schema, on: Sequence[str]) -> tuple[str, ...]:
-    """The fields that are not part of the key."""
-    return tuple(name for name in schema.fields if name not in on)

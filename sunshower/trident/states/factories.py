@@ -18,7 +18,7 @@ from sunshower.errors import ConfigError
 from sunshower.state.backing import Backing, Home
 from sunshower.state.memory_backing import MemoryBacking, MemoryShelf
 from sunshower.state.sqlite import check_machine, machine
-from sunshower.topologies.operators.keyed.keyed_store import ABOUT, as_read
+from sunshower.topologies.operators.keyed.keyed_store import ABOUT, as_read, is_own
 from sunshower.topologies.operators.states import Key, Place, StateKind
 from sunshower.trident.states.marks import StateOwner
 from sunshower.trident.states.stored_map import StoredMap
@@ -87,7 +87,7 @@ def _items(backing: Backing) -> Iterator[tuple[Key, Any]]:
         is_keyed = backing.get([text_of_key(ABOUT)]) != [None]  # of `process`
         for key, text in backing.items():
             value = unpacked(kind, values_of([text]))[0].value
-            if value is not None and (found := key_of(key)) != ABOUT:
+            if value is not None and not is_own(found := key_of(key)):
                 yield found, as_read(value) if is_keyed else value
     finally:
         backing.close()

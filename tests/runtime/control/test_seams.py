@@ -147,7 +147,7 @@ def test_limit_that_congestion_has_halved_holds_for_replays_of_a_manual_spout_to
     spout = Rig(topology(Manual, spout_pending="auto"), adapts=True).spout("numbers")
     spout.limit._congestion.limit = spout.pending.limit = 16
     spout.emit(0.0, 16)
-    spout._time_out(spout.pending.all_roots(), 30.0)
+    spout.expire(30.0)
     spout.emit(60.0, 1000)
     assert len(spout.pending) == spout.pending.limit == 8
 

@@ -60,6 +60,19 @@ def test_records_with_all_anchors_have_edges_that_come_to_those_of_the_batch() -
     assert np.unique(spread.edges).size == 15
 
 
+def test_edges_of_its_parts_come_to_those_of_the_batch() -> None:
+    batch = shared([3, 1, 2], 5)
+    first, rest = batch.split(2)
+    assert [item.n for item in (*first.records, *rest.records)] == [0, 1, 2, 3, 4]
+    assert (first.edges ^ rest.edges == batch.edges).all()
+    again = rest.split(1)
+    edges = [part.edges for part in (batch, first, rest, *again)]
+    assert np.unique(np.concatenate(edges)).size == 15
+    for part in (first, rest, *again):
+        assert part.shared
+        assert part.roots.tolist() == batch.roots.tolist()
+
+
 @pytest.mark.parametrize("alone", [False, True])
 def test_it_travels(alone: bool) -> None:
     batch = shared([1, 2], 3)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sunshower import Bolt, Counter, KeyState, KeyValueState, Number, Topology
+from sunshower import Bolt, Counter, JsonLines, KeyState, KeyValueState, Number, Topology
 from sunshower.trident import SqliteState
 
 if TYPE_CHECKING:
@@ -22,6 +25,17 @@ def key_of(number: Number) -> tuple[int, int]:
 def gather(record: tuple[int, int], state: KeyState[tuple[int, set[int]]]) -> None:
     times, numbers = state.value or (0, set())
     state.value = (times + 1, numbers | {record[1] // KEYS})
+
+
+def gather_for_a_while(record: tuple[int, int], state: KeyState[tuple[int, set[int]]]) -> None:
+    gather(record, state)
+    if state.timer is None:
+        state.timer = state.time + 0.5
+
+
+def report(key: int, state: KeyState[tuple[int, set[int]]]) -> Iterator[tuple[int, list[int]]]:
+    assert state.value
+    yield key, sorted(state.value[1])
 
 
 class Gather(Bolt[tuple[int, int], None]):
@@ -43,10 +57,17 @@ def test_each_record_is_in_its_state_although_workers_die(
     pairs = numbers.map(key_of, fields=["key", "number"])
     pairs.group_by("key").process(gather, state=states[0], parallelism=2)
     pairs.fields("key").bolt("bolt", Gather, 2, state=states[1])
+    pairs.group_by("key").process(
+        gather_for_a_while,
+        on_timer=report,
+        state=SqliteState(tmp_path / "timed.db"),
+        fields=["key", "numbers"],
+        parallelism=2,
+    ).shuffle().bolt("fired", JsonLines(tmp_path / "fired.jsonl", fields=("key", "numbers")))
     run = ray_cluster.submit(topology.graph())
     try:
         end_s, killed = time.monotonic() + 120, 0
-        tasks = run.plan.tasks_of("gather")
+        tasks = [run.plan.tasks_of("gather")[0], run.plan.tasks_of("gather_for_a_while")[0]]
         while time.monotonic() < end_s and not run.wait(0.05):
             done = run.snapshot().component("numbers").acked
             if killed < KILLS and done > (killed + 1) * TOTAL // 8:
@@ -63,3 +84,8 @@ def test_each_record_is_in_its_state_although_workers_die(
             range(KEYS), expected
         )
         assert all(times >= len(expected) for times, _ in found.values())
+    fired: defaultdict[int, set[int]] = defaultdict(set)
+    for file in tmp_path.glob("fired*"):
+        for line in map(json.loads, file.read_text().splitlines()):
+            fired[line["key"]].update(line["numbers"])
+    assert fired == dict.fromkeys(range(KEYS), expected)

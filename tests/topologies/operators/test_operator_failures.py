@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,57 @@ def test_a_function_that_raises_fails_its_own_record_only(tmp_path: Path) -> Non
     assert letters == [POISON._asdict()]
     assert done.results["count"] == [{"a": 100, "b": 99, "c": 100}]
     assert done.snapshot.component("sales").causes == {Cause.EXCEPTION.value: 3}
+
+
+def raises(sale: Sale) -> Iterator[Any]:
+    yield from [sale] * 40
+    if sale == POISON:
+        raise ValueError("poison")
+
+
+def misfits(sale: Sale) -> Iterator[Any]:
+    yield from [sale] * 40
+    if sale == POISON:
+        yield 7
+
+
+@pytest.mark.parametrize("makes", [raises, misfits])
+def test_rows_that_are_combined_part_by_part_are_those_of_records_that_succeed(
+    makes: Callable[[Sale], Iterator[Any]], tmp_path: Path
+) -> None:
+    """A batch has several parts: 300 records make 12,000 rows."""
+    done, letters = letters_of(
+        lambda retry: declared(
+            lambda s: s.flat_map(makes, fields=Sale).group_by("shop").aggregate(count()),
+            retry=retry,
+        ),
+        tmp_path,
+    )
+    assert letters == [POISON._asdict()]
+    assert done.results["count"] == [{"a": 4000, "b": 3960, "c": 4000}]
+    assert done.snapshot.component("sales").failed == 3  # the attempts of the poison
+
+
+def test_an_aggregator_that_raises_for_a_part_of_a_batch_charges_the_poison_alone(
+    tmp_path: Path,
+) -> None:
+    class Strict(count):
+        def gather(self, table: Any, keys: Any, rows: Any, attempt: Attempt) -> None:
+            if POISON in rows:
+                raise ValueError("poison")
+            super().gather(table, keys, rows, attempt)
+
+    def many(sale: Sale) -> Iterator[Sale]:
+        yield from [sale] * 40
+
+    done, letters = letters_of(
+        lambda retry: declared(
+            lambda s: s.flat_map(many).group_by("shop").aggregate(Strict()), retry=retry
+        ),
+        tmp_path,
+    )
+    assert letters == [POISON._asdict()]
+    assert done.results["count"] == [{"a": 4000, "b": 3960, "c": 4000}]
 
 
 def test_an_aggregator_that_raises_charges_the_poison_alone(tmp_path: Path) -> None:

@@ -162,9 +162,7 @@ class AutomaticBoltTask(BoltTask):
         `before`: the XOR of the edges of earlier pieces, if the batch is one continued input.
         """
         outputs, failures = made.outputs, made.failures
-        kinds = set(map(type, outputs))
-        if outputs and not self._fit(outputs, kinds):
-            made.ends = self._refuse_misfits(batch, outputs, made.ends, failures)
+        kinds = self._check_outputs(made, batch.records)
         flushed = self._flush(batch, failures)
         if len(flushed) == len(batch):
             outputs = []
@@ -190,8 +188,7 @@ class AutomaticBoltTask(BoltTask):
             most = self.service.records_max
             error = BadEmit(f"a batch made more than {most:,} records (window_records_max)")
             failures[0] = self._judge(0, error, batch.records)
-        if outputs and not self._fit(outputs, set(map(type, outputs))):
-            self._refuse_misfits(batch, outputs, made.ends, failures)
+        self._check_outputs(made, batch.records)
         failures = self._flush(batch, failures)
         made_edges = np.zeros(len(batch.roots), np.uint64)
         if not failures:
@@ -337,12 +334,15 @@ class AutomaticBoltTask(BoltTask):
                     return index + 1, failures
         return len(records), failures
 
-    def _refuse_misfits(
-        self, batch: Batch, outputs: list[Any], ends: list[int], failures: dict[int, Failure]
-    ) -> list[int]:
-        """Fail the inputs that yielded a record which does not fit, and drop all their outputs."""
-        start, kept, new_ends = 0, list[Any](), list[int]()
-        for index, stop in enumerate(ends):
+    def _check_outputs(self, made: BatchOutputs, records: Sequence[Any]) -> set[type]:
+        """Fail the inputs that yielded a record which does not fit, and drop all their outputs.
+        Returns the types of the outputs."""
+        outputs = made.outputs
+        kinds = set(map(type, outputs))
+        if not outputs or self._fit(outputs, kinds):
+            return kinds
+        start, kept, ends = 0, list[Any](), list[int]()
+        for index, stop in enumerate(made.ends):
             mine = outputs[start:stop]
             start = stop
             try:
@@ -350,10 +350,10 @@ class AutomaticBoltTask(BoltTask):
                     self._check_one(output)
                 kept += mine
             except BadEmit as error:
-                failures[index] = self._judge(index, error, batch.records)
-            new_ends.append(len(kept))
-        outputs[:] = kept
-        return new_ends
+                made.failures[index] = self._judge(index, error, records)
+            ends.append(len(kept))
+        outputs[:], made.ends = kept, ends
+        return kinds
 
     def _send(
         self,

@@ -6,6 +6,7 @@ A report needs only the XOR of the edges that an input made; see edges.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any
@@ -25,6 +26,7 @@ from sunshower.runtime.tasks.user_code import TaskError, failure_of, guard, no_w
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.tracking.reports import Reports
 from sunshower.runtime.transport.batch import Anchors, Batch
+from sunshower.runtime.transport.channels import Inbox
 from sunshower.runtime.transport.credits import ServiceTime
 from sunshower.runtime.transport.output_streams import NotSent, OutputStreams
 from sunshower.topologies.components import DEFAULT, Bolt, Context, OnStream
@@ -83,6 +85,7 @@ class BoltTask(Supervised):
         self.flush_s = 0.0  # duration of flush() in this slice
         self.on_trial = False  # trial object (bolt_renewal.py): its successes are replayed
         self._next_failure = 0  # index after the last failed input of this batch
+        self._first = 0  # index in this batch of the first record that is processed now
         self.note: Note | None = None  # called with the roots of each record before its execution
 
     def prepare(self, context: Context) -> None:
@@ -128,6 +131,15 @@ class BoltTask(Supervised):
         if hasattr(self.bolt, "restore"):
             guard(self.task, "restore", partial(self.bolt.restore, transfer.state))
 
+    def divide(self, batch: Batch, count: int) -> tuple[Batch, Batch]:
+        """Split a shared batch; in the event log, it is passed on to this task in two parts."""
+        self.instrument.settled(batch, {})
+        first, rest = batch.split(count)
+        for part in (first, rest):
+            self.instrument.sent(part, self.task.id)
+            self.instrument.delivered(replace(part, is_recorded=False))
+        return first, rest
+
     def process(self, batch: Batch) -> Batch | None:
         """Process a batch of at least one record. Returns the inputs not started, or None."""
         raise NotImplementedError
@@ -149,6 +161,10 @@ class BoltTask(Supervised):
         the same time; or one input during a pause."""
         paused = self.supervision.wait is not None
         return 1 if paused else self.at_once or self.service.slice_records
+
+    def may_take(self, inbox: Inbox) -> bool:
+        """Whether it may process the next batch of its inbox although receivers have no credit."""
+        return False
 
     def tick(self) -> None:
         """Call the bolt's tick and its `flush`, and send the outputs of the tick."""
@@ -203,7 +219,8 @@ class BoltTask(Supervised):
             self.flush_s += self.clock.now() - before
 
     def _begin_batch(self, batch: Batch) -> None:
-        self._next_failure, self.errors.stops = 0, False
+        self._first = self._next_failure = 0
+        self.errors.stops = False
         self.output_streams.alone = batch.alone
 
     def _end_batch(self, inputs: int) -> None:
@@ -213,9 +230,9 @@ class BoltTask(Supervised):
 
     def _judge(self, index: int, error: BaseException, records: Any) -> Failure:
         """The failure of the input at `index`; the inputs since the last failure succeeded."""
-        if index > self._next_failure:
+        if self._first + index > self._next_failure:
             self.errors.succeed()
-        self._next_failure = index + 1
+        self._next_failure = self._first + index + 1
         return self.errors.judge(self.failure(error), _record_at(records, index), error)
 
     def _judge_all(self, error: BaseException, batch: Batch) -> dict[int, Failure]:

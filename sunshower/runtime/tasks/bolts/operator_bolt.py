@@ -23,8 +23,15 @@ from sunshower.runtime.tasks.bolts.return_values import is_generator
 from sunshower.runtime.tasks.user_code import RAISED, no_way
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.transport.channels import Inbox
 from sunshower.runtime.transport.output_streams import NotSent
 from sunshower.topologies.operators.windows.watermarks import WATERMARKS
+
+# Rows that are combined at once. Rows of a whole slice do not fit the processor's cache.
+_PART_ROWS = 1000
+# A stage that combines takes so many slices at once, if one has many inputs: 80,000 words make 0.08
+# rows a word, and 20,000 make 0.2.
+_SLICES, _MANY_INPUTS = 4, 256
 
 
 class OperatorBoltTask(AutomaticBoltTask):
@@ -34,10 +41,25 @@ class OperatorBoltTask(AutomaticBoltTask):
         super().__init__(*args)
         self._rows_out = self._rows_in = 0
         self._advances = False  # whether this batch is watermarks
+        self._raised: BaseException | None = None  # by an operator, for a part of this batch
+
+    def may_take(self, inbox: Inbox) -> bool:
+        """Without credit, watermarks wait, and records pass them: they are added to windows.
+        Otherwise, records would time out while the rows of many windows are read."""
+        if self.bolt.reads_watermarks:
+            for _ in range(len(inbox.entries)):
+                if not self._is_watermarks(inbox.entries[0][0]):
+                    return True
+                inbox.entries.rotate(-1)
+        return False
 
     def process(self, batch: Batch) -> Batch | None:
-        self._advances = self._streams[batch.stream].spec.id == WATERMARKS
+        self._advances = self._is_watermarks(batch)
+        self._raised = None
         return super().process(batch)
+
+    def _is_watermarks(self, batch: Batch) -> bool:
+        return self._streams[batch.stream].spec.id == WATERMARKS
 
     def settle(self, batch: Batch, made: U64 | None, failures: dict[int, Failure]) -> None:
         counts = self._executed, self._acked, self._failed
@@ -48,7 +70,7 @@ class OperatorBoltTask(AutomaticBoltTask):
     def refuse(self, batch: Batch, failure: Failure) -> None:
         counts = self._executed, self._failed
         super().refuse(batch, failure)
-        if self._streams[batch.stream].spec.id == WATERMARKS:
+        if self._is_watermarks(batch):
             self._executed, self._failed = counts
 
     def adopt(self, bolt: Any) -> None:
@@ -61,11 +83,14 @@ class OperatorBoltTask(AutomaticBoltTask):
     @property
     def inputs_max(self) -> int:
         """As for every bolt, and so few that the expected rows fit the receivers' credit, unless
-        they are called at the same time: fewer would take as long."""
-        if self.at_once:
+        they are called at the same time: fewer would take as long; or stay in windows."""
+        if self.at_once or self.bolt.reads_watermarks:
             return super().inputs_max
+        slice_records = super().inputs_max
+        if self.bolt.combines and slice_records >= _MANY_INPUTS:
+            slice_records *= _SLICES
         fan_out = max(1.0, self._rows_out / max(1, self._rows_in))
-        return max(1, min(super().inputs_max, int(self.output_streams.allowance / fan_out)))
+        return max(1, min(slice_records, int(self.output_streams.allowance / fan_out)))
 
     @property
     def _is_sink(self) -> bool:
@@ -78,6 +103,8 @@ class OperatorBoltTask(AutomaticBoltTask):
         return PIECE_MAX  # the rows are combined before they need credit
 
     def _by_stream(self, outputs: list[Any]) -> Mapping[str, Sequence[Any]]:
+        if self._raised is not None:
+            raise self._raised
         gather = self.bolt.advance if self._advances else self.bolt.gather
         found: Mapping[str, Sequence[Any]] = gather(outputs)
         return found
@@ -85,14 +112,33 @@ class OperatorBoltTask(AutomaticBoltTask):
     def _run_generators(
         self, call: Callable[[Any], Any], records: Sequence[Any], most: int
     ) -> BatchOutputs:
-        if self.bolt.passes or self._advances:  # the records are the rows
-            return BatchOutputs(list(records), list(range(1, len(records) + 1)))
+        if self.bolt.passes or self._advances:
+            return _as_they_are(records)
         self.bolt.announce(records)
-        return super()._run_generators(call, records, most)
+        if not self.bolt.combines:
+            return super()._run_generators(call, records, most)
+        made, rows = BatchOutputs(), 0
+        while len(made.ends) < len(records) and made.rest is None and not self.errors.stops:
+            self._first = first = len(made.ends)
+            part = records[first : first + 1 + _PART_ROWS * first // max(1, rows)]
+            some = super()._run_generators(call, part, most)
+            self._check_outputs(some, part)
+            made.failures |= {first + at: failure for at, failure in some.failures.items()}
+            made.ends += some.ends
+            made.rest = some.rest
+            rows += len(some.outputs)
+            try:
+                if self._raised is None:
+                    self.bolt.add(some.outputs)
+            except RAISED as error:
+                self._raised = error
+        return made
 
     def _run_together(
         self, calls: AsyncCalls, call: Callable[[Any], Any], records: Sequence[Any]
     ) -> BatchOutputs:
+        if self._advances:
+            return _as_they_are(records)
         self.bolt.announce(records)
         return super()._run_together(calls, call, records)
 
@@ -113,7 +159,7 @@ class OperatorBoltTask(AutomaticBoltTask):
         mixed: bool,
         failures: dict[int, Failure],
     ) -> U64 | None:
-        if self.bolt.stream is not None:  # each row belongs to the trees of its own input
+        if self.bolt.stream is not None and not self._advances:  # each row has its input's trees
             return super()._send(outputs, ends_of_each, batch, False, failures)
         made = np.zeros(len(batch), np.uint64)
         if len(failures) == len(batch):
@@ -140,3 +186,8 @@ class OperatorBoltTask(AutomaticBoltTask):
             for index in good.tolist():
                 failures[index] = judged[index].in_common if several else judged[index]
         return made
+
+
+def _as_they_are(records: Sequence[Any]) -> BatchOutputs:
+    """The records are the rows."""
+    return BatchOutputs(list(records), list(range(1, len(records) + 1)))

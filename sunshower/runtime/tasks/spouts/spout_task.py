@@ -224,7 +224,7 @@ class SpoutTask(Supervised):
     def look(self, now: float) -> None:
         """Fail trees that are overdue, and those that a crash affected and that are incomplete."""
         self.limit.look(now, is_blocked=self.output_streams.full)
-        self._time_out(self.deadlines.overdue(now), now)
+        self._time_out(self.deadlines.overdue(now), now, self.deadlines.missed("verdict"))
         for sweep in self.deadlines.ripe(now):
             self.failed(sweep.roots, sweep.failure, now)
         if self.is_open and now >= self.source.next_poll_s:
@@ -234,7 +234,8 @@ class SpoutTask(Supervised):
 
     def heard_of(self, roots: U64, ages_s: F64, now: float) -> None:
         """An acker's answer: how long ago each tree made progress. See progress_deadlines.py."""
-        self._time_out(self.deadlines.heard_of(roots, ages_s, now), now)
+        roots = self.deadlines.heard_of(roots, ages_s, now)
+        self._time_out(roots, now, self.deadlines.missed("progress"))
 
     def expire(self, now: float) -> None:
         """Time out all pending trees, for an experiment."""
@@ -339,20 +340,15 @@ class SpoutTask(Supervised):
 
     def pulse(self) -> tuple[object, ...]:
         sent = (self.output_streams.emitted, self.output_streams.transferred, self.replays.replayed)
-        ended = (
-            self._acked,
-            self._failed,
-            self.replays.dead,
-            self.watermarks.pending_records,
-            self.done,
-        )
+        pending = self.watermarks.pending_records
+        ended = (self._acked, self._failed, self.replays.dead, pending, self.done)
         return *sent, *ended, *self.supervision.pulse
 
     @property
     def fresh_room(self) -> int:
         """How many new records may be emitted. A queued message keeps its slot, but does not count
         against an adaptive limit: one message that keeps failing must not block the others."""
-        if self.source.behind:
+        if self.source.behind or self.watermarks.lags:
             return 0
         if not self.is_tracked:
             return _NO_LIMIT
@@ -369,10 +365,10 @@ class SpoutTask(Supervised):
             except RAISED as error:
                 self.supervision.note(as_raised(self.task, "ack", error))
 
-    def _time_out(self, roots: U64, now: float, failure: Failure | None = None) -> None:
+    def _time_out(self, roots: U64, now: float, failure: Failure) -> None:
         if len(roots):
             self.limit.timed_out(now)
-            self.failed(roots, failure or self.deadlines.missed, now)
+            self.failed(roots, failure, now)
 
     def _fail(
         self,

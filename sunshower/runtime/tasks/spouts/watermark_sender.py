@@ -22,6 +22,7 @@ from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.spouts.retry_queue import RetryQueue
 from sunshower.runtime.tasks.spouts.source import SpoutSource
 from sunshower.runtime.tasks.user_code import RAISED
+from sunshower.runtime.tracking.deadlines import Deadlines
 from sunshower.runtime.tracking.ids import I64, U64, slots_of
 from sunshower.runtime.tracking.pending import F64, Pending, Released
 from sunshower.runtime.tracking.reports import Reports
@@ -42,6 +43,7 @@ class _Owner(Protocol):
     """The spout task."""
 
     task: Task
+    deadlines: Deadlines
     output_streams: OutputStreams
     source: SpoutSource
     exhausted: bool
@@ -64,6 +66,7 @@ class WatermarkSender:
         self.on = False
         self.next_s = inf  # when to send the next one
         self.stops = False  # the source is not read on, though it has not ended
+        self.lags = False  # whether the rows of windows are read so slowly that the spout must wait
         self.queued: dict[int, float] = {}  # message in the retry queue → its event time
         self.partitions_of: Callable[[I64], I64] = np.zeros_like  # message numbers
         self.partitions_read: Callable[[], Collection[int]] = lambda: (0,)
@@ -77,6 +80,7 @@ class WatermarkSender:
         self._reached: dict[int, tuple[float, float]] = {}  # partition → event time, when read
         self._mark: Watermark | None = None  # the last one sent
         self._complete = True  # its tree
+        self._sent_s = 0.0
         self._attempt = self._failures = 0
         self._failure: Failure | None = None
         self._last_ones = 0  # complete ones since the last record was
@@ -135,7 +139,7 @@ class WatermarkSender:
         """Note complete trees. Returns those of records."""
         if not self.on or not (mine := released.numbers == WATERMARK).any():
             return released
-        self._complete, self._failures = True, 0
+        self._complete, self._failures, self.lags = True, 0, False
         ends = self._owner.exhausted and (self.stops or (self._mark or _NONE).ended)
         self._last_ones = self._last_ones + 1 if ends and self._is_empty else 0
         if ends and not self.done:
@@ -160,7 +164,7 @@ class WatermarkSender:
             self._failures += charged and not self.done
             self._failure = failure
             wait_s = min(_AGAIN_S * 2.0 ** min(self._attempt, 10), _AGAIN_MAX_S)
-            self._complete, self.next_s = True, now + wait_s
+            self._complete, self.next_s, self.lags = True, now + wait_s, False
             self._last_ones = 0
         return records
 
@@ -171,6 +175,7 @@ class WatermarkSender:
         """
         self.next_s = now + (_EVERY_DONE_S if self.done else _EVERY_S)
         owner, streams = self._owner, self._owner.output_streams
+        self.lags = not self._complete and now - self._sent_s >= self._timeout_s / 2
         if not (owner.is_open and owner.active and self._complete and self._pending.free):
             return
         if streams.full:
@@ -191,9 +196,10 @@ class WatermarkSender:
         self.emitted(roots, [WATERMARK], np.array([inf]), now)
         made = streams.send(WATERMARKS, [self._mark], Anchors(roots))
         assert made is not None
+        owner.deadlines.extend(roots)
         self._reports.start(roots, made)
         streams.emitted, streams.transferred = counts  # users count records
-        self._complete = False
+        self._complete, self._sent_s = False, now
 
     @property
     def _is_empty(self) -> bool:

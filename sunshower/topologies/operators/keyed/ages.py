@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import islice, takewhile
 from typing import Any
 
@@ -28,10 +28,9 @@ class Ages:
         old = takewhile(lambda one: self.is_over(one[1], now), self._written.items())
         return [key for key, _ in islice(old, _AT_ONCE)]
 
-    def note(self, stored: Mapping[Key, Any] | Iterable[tuple[Key, Any]], now: float) -> None:
+    def note(self, stored: Iterable[tuple[Key, Any]], now: float) -> None:
         """Note what was just stored; a value without a time counts from `now`."""
-        pairs = stored.items() if isinstance(stored, Mapping) else stored
-        for key, at in sorted(_times(pairs, now), key=lambda one: one[1]):
+        for key, at in sorted(_times(stored, now), key=lambda one: one[1]):
             self._written.pop(key, None)
             if at >= 0:
                 self._written[key] = at

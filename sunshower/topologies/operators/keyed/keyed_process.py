@@ -8,16 +8,18 @@ Storm: org.apache.storm.topology.IStatefulBolt, org.apache.storm.state.KeyValueS
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
+from datetime import datetime
 from typing import Any, Generic, Self, TypeVar
 
-from sunshower.errors import Unserialisable
+from sunshower.errors import TopologyError, Unserialisable
 from sunshower.records import Schema
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.grouping import group_keys
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.steps import FunctionOperator, RowOperator, check_rows
+from sunshower.topologies.operators.windows.watermarks import event_time
 
 V = TypeVar("V")
 
@@ -25,12 +27,16 @@ V = TypeVar("V")
 class KeyState(Generic[V]):
     """The state of one key, in one call of a function: `value` is what the last call has left
     there, and None at first. Assign to it, or change it in place; None removes the key. If the call
-    raises, nothing has changed."""
+    raises, nothing has changed.
 
-    __slots__ = ("_value", "assigned")
+    `time` is the time of the call: the event time of the record, or that of the clock; of a timer,
+    its own. `timer` is when `on_timer` is called for the key, None: never.
+    """
 
-    def __init__(self, value: V | None) -> None:
-        self._value = value
+    __slots__ = ("_timer", "_value", "assigned", "time")
+
+    def __init__(self, value: V | None, time: float = 0.0, timer: float | None = None) -> None:
+        self._value, self.time, self._timer = value, time, timer
         self.assigned = False
 
     @property
@@ -42,6 +48,15 @@ class KeyState(Generic[V]):
     def value(self, value: V | None) -> None:
         self._value, self.assigned = value, True
 
+    @property
+    def timer(self) -> float | None:
+        """The time at which `on_timer` is called for the key. A key has one timer."""
+        return self._timer
+
+    @timer.setter
+    def timer(self, time: float | datetime | None) -> None:
+        self._timer = None if time is None else event_time(time)
+
 
 class KeyedProcess(FunctionOperator, RowOperator):
     """Calls a function with each record and the state of its key.
@@ -52,6 +67,7 @@ class KeyedProcess(FunctionOperator, RowOperator):
     """
 
     by_row = False
+    has_timers = False
 
     def __init__(
         self,
@@ -70,8 +86,12 @@ class KeyedProcess(FunctionOperator, RowOperator):
         super().prepare(context)
         self._context = context
         self._key = self.reads.key(self.by)
-        self.store.open(context)
+        self.open(context)
         self.generator = self.expand
+
+    def open(self, context: Context) -> None:
+        """Open the store."""
+        self.store.open(context)
 
     def announce(self, rows: Sequence[Any]) -> None:
         """These rows are the next: their states are read at once, when the first is processed."""
@@ -81,13 +101,35 @@ class KeyedProcess(FunctionOperator, RowOperator):
         if len(self._announced):
             self._read()
         key = self._key(row)
-        state = KeyState(self.store.get(key))
+        state = self.state_of(key, row)
         kind, width = self.schema.type, len(self.schema.fields)
         for made in self.function(row, state) or ():
             if type(made) is not kind or (kind is tuple and len(made) != width):
                 check_rows([made], self.schema, self.function)
             yield made
+        self.keep(key, state)
+
+    def state_of(self, key: Any, row: Any) -> KeyState[Any]:
+        """The state of a key for the call with a row."""
+        return KeyState(self.store.get(key), self._context.clock.now())
+
+    def keep(self, key: Any, state: KeyState[Any]) -> None:
+        """Put what a call has left. Raises Unserialisable."""
+        if state.timer is not None and not self.has_timers:
+            raise TopologyError(
+                "there is no on_timer= for the timer of a state; give one to .process(…): a "
+                "function (key, state)"
+            )
         self.store.put(key, state.value, changed=state.assigned)
+
+    def needed(self, keys: Iterable[Any]) -> Iterable[Any]:
+        """What to read for the calls with these keys."""
+        return keys
+
+    def make_ready(self) -> None:
+        """Open the store if another process has opened it, or it could not be opened again."""
+        if not self.store.is_open:
+            self.store.open(self._context)
 
     def flush(self) -> None:
         """Write the states of the batch. Raises StoreUnreachable."""
@@ -133,10 +175,9 @@ class KeyedProcess(FunctionOperator, RowOperator):
 
     def _read(self) -> None:
         rows = self._announced
-        if not self.store.is_open:  # another process has opened it, or it could not be opened again
-            self.store.open(self._context)
+        self.make_ready()
         try:
-            self.store.fetch(group_keys(self.reads, self.by, rows))
+            self.store.fetch(self.needed(group_keys(self.reads, self.by, rows)))
         except Unserialisable:
             """The record whose key it is fails when its own state is read."""
         self._announced = ()

@@ -28,6 +28,8 @@ from sunshower.topologies.operators.totals import TaskMemory, check_factory
 
 CACHE_BYTES = 64 << 20  # of each task
 ABOUT = DictKey(sunshower="about")  # the key of what the store says of itself
+_OWN = "__sunshower:"  # begins the first text of other keys of its own
+OWED, TIME, TIMER = _OWN + "owed", _OWN + "time", _OWN + "timer"
 Migration: TypeAlias = Callable[[int, Any], Any]  # of (the version of a value, the value)
 _TICK_MAX_S = 60.0
 _NOT_OPEN = "a keyed store that is not open"
@@ -120,7 +122,7 @@ class KeyedStore:
         key, plain = key_of(key), self._values.plain(value)
         if not changed and self._plain(key) == plain:
             return
-        if self._ages is not None and plain is not None:
+        if self._ages is not None and plain is not None and not is_own(key):
             plain = stamped(plain, self._clock.now())
         self._written[key] = plain
 
@@ -138,7 +140,7 @@ class KeyedStore:
         if written:
             self._write(written)
             if ages is not None:
-                ages.note(written, self._clock.now())
+                self._note_ages(written.items())
         if self._factory is not None:
             self._cache.keep(self._found | written)
         self._found, self._written = {}, {}
@@ -147,15 +149,18 @@ class KeyedStore:
         """Forget what was put and removed since the last commit."""
         self._found, self._written = {}, {}
 
-    def items(self) -> Iterator[tuple[Any, Any]]:
-        """All keys and values, in no order, with what was not committed. Reads the whole store."""
-        return self._items_with(self._written)
+    def items(self, *, own: bool = False) -> Iterator[tuple[Any, Any]]:
+        """All keys and values, in no order, with what was not committed. Reads the whole store.
+        `own`: also what operators keep beside the values of keys, such as timers."""
+        return self._items_with(self._written, own=own)
 
-    def _items_with(self, written: dict[Key, Any]) -> Iterator[tuple[Any, Any]]:
+    def _items_with(
+        self, written: dict[Key, Any], *, own: bool = False
+    ) -> Iterator[tuple[Any, Any]]:
         there = (one for one in self._state.items() if one[0] not in written)
         for key, stored in chain(there, written.items()):
             plain = self._fresh(stored)
-            if plain is not None and key != ABOUT:
+            if plain is not None and key != ABOUT and (own or not is_own(key)):
                 yield key, self._values.value(plain)
 
     def stored(self, keys: Iterable[Any]) -> list[Any]:
@@ -246,7 +251,7 @@ class KeyedStore:
             )
         changes: dict[Key, Any] = {}
         for key, stored in self._state.items():
-            if key != ABOUT:
+            if not is_own(key):
                 at, plain = unstamped(stored)
                 made = self._values.plain(self._migrate(found, fields_of(plain)))
                 changes[key] = made if at is None or made is None else stamped(made, at)
@@ -255,8 +260,11 @@ class KeyedStore:
     def _read_ages(self) -> None:
         if self._ages is not None:
             self._ages.clear()
-            there = (one for one in self._state.items() if one[0] != ABOUT)
-            self._ages.note(there, self._clock.now())
+            self._note_ages(self._state.items())
+
+    def _note_ages(self, stored: Iterable[tuple[Key, Any]]) -> None:
+        assert self._ages is not None
+        self._ages.note((one for one in stored if not is_own(one[0])), self._clock.now())
 
     def _write(self, changes: dict[Key, Any]) -> None:
         """Write changes under the next number; each number is used once."""
@@ -287,6 +295,13 @@ class KeyedStore:
     def _forget(self) -> None:
         self.discard()
         self._cache.clear()
+
+
+def is_own(key: Key) -> bool:
+    """Whether a key is not one of a user's records: what the store or an operator notes."""
+    if type(key) is not tuple:
+        return key == ABOUT
+    return bool(key) and type(key[0]) is str and key[0].startswith(_OWN)
 
 
 def as_read(stored: Any) -> Any:

@@ -13,12 +13,16 @@ from sunshower.topologies.components import Bolt
 from sunshower.topologies.operators.keyed.key_value_state import KeyValueState
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess, KeyState
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore, Migration
-from sunshower.topologies.operators.schemas import code_name, keyed_schema
+from sunshower.topologies.operators.schemas import check_equal, code_name, keyed_schema
+from sunshower.topologies.operators.stages import StageRows
 from sunshower.topologies.operators.states import StateFactory
+from sunshower.topologies.operators.totals_stage import AnyStream
+from sunshower.topologies.operators.windows.timed_process import TimedProcess
 from sunshower.topologies.outputs import Columns, Outputs
 from sunshower.topologies.signatures import name_of
 
 _VERSION = Values(int, "a whole number", least=1)
+_LATE = Values(float, "a number", least=0)
 
 
 class StateSettings(TypedDict, total=False):
@@ -43,17 +47,21 @@ class ProcessSettings(StateSettings, total=False):
     name            of the bolt and of the state, by which a later run finds it; default: that of
                     the function
     parallelism     the number of tasks, 1; that of a stored state cannot change
+    event_time      the field with the time of a record, for timers; None: they are by the clock
+    late            how much later than a record with a higher time a record may come, 0
     """
 
     name: str | None
     parallelism: int
+    event_time: str | None
+    late: float
 
 
 class BoltOptions(Outputs, StateSettings, total=False):
     """The optional arguments of a bolt's declaration; those of a state if its class has one."""
 
 
-def free_name(
+def _free_name(
     function: Any, settings: ProcessSettings, unused: Callable[[str], str], where: str
 ) -> str:
     """The id of the bolt and the state of a function. Raises TopologyError for a stored state whose
@@ -66,8 +74,27 @@ def free_name(
     return id
 
 
-def keyed_process(
+def process_of(
+    stream: AnyStream,
+    by: Sequence[str],
     function: Any,
+    on_timer: Any,
+    fields: Columns | None,
+    settings: ProcessSettings,
+) -> StageRows:
+    """Declare the calls of a function of a record and the state of its key, and of `on_timer`, if
+    any, of a key and its state. Returns the rows. Raises TopologyError for settings that cannot
+    be, and RecordMismatch for annotations that do not fit."""
+    where = f"{stream}, group_by({', '.join(by)}), process({code_name(function)})"
+    id = _free_name(function, settings, stream.topology.unused_id, where)
+    operator = _operator(function, on_timer, id, stream.schema, by, fields, settings, where)
+    tasks = settings.get("parallelism", 1)
+    return stream.topology.begin_stage(id, [stream.fields(*by)], tasks).stage.process_by(operator)
+
+
+def _operator(
+    function: Any,
+    on_timer: Any,
     id: str,
     reads: Schema,
     by: Sequence[str],
@@ -75,16 +102,38 @@ def keyed_process(
     settings: ProcessSettings,
     where: str,
 ) -> KeyedProcess:
-    """The operator that calls a function of a record and the state of its key. Raises TopologyError
-    for settings that cannot be, and RecordMismatch for annotations that do not fit."""
     if wrong := settings.keys() - ProcessSettings.__annotations__.keys():
         raise TopologyError(
-            f"{where}: there is no setting {min(wrong)!r}; the settings are: fields, "
+            f"{where}: there is no setting {min(wrong)!r}; the settings are: fields, on_timer, "
             f"{', '.join(ProcessSettings.__annotations__)}"
         )
-    annotation, makes = keyed_schema(function, reads, fields, where)
-    store = _store(settings, id, _classes(annotation, where), where)
-    return KeyedProcess(function, by, reads, makes, store)
+    timed = on_timer is not None
+    annotation, makes = keyed_schema(function, reads, fields, where, quiet=timed)
+    classes = _classes(annotation, where)
+    field, late = settings.get("event_time"), settings.get("late", 0.0)
+    _LATE.check(f"{where}: late", late, TopologyError)
+    if not timed:
+        if field is not None or late:
+            raise TopologyError(f"{where}: event_time= and late= are for timers; give on_timer=")
+        return KeyedProcess(function, by, reads, makes, _store(settings, id, classes, where))
+    place = f"{where}, on_timer={code_name(on_timer)}"
+    own, fired = keyed_schema(on_timer, None, fields, place, quiet=True)
+    if own not in (Any, annotation):
+        raise RecordMismatch(
+            f"{place}: its state is {name_of(own)}, and that of {code_name(function)} is "
+            f"{name_of(annotation)}; annotate both alike"
+        )
+    if makes.fields and fired.fields:
+        check_equal(makes, fired, place)
+    makes = makes if makes.fields else fired
+    if field is not None:
+        reads.check_field(field, where)
+    elif late:
+        raise TopologyError(
+            f"{where}: late= needs event_time=, the field with the time of a record"
+        )
+    store = _store(settings, id, (*classes, *makes.classes), where)
+    return TimedProcess(function, on_timer, by, reads, makes, store, field, late)
 
 
 def bolt_store(code: Any, id: str, settings: StateSettings, where: str) -> KeyedStore | None:

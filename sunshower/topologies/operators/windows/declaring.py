@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import cycle
 from typing import Any, get_type_hints
 
 from sunshower.errors import TopologyError
@@ -68,7 +69,7 @@ def windows_of(
         operator = kind(store, window, contents, by, out)
     combined = _combiner(window, schema, by, given) if contents.combines else None
     rows = grouped_stage(stream, by, name, settings, where, combined)
-    return rows.stage.end_by(window, operator, out)
+    return rows.stage.end_by(window.field, operator, out)
 
 
 def _combiner(
@@ -99,61 +100,63 @@ def with_watermarks(
         stage = component.implementation
         if not isinstance(stage, StageDraft) or stage.window is None:
             continue
-        where = f"topology {topology!r}, window {id!r}"
+        where = f"topology {topology!r}, {stage.window.operator.word} {id!r}"
         if not tracked:
             raise TopologyError(f"{where}: it needs ackers, and ackers is 0; leave out the setting")
-        spouts = _upstream(components, id, stage.window.kind.field is not None, where)
+        spouts = _upstream(components, id, stage.window.fields, where)
         tasks = sum(components[spout].parallelism for spout in spouts)
         stage.window.operator.sources = tasks
         for spout, streams in spouts.items():
-            found[spout] = _with_times(found[spout], streams, stage.window.kind.field, where)
+            if not streams and stage.window.fields != [None]:
+                raise TopologyError(
+                    f"{where}: it reads dead letters of spout {spout!r} alone, which have no event "
+                    "time; give it a window without field="
+                )
+            found[spout] = _with_times(found[spout], streams, where)
             reads = Subscription(spout, WATERMARKS, All())
             found[id] = replace(found[id], inputs=(*found[id].inputs, reads))
     return found
 
 
 def _upstream(
-    components: Mapping[str, Component], window: str, timed: bool, where: str
-) -> dict[str, set[str]]:
-    """The spouts whose records reach a window, and their streams on the way."""
-    spouts: dict[str, set[str]] = {}
-    seen, waiting = {window}, [window]
-    while waiting:
-        for read in components[waiting.pop()].inputs:
+    components: Mapping[str, Component], window: str, fields: Sequence[str | None], where: str
+) -> dict[str, set[tuple[str, str | None]]]:
+    """The spouts whose records reach a window; of each, its streams on the way, and the field with
+    their event time. `fields`: that of each input of the window."""
+    spouts: dict[str, set[tuple[str, str | None]]] = {}
+    for first, field in zip(components[window].inputs, cycle(fields), strict=False):
+        seen, waiting = {window}, [first]
+        while waiting:
+            read = waiting.pop()
             source = components[read.source]
             if source.level.is_spout:
                 streams = spouts.setdefault(source.id, set())
                 if read.stream != DEAD_LETTERS:  # their times are those of their messages
-                    streams.add(read.stream)
+                    streams.add((read.stream, field))
             elif source.id not in seen:
                 seen.add(source.id)
-                waiting.append(source.id)
+                waiting += source.inputs
             stage = source.implementation
-            if timed and isinstance(stage, StageDraft) and stage.window is not None:
+            if field is not None and isinstance(stage, StageDraft) and stage.window is not None:
                 raise TopologyError(
-                    f"{where}: it is downstream of window {source.id!r}, whose records leave after "
-                    "their event time has passed; aggregate them without a window of event time"
+                    f"{where}: it is downstream of {stage.window.operator.word} {source.id!r}, "
+                    "whose records leave after their event time has passed; aggregate them without "
+                    "a window of event time"
                 )
     return spouts
 
 
-def _with_times(spout: Component, streams: set[str], field: str | None, where: str) -> Component:
+def _with_times(spout: Component, streams: set[tuple[str, str | None]], where: str) -> Component:
     times = dict(spout.event_times)
-    if field is not None:
-        if not streams:
+    own = getattr(spout.implementation, "event_time", None) is not None
+    for id, field in sorted((id, field) for id, field in streams if field is not None):
+        if not own:
+            _check_time(spout, id, field, where)
+        if times.setdefault(id, field) != field and not own:
             raise TopologyError(
-                f"{where}: it reads dead letters of spout {spout.id!r} alone, which have no event "
-                "time; give it a window without field="
+                f"{where}: its event time is {field!r}, that of another window downstream of "
+                f"spout {spout.id!r} is {times[id]!r}; give both the same field"
             )
-        own = getattr(spout.implementation, "event_time", None) is not None
-        for id in sorted(streams):
-            if not own:
-                _check_time(spout, id, field, where)
-            if times.setdefault(id, field) != field and not own:
-                raise TopologyError(
-                    f"{where}: its event time is {field!r}, that of another window downstream of "
-                    f"spout {spout.id!r} is {times[id]!r}; give both the same field"
-                )
     streams_now = {**spout.streams, WATERMARKS: StreamSpec(WATERMARKS, Schema.of(Watermark))}
     return replace(spout, streams=streams_now, event_times=times, windows=spout.windows + 1)
 

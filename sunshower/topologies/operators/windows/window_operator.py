@@ -17,19 +17,20 @@ from typing import Any, TypeVar
 
 from sunshower.records import Schema
 from sunshower.topologies.components import Context
-from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
+from sunshower.topologies.operators.keyed.keyed_store import OWED, TIME, KeyedStore
 from sunshower.topologies.operators.port import Attempt, Emit, Rows
 from sunshower.topologies.operators.steps import BaseOperator
 from sunshower.topologies.operators.windows.watermarks import ReachedTime, Watermark
 
 T = TypeVar("T")
-_OWED, _TIME = "owed", "time"
 
 
 class WindowOperator(BaseOperator):
-    """Keeps rows until a watermark ends their window. `sources`: how many spout tasks send some."""
+    """Keeps rows until a watermark ends their window. `sources`: how many spout tasks send some;
+    `word`: what it is, for errors."""
 
     sources = 0
+    word = "window"
 
     def __init__(self, store: KeyedStore, by: Sequence[str], out: Schema) -> None:
         """`by`: the fields of the group, with which a row begins; its window follows."""
@@ -61,6 +62,10 @@ class WindowOperator(BaseOperator):
     def time(self, reached: ReachedTime) -> float:
         """The time up to which windows end."""
         raise NotImplementedError
+
+    def last_time(self, ended: Sequence[Sequence[Any]]) -> float:
+        """The time of the last window of which these are the rows; -inf: there is none."""
+        return max((row[self.width] for row in ended), default=-inf)
 
     # ---- the operator ----------------------------------------------------------------------------
 
@@ -100,6 +105,15 @@ class WindowOperator(BaseOperator):
     def cleanup(self) -> None:
         self.store.close()
 
+    def make_ready(self) -> None:
+        """Open the store again if another life has opened it since, and read what is there."""
+        if not self.store.is_open:
+            self.store.close()
+            self.store.open(self._context)
+            self._is_loaded = False
+        if not self._is_loaded:
+            self._load()
+
     def _ended_by(self, mark: Watermark) -> list[Sequence[Any]]:
         """The rows that `mark` must bring; those of an earlier watermark that is not confirmed,
         too."""
@@ -114,31 +128,26 @@ class WindowOperator(BaseOperator):
             self._inherits = False
             for other in [task for task in self._owed if task != mark.task]:
                 due += self._owed.pop(other)[2]
-                self.store.remove((_OWED, other))
+                self.store.remove((OWED, other))
         time = max(self.time(self._reached), self._time)
         ended = self.end(self._time, time)
         due += ended
         if time == inf:  # a restart may read the last records again: they are late
-            time = max([self._time, *(row[self.width] for row in ended)])
+            time = max(self._time, self.last_time(ended))
         if ended:
-            self.store.put((_TIME,), time)
+            self.store.put((TIME,), time)
         if due:
             self._owed[mark.task] = (*place, due)
-            self.store.put((_OWED, mark.task), [*place, [list(row) for row in due]])
+            self.store.put((OWED, mark.task), [*place, [list(row) for row in due]])
         elif owed is not None:
             del self._owed[mark.task]
-            self.store.remove((_OWED, mark.task))
+            self.store.remove((OWED, mark.task))
         self._time = time
         return due
 
     def _committed(self, change: Callable[[], T]) -> T:
         """Change the store, all or nothing. If it raises, the store is read again."""
-        if not self.store.is_open:  # another life has opened it since
-            self.store.close()
-            self.store.open(self._context)
-            self._is_loaded = False
-        if not self._is_loaded:
-            self._load()
+        self.make_ready()
         try:
             made = change()
             self.store.commit()
@@ -153,12 +162,12 @@ class WindowOperator(BaseOperator):
         self._time = -inf
         self._owed: dict[int, tuple[int, int, Sequence[Any]]] = {}  # spout task → life, number, …
         self.forget()
-        for key, value in self.store.items():
+        for key, value in self.store.items(own=True):
             match key:
-                case (str(word), task) if word == _OWED:
+                case (str(word), task) if word == OWED:
                     life, number, rows = value
                     self._owed[task] = (life, number, rows)
-                case (str(word),) if word == _TIME:
+                case (str(word),) if word == TIME:
                     self._time = value
                 case _:
                     self.load(key, value)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sunshower import (
+    Context,
     Line,
     Records,
     Spout,
@@ -107,6 +108,34 @@ def test_what_a_former_run_owed_is_emitted_though_its_spout_task_is_gone(tmp_pat
             current.wait(8.0)
             (kept,) = current.results("kept")
     assert set(kept) == {(10, 2), (30, 2)}
+
+
+def test_windows_of_many_groups_wait_for_a_slow_bolt() -> None:
+    """It needs 100 s for the rows of one watermark, more than the timeout and than `block_max_s`:
+    nothing fails, and no process is ended."""
+    groups = 1000
+    clicks = [Click(f"user {n % groups}", n // groups * 60.0) for n in range(3 * groups)]
+
+    class Slow(Kept):
+        def prepare(self, context: Context) -> None:
+            super().prepare(context)
+            self.clock = context.clock
+
+        def process(self, row: Any) -> None:
+            self.clock.sleep(0.1)
+            super().process(row)
+
+    topology = Topology("clicks")
+    stream = topology.spout("clicks", Records(clicks, type=Click))
+    window = tumbling(seconds=60, field="at")
+    stream.group_by("user").window(window, count()).shuffle().bolt("slow", Slow)
+    with SimCluster(1) as cluster:
+        run = cluster.submit(topology.graph())
+        assert run.wait(1000.0)
+        (rows,) = run.results("slow")
+        counts = run.snapshot().component("clicks")
+    assert (len(rows), len(set(rows))) == (3 * groups, 3 * groups)
+    assert (counts.acked, counts.failed) == (3 * groups, 0)
 
 
 def test_what_a_window_made_and_what_always_fails_ends_the_topology() -> None:

@@ -9,7 +9,13 @@ import pytest
 
 from sunshower import sessions, sliding, tumbling
 from tests.topologies.operators.windows.test_windows import sessions_of
-from tests.topologies.operators.windows.window_swarm import DISORDER, clicks_of, hurt, noted
+from tests.topologies.operators.windows.window_swarm import (
+    DISORDER,
+    clicks_of,
+    counted,
+    hurt,
+    noted,
+)
 
 TUMBLING = tumbling(seconds=30, field="at", late=DISORDER)
 SLIDING = sliding(seconds=30, every=10, field="at", late=DISORDER)
@@ -35,7 +41,7 @@ def model(seed: int, window: Any) -> Counter[Any]:
 @pytest.mark.parametrize("seed", range(60))
 def test_no_click_is_missing_from_its_windows(seed: int) -> None:
     window = (TUMBLING, SLIDING, SESSIONS)[seed % 3]
-    found, expected = noted(hurt(seed, window)), model(seed, window)
+    found, expected = noted(hurt(seed, counted(seed, window))), model(seed, window)
     missing = {p: (found[p], n) for p, n in expected.items() if max(found[p], default=0) < n}
     assert not missing, f"seed {seed}"
     assert found.keys() == expected.keys()

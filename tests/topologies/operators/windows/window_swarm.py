@@ -1,4 +1,4 @@
-"""Windows of a stream of clicks in the simulator, while faults hurt the run."""
+"""Windows and joins of streams of clicks in the simulator, while faults hurt the run."""
 
 from __future__ import annotations
 
@@ -71,20 +71,73 @@ class Note(Bolt[Any, None]):
         self.context.wrote(record[:2], record[2])
 
 
-def counted(seed: int, window: Any, state: Any, tasks: int = 2) -> Topology:
+def counted(seed: int, window: Any, tasks: int = 2) -> Topology:
     topology = Topology("clicks", workers=3, attempts_max=1_000, peer_link_retry_s=0.5)
     clicks = topology.spout("clicks", Clicks(seed), parallelism=tasks)
-    found = clicks.group_by("user").window(window, count(), state=state, parallelism=2)
+    found = clicks.group_by("user").window(window, count(), state=MemoryState(), parallelism=2)
     found.shuffle().bolt("note", Note)
     return topology
 
 
-def hurt(seed: int, window: Any) -> SimRun:
+def joined(seed: int, within: float, how: Any) -> Topology:
+    topology = Topology("clicks", workers=3, attempts_max=1_000, peer_link_retry_s=0.5)
+    left = topology.spout("left", Clicks(seed), parallelism=2)
+    right = topology.spout("right", Clicks(-seed - 1))
+    found = left.join(
+        right,
+        "user",
+        within=within,
+        field="at",
+        late=DISORDER,
+        how=how,
+        fields=("user", "at", "other_at"),
+        state=MemoryState(),
+        parallelism=2,
+    )
+    found.shuffle().bolt("note", Note)
+    return topology
+
+
+def enriched(seed: int, *, broadcast: bool) -> Topology:
+    """The clicks of `left`, each with the last one of its user on the right."""
+    topology = Topology("clicks", workers=3, attempts_max=1_000, peer_link_retry_s=0.5)
+    left = topology.spout("left", Clicks(seed), parallelism=2)
+    right = topology.spout("right", Clicks(-seed - 1)).map(with_name, fields=("user", "at", "name"))
+    table = right.group_by("user").table(
+        field="at", broadcast=broadcast, state=MemoryState(), parallelism=2
+    )
+    found = left.join(table, how="left", fields=("user", "at", "last", "name"))
+    found.shuffle().bolt("note", Note)
+    late = topology.spout("late", After(seed, 40.0)).join(
+        table, fields=("user", "at", "last", "name")
+    )
+    late.shuffle().bolt("note-late", Note)
+    return topology
+
+
+def with_name(click: Click) -> tuple[str, int, str]:
+    return *click, click.user
+
+
+class After(Clicks):
+    """A click of each user, with the time -1, after a while."""
+
+    def __init__(self, seed: int, begin_s: float) -> None:
+        super().__init__(seed)
+        self.begin_s = begin_s
+
+    def records(self) -> Iterator[Click | None]:
+        begun_s = self.clock.now()
+        while self.clock.now() < begun_s + self.begin_s:
+            yield None
+        yield from (Click(user, -1) for user in "abc")
+
+
+def hurt(seed: int, topology: Topology) -> SimRun:
     """A run with some faults, healed in the end, which has ended."""
     draw = Random(seed)
     cluster = SimCluster(seed, nodes=1 + seed % 2, check=True)
-    graph = counted(seed, window, MemoryState()).graph()
-    run = cluster.submit(graph, list(Layout)[seed % 3 > 0], sample=1)
+    run = cluster.submit(topology.graph(), list(Layout)[seed % 3 > 0], sample=1)
     for _ in range(_HURTS):
         run.wait(draw.expovariate(1.5))
         with suppress(ClusterError):  # whom it was meant for is dead

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
 
 PARTS = 8
+pytestmark = pytest.mark.ray
 
 
 class Ask(NamedTuple):

@@ -1,0 +1,162 @@
+"""Keyed streams: windows, a join, keyed states and totals, while processes are killed.
+
+    sunshower experiment run examples/experiments/keyed_streams.py --cluster ray
+
+Clicks and purchases are counted by user in windows, joined, and counted in a keyed state and in
+totals; all of it is kept in SQLite. A random process gets a SIGKILL every `kill_s` seconds. The
+results are compared with those of a plain program. Look for: no result is missing, and no count is
+less than the plain one; replays may make it higher.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+from sunshower import Bolt, Context, KeyState, Spout, Topology, count, tumbling
+from sunshower.experiments import (
+    AtLeastOnce,
+    CheckResult,
+    EachEdgeOnce,
+    Ending,
+    Experiment,
+    Facts,
+    History,
+    NoPrematureAck,
+    Recovers,
+    Step,
+    What,
+    anybody,
+    every,
+    kill,
+    until,
+)
+from sunshower.trident import SqliteState
+
+TOTAL, WINDOW, WITHIN = 1_200, 20, 1
+FOLDER = Path(tempfile.mkdtemp(prefix="keyed-streams-"))
+
+
+class Event(NamedTuple):
+    user: str
+    at: int
+
+
+def events(kind: str) -> list[Event]:
+    """The same in every process; their times are in order."""
+    draw = Random(kind)
+    return [Event(draw.choice("abcdefgh"), n // 2) for n in range(TOTAL)]
+
+
+class Events(Spout[Event]):
+    def __init__(self, kind: str, rate: float) -> None:
+        self.events, self.rate = events(kind), rate
+
+    def open(self, context: Context) -> None:
+        self.clock = context.clock
+
+    def records(self) -> Iterator[Event | None]:
+        begun_s = self.clock.now()
+        for number, event in enumerate(self.events):
+            while self.clock.now() < begun_s + number / self.rate:
+                yield None
+            yield event
+
+
+def visits(event: Event, state: KeyState[int]) -> Iterator[tuple[str, int]]:
+    state.value = (state.value or 0) + 1
+    yield event.user, state.value
+
+
+class Note(Bolt[Any, None]):
+    """Writes results to the history: the last field of a row under its kind and other fields."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def prepare(self, context: Context) -> None:
+        self.context = context
+
+    def process(self, row: Any) -> None:
+        self.context.wrote((self.kind, *row[:-1]), row[-1])
+
+
+def topology(rate: float) -> Topology:
+    folder = Path(tempfile.mkdtemp(dir=FOLDER))  # each run begins with empty states
+    topology = Topology("keyed-streams", workers=3, attempts_max=1_000)
+    clicks = topology.spout("clicks", Events("clicks", rate))
+    buys = topology.spout("buys", Events("buys", rate))
+    by_user, window = clicks.group_by("user"), tumbling(seconds=WINDOW, field="at")
+    results = {
+        "windows": by_user.window(window, count(), state=SqliteState(folder / "windows.db")),
+        "visits": by_user.process(
+            visits, fields=("user", "visits"), state=SqliteState(folder / "visits.db")
+        ),
+        "totals": by_user.aggregate(count(), state=SqliteState(folder / "totals.db")),
+        "joined": clicks.join(
+            buys,
+            "user",
+            within=WITHIN,
+            field="at",
+            fields=("user", "clicked", "bought"),
+            state=SqliteState(folder / "joined.db"),
+        ),
+    }
+    for kind, rows in results.items():
+        rows.shuffle().bolt(f"note-{kind}", Note(kind))
+    return topology
+
+
+def plain() -> Counter[tuple[Any, ...]]:
+    """What the topology must at least write: (kind, key …) → count."""
+    clicks, found = events("clicks"), Counter[tuple[Any, ...]]()
+    for user, at in clicks:
+        found["windows", user, at - at % WINDOW + WINDOW] += 1
+        found["visits", user] += 1
+        found["totals", user] += 1
+    times = defaultdict[str, set[int]](set)
+    for user, at in events("buys"):
+        times[user].add(at)
+    pairs = ((user, at, near) for user, at in clicks for near in times[user])
+    return found + Counter({("joined", *p): 1 for p in pairs if abs(p[1] - p[2]) <= WITHIN})
+
+
+class SameResults:
+    """Every result of a plain program was written, and no count is less."""
+
+    name = "same-results"
+
+    def check(self, history: History, facts: Facts) -> CheckResult:
+        found = Counter[tuple[Any, ...]]()
+        for key, value in history.rows(What.WROTE).details:
+            if key[0] == "joined":
+                found[*key, value] = 1
+            else:
+                found[tuple(key)] = max(found[tuple(key)], value)
+        wanted = plain()
+        less = [key for key, times in wanted.items() if found[key] < times]
+        more = sum(found[key] > times for key, times in wanted.items())
+        wrong = [*less, *(found.keys() - wanted.keys())]
+        said = [f"{len(wrong)} results are missing, less or made up: {wrong[:3]}"] * bool(wrong)
+        holds = f"{len(wanted):,} results, {more} of them higher because of replays"
+        if facts.ending is not Ending.FINISHED:
+            return CheckResult(holds, unknown=[*said, "it did not come to its end"])
+        return CheckResult(holds, broken=said)
+
+
+def plan(rate: float, kill_s: float) -> Iterator[Step]:
+    return until(TOTAL / rate, every(kill_s, kill(anybody())))
+
+
+experiment = Experiment(
+    name="keyed-streams",
+    about="Windows, joins, states and totals lose nothing while processes are killed.",
+    topology=topology,
+    plan=plan,
+    checkers=[AtLeastOnce(), NoPrematureAck(), EachEdgeOnce(), SameResults(), Recovers(60)],
+    parameters={"rate": 30.0, "kill_s": 2.0},
+)

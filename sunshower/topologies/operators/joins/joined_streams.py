@@ -1,0 +1,94 @@
+"""Declares joins of ordinary streams."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, Required
+
+from sunshower.arguments import Values
+from sunshower.errors import TopologyError
+from sunshower.records import Schema
+from sunshower.topologies.operators.joins.stream_join import JoinInput, StreamJoin
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
+from sunshower.topologies.operators.schemas import joined_schema, rest_of
+from sunshower.topologies.operators.stages import StageRows
+from sunshower.topologies.operators.totals_stage import AnyStream, TotalsSettings
+from sunshower.topologies.outputs import Columns
+
+_TIME = Values(float, "a number, in the unit of field=", least=0)
+
+
+class JoinSettings(TotalsSettings, total=False):
+    """The settings of `join`.
+
+    other_on        the key of the other stream, if its fields have other names
+    how             "inner"; "left" emits records of this stream that had no partner, too, with None
+                    for the fields of the other one; "outer" those of both
+    within          partners are at most so far apart, in the unit of `field`; seconds of a datetime
+    field           of both streams: the event time
+    other_field     that of the other stream, if it has another name
+    late            how much later than a record with a higher time a record may come, 0
+    state           where records wait; None: in the memory of the task, lost with its process
+    parallelism     the number of tasks, 1; that of a stored state cannot change
+    name            of the bolt and of the state, by which a later run finds it; "join"
+    """
+
+    other_on: str | Sequence[str] | None
+    how: Literal["inner", "left", "outer"]
+    within: Required[float]
+    field: Required[str]
+    other_field: str | None
+    late: float
+
+
+def joined_streams(
+    left: AnyStream,
+    right: AnyStream,
+    on: str | Sequence[str] | None,
+    fields: Columns | None,
+    settings: JoinSettings,
+    where: str,
+) -> StageRows:
+    """Declare the join of two streams. Returns the joined rows. Raises TopologyError."""
+    if wrong := settings.keys() - JoinSettings.__annotations__.keys():
+        names = ", ".join(JoinSettings.__annotations__)
+        raise TopologyError(
+            f"{where}: there is no setting {min(wrong)!r}; the settings are: fields, {names}"
+        )
+    for name in ("within", "field"):
+        if name not in settings:
+            raise TopologyError(
+                f'{where}: give {name}=, as in within=60, field="at": partners are at most 60 '
+                "apart, in event time"
+            )
+    within, late, how = settings["within"], settings.get("late", 0.0), settings.get("how", "inner")
+    _TIME.check(f"{where}: within", within, TopologyError)
+    _TIME.check(f"{where}: late", late, TopologyError)
+    times = settings["field"], settings.get("other_field") or settings["field"]
+    for stream, field in zip((left, right), times, strict=True):
+        stream.schema.check_field(field, where)
+    both = (left.schema, on), (right.schema, settings.get("other_on"))
+    ours, theirs, out = joined_schema(*both, how, ("inner", "left", "outer"), fields, where)
+    name, parallelism = settings.get("name") or "join", settings.get("parallelism", 1)
+    left.topology.check_new(name, parallelism, where)
+    classes = {*left.schema.classes, *right.schema.classes, *out.classes}
+    widths = len(rest_of(left.schema, ours)), len(rest_of(right.schema, theirs))
+    store = KeyedStore(settings.get("state"), name, where, classes)
+    keeps = how != "inner", how == "outer"
+    operator = StreamJoin(store, ours, out, within, late, keeps, widths)
+    inputs = [
+        join_input(left, ours, 0, times[0], f"{name}-left"),
+        join_input(right, theirs, 1, times[1], f"{name}-right"),
+    ]
+    grouped = [rows.fields(*key) for rows, key in inputs]
+    rows = left.topology.begin_stage(name, grouped, parallelism)
+    return rows.stage.join_by(times, operator, out)
+
+
+def join_input(
+    stream: AnyStream, on: Sequence[str], number: int, field: str | None, name: str
+) -> tuple[Any, list[str]]:
+    """The records of a stream as rows for a join, and the fields of their key."""
+    key = [f"key-{place}" for place in range(len(on))]
+    schema = Schema((*key, "input", "time", "values"))
+    return stream.then(name, JoinInput(stream.schema, on, number, field), schema), key

@@ -1,0 +1,144 @@
+"""Tables: the latest record of each key of a stream, with which other streams are joined.
+
+changes ──by key, or all to each task──▶ the table's bolt, with a keyed state
+a stream ──by key, or anywhere──▶ the same bolt ──▶ its records, joined with what is there
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sunshower.errors import TopologyError
+from sunshower.records import Schema
+from sunshower.topologies.operators.joins.joined_streams import join_input
+from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess, KeyState
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
+from sunshower.topologies.operators.record_operators import PAIRS
+from sunshower.topologies.operators.schemas import joined_schema, rest_of
+from sunshower.topologies.operators.stages import StageRows
+from sunshower.topologies.operators.steps import TakeBranch
+from sunshower.topologies.operators.totals_stage import AnyStream, TotalsSettings
+from sunshower.topologies.operators.windows.watermarks import event_time
+from sunshower.topologies.outputs import Columns
+
+
+class TableSettings(TotalsSettings, total=False):
+    """The settings of `table`.
+
+    field           the time of a change, or another number that grows, as a message's offset: one
+                    that is lower than that of the record in the table changes nothing
+    broadcast       each task has the whole table, so the streams are not distributed by key
+    state           where the table is; None: in the memory of the task, lost with its process
+    parallelism     the number of tasks, 1; that of a stored state cannot change
+    name            of the bolt and of the state, by which a later run finds it; "table"
+    """
+
+    field: str | None
+    broadcast: bool
+
+
+class TableRows:
+    """What a table makes of a row and the state of its key: the function of a KeyedProcess. Rows of
+    input 0 are changes; it makes (n, joined record) of those of input n, which is the n-th join."""
+
+    def __init__(self, schema: Schema, by: Sequence[str], field: str | None) -> None:
+        rest = rest_of(schema, by)
+        self.schema, self.width = schema, len(by)
+        self.joins: list[tuple[Schema, bool]] = []  # its records, and whether all rows make one
+        self._order = [(*by, *rest).index(name) for name in schema.fields]
+        self._values = [schema.key([name]) for name in rest]
+        self._content = [schema.key([name]) for name in rest if name != field]
+        self._time = None if field is None else schema.key([field])
+
+    def __call__(self, row: Any, state: KeyState[Any]) -> Iterator[tuple[int, Any]]:
+        key, (number, time, values) = row[: self.width], row[self.width :]
+        now = state.value
+        if not number:
+            (change,) = self.schema.build([[(*key, *values)[place] for place in self._order]])
+            if self._time is None:
+                state.value = None if self._is_removed(change) else change
+            elif now is None or event_time(self._time(now)) <= time:
+                state.value = change  # a removed key keeps its time
+            return
+        out, keeps = self.joins[number - 1]
+        if now is not None and not self._is_removed(now):
+            yield number, out.build([(*key, *values, *(get(now) for get in self._values))])[0]
+        elif keeps:
+            yield number, out.build([(*key, *values, *(None for _ in self._values))])[0]
+
+    def _is_removed(self, change: Any) -> bool:
+        return all(get(change) is None for get in self._content)
+
+
+class KeyedTable:
+    """The latest record of each key of a stream. `stream.join(table)` joins records with it."""
+
+    def __init__(
+        self,
+        schema: Schema,
+        by: Sequence[str],
+        rows: StageRows,
+        store: KeyedStore,
+        settings: TableSettings,
+    ) -> None:
+        """`rows`: the input of its stage."""
+        self.schema, self.by = schema, tuple(by)
+        self._broadcast = settings.get("broadcast", False)
+        function = TableRows(schema, by, settings.get("field"))
+        key = rows.schema.fields[: len(by)]
+        operator = KeyedProcess(function, key, rows.schema, PAIRS, store)
+        self._own: Any = operator.function  # a copy
+        self._pairs = rows.then(operator, PAIRS)
+
+    def join(
+        self,
+        stream: AnyStream,
+        on: str | Sequence[str] | None,
+        fields: Columns | None,
+        settings: Mapping[str, Any],
+        where: str,
+    ) -> StageRows:
+        """The records of a stream, joined with the table. Raises TopologyError."""
+        if wrong := settings.keys() - {"how"}:
+            raise TopologyError(
+                f"{where}: {min(wrong)!r} is for the join of two streams; with a table: on, how, "
+                "fields"
+            )
+        how = settings.get("how", "inner")
+        left = (stream.schema, self.by if on is None else on)
+        ours, _, out = joined_schema(
+            left, (self.schema, self.by), how, ("inner", "left"), fields, where
+        )
+        self._own.joins.append((out, how == "left"))
+        number, bolt = len(self._own.joins), self._pairs.stage.id
+        rows, key = join_input(stream, ours, number, None, f"{bolt}-input")
+        grouped = rows.local_or_shuffle() if self._broadcast else rows.fields(*key)
+        stream.topology.add_input(bolt, grouped)
+        return self._pairs.then(TakeBranch(number), out)
+
+
+def table_of(
+    stream: AnyStream, by: Sequence[str], settings: TableSettings, where: str
+) -> KeyedTable:
+    """Declare a table of the latest record of each key. Raises TopologyError."""
+    if wrong := settings.keys() - TableSettings.__annotations__.keys():
+        names = ", ".join(TableSettings.__annotations__)
+        raise TopologyError(
+            f"{where}: there is no setting {min(wrong)!r}; the settings are: {names}"
+        )
+    schema, field = stream.schema, settings.get("field")
+    if field is not None:
+        schema.check_field(field, where)
+    if not {*schema.fields} - {*by, field}:
+        raise TopologyError(
+            f"{where}: {schema.name} has no field beside the key; a record whose other fields are "
+            "all None removes its key"
+        )
+    name, parallelism = settings.get("name") or "table", settings.get("parallelism", 1)
+    stream.topology.check_new(name, parallelism, where)
+    store = KeyedStore(settings.get("state"), name, where, schema.classes)
+    changes, key = join_input(stream, by, 0, field, f"{name}-changes")
+    grouped = changes.all() if settings.get("broadcast", False) else changes.fields(*key)
+    rows = stream.topology.begin_stage(name, [grouped], parallelism)
+    return KeyedTable(schema, by, rows, store, settings)

@@ -1,0 +1,193 @@
+"""The join of two ordinary streams: records with equal keys whose event times are close.
+
+    a record    ──▶ joined with those of the other side that are there ──▶ part of its tree
+                ──▶ kept, until the watermark has passed all that it may be joined with
+    a watermark ──▶ kept records that had no partner ──▶ part of its tree (left and outer joins)
+
+Storm: org.apache.storm.bolt.JoinBolt.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from math import floor, inf, nextafter
+from typing import Any
+
+from sunshower.errors import Unserialisable
+from sunshower.records import Schema
+from sunshower.topologies.operators.grouping import keys_of_partial, values_of_key
+from sunshower.topologies.operators.keyed.keyed_store import TIME, KeyedStore
+from sunshower.topologies.operators.port import Emit, Rows
+from sunshower.topologies.operators.schemas import rest_of
+from sunshower.topologies.operators.steps import RowOperator
+from sunshower.topologies.operators.windows.watermarks import ReachedTime, Watermark, event_time
+from sunshower.topologies.operators.windows.window_operator import WindowOperator
+
+_BUCKET = "bucket"
+_NEAR = 1.001  # in buckets: how far away partners are, and what rounding may add
+_JOINED, _LATE = 0, 1
+Bucket = list[list[list[Any]]]  # of either side: [event time, other values, had a partner]
+
+
+class JoinInput(RowOperator):
+    """Emits (fields of the key, number of the input, event time, other values) of each record. The
+    time is None without a field for it."""
+
+    def __init__(self, schema: Schema, on: Sequence[str], number: int, field: str | None) -> None:
+        rest = rest_of(schema, on)
+        self.number, self._time = number, None if field is None else schema.key([field])
+        self._key = [schema.key([name]) for name in on]
+        self._rest = [schema.key([name]) for name in rest]
+
+    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
+        emit([made for row in rows for made in self.expand(row)])
+
+    def expand(self, row: Any) -> Iterable[Any]:
+        time = None if self._time is None else event_time(self._time(row))
+        key, rest = [get(row) for get in self._key], [get(row) for get in self._rest]
+        return ((*key, self.number, time, rest),)
+
+
+class StreamJoin(WindowOperator, RowOperator):
+    """Makes (0, joined record) and (1, late record) of the rows of two JoinInputs.
+
+    The records of a key are kept in buckets of event time, as long as `within`, so a record has its
+    partners in three of them. A bucket is removed when the watermark has passed the next one. An
+    exception in what follows ends the generator of a row before the row is kept.
+    """
+
+    by_row = False
+    word = "join"
+
+    def __init__(
+        self,
+        store: KeyedStore,
+        by: Sequence[str],
+        out: Schema,
+        within: float,
+        late: float,
+        keeps: tuple[bool, bool],
+        widths: tuple[int, int],
+    ) -> None:
+        """`keeps`: whether records of either side are emitted without a partner; `widths`: how many
+        values they have beside the key."""
+        super().__init__(store, by, out)
+        self.within, self.late, self.keeps = within, late, keeps
+        self._nothing = [(None,) * width for width in widths]
+        self._length = within or 1.0  # of a bucket
+        self._announced: Sequence[Any] = ()
+        self._latest = -inf
+        self.discard()
+
+    # ---- records ---------------------------------------------------------------------------------
+
+    def announce(self, rows: Sequence[Any]) -> None:
+        """These rows are the next: what they need is read at once, with the first of them."""
+        self._announced = rows
+
+    def expand(self, row: Any) -> Iterator[tuple[int, Any]]:
+        if len(self._announced):
+            self._read()
+        side, time, values = row[self.width :]
+        (group,) = keys_of_partial(self.width, [row])
+        if time < self._time:
+            yield _LATE, self._record(group, side, values, self._nothing[1 - side])
+            return
+        found = [
+            (number, place)
+            for number in self._near(time)
+            for place, other in enumerate(self._bucket(group, number)[1 - side])
+            if abs(other[0] - time) <= self.within
+        ]
+        for number, place in found:
+            other = self._bucket(group, number)[1 - side][place]
+            yield _JOINED, self._record(group, side, values, other[1])
+        own = floor(time / self._length)
+        self._bucket(group, own)[side].append([time, values, bool(found)])
+        self._changed[group, own] = self._open[own][group] = None
+        for number, place in found if self.keeps[1 - side] else ():
+            other = self._bucket(group, number)[1 - side][place]
+            if not other[2]:
+                other[2] = True
+                self._changed[group, number] = None
+
+    def flush(self) -> None:
+        """Write the records of the batch. Raises StoreUnreachable."""
+        try:
+            for place in self._changed:
+                self.store.put((_BUCKET, *place), self._buckets[place])
+            if self.store.is_open:
+                self.store.commit()
+        finally:
+            self.discard()
+
+    def discard(self) -> None:
+        """Forget the records of the batch."""
+        self.store.discard()
+        self._buckets: dict[tuple[Any, int], Bucket] = {}  # what the batch has read
+        self._changed: dict[tuple[Any, int], None] = {}
+
+    # ---- watermarks ------------------------------------------------------------------------------
+
+    def advance(self, marks: Iterable[Watermark]) -> list[Any]:
+        return [(_JOINED, record) for record in super().advance(marks)]
+
+    def forget(self) -> None:
+        self._open: defaultdict[int, dict[Any, None]] = defaultdict(dict)  # bucket → its groups
+
+    def load(self, key: Any, value: Any) -> None:
+        _, group, number = key
+        self._open[number][group] = None
+
+    def time(self, reached: ReachedTime) -> float:
+        return reached.time(self.late)
+
+    def last_time(self, ended: Sequence[Sequence[Any]]) -> float:
+        return self._latest
+
+    def end(self, before: float, time: float) -> list[Sequence[Any]]:
+        ended = sorted(one for one in self._open if (one + 1 + _NEAR) * self._length <= time)
+        places = [(group, number) for number in ended for group in self._open.pop(number)]
+        keys = [(_BUCKET, *place) for place in places]
+        self.store.fetch(keys)
+        made: list[Sequence[Any]] = []
+        for (group, _), key in zip(places, keys, strict=True):
+            for side, kept in enumerate(self.store.get(key) or ()):  # None: its batch has failed
+                for at, values, had_partner in kept:
+                    self._latest = max(self._latest, nextafter(at, inf))
+                    if self.keeps[side] and not had_partner:
+                        made.append(self._row(group, side, values, self._nothing[1 - side]))
+            self.store.remove(key)
+        if ended:  # who comes now is late, also after a restart: its partners are gone
+            self.store.put((TIME,), time if time < inf else max(before, self._latest))
+        return made
+
+    def _read(self) -> None:
+        self.make_ready()
+        rows, width = self._announced, self.width
+        with suppress(Unserialisable, OverflowError):  # the row whose key or time it is fails later
+            pairs = zip(keys_of_partial(width, rows), rows, strict=True)
+            places = ((key, number) for key, row in pairs for number in self._near(row[width + 1]))
+            self.store.fetch((_BUCKET, *place) for place in places)
+        self._announced = ()
+
+    def _near(self, time: float) -> range:
+        """The buckets where partners are."""
+        place = time / self._length
+        return range(floor(place - _NEAR), floor(place + _NEAR) + 1)
+
+    def _bucket(self, group: Any, number: int) -> Bucket:
+        place = (group, number)
+        if place not in self._buckets:
+            self._buckets[place] = self.store.get((_BUCKET, *place)) or [[], []]
+        return self._buckets[place]
+
+    def _row(self, group: Any, side: int, own: Sequence[Any], other: Sequence[Any]) -> list[Any]:
+        left, right = (own, other) if side == 0 else (other, own)
+        return [*values_of_key(group, self.width), *left, *right]
+
+    def _record(self, *about: Any) -> Any:
+        (made,) = self.out.build([self._row(*about)])
+        return made

@@ -1,0 +1,147 @@
+"""Processing with a state and a timer for each key, which watermarks fire.
+
+    a record    ──▶ function(record, state) may set the timer ──▶ committed ──▶ acked
+    a watermark ──▶ on_timer(key, state) of timers that are due ──▶ committed ──▶ rows of its tree
+
+A timer is stored beside the state of its key. In memory there is, for each key with a timer, a time
+that is not after it; the store is asked when that time comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heappop, heappush
+from itertools import chain, count
+from math import inf
+from types import MethodType
+from typing import Any, Self
+
+from sunshower.errors import BadEmit
+from sunshower.records import Schema
+from sunshower.topologies.components import Context
+from sunshower.topologies.graph import own_copy
+from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess, KeyState
+from sunshower.topologies.operators.keyed.keyed_store import TIMER, KeyedStore, is_own
+from sunshower.topologies.operators.steps import check_rows, prepare_code
+from sunshower.topologies.operators.windows.watermarks import ReachedTime, event_time
+from sunshower.topologies.operators.windows.window_operator import WindowOperator
+
+
+class TimedProcess(KeyedProcess, WindowOperator):
+    """Calls `on_timer` with each key whose timer is due, and its state."""
+
+    word = "process"
+    has_timers = True
+    restore = WindowOperator.restore
+    make_ready = WindowOperator.make_ready
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        on_timer: Callable[..., Any],
+        by: Sequence[str],
+        reads: Schema,
+        makes: Schema,
+        store: KeyedStore,
+        field: str | None,
+        late: float,
+    ) -> None:
+        """`field`: of event times; None: timers are by the clock."""
+        KeyedProcess.__init__(self, function, by, reads, makes, store)
+        WindowOperator.__init__(self, store, by, makes)
+        self.field, self.late = field, late
+        self.on_timer = _with_object(on_timer, function, self.function)
+
+    # ---- records ---------------------------------------------------------------------------------
+
+    def open(self, context: Context) -> None:
+        prepare_code(self.on_timer, context)
+        self._event_time = None if self.field is None else self.reads.key([self.field])
+        WindowOperator.prepare(self, context)
+
+    def state_of(self, key: Any, row: Any) -> KeyState[Any]:
+        if is_own(key):
+            raise BadEmit(f"{key!r:.200} cannot be the key of a state: its first text is reserved")
+        get = self._event_time
+        time = self.clock.now() if get is None else event_time(get(row))
+        return KeyState(self.store.get(key), time, self.store.get((TIMER, key)))
+
+    def keep(self, key: Any, state: KeyState[Any]) -> None:
+        super().keep(key, state)
+        self.store.put((TIMER, key), state.timer, changed=False)
+        if state.timer is not None:
+            self._expect(key, state.timer)
+
+    def needed(self, keys: Iterable[Any]) -> Iterable[Any]:
+        keys = list(keys)
+        return chain(keys, ((TIMER, key) for key in keys))
+
+    # ---- watermarks ------------------------------------------------------------------------------
+
+    def forget(self) -> None:
+        self._times: list[tuple[float, int, Any]] = []  # a heap: time, a tie-breaker, key
+        self._expected: dict[Any, float] = {}  # key → its time in the heap
+        self._order = count()
+        self._is_over = False  # the sources have ended, and all timers have fired
+
+    def load(self, key: Any, value: Any) -> None:
+        if is_own(key):
+            self._expect(key[1], value)
+
+    def time(self, reached: ReachedTime) -> float:
+        time = reached.time(self.late)
+        return time if self.field is not None or time == inf else self.clock.now()
+
+    def last_time(self, ended: Sequence[Sequence[Any]]) -> float:
+        return -inf
+
+    def end(self, before: float, time: float) -> list[Sequence[Any]]:
+        if self._is_over and time == inf:  # what timers set now waits for the next run
+            return []
+        self._is_over = time == inf
+        keys = self._due(time)
+        self.store.fetch(self.needed(keys))
+        timers = [(self.store.get((TIMER, key)), key) for key in keys]
+        made: list[Sequence[Any]] = []
+        for at, key in sorted([one for one in timers if one[0] is not None], key=_first):
+            if at > time:  # it was set later, again
+                self._expect(key, at)
+                continue
+            state = KeyState(self.store.get(key), at, None)
+            rows = list(self.on_timer(key, state) or ())
+            check_rows(rows, self.out, self.on_timer)
+            self.keep(key, state)
+            made += self.out.rows(rows)
+        return made
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        made = super().__deepcopy__(memo)
+        made.on_timer = _with_object(self.on_timer, self.function, made.function)
+        return made
+
+    def _expect(self, key: Any, time: float) -> None:
+        """Look at the timer of a key at `time`."""
+        if time < self._expected.get(key, inf):
+            self._expected[key] = time
+            heappush(self._times, (time, next(self._order), key))
+
+    def _due(self, time: float) -> list[Any]:
+        """The keys to look at."""
+        keys = []
+        while self._times and self._times[0][0] <= time:
+            at, _, key = heappop(self._times)
+            if self._expected.get(key) == at:
+                del self._expected[key]
+                keys.append(key)
+        return keys
+
+
+def _with_object(on_timer: Any, before: Any, now: Any) -> Any:
+    """`on_timer` for another copy of the function: a method of that object stays one."""
+    if isinstance(on_timer, MethodType) and on_timer.__self__ is before:
+        return MethodType(on_timer.__func__, now)
+    return own_copy(on_timer, "a step of a stream")
+
+
+def _first(pair: tuple[float, Any]) -> float:
+    return pair[0]

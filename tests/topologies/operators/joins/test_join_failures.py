@@ -1,0 +1,109 @@
+"""Joins whose readers fail, and joins that go on in a later run or another process."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from sunshower import Retry, Topology, run_inline
+from sunshower.clock import ManualClock
+from sunshower.simulation.cluster import SimCluster
+from sunshower.trident import SqliteState
+from tests.topologies.operators.joins.test_stream_joins import WITHIN, Order, Payment, Slow, source
+from tests.topologies.operators.kinds import Kept
+
+
+class Endless(Slow):
+    """Emits its records, one a second, and does not end."""
+
+    def records(self) -> Any:
+        yield from super().records()
+        while True:
+            yield None
+
+
+class Refuses(Kept):
+    """Refuses pairs with 13 cents: `times` times, then no more."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    def process(self, record: Any) -> None:
+        if record[-1] == 13 and self.times:
+            self.times -= 1
+            raise ValueError("thirteen")
+        super().process(record)
+
+
+def test_a_pair_that_fails_is_a_dead_letter_of_its_second_record_alone() -> None:
+    topology = Topology("orders")
+    orders = source(topology, Order, [Order("a", 0, "x"), Order("b", 0, "y")])
+    payments = topology.spout(
+        "payments",
+        Slow([Payment("a", 1, 5), Payment("a", 2, 13), Payment("b", 3, 5)], 1.0),
+        fields=Payment,
+        retry=Retry(attempts=2, dead_letters=True),
+    )
+    orders.join(payments, "order", **WITHIN).shuffle().bolt("kept", Refuses(99))
+    payments.stream("dead_letters").shuffle().bolt("letters", Kept)
+    done = run_inline(topology.graph(), clock=ManualClock())
+    assert done.results["kept"] == [[("a", 0, "x", 1, 5), ("b", 0, "y", 3, 5)]]
+    ((letter, *_),) = done.results["letters"]
+    assert "13" in str(letter)
+    assert done.snapshot.component("orders").failed == 0
+
+
+def test_a_record_that_is_replayed_is_kept_twice_and_joined_so() -> None:
+    """What docs/GUARANTEES.md says of replays."""
+    topology = Topology("orders")
+    items = [Order("a", 0, "x"), Order("b", 0, "x"), Order("b", 0, "x"), Order("a", 2, "y")]
+    orders = source(topology, Order, Slow(items))
+    payments = source(topology, Payment, Slow([Payment("a", 0, 13), Payment("a", 1, 6)], 1.0))
+    orders.join(payments, "order", **WITHIN).shuffle().bolt("kept", Refuses(1))
+    (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    assert Counter(kept) == {
+        ("a", 0, "x", 0, 13): 1,
+        ("a", 0, "x", 1, 6): 1,
+        ("a", 2, "y", 0, 13): 2,
+        ("a", 2, "y", 1, 6): 1,
+    }
+
+
+def test_a_join_goes_on_after_a_restart(tmp_path: Path) -> None:
+    """The first run is killed with a record that waits; the second one has its partner."""
+    state, noted = SqliteState(tmp_path / "join.db"), []
+    for orders, payments in (
+        ([Order("a", 0, "x"), Order("b", 1, "y"), Order("c", 9, "z")], [Payment("b", 2, 5)]),
+        ([Order("d", 60, "w")], [Payment("a", 3, 6), Payment("d", 60, 7)]),
+    ):
+        topology = Topology("orders")
+        left = source(topology, Order, Endless(orders))
+        right = source(topology, Payment, Endless(payments))
+        joined = left.join(right, "order", **WITHIN, how="left", late=20, state=state)
+        joined.shuffle().bolt("kept", Kept)
+        with SimCluster(1) as cluster:
+            run = cluster.submit(topology.graph())
+            run.wait(20.0)
+            noted.append(sorted(run.results("kept")[0]))
+    assert noted == [
+        [("b", 1, "y", 2, 5)],
+        [("a", 0, "x", 3, 6), ("c", 9, "z", None, None), ("d", 60, "w", 60, 7)],
+    ]
+
+
+def test_a_join_in_memory_moves_with_its_task() -> None:
+    orders = [Order(str(n % 7), n, "x") for n in range(20)]
+    payments = [Payment(str(n % 7), n, n) for n in range(20)]
+    topology = Topology("orders", workers=2)
+    left = source(topology, Order, Slow(orders))
+    right = source(topology, Payment, Slow(payments, 20.0))
+    found = left.join(right, "order", **WITHIN | {"within": 0}, late=30, parallelism=2)
+    found.shuffle().bolt("kept", Kept)
+    with SimCluster(1) as cluster:
+        run = cluster.submit(topology.graph())
+        run.wait(25.0)
+        run.rebalance(workers=3)
+        assert run.wait(60.0)
+        kept = {row for rows in run.results("kept") for row in rows}
+    assert kept == {(*o, *p[1:]) for o, p in zip(orders, payments, strict=True)}

@@ -1,0 +1,53 @@
+"""Whatever happens to a run, no pair and no record without a partner is missing: at least once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.topologies.operators.windows.window_swarm import clicks_of, enriched, hurt, joined, noted
+
+KINDS = ("inner", "left", "outer")
+WITHIN = 6
+
+
+def model(seed: int, how: str) -> Counter[Any]:
+    """(user, time on the left, time on the right) → how often, by a plain program."""
+    left = [click for task in range(2) for click in clicks_of(seed, task)]
+    right = clicks_of(-seed - 1, 0)
+    pairs = [(a, b) for a in left for b in right if a.user == b.user and abs(a.at - b.at) <= WITHIN]
+    found = Counter((a.user, a.at, b.at) for a, b in pairs)
+    matched = {id(one) for pair in pairs for one in pair}
+    if how != "inner":
+        found.update((a.user, a.at, None) for a in left if id(a) not in matched)
+    if how == "outer":
+        found.update((b.user, None, b.at) for b in right if id(b) not in matched)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_nothing_that_is_to_be_joined_is_missing(seed: int) -> None:
+    how = KINDS[seed % 3]
+    expected = model(seed, how)
+    run = hurt(seed, joined(seed, WITHIN, how))
+    found = Counter({(*p, last): n for p, own in noted(run).items() for last, n in own.items()})
+    assert not expected - found, f"seed {seed}"
+    assert found.keys() == expected.keys(), f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_table_has_the_latest_change_and_every_click_is_joined(seed: int) -> None:
+    """The clicks with the time -1 come after all changes, replayed ones included."""
+    changes, last = clicks_of(-seed - 1, 0), dict[str, int]()
+    for change in changes:
+        last[change.user] = max(change.at, last.get(change.user, 0))
+    found = noted(hurt(seed, enriched(seed, broadcast=seed % 2 == 0)))
+    clicks = Counter(tuple(click) for task in range(2) for click in clicks_of(seed, task))
+    joined = {click: sum(times.values()) for click, times in found.items() if click[1] >= 0}
+    assert not clicks - Counter(joined), f"seed {seed}"
+    assert joined.keys() == clicks.keys()
+    known = {None, *((user, at) for user, at in changes)}
+    assert {(c[0], at) if at is not None else None for c in found for at in found[c]} <= known
+    assert {user: {*found[user, -1]} for user in "abc"} == {u: {at} for u, at in last.items()}

@@ -1,0 +1,84 @@
+"""Joins on a real Ray: worker processes are killed, and no joined record is missing."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from sunshower import Counter, JsonLines, Number, Topology
+from sunshower.trident import SqliteState
+
+if TYPE_CHECKING:
+    from sunshower.actors.cluster import RayCluster
+
+TOTAL, USERS, KILLS = 3_000, 10, 2
+
+
+class Numbers(Counter):
+    """Numbers that are their own event time."""
+
+    def event_time(self, number: Number) -> float:
+        return number.value
+
+
+class Order(NamedTuple):
+    order: int
+    at: int
+    user: int
+
+
+class Named(NamedTuple):
+    user: int
+    order: int
+    at: int
+    paid: int | None
+    name: str | None
+
+
+def order_of(number: Number) -> Order:
+    return Order(number.value, number.value, number.value % USERS)
+
+
+def name_of(number: Number) -> tuple[int, str]:
+    return number.value, f"user {number.value}"
+
+
+def test_no_pair_is_missing_although_workers_die(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    """Every second order has a payment; a user's name is known at some time, or is None."""
+    topology, path = Topology("joins", workers=3), tmp_path / "named.jsonl"
+    orders = topology.spout("orders", Numbers(TOTAL)).map(order_of)
+    paid = topology.spout("payments", Numbers(TOTAL)).filter(lambda number: number.value % 2 == 0)
+    found = orders.join(
+        paid.map(lambda number: (number.value, number.value), fields=("order", "at")),
+        "order",
+        within=0,
+        field="at",
+        how="left",
+        fields=("order", "at", "user", "paid"),
+        state=SqliteState(tmp_path / "join.db"),
+        parallelism=2,
+    )
+    users = topology.spout("users", Counter(USERS)).map(name_of, fields=("user", "name"))
+    names = users.group_by("user").table(state=SqliteState(tmp_path / "users.db"), broadcast=True)
+    found.join(names, how="left", fields=Named).shuffle().bolt("store", JsonLines(path))
+    run = ray_cluster.submit(topology.graph())
+    try:
+        end_s, killed = time.monotonic() + 120, 0
+        tasks = run.plan.tasks_of("join")
+        while time.monotonic() < end_s and not run.wait(0.05):
+            done = run.snapshot().component("orders").acked
+            if killed < KILLS and done > (killed + 1) * TOTAL // 8:
+                run.kill_worker(tasks[killed % 2].worker)
+                killed += 1
+        assert run.finished(), run.snapshot()
+        assert killed == KILLS
+        assert run.snapshot().restarts >= KILLS
+    finally:
+        run.stop()
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    expected = {(n, n if n % 2 == 0 else None) for n in range(TOTAL)}
+    assert {(row["order"], row["paid"]) for row in rows} == expected
+    assert {row["name"] for row in rows} <= {None, *(f"user {n}" for n in range(USERS))}
+    assert dict(SqliteState(tmp_path / "users.db").items()).keys() >= {*range(USERS)}

@@ -1,0 +1,312 @@
+"""Joins of two ordinary streams: what is joined, what is late, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, TypeVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sunshower import Context, Records, Retry, Spout, Topology, count, run_inline, tumbling
+from sunshower.clock import ManualClock
+from sunshower.errors import RecordMismatch, TopologyError, UnknownField
+from sunshower.topologies.streams import Stream
+from tests.topologies.operators.kinds import Kept
+
+
+class Order(NamedTuple):
+    order: str
+    at: float
+    item: str
+
+
+class Payment(NamedTuple):
+    paid: str
+    on: float
+    cents: int
+
+
+class Paid(NamedTuple):
+    order: str
+    at: float | None
+    item: str | None
+    on: float | None
+    cents: int | None
+
+
+R = TypeVar("R")
+WITHIN: dict[str, Any] = {"other_on": "paid", "field": "at", "other_field": "on", "within": 10}
+
+
+class Slow(Spout[Any]):
+    """One record a second, after the first `begin_s`."""
+
+    def __init__(self, records: Sequence[Any], begin_s: float = 0.0) -> None:
+        self.all, self.begin_s = records, begin_s
+
+    def open(self, context: Context) -> None:
+        self.clock = context.clock
+
+    def records(self) -> Iterator[Any]:
+        begun_s = self.clock.now() + self.begin_s
+        for number, one in enumerate(self.all):
+            while self.clock.now() < begun_s + number:
+                yield None
+            yield one
+
+
+def source(topology: Topology, kind: type[R], records: Sequence[R] | Spout[Any]) -> Stream[R]:
+    spout = records if isinstance(records, Spout) else Records(records)
+    return topology.spout(kind.__name__.lower() + "s", spout, fields=kind)
+
+
+def joined(
+    left: Sequence[Order] | Spout[Any], right: Sequence[Payment] | Spout[Any], **more: Any
+) -> tuple[list[Any], list[Any]]:
+    """What a join has made, and what was late, both in order of its texts."""
+    topology = Topology("orders")
+    orders, payments = source(topology, Order, left), source(topology, Payment, right)
+    found = orders.join(payments, "order", **(WITHIN | more))
+    found.shuffle().bolt("kept", Kept)
+    found.late.shuffle().bolt("late", Kept)
+    results = run_inline(topology.graph(), clock=ManualClock()).results
+    return sorted(results["kept"][0], key=repr), sorted(results["late"][0], key=repr)
+
+
+def model(left: Sequence[Order], right: Sequence[Payment], how: str, within: float) -> list[Any]:
+    """The same, by a plain program, of records that are not late."""
+    pairs = [(o, p) for o in left for p in right if o[0] == p[0] and abs(o[1] - p[1]) <= within]
+    found = [(*o, *p[1:]) for o, p in pairs]
+    if how != "inner":
+        found += [(*o, None, None) for o in left if all(one is not o for one, _ in pairs)]
+    if how == "outer":
+        paid = [id(p) for _, p in pairs]
+        found += [(p[0], None, None, *p[1:]) for p in right if id(p) not in paid]
+    return sorted(found, key=repr)
+
+
+KEYS, TIMES = st.sampled_from("ab"), st.integers(-30, 30).map(lambda n: n / 4)
+ORDERS = st.lists(st.builds(Order, KEYS, TIMES, st.sampled_from("xy")), max_size=25)
+PAYMENTS = st.lists(st.builds(Payment, KEYS, TIMES, st.integers(1, 3)), max_size=25)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    ORDERS,
+    PAYMENTS,
+    st.sampled_from(["inner", "left", "outer"]),
+    st.sampled_from([0, 0.1, 0.25, 1, 3, 100]),
+    st.sampled_from([1, 2]),
+)
+def test_a_join_has_the_pairs_of_a_plain_program(
+    left: list[Order], right: list[Payment], how: Any, within: float, tasks: int
+) -> None:
+    found, late = joined(left, right, how=how, within=within, late=100, parallelism=tasks)
+    assert found == model(left, right, how, within)
+    assert late == []
+
+
+def test_times_may_be_moments_and_bounds_count() -> None:
+    class Sent(NamedTuple):
+        order: int
+        at: datetime
+
+    def at(second: int) -> Sent:
+        return Sent(1, datetime.fromtimestamp(second, UTC))
+
+    topology = Topology("orders")
+    left = topology.spout("left", Records([at(0), at(100)], type=Sent))
+    right = topology.spout("right", Records([at(10), at(89), at(111)], type=Sent))
+    found = left.join(right, "order", within=10, field="at", fields=("order", "first", "second"))
+    found.shuffle().bolt("kept", Kept)
+    (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    assert kept == [(1, at(0).at, at(10).at)]
+
+
+def test_a_pair_leaves_with_its_second_record_and_the_rest_with_the_watermark() -> None:
+    """The run ends 35 s after its beginning, and the pairs do not wait for that."""
+    seen: list[tuple[float, Any]] = []
+
+    class Timed(Kept):
+        def prepare(self, context: Context) -> None:
+            super().prepare(context)
+            self.clock, self.begun_s = context.clock, context.clock.now()
+
+        def process(self, record: Any) -> None:
+            seen.append((self.clock.now() - self.begun_s, record))
+
+    orders = [Order("a", 0, "x"), Order("b", 1, "y"), *(Order("c", n, "z") for n in range(2, 35))]
+    payments = [Payment("a", 3, 5), *(Payment("d", n, 1) for n in range(4, 35))]
+    topology = Topology("orders")
+    left, right = (
+        source(topology, Order, Slow(orders)),
+        source(topology, Payment, Slow(payments, 1.0)),
+    )
+    left.join(right, "order", **WITHIN, how="left").shuffle().bolt("timed", Timed)
+    run_inline(topology.graph(), clock=ManualClock())
+    (paid_s, paid), (alone_s, alone) = seen[:2]
+    assert (paid, alone) == (("a", 0, "x", 3, 5), ("b", 1, "y", None, None))
+    assert 1 <= paid_s < 2
+    assert 11 <= alone_s < 25  # the bucket of 0 to 10 ends when the watermark has passed 20
+    assert len(seen) == 2 + 33
+
+
+def test_what_is_behind_the_watermark_is_late() -> None:
+    orders = [Order("a", 0, "x"), Order("a", 50, "x"), Order("a", 39, "late"), Order("a", 40, "y")]
+    payments = [Payment("a", 50, 1), Payment("a", 61, 2)]
+    found, late = joined(Slow(orders), Slow(payments, 1.5), how="outer", late=10)
+    assert late == [("a", 39, "late", None, None)]
+    assert found == model([o for o in orders if o.item != "late"], payments, "outer", 10)
+
+
+def test_a_stream_is_joined_with_itself_and_with_a_branch_of_its_stage() -> None:
+    orders = [Order("a", 0, "x"), Order("a", 1, "y"), Order("b", 1, "x")]
+    topology = Topology("orders")
+    stream = source(topology, Order, orders).filter(lambda order: order.item < "z")
+    names = ("order", "at", "item", "other_at", "other_item")
+    pairs = stream.join(stream, "order", field="at", within=0, fields=names)
+    pairs.shuffle().bolt("kept", Kept)
+    (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    assert sorted(kept) == [(*o, *o[1:]) for o in orders]
+
+
+def test_operators_behind_a_join_have_both_kinds_of_its_records() -> None:
+    topology = Topology("orders")
+    orders = source(topology, Order, [Order("a", 0, "x"), Order("b", 1, "y")])
+    payments = source(topology, Payment, [Payment("a", 3, 5)])
+    paid = orders.join(payments, "order", **WITHIN, how="left", fields=Paid)
+    paid.map(lambda one: (one.order, one.cents), fields=("order", "cents")).group_by(
+        "order"
+    ).aggregate(count(), name="totals")
+    found = run_inline(topology.graph(), clock=ManualClock()).results
+    assert found["totals"] == [{"a": 1, "b": 1}]
+
+
+def test_an_event_time_that_is_none_fails_its_record_alone() -> None:
+    dead: list[Any] = []
+
+    class Letters(Kept):
+        def process(self, record: Any) -> None:
+            dead.append(record)
+
+    topology = Topology("orders")
+    bad: list[Order] = [Order("a", "now", "x"), Order("a", 1, "y")]  # type: ignore[arg-type]
+    orders = topology.spout(
+        "orders", Records(bad, type=Order), retry=Retry(attempts=1, dead_letters=True)
+    )
+    payments = source(topology, Payment, [Payment("a", 3, 5)])
+    orders.join(payments, "order", **WITHIN).shuffle().bolt("kept", Kept)
+    orders.stream("dead_letters").shuffle().bolt("letters", Letters)
+    (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    assert kept == [("a", 1, "y", 3, 5)]
+    assert "'now' is no event time" in str(dead)
+
+
+# ---- refused when it is declared ----------------------------------------------------------------
+
+
+class Parcel(NamedTuple):
+    number: int
+    at: float
+
+
+class Strict(NamedTuple):
+    order: str
+    at: float
+    item: str
+    on: float
+    cents: int
+
+
+class Streams(NamedTuple):
+    orders: Stream[Order]
+    payments: Stream[Payment]
+    parcels: Stream[Parcel]
+
+
+def paid_of(payment: Payment) -> Paid:
+    return Paid(payment.paid, payment.on, None, payment.on, payment.cents)
+
+
+def join(**changed: Any) -> Callable[[Streams], Any]:
+    settings = {"on": "order"} | WITHIN | changed
+    given = {name: one for name, one in settings.items() if one != "-"}
+    return lambda s: s.orders.join(s.payments, **given)
+
+
+SECOND = tumbling(seconds=1, field="at")
+
+
+@pytest.mark.parametrize(
+    ("assemble", "error", "says"),
+    [
+        (lambda s: s.orders.join("payments", "order"), TopologyError, "'payments' is no stream"),
+        (join(within="-"), TopologyError, "give within="),
+        (join(gap=1), TopologyError, "no setting 'gap'"),
+        (join(on="nr"), UnknownField, "no field 'nr'"),
+        (join(other_field="at"), UnknownField, "no field 'at'"),
+        (join(within=-1), TopologyError, "within is -1"),
+        (join(how="right"), TopologyError, '"inner", "left" or "outer"'),
+        (join(state="db"), TopologyError, "'db' is no state"),
+        (
+            lambda s: s.orders.join(s.parcels, "order", other_on="number", field="at", within=1),
+            RecordMismatch,
+            "Order.*order is str, and Parcel.*number is int: no value of one equals",
+        ),
+        (
+            lambda s: s.orders.join(s.orders, "order", field="at", within=1),
+            RecordMismatch,
+            "two fields would have one name",
+        ),
+        (join(fields=Strict, how="left"), RecordMismatch, "Strict.on is float, and it is None"),
+        (
+            lambda s: join()(s).join(
+                s.parcels,
+                "cents",
+                other_on="number",
+                field="at",
+                within=1,
+                name="more",
+                fields=("cents", "a", "b", "c", "d", "e"),
+            ),
+            TopologyError,
+            "join 'more': it is downstream of join 'join', whose records leave after",
+        ),
+        (
+            lambda s: join()(s).window(SECOND, count()),
+            TopologyError,
+            "window 'windows': it is downstream of join 'join'",
+        ),
+        (
+            lambda s: s.orders.join(
+                s.payments.map(paid_of), "order", field="at", within=1, fields=tuple("abcdefg")
+            ),
+            RecordMismatch,
+            "the first called order",
+        ),
+        (
+            lambda s: s.orders.join(
+                s.payments.map(paid_of),
+                "order",
+                field="at",
+                within=1,
+                fields=("order", *"abcdef"),
+            ),
+            TopologyError,
+            "join 'join': its event time is 'at', which stream 'default' of spout 'payments' does",
+        ),
+    ],
+)
+def test_what_cannot_be_joined(assemble: Any, error: type[Exception], says: str) -> None:
+    topology = Topology("orders")
+    streams = Streams(*(source(topology, kind, []) for kind in (Order, Payment, Parcel)))
+
+    def declared() -> None:
+        assemble(streams)
+        topology.graph()
+
+    with pytest.raises(error, match=says):
+        declared()

@@ -1,0 +1,65 @@
+"""Whatever happens to a run, no change of a state is lost, and each timer fires at least once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from sunshower import KeyState, Topology
+from sunshower.trident import MemoryState
+from tests.seeds import seeds
+from tests.topologies.operators.windows.window_swarm import (
+    DISORDER,
+    Click,
+    Clicks,
+    Note,
+    clicks_of,
+    hurt,
+    noted,
+)
+
+GAP = 7
+
+
+def gathers(click: Click, state: KeyState[set[int]]) -> None:
+    """Keeps a click until the timer of its user, which the next one does not move."""
+    state.value = {*(state.value or ()), click.at}
+    if state.timer is None:
+        state.timer = state.time + GAP
+
+
+def fires(key: Any, state: KeyState[set[int]]) -> Iterator[tuple[str, float, str]]:
+    yield key[0], state.time, " ".join(map(str, state.value or ()))
+    state.value = None
+
+
+def timed(seed: int, by: Sequence[str], event_time: str | None) -> Topology:
+    topology = Topology("clicks", workers=3, attempts_max=1_000, peer_link_retry_s=0.5)
+    clicks = topology.spout("clicks", Clicks(seed), parallelism=2)
+    fired = clicks.group_by(*by).process(
+        gathers,
+        on_timer=fires,
+        event_time=event_time,
+        late=0 if event_time is None else DISORDER,
+        state=MemoryState(),
+        fields=("user", "at", "clicks"),
+        parallelism=2,
+    )
+    fired.shuffle().bolt("note", Note)
+    return topology
+
+
+@pytest.mark.parametrize("seed", seeds(300, short=60))
+def test_each_click_is_in_the_state_when_a_timer_fires(seed: int) -> None:
+    """Every second time each click has a key of its own, which no later one reads."""
+    by = ("user", "at")[: 1 + seed % 2]
+    event_time = None if seed % 3 == 0 else "at"
+    found: defaultdict[str, set[int]] = defaultdict(set)
+    for (user, _), texts in noted(hurt(seed, timed(seed, by, event_time))).items():
+        found[user].update(int(second) for text in texts for second in text.split())
+    for user in "abc":
+        expected = {c.at for task in range(2) for c in clicks_of(seed, task) if c.user == user}
+        assert found[user] == expected, f"seed {seed}, user {user}"

@@ -1,0 +1,388 @@
+"""Timers of keys: when they fire, what they make, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from sunshower import Context, KeyState, Records, Retry, Spout, Topology, run_inline
+from sunshower.clock import ManualClock
+from sunshower.errors import RecordMismatch, TopologyError, TopologyFailed, UnknownField
+from sunshower.runtime.inline import Finished
+from sunshower.simulation.cluster import SimCluster
+from sunshower.trident import MemoryState, SqliteState
+from tests.topologies.operators.test_keyed_process import Kept
+from tests.topologies.operators.windows.test_windows import Click, Paced
+
+GAP = 20
+
+
+class Visit(NamedTuple):
+    user: str
+    first: float
+    clicks: int
+    at: float
+
+
+def clicked(click: Click, visit: KeyState[list[float]]) -> Iterator[Visit]:
+    """A visit ends with a click that comes after its timer, or with the timer."""
+    if visit.timer is not None and click.at >= visit.timer:
+        yield visit_of(click.user, visit.value, visit.timer)
+        visit.value = None
+    visit.value = [*(visit.value or []), click.at]
+    visit.timer = click.at + GAP
+
+
+def ended(user: str, visit: KeyState[list[float]]) -> Iterator[Visit]:
+    yield visit_of(user, visit.value, visit.time)
+    visit.value = None
+
+
+def visit_of(user: str, clicks: list[float] | None, at: float) -> Visit:
+    assert clicks
+    return Visit(user, clicks[0], len(clicks), at)
+
+
+def visits_of(times: list[float]) -> list[Visit]:
+    """The visits of user a, by a plain program."""
+    found: list[list[float]] = []
+    for time in times:
+        if found and time - found[-1][-1] < GAP:
+            found[-1].append(time)
+        else:
+            found.append([time])
+    return [Visit("a", one[0], len(one), one[-1] + GAP) for one in found]
+
+
+def declared(clicks: Any, function: Any = clicked, on_timer: Any = ended, **settings: Any) -> Any:
+    topology = Topology("clicks", attempts_max=3)
+    source = clicks if isinstance(clicks, Spout) else Records(clicks, type=Click)
+    stream = topology.spout("clicks", source)
+    settings = {"event_time": "at", **settings}
+    made = stream.group_by("user").process(function, on_timer=on_timer, name="p", **settings)
+    made.shuffle().bolt("kept", Kept)
+    return topology
+
+
+def run(topology: Topology) -> Finished:
+    return run_inline(topology.graph(), clock=ManualClock())
+
+
+# ---- when they fire -----------------------------------------------------------------------------
+
+
+TIMES = [0.0, 5.0, 24.0, 44.0, 45.0, 100.0, 119.0, 120.0, 200.0]
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_event_time_timers_fire_as_in_a_plain_program(
+    stored: bool, parallelism: int, tmp_path: Path
+) -> None:
+    state = SqliteState(tmp_path / "visits.db") if stored else None
+    done = run(declared(Paced(*TIMES), state=state, parallelism=parallelism))
+    assert done.results["kept"][0] == visits_of(TIMES)
+    if state is not None:
+        assert dict(state.items()) == {}
+    else:
+        assert done.results["p"] == [{}] * parallelism
+
+
+def test_a_timer_waits_for_what_may_be_late() -> None:
+    def early(click: Click, seen: KeyState[int]) -> None:
+        if click.at < 10:
+            seen.value, seen.timer = (seen.value or 0) + 1, 10
+
+    def counted(user: str, seen: KeyState[int]) -> Iterator[tuple[int]]:
+        yield (seen.value or 0,)
+        seen.value = None
+
+    found = [
+        run(declared(Paced(0, 12, 5, 30), early, counted, late=late, fields=["n"])).results["kept"]
+        for late in (0, 15)
+    ]
+    assert found == [[[(1,), (1,)]], [[(2,)]]]
+
+
+class Slow(Spout[Click]):
+    """A click each second of the clock but the seconds 4 to 13."""
+
+    def open(self, context: Context) -> None:
+        self.clock = context.clock
+
+    def records(self) -> Iterator[Click | None]:
+        begun = self.clock.now()
+        for second in (0, 1, 2, 3, 14, 15, 30):
+            while self.clock.now() < begun + second:
+                yield None
+            yield Click("a", float(second))
+
+
+def test_timers_by_the_clock_fire_as_time_passes() -> None:
+    def seen(click: Click, seen: KeyState[list[float]]) -> None:
+        seen.value = [*(seen.value or []), click.at]
+        seen.timer = seen.time + 5
+
+    topology = declared(Slow(), seen, event_time=None)
+    with SimCluster(1) as cluster:
+        current = cluster.submit(topology.graph())
+        assert not current.wait(12)
+        assert [visit.clicks for visit in current.results("kept")[0]] == [4]
+        assert current.wait(60)
+        (found,) = current.results("kept")
+    assert [visit.clicks for visit in found] == [4, 2, 1]
+
+
+def test_a_key_has_one_timer_which_can_be_moved_and_cancelled() -> None:
+    def moves(click: Click, state: KeyState[int]) -> None:
+        assert (state.timer is None) == (click.at in (0, 40))
+        state.timer = {0: 10, 5: 30, 20: None, 40: 60, 50: 55}[int(click.at)]
+
+    def fired(user: str, state: KeyState[int]) -> Iterator[tuple[str, float]]:
+        assert (state.value, state.timer) == (None, None)
+        yield user, state.time
+
+    topology = declared(Paced(0, 5, 20, 40, 50, 90), moves, fired, fields=["user", "time"])
+    with pytest.raises((TopologyFailed, KeyError)):
+        run(topology)  # there is no plan for 90
+    done = run(declared(Paced(0, 5, 20, 40, 50), moves, fired, fields=["user", "time"]))
+    assert done.results["kept"] == [[("a", 55.0)]]
+
+
+def test_a_timer_may_set_the_next_one() -> None:
+    def starts(click: Click, state: KeyState[int]) -> None:
+        if state.value is None:
+            state.value, state.timer = 0, click.at + 10
+
+    def again(user: str, state: KeyState[int]) -> Iterator[tuple[str, float]]:
+        yield user, state.time
+        state.timer = state.time + 10
+
+    times = [float(second) for second in range(36)]
+    done = run(declared(Paced(*times), starts, again, fields=["user", "time"]))
+    assert done.results["kept"] == [[("a", 10.0), ("a", 20.0), ("a", 30.0), ("a", 40.0)]]
+
+
+def test_what_follows_in_the_stage_gets_the_rows_of_records_and_of_timers() -> None:
+    async def doubled(visit: Visit) -> Visit:
+        return visit._replace(clicks=visit.clicks * 2)
+
+    def is_known(visit: Visit) -> bool:
+        return visit.user == "a"
+
+    topology = Topology("clicks")
+    clicks = topology.spout("clicks", Paced(*TIMES))
+    made = clicks.group_by("user").process(clicked, on_timer=ended, event_time="at")
+    made.filter(is_known).map(doubled).shuffle().bolt("kept", Kept)
+    made.shuffle().bolt("raw", Kept)
+    done = run(topology)
+    expected = visits_of(TIMES)
+    assert sorted(done.results["raw"][0]) == sorted(expected)
+    twice = [visit._replace(clicks=visit.clicks * 2) for visit in expected]
+    assert sorted(done.results["kept"][0]) == sorted(twice)
+
+
+def test_an_object_may_have_the_timer_as_a_method() -> None:
+    class Visits:
+        def prepare(self, context: Context) -> None:
+            self.calls = 0
+
+        def __call__(self, click: Click, visit: KeyState[list[float]]) -> None:
+            self.calls += 1
+            visit.timer = click.at + GAP
+
+        def ended(self, user: str, visit: KeyState[list[float]]) -> Iterator[tuple[int]]:
+            yield (self.calls,)
+
+    visits = Visits()
+    done = run(declared(Paced(0, 1, 50), visits, visits.ended, fields=["calls"]))
+    assert {calls for (calls,) in done.results["kept"][0]} <= {2, 3}
+
+
+def test_a_timer_in_memory_moves_with_its_task() -> None:
+    topology = Topology("clicks", workers=2)
+    clicks = topology.spout("clicks", Paced(*(float(second) for second in range(20))))
+    made = clicks.group_by("user").process(clicked, on_timer=ended, event_time="at")
+    made.shuffle().bolt("kept", Kept)
+    with SimCluster(1) as cluster:
+        current = cluster.submit(topology.graph())
+        current.wait(8.0)
+        current.rebalance(workers=3)
+        assert current.wait(60.0)
+        ((visit,),) = [kept for kept in current.results("kept") if kept]
+    assert (visit.user, visit.at) == ("a", 19.0 + GAP)
+    assert visit.clicks >= 20
+
+
+# ---- what is stored -----------------------------------------------------------------------------
+
+
+class Endless(Spout[Click]):
+    def __init__(self, *times: float) -> None:
+        self.times = times
+
+    def records(self) -> Iterator[Click | None]:
+        for time in self.times:
+            yield Click("a", time)
+        while True:
+            yield None
+
+
+def test_a_timer_outlives_the_run_and_the_time_to_live_of_its_state() -> None:
+    state, found = MemoryState(), []
+    for seed, times in ((1, (0.0, 5.0)), (2, (70.0,))):
+        topology = declared(Endless(*times), on_timer=lapsed, state=state, ttl_s=4)
+        with SimCluster(seed) as cluster:
+            current = cluster.submit(topology.graph())
+            current.wait(2.0)
+            assert list(dict(state.items())) == ["a"]
+            current.wait(10.0)
+            assert dict(state.items()) == {}
+            found += current.results("kept")
+    assert found == [[], [Visit("a", 0, 0, 25.0)]]
+
+
+def lapsed(user: str, visit: KeyState[list[float]]) -> Iterator[Visit]:
+    yield Visit(user, 0, len(visit.value or []), visit.time)
+    visit.value = None
+
+
+# ---- failures -----------------------------------------------------------------------------------
+
+
+def test_a_record_that_raises_sets_no_timer(tmp_path: Path) -> None:
+    def poisoned(click: Click, visit: KeyState[list[float]]) -> Iterator[Visit]:
+        yield from clicked(click, visit)
+        if click.user == "bad":
+            raise ValueError("bad")
+
+    topology, state = Topology("clicks"), MemoryState()
+    retry = Retry(attempts=2, initial_s=0.01, dead_letters=tmp_path / "dead.jsonl")
+    clicks = [Click("a", 0.0), Click("bad", 1.0), Click("a", 50.0)]
+    stream = topology.spout("clicks", Records(clicks, type=Click), retry=retry)
+    made = stream.group_by("user").process(poisoned, on_timer=ended, event_time="at", state=state)
+    made.shuffle().bolt("kept", Kept)
+    assert {visit.user for visit in run(topology).results["kept"][0]} == {"a"}
+
+
+def test_a_timer_that_raises_is_tried_again_with_its_state_as_before() -> None:
+    tried = []
+
+    def fails(user: str, visit: KeyState[list[float]]) -> Iterator[Visit]:
+        assert visit.value
+        tried.append(len(visit.value))
+        visit.value.append(0.0)
+        yield Visit(user, 0, len(visit.value), visit.time)
+        if len(tried) < 3:
+            raise ValueError("not yet")
+
+    done = run(declared(Paced(0, 1), on_timer=fails))
+    assert tried == [2, 2, 2]
+    assert done.results["kept"] == [[Visit("a", 0, 3, 21.0)]]
+
+
+def test_a_timer_that_always_raises_ends_the_topology() -> None:
+    def fails(user: str, visit: KeyState[list[float]]) -> Iterator[Visit]:
+        raise ValueError("never")
+        yield
+
+    with pytest.raises(
+        TopologyFailed, match=r"a watermark of spout 'clicks' failed 3 times.*never"
+    ):
+        run(declared(Paced(0, 50), on_timer=fails))
+
+
+def test_what_a_timer_made_is_emitted_until_it_is_processed() -> None:
+    refused = []
+
+    class Refuses(Kept):
+        def process(self, record: Any) -> None:
+            if len(refused) < 2:
+                refused.append(record)
+                raise ValueError("not yet")
+            super().process(record)
+
+    topology = Topology("clicks", attempts_max=5)
+    clicks = topology.spout("clicks", Paced(0, 1))
+    made = clicks.group_by("user").process(clicked, on_timer=ended, event_time="at")
+    made.shuffle().bolt("kept", Refuses)
+    assert set(run(topology).results["kept"][0]) == {Visit("a", 0, 2, 21)}
+    assert len(refused) == 2
+
+
+def test_a_key_that_looks_like_an_entry_of_the_operator_fails_alone(tmp_path: Path) -> None:
+    topology = Topology("clicks")
+    retry = Retry(attempts=1, dead_letters=tmp_path / "dead.jsonl")
+    clicks = [Click("__sunshower:owed", 1.0), Click("a", 2.0)]
+    stream = topology.spout("clicks", Records(clicks, type=Click), retry=retry)
+    grouped = stream.group_by("user", "at")
+    made = grouped.process(clicked, on_timer=of_pair, event_time="at", state=MemoryState())
+    made.shuffle().bolt("kept", Kept)
+    done = run(topology)
+    assert done.snapshot.component("clicks").dead == 1
+    assert done.results["kept"] == [[Visit("a", 2.0, 1, 22.0)]]
+
+
+def of_pair(key: tuple[str, float], visit: KeyState[list[float]]) -> Iterator[Visit]:
+    return ended(key[0], visit)
+
+
+# ---- what is refused at the declaration ---------------------------------------------------------
+
+
+def with_int(user: str, visit: KeyState[int]) -> None: ...
+
+
+def makes_clicks(user: str, visit: KeyState[list[float]]) -> Iterator[Click]:
+    yield Click(user, 0.0)
+
+
+def takes_one(user: str) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "says"),
+    [
+        ({"on_timer": 3}, TopologyError, "3 is no function of a key and a state"),
+        ({"on_timer": takes_one}, TopologyError, "takes_one must take a key and the state"),
+        ({"on_timer": with_int}, RecordMismatch, "KeyState[int], and that of clicked is"),
+        (
+            {"on_timer": makes_clicks},
+            RecordMismatch,
+            "one stream carries Visit(user",
+        ),
+        ({"event_time": "when"}, UnknownField, "no field 'when'"),
+        ({"late": -1}, TopologyError, "late is -1"),
+        ({"late": 1, "event_time": None}, TopologyError, "late= needs event_time="),
+        ({"on_timer": None}, TopologyError, "event_time= and late= are for timers"),
+    ],
+)
+def test_wrong_declarations(settings: Any, error: type[Exception], says: str) -> None:
+    with pytest.raises(error) as raised:
+        declared([], **settings)
+    assert says in str(raised.value)
+    assert "topology 'clicks', stream 'default' of 'clicks', group_by(user)" in str(raised.value)
+
+
+def test_a_timer_without_on_timer_fails_its_record() -> None:
+    topology = Topology("clicks", attempts_max=1)
+    topology.spout("clicks", Paced(1.0)).group_by("user").process(clicked)
+    with pytest.raises((TopologyError, TopologyFailed), match="there is no on_timer="):
+        run(topology)
+
+
+def test_a_spout_that_does_not_know_the_event_time_is_refused() -> None:
+    def shifted(click: Click) -> Visit:
+        return Visit(click.user, 0, 0, click.at)
+
+    topology = Topology("clicks")
+    visits = topology.spout("clicks", Paced(1.0)).map(shifted)
+    visits.group_by("user").process(unread, on_timer=ended, event_time="first", name="p")
+    with pytest.raises(TopologyError, match=r"process 'p': its event time is 'first', which"):
+        topology.graph()
+
+
+def unread(visit: Visit, state: KeyState[list[float]]) -> None: ...
