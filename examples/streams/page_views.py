@@ -1,5 +1,7 @@
-"""Kafka Streams' PageViewRegionLambdaExample: page views by the region of their user, counted in
-windows of five minutes that end every minute."""
+"""Kafka Streams' PageViewRegionLambdaExample: page views by region.
+
+They are counted in windows of five minutes that end every minute.
+"""
 
 from typing import NamedTuple
 
