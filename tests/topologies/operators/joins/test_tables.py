@@ -134,6 +134,19 @@ def test_a_stored_table_is_there_in_the_next_run(tmp_path: Path) -> None:
     assert dict(state.items())["a"] == {"user": "a", "name": "x", "at": 1, "page": None}
 
 
+@pytest.mark.parametrize("broadcast", [False, True])
+def test_a_table_is_queried_while_the_topology_runs(broadcast: bool) -> None:
+    topology = Topology("users")
+    users = [User("a", "x", second, None) for second in range(30)]
+    changes = topology.spout("users", Slow(users), fields=User)
+    changes.group_by("user").table(parallelism=2, broadcast=broadcast)
+    with SimCluster(1) as cluster:
+        run = cluster.submit(topology.graph())
+        run.wait(15.0)
+        assert run.query("table", "a") in users[5:]
+        assert run.query("table", "b") is None
+
+
 # ---- refused when it is declared ----------------------------------------------------------------
 
 

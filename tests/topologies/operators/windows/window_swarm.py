@@ -99,10 +99,10 @@ def joined(seed: int, within: float, how: Any) -> Topology:
 
 
 def enriched(seed: int, *, broadcast: bool) -> Topology:
-    """The clicks of `left`, each with the last one of its user on the right."""
+    """The clicks of `left`, each with the last change of its user."""
     topology = Topology("clicks", workers=3, attempts_max=1_000, peer_link_retry_s=0.5)
     left = topology.spout("left", Clicks(seed), parallelism=2)
-    right = topology.spout("right", Clicks(-seed - 1)).map(with_name, fields=("user", "at", "name"))
+    right = topology.spout("right", Clicks(-seed - 1)).map(changed, fields=("user", "at", "name"))
     table = right.group_by("user").table(
         field="at", broadcast=broadcast, state=MemoryState(), parallelism=2
     )
@@ -115,8 +115,9 @@ def enriched(seed: int, *, broadcast: bool) -> Topology:
     return topology
 
 
-def with_name(click: Click) -> tuple[str, int, str]:
-    return *click, click.user
+def changed(click: Click) -> tuple[str, int, str]:
+    """A change of a user; the order of the times is not that in which they are emitted."""
+    return click.user, click.at * 37 % 251, click.user
 
 
 class After(Clicks):
