@@ -18,6 +18,10 @@ SunshowerError                 its message says what failed, where, and what to 
 ├── LoadError                  a topology file that cannot be found, imported or understood
 ├── ClusterError               Ray, or a worker on it, could not do what was requested
 │   └── LifecycleError         a topology cannot do that in its current state
+├── RequestError               a request has no answer
+│   ├── RequestFailed          its tuple tree failed; the message says why and where
+│   ├── RequestRefused         it does not fit, or too many are pending
+│   └── RequestTimeout         its caller waits no longer
 ├── ExperimentError            an experiment, a fault or an event log that is not valid
 ├── VersionMismatch            a process, or stored data, of another release
 ├── StoreError                 a store cannot do what was requested
@@ -139,6 +143,22 @@ class ClusterError(SunshowerError):
 
 class LifecycleError(ClusterError):
     """A topology cannot do that in its current state; the message says what it can do."""
+
+
+class RequestError(SunshowerError):
+    """A request has no answer."""
+
+
+class RequestFailed(RequestError):
+    """The tuple tree of a request failed; the message says why, and in which component."""
+
+
+class RequestRefused(RequestError):
+    """A request was not emitted: it does not fit its stream, or too many are pending."""
+
+
+class RequestTimeout(RequestError):
+    """A request was not answered within `timeout_s`; the message says how far it was."""
 
 
 class ExperimentError(SunshowerError):

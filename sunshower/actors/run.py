@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import secrets
 import signal
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import ray
@@ -28,8 +30,10 @@ from sunshower.actors.shipping import pickled
 from sunshower.actors.starting import first_line
 from sunshower.actors.store import RayStore, write_version
 from sunshower.actors.worker import WorkerClass
+from sunshower.clock import SystemClock
 from sunshower.errors import ClusterError, StoreUnreachable, SunshowerError, TopologyFailed
 from sunshower.runtime import queries
+from sunshower.runtime.asking import Caller, answered, worker_of_requests
 from sunshower.runtime.control.lifecycle import KillReport, State
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.control.placement import placed
@@ -39,6 +43,7 @@ from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout, Plan
 from sunshower.runtime.queries import Query
 from sunshower.runtime.tasks.user_code import TaskError
+from sunshower.topologies.requests import Request
 
 _log = logging.getLogger(__name__)
 
@@ -126,6 +131,18 @@ class RayRun:
             actor = _actor(worker_name(self.id, worker))
             found[worker] = self._call(actor.results, component)
         return [found[task.worker].pop(0) for task in tasks]
+
+    def ask(self, name: str, value: Any, *, timeout_s: float = 10.0) -> list[Any]:
+        caller = Caller(name, value, timeout_s, secrets.token_hex(16), time.monotonic())
+        return answered(caller, partial(self._ask_whom, name), self._ask, SystemClock())
+
+    def _ask_whom(self, name: str) -> int:
+        self.snapshot()  # raises if the topology has failed
+        return worker_of_requests(self.plan, name)
+
+    def _ask(self, worker: int, name: str, request: Request) -> Any:
+        actor, within_s = _actor(worker_name(self.id, worker)), min(request.left_s + 0.1, CALL_S)
+        return self._call(actor.ask, name, request, within_s=within_s)
 
     def query(self, component: str, key: Any) -> Any:
         return queries.value(self.plan, component, key, self._query)
@@ -318,9 +335,9 @@ class RayRun:
         self._check_not_stopped()
         return self._call(getattr(self._master, what), *args)
 
-    def _call(self, method: Any, *args: Any) -> Any:
+    def _call(self, method: Any, *args: Any, within_s: float = CALL_S) -> Any:
         try:
-            return ray.get(method.remote(*args), timeout=CALL_S)
+            return ray.get(method.remote(*args), timeout=within_s)
         except ray.exceptions.RayTaskError as error:
             cause = error.cause
             if isinstance(cause, SunshowerError):

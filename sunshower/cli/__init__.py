@@ -17,7 +17,7 @@ from sunshower.cli.formatting import echo, escape_what_python_prints, format_err
 from sunshower.cli.kafka import kafka
 from sunshower.cli.run import describe, run
 from sunshower.cli.simulate import simulate
-from sunshower.cli.status import list_, query, status
+from sunshower.cli.status import ask, list_, query, status
 from sunshower.errors import SunshowerError
 
 app = typer.Typer(
@@ -36,7 +36,7 @@ app.add_typer(kafka)
 on_cluster = partial(app.command, rich_help_panel="On a cluster")
 on_cluster(no_args_is_help=True)(submit)
 on_cluster("list")(list_)
-for steer in (status, query, activate, deactivate, rebalance, kill):
+for steer in (status, query, ask, activate, deactivate, rebalance, kill):
     on_cluster(no_args_is_help=True)(steer)
 
 

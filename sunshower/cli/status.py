@@ -1,4 +1,4 @@
-"""The commands that look at a cluster: list, status, query."""
+"""The commands that ask a cluster something: list, status, query, ask."""
 
 from __future__ import annotations
 
@@ -42,6 +42,20 @@ Key = Annotated[
         show_default=False,
         help="The key: one value for each field. `5` is a text or a number, whichever is there.",
     ),
+]
+Requests = Annotated[
+    str, typer.Argument(metavar="REQUESTS", show_default=False, help="A stream of requests.")
+]
+Value = Annotated[
+    str,
+    typer.Argument(
+        metavar="VALUE",
+        show_default=False,
+        help="""The fields as JSON, '{"word": "the"}', or the value of the only field.""",
+    ),
+]
+Timeout = Annotated[
+    float, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="How long to wait.")
 ]
 Limit = Annotated[int, typer.Option(min=1, metavar="N", help="Without a KEY: at most so many.")]
 
@@ -124,6 +138,27 @@ def query(
         f"{component!r} of topology {name!r} has no value for {' '.join(key)}; "
         f"`sunshower query {name} {component}` lists some keys"
     )
+
+
+def ask(
+    name: Name,
+    requests: Requests,
+    value: Value,
+    timeout_s: Timeout = 10.0,
+    address: Address = "auto",
+) -> None:
+    """Send a request to a topology, and print each row of its answer as a line of JSON.
+
+    The rows are printed when all of them are there. Exit status 1: the request failed, was refused,
+    or was not answered in time.
+    """
+    try:
+        meant = json.loads(value)
+    except ValueError:
+        meant = value
+    with connect(address) as cluster:
+        for row in cluster.find(name).ask(requests, meant, timeout_s=timeout_s):
+            echo_value(row)
 
 
 def _meanings(text: str) -> list[Any]:

@@ -34,6 +34,14 @@ class Run(Protocol):
     def results(self, component: str) -> list[Any]:
         """Return `result()` of each task of a component."""
 
+    def ask(self, name: str, value: Any, *, timeout_s: float = 10.0) -> list[Any]:
+        """Send a request and return the rows of its answer, once its tree is complete.
+
+        `value`: a record of the stream `name`, a dictionary of its fields, or the value of its only
+        field. Raises RequestFailed, RequestRefused and RequestTimeout; UnknownComponent for another
+        name; TopologyFailed and ClusterError if the topology does not run. Threads may call it.
+        """
+
     def query(self, component: str, key: Any) -> Any:
         """Return the value of a key in the state of a running component, as its last batch has left
         it; None if there is none.

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from sunshower.clock import Clock, ManualClock, SystemClock
 from sunshower.errors import ClusterError, TopologyFailed
+from sunshower.runtime.asking import worker_of_requests
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.worker import Worker
-from sunshower.topologies.graph import Graph
+from sunshower.topologies.graph import Graph, Level
+from sunshower.topologies.requests import Reply, Request, RequestProgress, fields_of
 
 _NAP_S = 0.01  # threads of user code may run meanwhile
 
@@ -24,10 +28,16 @@ class Finished:
 
     snapshot: Snapshot
     results: Mapping[str, list[Any]]  # component id → result() of each task
+    answers: Mapping[str, list[list[Any]]] = field(default_factory=dict)  # of `requests`, in order
 
 
 def run_inline(
-    graph: Graph, *, seed: int = 0, clock: Clock | None = None, steps_max: int | None = None
+    graph: Graph,
+    *,
+    seed: int = 0,
+    clock: Clock | None = None,
+    steps_max: int | None = None,
+    requests: Mapping[str, Sequence[Any]] | None = None,
 ) -> Finished:
     """Run `graph` until its spouts are exhausted and everything is processed.
 
@@ -36,16 +46,18 @@ def run_inline(
     TopologyFailed from it. When there is nothing to do, a ManualClock advances to the next due
     time, such as a replay after its back-off; with the system's clock the loop polls in short
     sleeps, each of which counts as one of `steps_max`. The settings are the topology's own: set
-    `check_mutation` there in tests. Raises any other error that ends the topology, and ClusterError
+    `check_mutation` there in tests. `requests`: by stream, what to ask; the first error of one is
+    raised at the end. Raises any other error that ends the topology, and ClusterError
     after `steps_max` slices.
     """
     graph = replace(graph, config=replace(graph.config, workers=1))
     clock = clock or SystemClock()
     worker = Worker(make_plan(graph, Layout.PACK), 0, 1, np.random.default_rng(seed), clock)
-    steps = 0
+    steps, asked = 0, _Asked(graph, requests or {})
     try:
         while (wait_s := worker.step()) == 0 or not worker.finished:
             _raise_first(worker)
+            asked.send(worker)
             if wait_s:
                 clock.sleep(wait_s if isinstance(clock, ManualClock) else min(wait_s, _NAP_S))
             steps += 1
@@ -59,10 +71,47 @@ def run_inline(
     finally:
         worker.close()
     _raise_first(worker)
-    return Finished(Snapshot(graph.id, {0: worker.stats()}), results)
+    return Finished(Snapshot(graph.id, {0: worker.stats()}), results, asked.answers())
 
 
 def _raise_first(worker: Worker) -> None:
     for one in worker.supervisions:
         if one.last is not None:
             raise TopologyFailed(one.last.story) from one.cause
+
+
+class _Asked:
+    """The requests of a run, and their replies."""
+
+    def __init__(self, graph: Graph, requests: Mapping[str, Sequence[Any]]) -> None:
+        for name in requests:
+            worker_of_requests(make_plan(graph), name)
+        self._requests = requests
+        self._unsent = [one.id for one in graph.spouts if one.level is Level.REQUESTS]
+        self._replies: dict[tuple[str, int], Reply] = {}
+
+    def send(self, worker: Worker) -> None:
+        """Send the requests to those spouts that are open now."""
+        for name in [*self._unsent]:
+            (spout,) = worker.objects(name).values()
+            if spout is None:
+                continue
+            self._unsent.remove(name)
+            for number, value in enumerate(self._requests.get(name, ())):
+                request = Request(str(number), fields_of(value), inf)
+                spout.ask(request, partial(self._hear, (name, number)))
+            spout.ends = True
+
+    def answers(self) -> dict[str, list[list[Any]]]:
+        """The answers of each stream. Raises RequestFailed and RequestRefused."""
+        for key in sorted(self._replies):
+            if (reply := self._replies[key]).error is not None:
+                raise reply.error
+        return {
+            name: [self._replies[name, number].rows for number in range(len(values))]
+            for name, values in self._requests.items()
+        }
+
+    def _hear(self, key: tuple[str, int], said: Reply | RequestProgress, _: float) -> None:
+        if isinstance(said, Reply):
+            self._replies[key] = said

@@ -107,6 +107,7 @@ def make_plan(graph: Graph, layout: Layout = Layout.PACK) -> Plan:
         places = iter(range(INCARNATIONS_MAX))
         for name, parallelism in [*names, (ACKER, _shard_count(graph, 1))]:
             placed += [(name, index, next(places)) for index in range(parallelism)]
+        placed = beside(graph, placed)
     else:
         for name, parallelism in names:
             placed += [(name, index, index % workers) for index in range(parallelism)]
@@ -120,6 +121,16 @@ def make_plan(graph: Graph, layout: Layout = Layout.PACK) -> Plan:
     classes = tuple(dict.fromkeys(one for _, spec in declared for one in spec.schema.classes))
     streams = tuple(PlannedStream(index, *pair, classes) for index, pair in enumerate(declared))
     return Plan(graph, layout, tasks, streams, _back_edges(graph))
+
+
+def beside(graph: Graph, placed: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
+    """The same (component, index, worker), with answers in the worker of their requests."""
+    first = {name: worker for name, index, worker in placed if index == 0}
+    wanted = {one.id: one.beside for one in graph.components.values() if one.beside}
+    return [
+        (name, index, first[wanted[name]] if name in wanted else worker)
+        for name, index, worker in placed
+    ]
 
 
 def _check_spouts(count: int) -> None:

@@ -14,6 +14,7 @@ from sunshower.runtime.control.restart_tracker import Quarantine
 from sunshower.runtime.events.event_log import EventWriter
 from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.plan import ACKER, Plan, PlannedStream, Task
+from sunshower.runtime.tasks.bolts.answer_bolt import AnswerTask
 from sunshower.runtime.tasks.bolts.automatic_bolt import AutomaticBoltTask
 from sunshower.runtime.tasks.bolts.batch_bolt import BatchBoltTask
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
@@ -23,6 +24,7 @@ from sunshower.runtime.tasks.bolts.operator_bolt import OperatorBoltTask
 from sunshower.runtime.tasks.spouts.log_source import LogSource
 from sunshower.runtime.tasks.spouts.next_tuple_source import NextTupleSource
 from sunshower.runtime.tasks.spouts.records_source import RecordsSource
+from sunshower.runtime.tasks.spouts.request_source import RequestSource
 from sunshower.runtime.tasks.spouts.retry_queue import RetryQueue
 from sunshower.runtime.tasks.spouts.source import SpoutSource
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
@@ -47,6 +49,7 @@ _SOURCES: dict[Level, Callable[[SpoutTask], SpoutSource]] = {
     Level.TABLES: TablesSource,
     Level.LOG: LogSource,
     Level.NEXT_TUPLE: NextTupleSource,
+    Level.REQUESTS: RequestSource,
 }
 _BOLTS: dict[Level, type[BoltTask]] = {
     Level.FUNCTION: AutomaticBoltTask,
@@ -54,6 +57,7 @@ _BOLTS: dict[Level, type[BoltTask]] = {
     Level.EXECUTE: ManualBoltTask,
     Level.BATCH: BatchBoltTask,
     Level.OPERATORS: OperatorBoltTask,
+    Level.ANSWERS: AnswerTask,
 }
 
 
@@ -108,8 +112,7 @@ def wire(
     `first_try_s`: when tasks may be opened; `quarantined`: those that wait longer, and why;
     `event_writer`: writes the tasks' events.
     """
-    recorder = recorder or Recorder()
-    gone = quarantined or {}
+    recorder, gone = recorder or Recorder(), quarantined or {}
     tracked = plan.graph.config.tracked
     shards = [[acker.id for acker in ackers] for ackers in plan.shards]
     wired = Wired(Reports(Shards(shards) if tracked else None), FailedTrees(len(plan.spouts)))
@@ -149,7 +152,18 @@ def wire(
             make = partial(KeyedBolt.of, component) if is_keyed else component.instance
             make_bolt = partial(_BOLTS[component.level], supervision, instrument, make)
             wired.bolts[task.id] = make_bolt(output_streams, wired.reports, service, plan.streams)
+    _join_answers(plan, wired)
     return wired
+
+
+def _join_answers(plan: Plan, wired: Wired) -> None:
+    """Lead the rows of answers to their requests, in the same worker."""
+    sources = {one.task.component: one.source for one in wired.spouts.values()}
+    for bolt in wired.bolts.values():
+        if isinstance(bolt, AnswerTask):
+            requests = sources[str(plan.component(bolt.task).beside)]
+            assert isinstance(requests, RequestSource)
+            bolt.requests = requests
 
 
 def context(

@@ -18,6 +18,7 @@ import numpy as np
 
 from sunshower.clock import Clock
 from sunshower.errors import SunshowerError, TopologyFailed, VersionMismatch
+from sunshower.runtime.asking import Replies
 from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.failure_detector import Lease
 from sunshower.runtime.control.flight_recorder import Recorder
@@ -33,6 +34,7 @@ from sunshower.runtime.transport.packets import Answer
 from sunshower.runtime.transport.peer_link import PacketReceiver
 from sunshower.runtime.worker import Worker
 from sunshower.texts import describe_error
+from sunshower.topologies.requests import Reply, Request, RequestProgress
 
 STATS_S = 0.25  # interval of statistics to the master, while they change
 
@@ -64,6 +66,7 @@ class WorkerProcessBase(ABC):
         self.life = 0  # likewise
         self.greeting = True  # until the next life begins
         self.mailbox: deque[Callable[[], Any]] = deque()
+        self._replies = Replies()
         self._worker = worker
         self._crash_report: CrashReport | None = None
         self._packet_receiver: PacketReceiver | None = None
@@ -194,6 +197,7 @@ class WorkerProcessBase(ABC):
                 transfer[task.id] = found
         self._move, self._staying = welcome.move, {}
         equipment = self.equip(plan, welcome.life)
+        self._clock = equipment.clock
         self._packet_receiver = PacketReceiver(self._worker, welcome.life)
         self.core = Worker(
             plan,
@@ -228,6 +232,13 @@ class WorkerProcessBase(ABC):
         """The keys and values that a query asks for."""
         return answer(query, self._core.plan, self._core.objects(query.component))
 
+    def ask(self, name: str, request: Request) -> Reply | RequestProgress:
+        """A caller sends a request, perhaps again. Returns at once what there is to say."""
+        said = self._replies.fetch(request.id)
+        if not isinstance(said, Reply):
+            self.put(partial(self._ask_spout, name, request))
+        return said
+
     def close(self) -> list[TaskError]:
         """Close all tasks. Returns the errors that they raised."""
         errors = [] if self.core is None else self.core.close()
@@ -244,6 +255,11 @@ class WorkerProcessBase(ABC):
     def _receive(self, packet_receiver: PacketReceiver, data: bytes) -> None:
         if packet_receiver is self._core.packet_receiver:  # not that of a former life
             self._core.receive(data)
+
+    def _ask_spout(self, name: str, request: Request) -> None:
+        (spout,) = self._core.objects(name).values() or [None]
+        if spout is not None and not self._replies.has_ended(request.id, self._clock.now()):
+            spout.ask(request, partial(self._replies.put, request.id))
 
     def _pack(self, move: int, leaving: list[int]) -> None:
         if self._move >= move:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
 from sunshower.runtime import queries
+from sunshower.runtime.asking import worker_of_requests
 from sunshower.runtime.control.lifecycle import KillReport, State
 from sunshower.runtime.control.placement import placed
 from sunshower.runtime.events.event_log import Entry
@@ -17,6 +18,7 @@ from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.metrics import Snapshot, TaskStats
 from sunshower.runtime.plan import Layout, Plan
 from sunshower.runtime.queries import Query
+from sunshower.simulation.callers import SimCaller
 from sunshower.simulation.environment import SimEnvironment
 from sunshower.simulation.machines import Machines
 from sunshower.simulation.master import SimMaster
@@ -93,6 +95,25 @@ class SimRun:
         for worker in dict.fromkeys(task.worker for task in tasks):
             found[worker] = self._ask_worker(worker, lambda there: there.results(component))
         return [found[task.worker].pop(0) for task in tasks]
+
+    def ask(self, name: str, value: Any, *, timeout_s: float = 10.0) -> list[Any]:
+        caller = self.send(name, value, timeout_s=timeout_s)
+        while not caller.has_ended:
+            self._check_there()
+            if self._answers:
+                self._state()
+            self._world.step()
+        return caller.result
+
+    def send(self, name: str, value: Any, *, timeout_s: float = 10.0) -> SimCaller:
+        """Send a request without waiting for its answer; it goes on while time passes."""
+        worker_of_requests(self.plan, name)
+
+        def worker() -> int:
+            places = self._master.places() if self._answers else self._places
+            return worker_of_requests(placed(self._env.plan, places), name)
+
+        return SimCaller(self._env, worker, name, value, timeout_s)
 
     def query(self, component: str, key: Any) -> Any:
         return queries.value(self.plan, component, key, self._query)

@@ -28,6 +28,7 @@ from sunshower.simulation.environment import SimEnvironment
 from sunshower.simulation.flight_recorder import SimFlightRecorder
 from sunshower.simulation.network import MASTER, SimPacket, SimProcess
 from sunshower.simulation.world import HistoryClock
+from sunshower.topologies.requests import Request
 
 _REPORT_SOON_S = 0.02  # mean delay of the first statistics after a change
 _STEPS_MAX = 16  # steps of one slice
@@ -75,6 +76,12 @@ class SimWorker(SimProcess, WorkerProcessBase):
             self._waiting.append(packet)  # the sender knew of this life before it began
         else:
             packet.answer(self, Answer.STALE if self.broken else self.accept(packet.data))
+
+    def answer_caller(
+        self, caller: SimProcess, name: str, request: Request, hear: Callable[[Any], None]
+    ) -> None:
+        """A caller sends a request, perhaps again."""
+        self._network.answer(self, caller, hear, self.ask(name, request))
 
     def say_hello(self) -> None:
         """Say hello to the master; `welcomed` is called with its answer."""

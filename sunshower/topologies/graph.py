@@ -24,15 +24,17 @@ class Level(Enum):
     TABLES = "spout: tables()"
     LOG = "spout: poll(limit)"
     NEXT_TUPLE = "spout: next_tuple(out)"
+    REQUESTS = "spout: requests of callers"
     FUNCTION = "bolt: a function of a record"
     PROCESS = "bolt: process(record)"
     EXECUTE = "bolt: execute(tuple, out)"
     BATCH = "bolt: columns"
     OPERATORS = "bolt: operators on rows"
+    ANSWERS = "bolt: answers of requests"
 
     @property
     def is_spout(self) -> bool:
-        return self in (Level.RECORDS, Level.TABLES, Level.LOG, Level.NEXT_TUPLE)
+        return self.value.startswith("spout")
 
     @property
     def counts_records(self) -> bool:
@@ -95,6 +97,7 @@ class Component:
     message_timeout_s: float | None = None
     tick_s: float | None = None
     retry: Retry | None = None  # spouts; None: Config.attempts_max and the defaults of Retry
+    beside: str | None = None  # answers: the requests, which run in the same worker
     windows: int = 0  # spouts: how many windows are downstream
     event_times: Mapping[str, str] = field(default_factory=dict)  # for those: stream → time field
     store: Any = None  # bolts: the KeyedStore of its state, if its class has one

@@ -71,6 +71,11 @@ class StreamHandle(RecordOperators[R_co]):
             rows = self.topology.begin_stage(id, [self.local_or_shuffle()], parallelism)
         return rows.then(operator, schema)
 
+    def answer(self) -> None:
+        """These records are the answer of the request that they follow from: see
+        Topology.requests. Records that no request has caused are dropped."""
+        self.topology.answer(self)
+
     @property
     def schema(self) -> Schema:
         """The fields and the type of its records."""

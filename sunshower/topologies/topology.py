@@ -17,7 +17,7 @@ from sunshower.errors import (
     TopologyError,
     UnknownComponent,
 )
-from sunshower.topologies.components import BatchFunction, Bolt, In, Out, Spout
+from sunshower.topologies.components import BatchFunction, Bolt, In, Out, R, Spout
 from sunshower.topologies.graph import Component, Graph, Level, StreamSpec, Subscription
 from sunshower.topologies.groupings import Fields, describe
 from sunshower.topologies.operators.keyed.process_settings import (
@@ -29,8 +29,16 @@ from sunshower.topologies.operators.schemas import check_equal
 from sunshower.topologies.operators.stages import StageDraft, StageRows
 from sunshower.topologies.operators.windows.declaring import with_watermarks
 from sunshower.topologies.outputs import Declared, Streams, check_id, output_streams
+from sunshower.topologies.requests import answer_bolt, check_requests, request_spout
 from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter, Retry, retry_streams
-from sunshower.topologies.signatures import BoltCode, bolt_signature, fits, name_of, spout_signature
+from sunshower.topologies.signatures import (
+    BoltCode,
+    Signature,
+    bolt_signature,
+    fits,
+    name_of,
+    spout_signature,
+)
 from sunshower.topologies.sinks import JsonLines
 from sunshower.topologies.streams import Grouped, Inputs, Stream
 from sunshower.topologies.timing import check_timeout, tick_of
@@ -199,6 +207,51 @@ class Topology:
         self._components[id] = bolt
         return Stream(self, id)
 
+    def requests(
+        self,
+        id: str,
+        type: type[R] | Sequence[str],
+        *,
+        pending_max: int = 1_000,
+        retry: Retry | None = None,
+        message_timeout_s: float | None = None,
+    ) -> Stream[R]:
+        """Declare a stream of requests, which `run.ask` sends: records of `type`, or plain tuples
+        with these fields. Some stream that follows from it ends with `answer()`.
+
+        `pending_max`: further requests are refused. `retry`: by default a request whose tree user
+        code fails is not tried again, so its caller has the failure at once.
+        """
+        where = f"topology {self.id!r}, requests {id!r}"
+        self.check_new(id, 1, where)
+        outputs = output_streams(Signature(Level.REQUESTS, NoneType, Any), None, type, None, where)
+        check_timeout(message_timeout_s, where)
+        self._components[id] = request_spout(
+            id, outputs, pending_max, retry, message_timeout_s, where
+        )
+        return Stream(self, id)
+
+    def answer(self, stream: Stream[Any]) -> None:
+        """Make the records of a stream answers of the requests that they follow from."""
+        grouped, last = stream.global_(), stream.component
+        graph = Graph(self.id, self._components, self.config)
+        asked = [
+            spout.id
+            for spout in graph.spouts
+            if spout.level is Level.REQUESTS and last in {spout.id, *graph.downstream(spout.id)}
+        ]
+        if not asked:
+            raise TopologyError(
+                f"{stream}, answer: no request leads there; its records must follow from "
+                f"those of topology.requests(…)"
+            )
+        for id in asked:
+            bolt = answer_bolt(id)
+            if bolt.id not in self._components:
+                self.check_new(bolt.id, 1, f"topology {self.id!r}, requests {id!r}")
+                self._components[bolt.id] = bolt
+            self.add_input(bolt.id, grouped)
+
     def begin_stage(self, id: str, inputs: Sequence[Grouped[Any]], parallelism: int) -> StageRows:
         """Declare a bolt for operators on the rows of `inputs`, which have one record type. Returns
         those rows."""
@@ -253,6 +306,7 @@ class Topology:
                 f"topology {self.id!r}: no record can ever reach {', '.join(map(repr, dry))}; "
                 "give inputs=[stream.shuffle()], or stream.shuffle().into(...)"
             )
+        check_requests(graph)
         for spout in graph.spouts:
             if DEAD_LETTERS in spout.streams and not any(graph.subscribers(spout.id, DEAD_LETTERS)):
                 raise TopologyError(

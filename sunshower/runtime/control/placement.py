@@ -11,12 +11,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from sunshower.errors import LifecycleError
-from sunshower.runtime.plan import ACKER, Layout, Plan, Task
+from sunshower.runtime.plan import ACKER, Layout, Plan, Task, beside
 from sunshower.topologies.components import BatchBolt, Bolt, Spout
 from sunshower.topologies.graph import Component, Level
 
 # These need only a position; LOG spouts keep it themselves.
 _STATELESS = {Level.FUNCTION, Level.RECORDS, Level.TABLES, Level.LOG}
+_STATELESS |= {Level.REQUESTS, Level.ANSWERS}  # callers send their requests again
 
 
 def placed(plan: Plan, places: Sequence[int] | None) -> Plan:
@@ -67,8 +68,11 @@ def replan(plan: Plan, workers: int | None = None, layout: Layout | None = None)
                 f"own, so there cannot be {workers} workers: leave the number away, or ask for the "
                 "layout pack"
             )
-        return _isolated(plan, pinned)
-    return _packed(plan, workers or len(plan.workers), pinned)
+        places = _isolated(plan, pinned)
+    else:
+        places = _packed(plan, workers or len(plan.workers), pinned)
+    moved = [(t.component, t.index, to) for t, to in zip(plan.tasks, places, strict=True)]
+    return [worker for _, _, worker in beside(plan.graph, moved)]
 
 
 def _isolated(plan: Plan, pinned: set[int]) -> list[int]:

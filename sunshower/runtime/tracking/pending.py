@@ -176,6 +176,10 @@ class Pending:
         """Return the emit time of each of `roots`, all of which must be pending."""
         return self._emitted_s.take(slots_of(roots))
 
+    def payload_of(self, root: int) -> Any:
+        """Return what `take` received for a pending root."""
+        return self._payload[slots_of(np.array([root], np.uint64))[0]]
+
     def live(self, roots: U64) -> U64:
         """Return those of `roots` that are pending, each once."""
         return self._still_pending(roots)

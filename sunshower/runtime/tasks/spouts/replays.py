@@ -147,18 +147,21 @@ class Replays:
         return replays, max(0, min(limit - replays, room))
 
     def take(self, limit: int, fresh: int) -> list[Replay]:
-        """Take up to `limit` due messages, beside `fresh` new records. Those that have used up
-        their attempts have become dead letters.
+        """Take up to `limit` due messages, beside `fresh` new records, without those that the
+        source gives up. Those that have used up their attempts have become dead letters.
 
         Raises TopologyFailed for a message that has used up its attempts and cannot become one.
         """
-        replays = self.line.take(limit)
+        replays: list[Replay] = []
+        for replay in self.line.take(limit):
+            charged = self.line.charges_of(replay.number)
+            last = charged if charged is not None and self.line.exhausted(charged) else None
+            if self._source.gives_up(replay, None if last is None else last.failure):
+                self.line.settle(replay.number)
+            else:
+                replays.append(replay if last is None else self._bury(replay, last))
         self._budget.spend(len(replays), fresh)
         self.replayed += len(replays)
-        for index, replay in enumerate(replays):
-            charged = self.line.charges_of(replay.number)
-            if charged is not None and self.line.exhausted(charged):
-                replays[index] = self._bury(replay, charged)
         return replays
 
     def send(self, replays: Sequence[Replay], streams: OutputStreams, now: float) -> None:

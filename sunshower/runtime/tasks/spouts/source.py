@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from sunshower.failures import Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.spouts.retry_queue import Replay
 from sunshower.runtime.tasks.user_code import Raised
@@ -105,6 +106,11 @@ class SpoutSource:
     def letter_payload(self, replay: Replay, letter: DeadLetter) -> Any:
         """The payload to keep for a message once it is a dead letter."""
         return OnStream(DEAD_LETTERS, letter)
+
+    def gives_up(self, replay: Replay, failure: Failure | None) -> bool:
+        """Whether to drop a message that is due; `failure`: the last one, if it has used up its
+        attempts."""
+        return False
 
     def read_again(self, now: float) -> None:
         """Request due records that were not kept."""

@@ -1,4 +1,4 @@
-"""`sunshower query` on a real Ray: what it prints for a key, and what it says otherwise."""
+"""`sunshower query` and `sunshower ask` on a real Ray: what they print, and what they refuse."""
 
 from __future__ import annotations
 
@@ -62,3 +62,43 @@ def test_a_value_is_a_line_of_json_and_a_key_that_is_not_there_an_error(
         (("sales", "a"), "'sales' has no keyed state; those with a keyed state are: count, keep"),
     ):
         assert says in here("query", "states", *key, status=1).stderr.replace("\n", " ")
+
+
+LENGTHS = """
+    class Word(NamedTuple):
+        text: str
+        day: str = "Monday"
+
+    class Length(NamedTuple):
+        text: str
+        length: int
+
+    def measure(word: Word) -> Iterator[Length]:
+        if word.text == "none":
+            raise ValueError("no such word")
+        for part in word.text.split():
+            yield Length(part, len(part))
+
+    topology = Topology("lengths")
+    topology.requests("words", Word).shuffle().bolt("measure", measure).answer()
+"""
+
+
+@pytest.mark.ray
+def test_an_answer_is_a_line_of_json_for_each_row_and_a_failure_an_error(
+    here: Command, command: Command, write: Write
+) -> None:
+    here("submit", write(LENGTHS))
+    said = command("ask", "lengths", "words", '{"text": "the whale"}').stdout
+    assert [json.loads(line) for line in said.splitlines()] == [
+        {"text": "the", "length": 3},
+        {"text": "whale", "length": 5},
+    ]
+    assert not here("ask", "lengths", "words", '{"text": ""}').stdout
+    for value, says in (
+        ('{"text": "none"}', "exception in measure[0]: ValueError: no such word"),
+        ('{"word": "none"}', "a request of 'words' is Word(text, day)"),
+    ):
+        said = here("ask", "lengths", "words", value, "--timeout", 30, status=1).stderr
+        assert says in said.replace("\n", " ")
+    assert "it takes: words" in here("ask", "lengths", "verbs", "a", status=1).stderr

@@ -1,0 +1,124 @@
+"""A caller of a stream of requests: it sends its request again until it has the answer.
+
+The worker of the requests keeps them in memory. If it dies, or the tasks move, the caller sends its
+request to the next one; the same request is processed once at a time, and answered once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sunshower.arguments import SECONDS
+from sunshower.clock import Clock
+from sunshower.errors import ClusterError, RequestTimeout, UnknownComponent
+from sunshower.runtime.plan import Plan
+from sunshower.topologies.graph import Level
+from sunshower.topologies.requests import Reply, Request, RequestProgress, fields_of
+
+_FIRST_S, _LONGEST_S = 0.002, 0.05  # between two calls
+
+
+class Caller:
+    """One request. The adapter calls the worker with `request`, tells `hear` what it said, and
+    waits for `wait_s`, until there is an `answer`."""
+
+    def __init__(self, name: str, value: Any, timeout_s: float, id: str, now: float) -> None:
+        SECONDS.check("timeout_s", timeout_s)
+        self.answer: list[Any] | None = None
+        self.wait_s = _FIRST_S
+        self.name, self._value, self._id = name, fields_of(value), id
+        self._timeout_s, self._ends_s = timeout_s, now + timeout_s
+        self._last = "its worker was not asked"
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the request must have arrived, if its worker is the right one."""
+        return self.wait_s >= _LONGEST_S
+
+    def request(self, now: float) -> Request:
+        """What to send. Raises RequestTimeout."""
+        if now >= self._ends_s:
+            raise RequestTimeout(
+                f"{self.name!r} has not answered within {self._timeout_s:g} s: {self._last}"
+            )
+        return Request(self._id, self._value, self._ends_s - now)
+
+    def hear(self, said: Reply | RequestProgress | Exception) -> None:
+        """What the worker said, or why it said nothing. Raises the error of the reply."""
+        self.wait_s = min(self.wait_s * 1.5, _LONGEST_S)
+        match said:
+            case Reply(error=None):
+                self.answer = said.rows
+            case Reply():
+                assert said.error is not None
+                raise said.error
+            case RequestProgress():
+                self._last = said.value
+            case _:
+                self._last = str(said)
+
+
+def worker_of_requests(plan: Plan, name: str) -> int:
+    """The worker to ask. Raises UnknownComponent."""
+    if name not in (names := [one.id for one in plan.graph.spouts if one.level is Level.REQUESTS]):
+        raise UnknownComponent(
+            f"topology {plan.graph.id!r} takes no requests {name!r}; it takes: "
+            f"{', '.join(names) or 'none'}"
+        )
+    return plan.tasks_of(name)[0].worker
+
+
+def answered(
+    caller: Caller,
+    ask_whom: Callable[[], int],
+    ask: Callable[[int, str, Request], Reply | RequestProgress],
+    clock: Clock,
+) -> list[Any]:
+    """Send a request until there is an answer. `ask` raises ClusterError if a worker does not
+    answer; `ask_whom`, if the topology does not run."""
+    worker: int | None = None
+    while True:
+        request = caller.request(clock.now())
+        worker = ask_whom() if worker is None else worker
+        said: Reply | RequestProgress | ClusterError
+        try:
+            said = ask(worker, caller.name, request)
+        except ClusterError as error:
+            said = error
+        caller.hear(said)
+        if caller.answer is not None:
+            return caller.answer
+        if isinstance(said, ClusterError) or (said is RequestProgress.ABSENT and caller.is_late):
+            worker = None
+        clock.sleep(caller.wait_s)
+
+
+class Replies:
+    """What a worker has to say to callers, until they ask. Two threads use it."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[Reply | RequestProgress | None, float]] = {}  # None: fetched
+        self._look_s = 0.0
+
+    def fetch(self, id: str) -> Reply | RequestProgress:
+        """The reply of a request, or how far it is. A caller that asks again has lost the reply;
+        then the request is processed again."""
+        said, ends_s = self._found.get(id, (None, 0.0))
+        if isinstance(said, Reply):
+            self._found[id] = None, ends_s
+        elif said is None:
+            self._found.pop(id, None)
+        return RequestProgress.ABSENT if said is None else said
+
+    def put(self, id: str, said: Reply | RequestProgress, ends_s: float) -> None:
+        """Say this to the caller, who waits until `ends_s`."""
+        self._found[id] = said, ends_s
+
+    def has_ended(self, id: str, now: float) -> bool:
+        """Whether a request needs no processing: its reply is there, or was just fetched."""
+        if now >= self._look_s:
+            self._look_s = now + 1.0
+            for late in [one for one, (_, ends_s) in list(self._found.items()) if ends_s <= now]:
+                self._found.pop(late, None)
+        return id in self._found and not isinstance(self._found[id][0], RequestProgress)

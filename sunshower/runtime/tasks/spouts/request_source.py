@@ -1,0 +1,76 @@
+"""Emits the requests of callers, each in a batch of its own, and tells them how they ended.
+
+A batch of its own, so that no request fails with another one, and each row belongs to one request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sunshower.failures import Failure
+from sunshower.runtime.control.task_transfer import TaskTransfer
+from sunshower.runtime.tasks.spouts.next_tuple_source import Emission, NextTupleSource
+from sunshower.runtime.tasks.spouts.retry_queue import Replay
+from sunshower.runtime.tracking.ids import U64
+from sunshower.runtime.tracking.pending import Released
+from sunshower.topologies.components import DEFAULT
+from sunshower.topologies.requests import Requests
+
+
+class RequestSource(NextTupleSource):
+    """A message is a request, and its message id that of the request."""
+
+    _requests: Requests
+
+    def adopt(self, spout: Any) -> None:
+        self._requests = spout
+        spout.wake = self._host.rest.end
+
+    def add(self, roots: U64, row: Any) -> None:
+        """A row of an answer, which belongs to these trees. Raises RequestFailed."""
+        pending = self._host.pending
+        if self._host.is_open:
+            for root in pending.live(roots).tolist():
+                self._requests.add(pending.payload_of(root).message_id, root, row)
+
+    def drain(self) -> None:
+        super().drain()
+        if self._host.is_open:
+            self._requests.stop()
+
+    def gives_up(self, replay: Replay, failure: Failure | None) -> bool:
+        return not self._requests.goes_on(replay.payload.message_id, failure)
+
+    def listens(self, spout: Any) -> bool:
+        return True
+
+    def tell_completed(self, released: Released) -> None:
+        for root, emission in zip(released.roots.tolist(), released.payloads, strict=True):
+            self._requests.complete(emission.message_id, root)
+
+    def pack(self, transfer: TaskTransfer, *, stays: bool) -> None:
+        if stays:
+            super().pack(transfer, stays=True)
+        else:  # callers send their requests again
+            transfer.waiting, transfer.exhausted = [], self._host.exhausted
+            self._requests.wake = lambda: None
+
+    def unpack(self, transfer: TaskTransfer) -> None:
+        if transfer.instance is not None:
+            super().unpack(transfer)
+
+    def _ask(self, limit: int) -> None:
+        for id, record in self._requests.take(limit - len(self._emissions)):
+            self.put(Emission(DEFAULT, record, id))
+        if self._requests.ends and self.is_empty:
+            self._host.exhausted = True
+
+    def _send(self, emissions: Sequence[Emission], now: float) -> None:
+        streams = self._host.output_streams
+        for emission in emissions:
+            streams.alone = True
+            try:
+                super()._send([emission], now)
+            finally:
+                streams.alone = False

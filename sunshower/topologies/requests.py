@@ -1,0 +1,232 @@
+"""A stream of requests: values that callers send, and the rows that come of each.
+
+    requests = topology.requests("words", type=Word)
+    requests.group_by("word").process(look_up).answer()
+
+Storm: org.apache.storm.drpc.DRPCSpout, ReturnResults.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from sunshower.arguments import COUNT
+from sunshower.errors import RequestFailed, RequestRefused, TopologyError
+from sunshower.records import Schema
+from sunshower.topologies.components import DEFAULT, Context, Spout
+from sunshower.topologies.graph import Component, Graph, Level, StreamSpec
+from sunshower.topologies.retry import Retry
+
+ROWS_MAX = 10_000  # of one answer
+_LOOK_S = 1.0  # how often to look for requests that nobody waits for
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request, as its caller sends it again and again until it has the answer."""
+
+    id: str
+    value: Any  # the fields of the record, or the value of its only field
+    left_s: float  # for which the caller still waits
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The end of a request: its rows, or why there are none."""
+
+    rows: list[Any] = field(default_factory=list)
+    error: RequestFailed | RequestRefused | None = None
+
+
+class RequestProgress(Enum):
+    """How far a request is that has no reply yet."""
+
+    ABSENT = "its task does not run at the moment"
+    WAITS = "it waits until the spout may emit it"
+    RUNS = "its tuple tree is not complete"
+
+
+@dataclass(slots=True)
+class _Open:
+    """A request without a reply."""
+
+    record: Any
+    ends_s: float  # nobody waits for it any more
+    tell: Callable[[Reply | RequestProgress, float], None]
+    is_emitted: bool = False
+    rows: dict[int, list[Any]] = field(default_factory=dict)  # root → the rows of this attempt
+
+
+class Requests(Spout[Any]):
+    """The requests of one topology that are not answered. They are lost with their process: a
+    caller sends its request again until it has the answer."""
+
+    def __init__(self, name: str, schema: Schema, pending_max: int) -> None:
+        self.name, self.schema, self.pending_max = name, schema, pending_max
+        self.wake: Callable[[], None] = lambda: None  # a request waits
+        self.ends = False  # no further requests come
+        self._open: dict[str, _Open] = {}
+        self._waiting: deque[str] = deque()
+        self._look_s = 0.0
+
+    def open(self, context: Context) -> None:
+        self._clock = context.clock
+
+    def ask(self, request: Request, tell: Callable[[Reply | RequestProgress, float], None]) -> None:
+        """A caller sends a request, perhaps again; `tell` gets how far it is and, at its end, its
+        reply; and until when the caller waits for it."""
+        now = self._clock.now()
+        self._forget_late(now)
+        ends_s = now + request.left_s
+        if (known := self._open.get(request.id)) is not None:
+            known.ends_s = ends_s
+            tell(RequestProgress.RUNS if known.is_emitted else RequestProgress.WAITS, ends_s)
+            return
+        try:
+            record = self._record(request.value)
+            if self.ends:
+                raise RequestRefused(f"{self.name!r} takes no request any more: its topology ends")
+            if len(self._open) >= self.pending_max:
+                raise RequestRefused(
+                    f"{self.name!r} has {len(self._open):,} requests that are not answered, as "
+                    "many as it may (pending_max): ask later, or fewer at a time"
+                )
+        except RequestRefused as refusal:
+            tell(Reply(error=refusal), ends_s)
+            return
+        self._open[request.id] = _Open(record, ends_s, tell)
+        self._waiting.append(request.id)
+        self.wake()
+
+    def take(self, limit: int) -> list[tuple[str, Any]]:
+        """Up to `limit` requests to emit: their ids and records."""
+        taken: list[tuple[str, Any]] = []
+        while self._waiting and len(taken) < limit:
+            if (one := self._open.get(id := self._waiting.popleft())) is not None:
+                one.is_emitted = True
+                taken.append((id, one.record))
+        return taken
+
+    def add(self, id: str, root: int, row: Any) -> None:
+        """A row of one attempt at a request. Raises RequestFailed if there are too many."""
+        if (one := self._open.get(id)) is not None:
+            rows = one.rows.setdefault(root, [])
+            if len(rows) >= ROWS_MAX:
+                raise RequestFailed(f"an answer may have {ROWS_MAX:,} rows, and this one has more")
+            rows.append(row)
+
+    def complete(self, id: str, root: int) -> None:
+        """All rows of this attempt are there."""
+        if (one := self._open.pop(id, None)) is not None:
+            one.tell(Reply(one.rows.get(root, [])), one.ends_s)
+
+    def goes_on(self, id: str, failure: object) -> bool:
+        """An attempt has failed. Returns whether to try again; not if the caller has given up, or
+        if `failure`, the last one, is given."""
+        one = self._open.get(id)
+        if one is None or one.ends_s <= self._clock.now():
+            return False
+        one.rows.clear()
+        if failure is None:
+            return True
+        del self._open[id]
+        trace = getattr(failure, "traceback", "").rstrip()
+        why = f"a request of {self.name!r} failed: {failure}"
+        one.tell(Reply(error=RequestFailed(f"{why}\n{trace}" if trace else why)), one.ends_s)
+        return False
+
+    def stop(self) -> None:
+        """Take no request any more, and refuse those that were not emitted."""
+        self.ends = True
+        for id in self._waiting:
+            if (one := self._open.pop(id, None)) is not None:
+                refusal = RequestRefused(f"{self.name!r} takes no request: its topology ends")
+                one.tell(Reply(error=refusal), one.ends_s)
+        self._waiting.clear()
+
+    def figures(self) -> Mapping[str, float]:
+        return {"requests": len(self._open)}
+
+    def _forget_late(self, now: float) -> None:
+        if now < self._look_s and len(self._open) < self.pending_max:
+            return
+        self._look_s = now + _LOOK_S
+        for id in [id for id, one in self._open.items() if one.ends_s <= now]:
+            del self._open[id]
+        if len(self._waiting) > len(self._open):
+            self._waiting = deque(id for id in self._waiting if id in self._open)
+
+    def _record(self, value: Any) -> Any:
+        """The record of a value that `fields_of` has made. Raises RequestRefused."""
+        names, kind = self.schema.fields, self.schema.type
+        if not isinstance(value, Mapping):
+            value = dict(zip(names, [value], strict=False))
+        if kind is tuple and value.keys() == set(names):
+            return tuple(value[name] for name in names)
+        try:
+            if kind is not tuple:
+                return kind(**value)
+        except Exception as error:
+            raise RequestRefused(f"{self._described(value)}: {error}") from error
+        raise RequestRefused(self._described(value))
+
+    def _described(self, value: Any) -> str:
+        return f"a request of {self.name!r} is {self.schema.name}, and this is {value!r:.200}"
+
+
+def request_spout(
+    id: str,
+    streams: Mapping[str, StreamSpec],
+    pending_max: int,
+    retry: Retry | None,
+    message_timeout_s: float | None,
+    where: str,
+) -> Component:
+    """The spout of a stream of requests. Raises TopologyError and ConfigError."""
+    COUNT.check(f"{where}: pending_max", pending_max)
+    retry = Retry(attempts=1) if retry is None else retry
+    if not isinstance(retry, Retry) or retry.has_dead_letters:
+        raise TopologyError(
+            f"{where}: retry is {retry!r}; give Retry(attempts=3) without dead_letters: the caller "
+            "of a request has its failure"
+        )
+    spout = Requests(id, streams[DEFAULT].schema, pending_max)
+    own = Component(id, Level.REQUESTS, spout, streams=streams, retry=retry)
+    return replace(own, message_timeout_s=message_timeout_s)
+
+
+def answer_bolt(requests: str) -> Component:
+    """The bolt that collects the answers of a stream of requests."""
+    return Component(f"{requests}-answers", Level.ANSWERS, _collect, beside=requests)
+
+
+def check_requests(graph: Graph) -> None:
+    """Raise TopologyError for requests that nobody answers, or that cannot be tracked."""
+    for spout in graph.spouts:
+        where = f"topology {graph.id!r}, requests {spout.id!r}"
+        if spout.level is not Level.REQUESTS:
+            continue
+        if answer_bolt(spout.id).id not in graph.components:
+            raise TopologyError(
+                f"{where}: nobody answers them; end a stream that follows from them with .answer()"
+            )
+        if not graph.config.tracked:
+            raise TopologyError(f"{where}: they must be tracked; leave ackers=0 away")
+
+
+def _collect(record: Any) -> None:
+    """Stands for runtime/tasks/bolts/answer_bolt.py, which takes the record before it."""
+
+
+def fields_of(value: Any) -> Any:
+    """A record as field → value, for a process that may have another class of that name; other
+    values as they are."""
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return dict(zip(value._fields, value, strict=True))
+    if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
+        return {name: getattr(value, name) for name in value.__dataclass_fields__}
+    return value

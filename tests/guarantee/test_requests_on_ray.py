@@ -1,0 +1,67 @@
+"""Requests on a real Ray: workers are killed meanwhile, and each caller has its whole answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from sunshower import Topology
+from sunshower.errors import RequestFailed, RequestTimeout, UnknownComponent
+
+if TYPE_CHECKING:
+    from sunshower.actors.cluster import RayCluster
+
+PARTS = 8
+pytestmark = pytest.mark.ray
+
+
+class Ask(NamedTuple):
+    number: int
+
+
+class Part(NamedTuple):
+    number: int
+    part: int
+
+
+def split(ask: Ask) -> Iterator[Part]:
+    for part in range(PARTS):
+        yield Part(ask.number, part)
+
+
+def double(part: Part) -> Iterator[Part]:
+    if part.number < 0:
+        raise ValueError("negative")
+    yield Part(part.number, part.part * 2)
+
+
+def test_each_of_many_callers_has_its_whole_answer_although_workers_die(
+    ray_cluster: RayCluster,
+) -> None:
+    topology = Topology("parts", workers=3)
+    asks = topology.requests("asks", Ask)
+    asks.flat_map(split).shuffle().bolt("double", double, parallelism=3).answer()
+    run = ray_cluster.submit(topology.graph())
+    try:
+        with ThreadPoolExecutor(16) as pool:
+            calls = [
+                pool.submit(run.ask, "asks", Ask(number), timeout_s=90.0) for number in range(200)
+            ]
+            for number, worker in ((20, 1), (80, 0), (140, 2)):  # worker 0 has the requests
+                calls[number].result()
+                run.kill_worker(worker)
+            answers = [sorted(call.result()) for call in calls]
+        whole = [[Part(number, part * 2) for part in range(PARTS)] for number in range(200)]
+        assert answers == whole
+        assert run.snapshot().restarts == 3
+        with pytest.raises(RequestFailed, match=r"exception in double.*negative"):
+            run.ask("asks", -1)
+        with pytest.raises(RequestTimeout, match=r"within 0\.001 s"):
+            run.ask("asks", 1, timeout_s=0.001)
+        with pytest.raises(UnknownComponent, match="it takes: asks"):
+            run.ask("double", 1)
+    finally:
+        run.stop()
