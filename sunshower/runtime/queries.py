@@ -14,7 +14,9 @@ from typing import Any, TypeAlias
 from sunshower.errors import ClusterError, UnknownComponent
 from sunshower.records import key_of
 from sunshower.runtime.plan import Plan, Task
+from sunshower.runtime.tasks.bolts.keyed_bolt import KeyedBolt
 from sunshower.runtime.transport.hashing import stable_hash
+from sunshower.topologies.graph import Component
 from sunshower.topologies.operators.compiled_stage import OperatorBolt
 from sunshower.topologies.operators.grouping import GLOBAL
 from sunshower.topologies.operators.port import Keyed
@@ -53,8 +55,8 @@ def entries(plan: Plan, component: str, limit: int, ask: Ask) -> list[tuple[Any,
 def answer(query: Query, plan: Plan, objects: Mapping[int, Any]) -> list[tuple[Any, Any]]:
     """What a worker answers; `objects`: the component's objects there, by task."""
     declared = plan.graph.components.get(query.component)
-    if declared is None or _keyed(declared.implementation) is None:
-        names = [id for id, one in plan.graph.components.items() if _keyed(one.implementation)]
+    if declared is None or not _has_keys(declared):
+        names = [id for id, one in plan.graph.components.items() if _has_keys(one)]
         what = "is no such component" if declared is None else "has no keyed state"
         raise UnknownComponent(
             f"topology {plan.graph.id!r}: {query.component!r} {what}; those with a keyed state "
@@ -84,5 +86,11 @@ def _asked(plan: Plan, component: str) -> list[Task]:
     return plan.tasks_of(component) or [plan.tasks[0]]
 
 
-def _keyed(implementation: Any) -> Keyed | None:
-    return implementation.keyed if isinstance(implementation, OperatorBolt) else None
+def _has_keys(component: Component) -> bool:
+    return component.store is not None or _keyed(component.implementation) is not None
+
+
+def _keyed(found: Any) -> Keyed | None:
+    if isinstance(found, OperatorBolt):
+        return found.keyed
+    return found if isinstance(found, KeyedBolt) else None

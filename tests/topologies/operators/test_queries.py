@@ -9,7 +9,18 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sunshower import Context, KeyState, Records, Topology, average, collect, count, sum_
+from sunshower import (
+    Bolt,
+    Context,
+    KeyState,
+    KeyValueState,
+    Records,
+    Topology,
+    average,
+    collect,
+    count,
+    sum_,
+)
 from sunshower.clock import ManualClock
 from sunshower.errors import ClusterError, UnknownComponent
 from sunshower.runtime.cluster import Run
@@ -31,6 +42,13 @@ AMOUNTS = {shop: [sale.amount for sale in SALES if sale.shop == shop] for shop i
 
 def last(sale: Sale, state: KeyState[Sale]) -> None:
     state.value = sale
+
+
+class Last(Bolt[Sale, None]):
+    state: KeyValueState[str, Sale]
+
+    def process(self, sale: Sale) -> None:
+        self.state[sale.shop] = sale
 
 
 def endless() -> Iterator[Sale | None]:
@@ -75,6 +93,8 @@ def test_a_query_has_what_was_emitted_for_the_key(
     sales.group_by("shop", "day").aggregate(count(), name="pairs", **three)
     sales.aggregate(count(), name="all", state=state)
     shops.process(last, **three)
+    sales.fields("shop").bolt("bolt", Last, parallelism=3, state=state)
+    sales.shuffle().bolt("chooses", Last, state=state)
     run = processed(cluster, topology)
     for shop, amounts in AMOUNTS.items():
         assert run.query("one", shop) == len(amounts)
@@ -86,11 +106,13 @@ def test_a_query_has_what_was_emitted_for_the_key(
         assert sorted(run.query("reduced", shop)) == amounts
         mondays = [sale for sale in SALES if (sale.shop, sale.day) == (shop, 0)]
         assert run.query("pairs", (shop, 0)) == (len(mondays) or None)
-        assert run.query("last", shop).shop == shop
+        for component in ("last", "bolt", "chooses"):
+            assert run.query(component, shop).shop == shop
     assert run.query("all", ()) == len(SALES)
     assert run.entries("all") == [((), len(SALES))]
     assert run.query("one", "nowhere") is None
-    assert run.query("last", "nowhere") is None
+    assert run.query("last", "nowhere") is run.query("bolt", "nowhere") is None
+    assert {shop for shop, _ in run.entries("bolt")} == {*"abcde"} & {sale.shop for sale in SALES}
     assert dict(run.entries("one")) == {shop: len(amounts) for shop, amounts in AMOUNTS.items()}
     assert len(run.entries("pairs", limit=2)) == 2
 

@@ -105,6 +105,19 @@ class KeyedBolt(Bolt[Any, Any]):
         if type(self.bolt).restore is not Bolt.restore:
             self.bolt.restore(own)
 
+    @property
+    def by(self) -> tuple[str, ...]:
+        """The fields of the key, or a name for it if its only task chooses keys itself."""
+        return next((tuple(fields) for fields in self._by.values()), ("key",))
+
+    def stored(self, keys: Sequence[Any]) -> list[Any]:
+        """The committed states of keys; None where there is none."""
+        return self._store.stored(keys)
+
+    def stored_items(self) -> Iterator[tuple[Any, Any]]:
+        """All keys and committed states, in no order."""
+        return self._store.stored_items()
+
     def figures(self) -> Any:
         return self.bolt.figures()
 
