@@ -11,7 +11,7 @@ less than the plain one; replays may make it higher.
 from __future__ import annotations
 
 import tempfile
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -113,15 +113,11 @@ def topology(rate: float) -> Topology:
 
 def plain() -> Counter[tuple[Any, ...]]:
     """What the topology must at least write: (kind, key …) → count."""
-    clicks, found = events("clicks"), Counter[tuple[Any, ...]]()
+    clicks, buys, found = events("clicks"), events("buys"), Counter[tuple[Any, ...]]()
     for user, at in clicks:
-        found["windows", user, at - at % WINDOW + WINDOW] += 1
-        found["visits", user] += 1
-        found["totals", user] += 1
-    times = defaultdict[str, set[int]](set)
-    for user, at in events("buys"):
-        times[user].add(at)
-    pairs = ((user, at, near) for user, at in clicks for near in times[user])
+        window = at - at % WINDOW + WINDOW
+        found.update([("windows", user, window), ("visits", user), ("totals", user)])
+    pairs = ((user, at, other.at) for user, at in clicks for other in buys if other.user == user)
     return found + Counter({("joined", *p): 1 for p in pairs if abs(p[1] - p[2]) <= WITHIN})
 
 

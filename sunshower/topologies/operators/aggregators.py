@@ -274,7 +274,19 @@ class average(_OfField):  # noqa: N801
 
 
 class collect(_OfField):  # noqa: N801
-    """All values of a field in a list, in no defined order. Its size grows with the rows."""
+    """All values of a field in a list, in no defined order; of several fields: tuples of their
+    values. Its size grows with the rows."""
+
+    def __init__(self, field: str, *more: str, name: str | None = None) -> None:
+        super().__init__(field, name)
+        self._fields = (field, *more)
+
+    def bind(self, schema: Schema, where: str) -> Self:
+        for field in self._fields:
+            schema.check_field(field, where)
+        bound = copy(self)
+        bound._get = schema.key(self._fields)
+        return bound
 
     def init(self, record: Any) -> list[Any]:
         return [self._get(record)]

@@ -90,6 +90,7 @@ class KeyedTable:
         operator = KeyedProcess(function, key, rows.schema, PAIRS, store)
         self._own: Any = operator.function  # a copy
         self._pairs = rows.then(operator, PAIRS)
+        rows.stage.silent_inputs = 1
 
     def join(
         self,

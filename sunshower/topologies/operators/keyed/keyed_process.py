@@ -29,8 +29,8 @@ class KeyState(Generic[V]):
     there, and None at first. Assign to it, or change it in place; None removes the key. If the call
     raises, nothing has changed.
 
-    `time` is the time of the call: the event time of the record, or that of the clock; of a timer,
-    its own. `timer` is when `on_timer` is called for the key, None: never.
+    `time` is the time of the call: the event time of the record, or when its batch began by the
+    clock; of a timer, its own. `timer` is when `on_timer` is called for the key, None: never.
     """
 
     __slots__ = ("_timer", "_value", "assigned", "time")
@@ -81,6 +81,7 @@ class KeyedProcess(FunctionOperator, RowOperator):
         self.by, self.reads, self.schema, self.store = tuple(by), reads, makes, store
         self.tick_s = store.tick_s
         self._announced: Sequence[Any] = ()
+        self._now = 0.0  # when this batch began
 
     def prepare(self, context: Context) -> None:
         super().prepare(context)
@@ -111,7 +112,7 @@ class KeyedProcess(FunctionOperator, RowOperator):
 
     def state_of(self, key: Any, row: Any) -> KeyState[Any]:
         """The state of a key for the call with a row."""
-        return KeyState(self.store.get(key), self._context.clock.now())
+        return KeyState(self.store.get(key), self._now)
 
     def keep(self, key: Any, state: KeyState[Any]) -> None:
         """Put what a call has left. Raises Unserialisable."""
@@ -174,7 +175,7 @@ class KeyedProcess(FunctionOperator, RowOperator):
         return made
 
     def _read(self) -> None:
-        rows = self._announced
+        rows, self._now = self._announced, self._context.clock.now()
         self.make_ready()
         try:
             self.store.fetch(self.needed(group_keys(self.reads, self.by, rows)))

@@ -133,10 +133,11 @@ def _upstream(
                 streams = spouts.setdefault(source.id, set())
                 if read.stream != DEAD_LETTERS:  # their times are those of their messages
                     streams.add((read.stream, field))
-            elif source.id not in seen:
-                seen.add(source.id)
-                waiting += source.inputs
             stage = source.implementation
+            if not source.level.is_spout and source.id not in seen:
+                seen.add(source.id)
+                silent = stage.silent_inputs if isinstance(stage, StageDraft) else 0
+                waiting += source.inputs[silent:]
             if field is not None and isinstance(stage, StageDraft) and stage.window is not None:
                 raise TopologyError(
                     f"{where}: it is downstream of {stage.window.operator.word} {source.id!r}, "

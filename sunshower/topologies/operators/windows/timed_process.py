@@ -63,7 +63,7 @@ class TimedProcess(KeyedProcess, WindowOperator):
         if is_own(key):
             raise BadEmit(f"{key!r:.200} cannot be the key of a state: its first text is reserved")
         get = self._event_time
-        time = self.clock.now() if get is None else event_time(get(row))
+        time = self._now if get is None else event_time(get(row))
         return KeyState(self.store.get(key), time, self.store.get((TIMER, key)))
 
     def keep(self, key: Any, state: KeyState[Any]) -> None:
