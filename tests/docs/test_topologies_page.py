@@ -1,4 +1,4 @@
-"""Runs what docs/TOPOLOGIES.md shows: its tests, its endless topology, outages, JSON fields."""
+"""Runs what TOPOLOGIES and STREAMS show: their tests, an endless topology, outages, JSON fields."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from sunshower.topologies.components import Bolt, Context, Spout
 from sunshower.topologies.sources import Line, Records
 from sunshower.topologies.topology import Topology
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs/TOPOLOGIES.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = "".join((DOCS / f"{page}.md").read_text("utf-8") for page in ("TOPOLOGIES", "STREAMS"))
 CLICKS = [Line(f"user{i % 150} {i}") for i in range(20_000)]
 PROGRAM = re.compile(r"^```python\n# (\w+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TESTS = [
