@@ -217,15 +217,15 @@ class TaskScheduler:
         return 0
 
     def _process(self, bolt: BoltTask, batch: Batch, limit: int) -> list[Batch]:
-        """Process a batch; a shared one is cut to `limit` inputs. Returns the inputs not started,
+        """Process a batch; a shared one is cut. Returns the inputs not started,
         the last ones first."""
         if bolt.supervision.is_quarantined:
             bolt.refuse(batch, bolt.supervision.failure)
             return []
         bolt.instrument.delivered(batch)
         left: list[Batch | None] = []
-        if batch.shared and len(batch) > limit:
-            batch, rest = bolt.divide(batch, limit)
+        if batch.shared and len(batch) > (most := bolt.shared_max(limit)):
+            batch, rest = bolt.divide(batch, most)
             left.append(rest)
         process = partial(process_unchanged, bolt) if self._config.check_mutation else bolt.process
         left.append(self._guard(bolt, partial(process, batch), batch))

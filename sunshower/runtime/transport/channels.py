@@ -37,6 +37,15 @@ Entry = tuple[Batch, Origin, int | None]
 
 
 @dataclass(slots=True)
+class _Granted:
+    """The sender of a batch that was granted before it is processed."""
+
+    source: int
+
+    def processed(self, records: int, seq: int | None, window: int) -> None: ...
+
+
+@dataclass(slots=True)
 class Inbox:
     """Batches waiting for one task, in order of arrival."""
 
@@ -59,6 +68,13 @@ class Inbox:
     def put_back(self, batch: Batch, origin: Origin, seq: int | None) -> None:
         """Put back at the front what `take` returned, or the end of it."""
         self.entries.appendleft((batch, origin, seq))
+
+    def move_back(self, window: int) -> None:
+        """Move the next batch behind the others. It is granted now, because frames are granted in
+        their order; if this process dies before it is processed, a sweep fails its trees."""
+        batch, origin, seq = self.entries.popleft()
+        origin.processed(len(batch), seq, window)
+        self.entries.append((batch, _Granted(origin.source), None))
 
     def __len__(self) -> int:
         return sum(len(batch) for batch, _, _ in self.entries)

@@ -70,6 +70,7 @@ class OperatorBolt(Bolt[Any, Any]):
         # what reads both rows of a batch and those of watermarks is there once
         self._operators = [*dict.fromkeys((*self._steps, *root.operators(), *behind))]
         ticks = [getattr(operator, "tick_s", None) for operator in self._operators]
+        self.keeps_state = window is not None or self.keyed is not None
         self.tick_s = min((tick_s for tick_s in ticks if tick_s is not None), default=None)
         self._prepared = 0
         self._async = [one for one in steps if isinstance(one, RowFunction) and one.concurrency]

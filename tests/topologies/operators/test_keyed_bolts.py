@@ -10,7 +10,17 @@ from typing import Any
 
 import pytest
 
-from sunshower import Bolt, Collector, Context, KeyValueState, Records, Retry, Topology, Tuple
+from sunshower import (
+    Bolt,
+    Collector,
+    Context,
+    KeyState,
+    KeyValueState,
+    Records,
+    Retry,
+    Topology,
+    Tuple,
+)
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.simulation.cluster import SimCluster
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
@@ -135,6 +145,14 @@ class Unserialisable(Gathers):
         yield Session(click.user, 0, 0)
 
 
+class HalfUnserialisable(Gathers):
+    """Of two keys that the call changes, the second one cannot be stored."""
+
+    def fail(self, click: Click) -> Iterator[Session]:
+        self.state["another"] = print
+        yield Session(click.user, 0, 0)
+
+
 class Returns(Bolt[Click, Session]):
     state: KeyValueState[str, Any]
 
@@ -167,7 +185,7 @@ class Sink(Bolt[Click, None]):
 
 @pytest.mark.parametrize(
     "bolt",
-    [Gathers, Misfit, Unserialisable, Returns, ManualGathers, Sink],
+    [Gathers, Misfit, Unserialisable, HalfUnserialisable, Returns, ManualGathers, Sink],
     ids=lambda b: b.__name__,
 )
 def test_a_record_that_fails_leaves_no_trace_and_fails_alone(bolt: Any, tmp_path: Path) -> None:
@@ -269,11 +287,26 @@ class Files(Bolt[Click, None]):
     def process(self, click: Click) -> None: ...
 
 
+class OneKey(Bolt[Click, None]):
+    state: KeyState[int]
+
+    def process(self, click: Click) -> None: ...
+
+
+class Optional(Bolt[Click, None]):
+    state: KeyValueState[str, int] | None = None
+
+    def process(self, click: Click) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("bolt", "settings", "error", "says"),
     [
         (sink, {"state": MemoryState()}, TopologyError, "state is for a Bolt whose class declares"),
         (Kept, {"ttl_s": 5}, TopologyError, "ttl_s is for a Bolt whose class declares a state"),
+        (OneKey, {}, TopologyError, "is not the annotation of a keyed state"),
+        (Optional, {}, TopologyError, "is not the annotation of a keyed state"),
+        (Kept, {"nonsense": 5}, TopologyError, "there is no setting 'nonsense'"),
         (Files, {}, RecordMismatch, "cannot travel to another process"),
         (Sink, {"state": "x.db"}, TopologyError, "'x.db' is no state"),
         (Sink, {"ttl_s": 0}, TopologyError, "ttl_s is 0"),

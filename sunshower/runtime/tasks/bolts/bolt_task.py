@@ -32,6 +32,7 @@ from sunshower.runtime.transport.output_streams import NotSent, OutputStreams
 from sunshower.topologies.components import DEFAULT, Bolt, Context, OnStream
 
 Note = Callable[[U64], None]
+_WHOLE = 250  # slices: five seconds
 _JUDGED_MAX = 16  # inputs judged one by one if a whole batch fails
 
 
@@ -56,6 +57,7 @@ def _record_at(records: Any, index: int) -> Any:
 class BoltTask(Supervised):
     """The base of all bolt tasks; subclasses differ in how they process a batch."""
 
+    keeps_state = False  # whether a replayed input finds what it has changed
     joins = False  # whether batches of several senders may be processed as one
     at_once = 0  # how many calls of an async function run at a time; 0: it has none
 
@@ -105,6 +107,7 @@ class BoltTask(Supervised):
         """Continue with `bolt`, which is prepared already."""
         self.bolt = bolt
         self._call = getattr(bolt, "process", bolt)
+        self.keeps_state = getattr(bolt, "keeps_state", False)
         self._flushes = getattr(type(bolt), "flush", Bolt.flush) is not Bolt.flush
 
     @property
@@ -130,6 +133,12 @@ class BoltTask(Supervised):
         self.prepare(context)
         if hasattr(self.bolt, "restore"):
             guard(self.task, "restore", partial(self.bolt.restore, transfer.state))
+
+    def shared_max(self, limit: int) -> int:
+        """How many inputs of a shared batch to process at once, if others are cut to `limit`. What
+        a bolt with a state has processed of it counts again if the rest fails, so its parts are
+        as long as is safe."""
+        return _WHOLE * limit if self.keeps_state else limit
 
     def divide(self, batch: Batch, count: int) -> tuple[Batch, Batch]:
         """Split a shared batch; in the event log, it is passed on to this task in two parts."""

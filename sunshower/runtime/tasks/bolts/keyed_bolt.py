@@ -26,6 +26,8 @@ from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 class KeyedBolt(Bolt[Any, Any]):
     """Calls the methods of `bolt`, whose `state` it opens, commits and closes."""
 
+    keeps_state = True
+
     def __init__(self, bolt: Any, store: KeyedStore, component: Component) -> None:
         self.bolt, self._store = bolt, store
         self._state = bolt.state = KeyValueState[Any, Any](store)

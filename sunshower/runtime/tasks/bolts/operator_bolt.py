@@ -50,7 +50,7 @@ class OperatorBoltTask(AutomaticBoltTask):
             for _ in range(len(inbox.entries)):
                 if not self._is_watermarks(inbox.entries[0][0]):
                     return True
-                inbox.entries.rotate(-1)
+                inbox.move_back(self.service.window)
         return False
 
     def process(self, batch: Batch) -> Batch | None:

@@ -15,7 +15,7 @@ from sunshower.topologies.operators.stages import StageRows
 from sunshower.topologies.operators.totals_stage import AnyStream, TotalsSettings
 from sunshower.topologies.outputs import Columns
 
-_TIME = Values(float, "a number, in the unit of field=", least=0)
+_TIME = Values(float, "a number", least=0)
 
 
 class JoinSettings(TotalsSettings, total=False):

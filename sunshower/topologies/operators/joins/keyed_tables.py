@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from sunshower.arguments import Values
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.operators.joins.joined_streams import join_input
@@ -16,11 +17,13 @@ from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess, Key
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.record_operators import PAIRS
 from sunshower.topologies.operators.schemas import joined_schema, rest_of
-from sunshower.topologies.operators.stages import StageRows
+from sunshower.topologies.operators.stages import Declarations, StageRows
 from sunshower.topologies.operators.steps import TakeBranch
 from sunshower.topologies.operators.totals_stage import AnyStream, TotalsSettings
 from sunshower.topologies.operators.windows.watermarks import event_time
 from sunshower.topologies.outputs import Columns
+
+_BROADCAST = Values(words={"True": True, "False": False})
 
 
 class TableSettings(TotalsSettings, total=False):
@@ -76,6 +79,7 @@ class KeyedTable:
 
     def __init__(
         self,
+        topology: Declarations,
         schema: Schema,
         by: Sequence[str],
         rows: StageRows,
@@ -83,7 +87,7 @@ class KeyedTable:
         settings: TableSettings,
     ) -> None:
         """`rows`: the input of its stage."""
-        self.schema, self.by = schema, tuple(by)
+        self._topology, self.schema, self.by = topology, schema, tuple(by)
         self._broadcast = settings.get("broadcast", False)
         function = TableRows(schema, by, settings.get("field"))
         key = rows.schema.fields[: len(by)]
@@ -101,6 +105,11 @@ class KeyedTable:
         where: str,
     ) -> StageRows:
         """The records of a stream, joined with the table. Raises TopologyError."""
+        if stream.topology is not self._topology:
+            raise TopologyError(
+                f"{where}: the table is one of topology {self._topology.id!r}; join streams and "
+                "tables of one topology"
+            )
         if wrong := settings.keys() - {"how"}:
             raise TopologyError(
                 f"{where}: {min(wrong)!r} is for the join of two streams; with a table: on, how, "
@@ -129,6 +138,7 @@ def table_of(
             f"{where}: there is no setting {min(wrong)!r}; the settings are: {names}"
         )
     schema, field = stream.schema, settings.get("field")
+    _BROADCAST.check(f"{where}: broadcast", settings.get("broadcast", False), TopologyError)
     if field is not None:
         schema.check_field(field, where)
     if not {*schema.fields} - {*by, field}:
@@ -142,4 +152,4 @@ def table_of(
     changes, key = join_input(stream, by, 0, field, f"{name}-changes")
     grouped = changes.all() if settings.get("broadcast", False) else changes.fields(*key)
     rows = stream.topology.begin_stage(name, [grouped], parallelism)
-    return KeyedTable(schema, by, rows, store, settings)
+    return KeyedTable(stream.topology, schema, by, rows, store, settings)

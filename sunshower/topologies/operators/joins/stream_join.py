@@ -55,7 +55,8 @@ class StreamJoin(WindowOperator, RowOperator):
 
     The records of a key are kept in buckets of event time, as long as `within`, so a record has its
     partners in three of them. A bucket is removed when the watermark has passed the next one. An
-    exception in what follows ends the generator of a row before the row is kept.
+    exception in what follows ends the generator of a row before the row is kept, except one of an
+    async function.
     """
 
     by_row = False
@@ -104,6 +105,7 @@ class StreamJoin(WindowOperator, RowOperator):
         for number, place in found:
             other = self._bucket(group, number)[1 - side][place]
             yield _JOINED, self._record(group, side, values, other[1])
+        self.store.check(values)
         own = floor(time / self._length)
         self._bucket(group, own)[side].append([time, values, bool(found)])
         self._changed[group, own] = self._open[own][group] = None

@@ -66,8 +66,7 @@ class KeyValueState(MutableMapping[K, V]):
 
     def keep(self) -> None:
         """Put what this call has changed into the store. Raises Unserialisable."""
-        for key, value in self._held.items():
-            self._store.put(key, value, changed=key in self._assigned)
+        self._store.put_all(self._held, self._assigned)
         self.drop()
 
     @contextmanager

@@ -10,7 +10,7 @@ life of the task, which may still run somewhere, can store nothing afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from typing import Any, TypeAlias
@@ -119,12 +119,22 @@ class KeyedStore:
     def put(self, key: Any, value: Any, *, changed: bool = True) -> None:
         """Change the value of a key; `changed` False: if it differs from the one there is. Raises
         Unserialisable, and changes nothing then."""
-        key, plain = key_of(key), self._values.plain(value)
-        if not changed and self._plain(key) == plain:
-            return
-        if self._ages is not None and plain is not None and not is_own(key):
-            plain = stamped(plain, self._clock.now())
-        self._written[key] = plain
+        self.put_all({key_of(key): value}, [key_of(key)] if changed else ())
+
+    def put_all(self, values: Mapping[Key, Any], changed: Collection[Key]) -> None:
+        """Change the values of `changed` keys, and of others if they differ from those there are.
+        Raises Unserialisable, and changes nothing then."""
+        converted = [(key, self._values.plain(value)) for key, value in values.items()]
+        for key, plain in converted:
+            if key not in changed and self._plain(key) == plain:
+                continue
+            if self._ages is not None and plain is not None and not is_own(key):
+                plain = stamped(plain, self._clock.now())  # noqa: PLW2901
+            self._written[key] = plain
+
+    def check(self, value: Any) -> None:
+        """Raise Unserialisable for a value that cannot be stored."""
+        self._values.plain(value)
 
     def remove(self, key: Any) -> None:
         """Remove a key, if it is there."""

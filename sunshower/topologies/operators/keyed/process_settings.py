@@ -142,11 +142,23 @@ def bolt_store(code: Any, id: str, settings: StateSettings, where: str) -> Keyed
     Raises TopologyError for settings of a state that the class does not have.
     """
     kind = code if isinstance(code, type) else type(code)
+    if wrong := settings.keys() - StateSettings.__annotations__.keys():
+        names = ", ".join([*Outputs.__annotations__, *StateSettings.__annotations__])
+        raise TopologyError(
+            f"{where}: there is no setting {min(wrong)!r}; the settings are: {names}"
+        )
+    raw = str(getattr(kind, "__annotations__", {}).get("state", ""))
     try:
         annotation = get_type_hints(kind).get("state") if issubclass(kind, Bolt) else None
     except (NameError, TypeError):  # what is imported for type checkers alone
         annotation = None
-    if annotation is KeyValueState or get_origin(annotation) is KeyValueState:
+    is_state = annotation is KeyValueState or get_origin(annotation) is KeyValueState
+    if issubclass(kind, Bolt) and not is_state and ("KeyValueState" in raw or "KeyState" in raw):
+        raise TopologyError(
+            f"{where}: its `state: {raw}` is not the annotation of a keyed state, or names types "
+            "that its module does not import; write `state: KeyValueState[str, Visit]`"
+        )
+    if is_state:
         _, kept = get_args(annotation) or (Any, Any)
         return _store(settings, id, _classes_in(kept, where), where)
     if settings:

@@ -18,6 +18,7 @@ from typing import Any
 
 from sunshower.errors import RecordMismatch, StateMismatch, Unserialisable
 from sunshower.field_types import record_fields
+from sunshower.records import DictKey
 from sunshower.scalars import SCALARS
 
 _ITSELF = {int, float, bool, bytes, type(None), *SCALARS}
@@ -103,7 +104,7 @@ class StoredValues:
             return [self._plain(one) for one in value]
         if kind is tuple:
             return tuple([self._plain(one) for one in value])
-        if kind is dict:
+        if kind is dict or kind is DictKey:
             if set(map(type, value)) <= {str} and not _is_marked(value):
                 return {self._plain(name): self._plain(one) for name, one in value.items()}
             return {"(dict)": self._pairs(value)}

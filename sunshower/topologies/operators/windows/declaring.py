@@ -188,4 +188,6 @@ def _annotation(schema: Schema, field: str) -> Any:
 
 def _is_no_time(kind: Any) -> bool:
     """Whether values of an annotation can be no event times."""
+    if kind is Any:  # a class since Python 3.11
+        return False
     return isinstance(kind, type) and not issubclass(kind, int | float | datetime)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from sunshower import Retry, Topology, run_inline
+from sunshower import Records, Retry, Topology, run_inline
 from sunshower.clock import ManualClock
 from sunshower.simulation.cluster import SimCluster
 from sunshower.trident import SqliteState
@@ -52,6 +53,38 @@ def test_a_pair_that_fails_is_a_dead_letter_of_its_second_record_alone() -> None
     ((letter, *_),) = done.results["letters"]
     assert "13" in str(letter)
     assert done.snapshot.component("orders").failed == 0
+
+
+class Shade(Enum):
+    RED = 1
+
+
+def test_a_record_that_cannot_be_kept_fails_alone() -> None:
+    values: list[Any] = ["x", Shade.RED, "z"]
+    topology = Topology("orders")
+    orders = topology.spout(
+        "orders",
+        Records([(key, 0, value) for key, value in zip("abc", values, strict=True)]),
+        fields=("order", "at", "item"),
+        retry=Retry(attempts=1, dead_letters=True),
+    )
+    payments = source(topology, Payment, [Payment(key, 1, 5) for key in "abc"])
+    orders.join(payments, "order", **WITHIN).shuffle().bolt("kept", Kept)
+    orders.stream("dead_letters").shuffle().bolt("letters", Kept)
+    done = run_inline(topology.graph(), clock=ManualClock())
+    assert [row[0] for row in done.results["kept"][0]] == ["a", "c"]
+    assert len(done.results["letters"][0]) == 1
+
+
+def test_a_dictionary_may_be_the_key_of_records_without_a_partner() -> None:
+    key: Any = {"shop": 1}
+    topology = Topology("orders")
+    orders = source(topology, Order, [Order(key, 0, "x")])
+    payments = source(topology, Payment, [Payment("b", 1, 5)])
+    joined = orders.join(payments, "order", how="left", **WITHIN)
+    joined.shuffle().bolt("kept", Kept)
+    done = run_inline(topology.graph(), clock=ManualClock())
+    assert done.results["kept"] == [[(key, 0, "x", None, None)]]
 
 
 def test_a_record_that_is_replayed_is_kept_twice_and_joined_so() -> None:

@@ -157,6 +157,11 @@ class Strict(NamedTuple):
     page: str | None
 
 
+def of_another_topology(_: Any, lines: Stream[Line]) -> Any:
+    users = Topology("others").spout("users", Records([]), fields=User)
+    return lines.join(users.group_by("user").table(), "text")
+
+
 def join(**changed: Any) -> Callable[[Stream[User], Stream[Line]], Any]:
     return lambda users, lines: lines.join(users.group_by("user").table(), "text", **changed)
 
@@ -168,6 +173,8 @@ def join(**changed: Any) -> Callable[[Stream[User], Stream[Line]], Any]:
         (lambda u, _: u.group_by("user").table(field="time"), UnknownField, "no field 'time'"),
         (lambda u, _: u.group_by("user").table(state="db"), TopologyError, "'db' is no state"),
         (lambda _, n: n.group_by("text").table(), TopologyError, "has no field beside the key"),
+        (lambda u, _: u.group_by("user").table(broadcast="no"), TopologyError, "broadcast is 'no'"),
+        (of_another_topology, TopologyError, "the table is one of topology 'others'"),
         (join(within=1), TopologyError, "'within' is for the join of two streams"),
         (join(how="outer"), TopologyError, 'how is \'outer\'; it is "inner" or "left"'),
         (lambda u, n: n.join(u.group_by("user").table()), UnknownField, "no field 'user'"),
