@@ -41,8 +41,7 @@ def value(plan: Plan, component: str, key: Any, ask: Ask) -> Any:
     """The value of a key; None if there is none."""
     tasks = _asked(plan, component)
     try:
-        hash(known := key_of(key))
-        task = tasks[stable_hash(known) % len(tasks)]
+        task = tasks[stable_hash(key_of(key)) % len(tasks)]
     except (TypeError, BadEmit) as error:
         raise ClusterError(f"{key!r:.200} cannot be a key of {component!r}: {error}") from error
     found = ask(task.worker, Query(component, task.id, (key,)))
