@@ -133,12 +133,14 @@ class RayRun:
         return [found[task.worker].pop(0) for task in tasks]
 
     def ask(self, name: str, value: Any, *, timeout_s: float = 10.0) -> list[Any]:
+        self._check_not_stopped()
         caller = Caller(name, value, timeout_s, secrets.token_hex(16), time.monotonic())
         return answered(caller, partial(self._ask_whom, name), self._ask, SystemClock())
 
-    def _ask_whom(self, name: str) -> int:
-        self.snapshot()  # raises if the topology has failed
-        return worker_of_requests(self.plan, name)
+    def _ask_whom(self, name: str, left_s: float) -> int:
+        if (found := self._call_master("overview", within_s=min(left_s, CALL_S))).error is not None:
+            raise TopologyFailed(found.error)
+        return worker_of_requests(found.plan, name)
 
     def _ask(self, worker: int, name: str, request: Request) -> Any:
         actor, within_s = _actor(worker_name(self.id, worker)), min(request.left_s + 0.1, CALL_S)
@@ -310,8 +312,7 @@ class RayRun:
         self._signal(signal.SIGSTOP, name)
 
     def _resume(self, name: str) -> None:
-        process = self._processes().get(name)
-        if process is not None:
+        if (process := self._processes().get(name)) is not None:
             send(signal.SIGCONT, [process])
 
     def _signal(self, number: int, name: str) -> int:
@@ -331,9 +332,9 @@ class RayRun:
         if self._master is None:
             raise ClusterError(f"topology {self.topology!r} was stopped; submit it again")
 
-    def _call_master(self, what: str, *args: Any) -> Any:
+    def _call_master(self, what: str, *args: Any, within_s: float = CALL_S) -> Any:
         self._check_not_stopped()
-        return self._call(getattr(self._master, what), *args)
+        return self._call(getattr(self._master, what), *args, within_s=within_s)
 
     def _call(self, method: Any, *args: Any, within_s: float = CALL_S) -> Any:
         try:

@@ -26,6 +26,7 @@ from sunshower.cli.formatting import (
 )
 from sunshower.cli.run import AsJson
 from sunshower.errors import ClusterError, TopologyFailed, VersionMismatch
+from sunshower.topologies.requests import TypedText
 
 if TYPE_CHECKING:
     from sunshower.runtime.control.overview import Overview
@@ -40,7 +41,8 @@ Key = Annotated[
     typer.Argument(
         metavar="[KEY]...",
         show_default=False,
-        help="The key: one value for each field. `5` is a text or a number, whichever is there.",
+        help="The key: one value for each field. `5` is a text or a number, whichever is there. "
+        "Write `--` before a negative number.",
     ),
 ]
 Requests = Annotated[
@@ -51,7 +53,8 @@ Value = Annotated[
     typer.Argument(
         metavar="VALUE",
         show_default=False,
-        help="""The fields as JSON, '{"word": "the"}', or the value of the only field.""",
+        help="""The fields as JSON, '{"word": "the"}', or the value of the only field. Write `--`
+        before a negative number.""",
     ),
 ]
 Timeout = Annotated[
@@ -152,12 +155,8 @@ def ask(
     The rows are printed when all of them are there. Exit status 1: the request failed, was refused,
     or was not answered in time.
     """
-    try:
-        meant = json.loads(value)
-    except ValueError:
-        meant = value
     with connect(address) as cluster:
-        for row in cluster.find(name).ask(requests, meant, timeout_s=timeout_s):
+        for row in cluster.find(name).ask(requests, TypedText(value), timeout_s=timeout_s):
             echo_value(row)
 
 

@@ -71,19 +71,19 @@ def worker_of_requests(plan: Plan, name: str) -> int:
 
 def answered(
     caller: Caller,
-    ask_whom: Callable[[], int],
+    ask_whom: Callable[[float], int],
     ask: Callable[[int, str, Request], Reply | RequestProgress],
     clock: Clock,
 ) -> list[Any]:
     """Send a request until there is an answer. `ask` raises ClusterError if a worker does not
-    answer; `ask_whom`, if the topology does not run."""
+    answer; `ask_whom`, which gets the seconds that are left, if the master does not."""
     worker: int | None = None
     while True:
         request = caller.request(clock.now())
-        worker = ask_whom() if worker is None else worker
         said: Reply | RequestProgress | ClusterError
         try:
-            said = ask(worker, caller.name, request)
+            worker = ask_whom(request.left_s) if worker is None else worker
+            said = ask(worker, caller.name, caller.request(clock.now()))
         except ClusterError as error:
             said = error
         caller.hear(said)

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeAlias
 
-from sunshower.errors import ClusterError, UnknownComponent
+from sunshower.arguments import COUNT
+from sunshower.errors import BadEmit, ClusterError, UnknownComponent
 from sunshower.records import key_of
 from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.tasks.bolts.keyed_bolt import KeyedBolt
 from sunshower.runtime.transport.hashing import stable_hash
 from sunshower.topologies.graph import Component
+from sunshower.topologies.groupings import All, Fields
 from sunshower.topologies.operators.compiled_stage import OperatorBolt
 from sunshower.topologies.operators.grouping import GLOBAL
 from sunshower.topologies.operators.port import Keyed
@@ -38,13 +40,17 @@ Ask: TypeAlias = Callable[[int, Query], list[tuple[Any, Any]]]  # of (worker, th
 def value(plan: Plan, component: str, key: Any, ask: Ask) -> Any:
     """The value of a key; None if there is none."""
     tasks = _asked(plan, component)
-    task = tasks[stable_hash(key_of(key)) % len(tasks)]
+    try:
+        task = tasks[stable_hash(key_of(key)) % len(tasks)]
+    except (TypeError, BadEmit) as error:
+        raise ClusterError(f"{key!r:.200} cannot be a key of {component!r}: {error}") from error
     found = ask(task.worker, Query(component, task.id, (key,)))
     return found[0][1]
 
 
 def entries(plan: Plan, component: str, limit: int, ask: Ask) -> list[tuple[Any, Any]]:
-    """Up to `limit` keys and their values."""
+    """Up to `limit` keys and their values. Raises ConfigError for a wrong limit."""
+    COUNT.check(f"entries of {component!r}: limit", limit)
     found: list[tuple[Any, Any]] = []
     for task in _asked(plan, component):
         if len(found) < limit:
@@ -69,21 +75,31 @@ def answer(query: Query, plan: Plan, objects: Mapping[int, Any]) -> list[tuple[A
         )
     width = len(bolt.by)
     if query.keys is None:
+        if _is_broadcast(declared) and query.task != plan.tasks_of(query.component)[0].id:
+            return []  # the first task has them all
         some = islice(bolt.stored_items(), query.limit)
         return [(() if width == 0 else key, found) for key, found in some]
     for key in query.keys:
-        if width != 1 and (type(key) is not tuple or len(key) != width):
+        wrong = type(key) is tuple and len(key) == 1  # the tuple of a key, not the key
+        if wrong if width == 1 else not isinstance(key, tuple | list) or len(key) != width:
             raise ClusterError(
-                f"the key of {query.component!r} has {width} values "
+                f"the key of {query.component!r} has {width} value{'s' * (width != 1)} "
                 f"({', '.join(bolt.by) or 'all records are one group'}), and it is not {key!r:.200}"
             )
-    keys = [key if width else GLOBAL for key in query.keys]
+    keys = [key_of(key) if width else GLOBAL for key in query.keys]
     return list(zip(query.keys, bolt.stored(keys), strict=True))
 
 
 def _asked(plan: Plan, component: str) -> list[Task]:
     """The tasks of a component; if there is none, one whose worker says so."""
     return plan.tasks_of(component) or [plan.tasks[0]]
+
+
+def _is_broadcast(component: Component) -> bool:
+    """Whether each task has the states of all keys."""
+    groupings = [read.grouping for read in component.inputs]
+    has_all = any(isinstance(one, All) for one in groupings)
+    return has_all and not any(isinstance(one, Fields) for one in groupings)
 
 
 def _has_keys(component: Component) -> bool:

@@ -8,11 +8,12 @@ Storm: org.apache.storm.drpc.DRPCSpout, ReturnResults.
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import Any, get_type_hints
 
 from sunshower.arguments import COUNT
 from sunshower.errors import RequestFailed, RequestRefused, TopologyError
@@ -32,6 +33,12 @@ class Request:
     id: str
     value: Any  # the fields of the record, or the value of its only field
     left_s: float  # for which the caller still waits
+
+
+class TypedText(str):
+    """The value of a request as typed on a command line: JSON, or the text of the only field."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True)
@@ -163,16 +170,36 @@ class Requests(Spout[Any]):
     def _record(self, value: Any) -> Any:
         """The record of a value that `fields_of` has made. Raises RequestRefused."""
         names, kind = self.schema.fields, self.schema.type
-        if not isinstance(value, Mapping):
-            value = dict(zip(names, [value], strict=False))
-        if kind is tuple and value.keys() == set(names):
-            return tuple(value[name] for name in names)
+        if isinstance(value, TypedText):
+            value = self._meant(str(value))
+        named, is_row = value, isinstance(value, tuple | list)
+        if is_row and len(value) == len(names) and (len(names) > 1 or kind is type(value)):
+            named = dict(zip(names, value, strict=True))
+        elif not isinstance(value, Mapping):
+            named = {names[0]: value} if len(names) == 1 else {}
+            if not named:
+                raise RequestRefused(self._described(value))
+        if kind is tuple and named.keys() == set(names):
+            return tuple(named[name] for name in names)
         try:
             if kind is not tuple:
-                return kind(**value)
+                return kind(**named)
         except Exception as error:
             raise RequestRefused(f"{self._described(value)}: {error}") from error
         raise RequestRefused(self._described(value))
+
+    def _meant(self, text: str) -> Any:
+        """What a typed text stands for. Raises RequestRefused for what only begins like JSON."""
+        names, kind = self.schema.fields, self.schema.type
+        hints = {} if kind is tuple else get_type_hints(kind)
+        if [hints.get(name) for name in names] == [str] and not text.startswith("{"):
+            return text
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            if text.startswith(("{", "[")):
+                raise RequestRefused(f"{self._described(text)}, no JSON: {error}") from error
+            return text
 
     def _described(self, value: Any) -> str:
         return f"a request of {self.name!r} is {self.schema.name}, and this is {value!r:.200}"

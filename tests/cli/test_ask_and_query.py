@@ -101,4 +101,5 @@ def test_an_answer_is_a_line_of_json_for_each_row_and_a_failure_an_error(
     ):
         said = here("ask", "lengths", "words", value, "--timeout", 30, status=1).stderr
         assert says in said.replace("\n", " ")
+    assert "no JSON" in here("ask", "lengths", "words", "{a", status=1).stderr
     assert "it takes: words" in here("ask", "lengths", "verbs", "a", status=1).stderr

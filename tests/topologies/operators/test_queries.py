@@ -22,7 +22,7 @@ from sunshower import (
     sum_,
 )
 from sunshower.clock import ManualClock
-from sunshower.errors import ClusterError, UnknownComponent
+from sunshower.errors import ClusterError, ConfigError, UnknownComponent
 from sunshower.runtime.cluster import Run
 from sunshower.simulation.cluster import SimCluster
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
@@ -162,3 +162,27 @@ def test_what_cannot_be_asked_is_refused_with_the_way_out(cluster: SimCluster) -
     for key in ("a", ("a",), ("a", 0, 1)):
         with pytest.raises(ClusterError, match=r"'pairs' has 2 values \(shop, day\)"):
             run.query("pairs", key)
+
+
+def test_a_key_that_is_no_key_of_the_component_is_refused(cluster: SimCluster) -> None:
+    topology, sales = declared()
+    sales.group_by("shop").aggregate(count(), parallelism=2)
+    run = processed(cluster, topology)
+    for key in (["a"], {"a": 1}, {1}):
+        assert run.query("count", key) is None
+    with pytest.raises(ClusterError, match=r"'count' has 1 value \(shop\).*not \('a',\)"):
+        run.query("count", ("a",))
+    with pytest.raises(ClusterError, match="cannot be a key of 'count'"):
+        run.query("count", object())
+    for limit in (0, -1, 1.5):
+        with pytest.raises(ConfigError, match="entries of 'count': limit"):
+            run.entries("count", limit=limit)  # type: ignore[arg-type]
+
+
+def test_the_entries_of_a_broadcast_table_are_those_of_one_task(cluster: SimCluster) -> None:
+    topology, sales = declared()
+    table = sales.group_by("shop").table(broadcast=True, parallelism=3)
+    sales.join(table, fields=("shop", "day", "amount", "table_day", "table_amount"))
+    run = processed(cluster, topology)
+    keys = [key for key, _ in run.entries("table")]
+    assert sorted(keys) == sorted({sale.shop for sale in SALES})

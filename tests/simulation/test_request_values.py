@@ -1,0 +1,68 @@
+"""The values of requests: which of them are records, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from sunshower import Topology
+from sunshower.errors import RequestRefused
+from sunshower.simulation.cluster import SimCluster
+from sunshower.topologies.requests import TypedText
+
+
+class Ask(NamedTuple):
+    number: int
+
+
+class Two(NamedTuple):
+    a: str
+    b: int = 0
+
+
+@pytest.fixture
+def cluster() -> Iterator[SimCluster]:
+    with SimCluster(seed=1, latency_s=0.001, check=True) as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("kind", [Two, ["a", "b"]])
+def test_a_tuple_or_list_of_all_fields_is_a_record(cluster: SimCluster, kind: Any) -> None:
+    topology = Topology("two")
+    topology.requests("two", kind).answer()
+    run = cluster.submit(topology.graph())
+    for value in (("a", 1), {"a": "a", "b": 1}):
+        assert [tuple(row) for row in run.ask("two", value)] == [("a", 1)]
+    for wrong in (("a",), "a", ("a", 1, 2)):
+        with pytest.raises(RequestRefused, match=re.escape(f"this is {wrong!r}")):
+            run.ask("two", wrong)
+
+
+def test_the_record_of_a_stream_of_plain_tuples_of_one_field_is_itself(
+    cluster: SimCluster,
+) -> None:
+    topology = Topology("one")
+    topology.requests("one", ["a"]).answer()
+    run = cluster.submit(topology.graph())
+    assert run.ask("one", ("a",)) == run.ask("one", "a") == [("a",)]
+
+
+class Line(NamedTuple):
+    text: str
+
+
+def test_what_is_typed_is_the_text_of_an_only_text_field_or_json(cluster: SimCluster) -> None:
+    topology = Topology("typed")
+    topology.requests("lines", Line).answer()
+    topology.requests("asks", Ask).answer()
+    run = cluster.submit(topology.graph())
+    for typed in ("5", "null", "[a]", '"a"'):
+        assert run.ask("lines", TypedText(typed)) == [Line(typed)]
+    assert run.ask("lines", TypedText('{"text": "5"}')) == [Line("5")]
+    assert run.ask("asks", TypedText("5")) == [Ask(5)]
+    for name, typed in (("lines", "{a}"), ("asks", "[a]")):
+        with pytest.raises(RequestRefused, match="no JSON"):
+            run.ask(name, TypedText(typed))
