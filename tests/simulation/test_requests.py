@@ -61,6 +61,12 @@ def double(part: Part) -> Iterator[Part]:
     yield Part(part.number, part.part * 2)
 
 
+class Held(Bolt[Ask, Ask]):
+    """Acks nothing."""
+
+    def execute(self, tuple: Tuple[Ask], out: Collector[Ask]) -> None: ...
+
+
 def answer_to(number: int) -> list[Part]:
     return [Part(number, part * 2) for part in range(PARTS)]
 
@@ -275,6 +281,20 @@ def test_a_drain_finishes_what_was_emitted_and_refuses_the_rest(cluster: SimClus
         assert isinstance(one, RequestRefused) or one == answer_to(number)
     assert isinstance(ended(run, [late])[0], RequestRefused)
     assert run.wait(30)
+
+
+def test_a_new_life_of_a_drained_topology_refuses_requests() -> None:
+    topology = Topology("drained", workers=2)
+    topology.requests("asks", Ask).shuffle().bolt("held", Held).answer()
+    with SimCluster(seed=3) as cluster:
+        run = cluster.submit(topology.graph())
+        run.send("asks", 1, timeout_s=60.0)
+        run.wait(0.5)
+        run.drain()
+        run.kill_worker(run.plan.tasks_of("asks")[0].worker)
+        run.wait(1.5)
+        with pytest.raises(RequestRefused):
+            run.ask("asks", 2, timeout_s=5.0)
 
 
 def test_a_topology_that_has_failed_or_was_stopped_says_so(cluster: SimCluster) -> None:

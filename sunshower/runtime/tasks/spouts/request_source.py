@@ -26,6 +26,8 @@ class RequestSource(NextTupleSource):
     def adopt(self, spout: Any) -> None:
         self._requests = spout
         spout.wake = self._host.rest.end
+        if self._host.exhausted:  # another life was drained
+            spout.stop()
 
     def add(self, roots: U64, row: Any) -> None:
         """A row of an answer, which belongs to these trees. Raises RequestFailed."""
@@ -59,6 +61,8 @@ class RequestSource(NextTupleSource):
     def unpack(self, transfer: TaskTransfer) -> None:
         if transfer.instance is not None:
             super().unpack(transfer)
+        elif transfer.exhausted:
+            self._requests.stop()
 
     def _ask(self, limit: int) -> None:
         for id, record in self._requests.take(limit - len(self._emissions)):
