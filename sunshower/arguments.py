@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from numbers import Integral, Real
@@ -95,6 +95,17 @@ def check_all(
     """Check the attributes of `given` against the rule of each name."""
     for name, rule in rules.items():
         rule.check(where + name, getattr(given, name), error)
+
+
+def check_names(
+    given: Iterable[str], known: Iterable[str], where: str, error: Error = ConfigError
+) -> None:
+    """Check that there is a setting of each name."""
+    known = list(known)
+    if wrong := [name for name in given if name not in known]:
+        raise error(
+            f"{where}: there is no setting {wrong[0]!r}; the settings are: {', '.join(known)}"
+        )
 
 
 COUNT = Values(int, "a whole number", least=1)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import NoneType
 from typing import Any, Literal, Never, Protocol, TypeVar, Unpack, overload
 
-from sunshower.arguments import TASKS, Instance
+from sunshower.arguments import TASKS, Instance, check_names
 from sunshower.config import Config
 from sunshower.errors import (
     ConfigError,
@@ -72,11 +72,7 @@ class Topology:
         self.id = id
         changes: dict[str, Any] = settings
         known = [setting.name for setting in fields_of(Config)]
-        if unknown := [name for name in settings if name not in known]:
-            raise ConfigError(
-                f"topology {id!r}: there is no setting {unknown[0]!r}; the settings are: "
-                f"{', '.join(known)}"
-            )
+        check_names(settings, known, f"topology {id!r}")
         try:
             self.config = replace(config or Config(), **changes)
         except ConfigError as error:

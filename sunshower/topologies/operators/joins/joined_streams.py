@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, Required
 
-from sunshower.arguments import Values
+from sunshower.arguments import Values, check_names
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.operators.joins.stream_join import JoinInput, StreamJoin
@@ -50,11 +50,7 @@ def joined_streams(
     where: str,
 ) -> StageRows:
     """Declare the join of two streams. Returns the joined rows. Raises TopologyError."""
-    if wrong := settings.keys() - JoinSettings.__annotations__.keys():
-        names = ", ".join(JoinSettings.__annotations__)
-        raise TopologyError(
-            f"{where}: there is no setting {min(wrong)!r}; the settings are: fields, {names}"
-        )
+    check_names(settings, ("fields", *JoinSettings.__annotations__), where, TopologyError)
     for name in ("within", "field"):
         if name not in settings:
             raise TopologyError(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sunshower.arguments import Values
+from sunshower.arguments import FLAG, check_names
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.operators.joins.joined_streams import join_input
@@ -22,8 +22,6 @@ from sunshower.topologies.operators.steps import TakeBranch
 from sunshower.topologies.operators.totals_stage import AnyStream, TotalsSettings
 from sunshower.topologies.operators.windows.watermarks import event_time
 from sunshower.topologies.outputs import Columns
-
-_BROADCAST = Values(words={"True": True, "False": False})
 
 
 class TableSettings(TotalsSettings, total=False):
@@ -132,13 +130,9 @@ def table_of(
     stream: AnyStream, by: Sequence[str], settings: TableSettings, where: str
 ) -> KeyedTable:
     """Declare a table of the latest record of each key. Raises TopologyError."""
-    if wrong := settings.keys() - TableSettings.__annotations__.keys():
-        names = ", ".join(TableSettings.__annotations__)
-        raise TopologyError(
-            f"{where}: there is no setting {min(wrong)!r}; the settings are: {names}"
-        )
+    check_names(settings, TableSettings.__annotations__, where, TopologyError)
     schema, field = stream.schema, settings.get("field")
-    _BROADCAST.check(f"{where}: broadcast", settings.get("broadcast", False), TopologyError)
+    FLAG.check(f"{where}: broadcast", settings.get("broadcast", False), TopologyError)
     if field is not None:
         schema.check_field(field, where)
     if not {*schema.fields} - {*by, field}:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
-from sunshower.arguments import SECONDS, Values
+from sunshower.arguments import SECONDS, Values, check_names
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.field_types import classes_in
 from sunshower.records import Schema
@@ -102,11 +102,8 @@ def _operator(
     settings: ProcessSettings,
     where: str,
 ) -> KeyedProcess:
-    if wrong := settings.keys() - ProcessSettings.__annotations__.keys():
-        raise TopologyError(
-            f"{where}: there is no setting {min(wrong)!r}; the settings are: fields, on_timer, "
-            f"{', '.join(ProcessSettings.__annotations__)}"
-        )
+    known = ("fields", "on_timer", *ProcessSettings.__annotations__)
+    check_names(settings, known, where, TopologyError)
     timed = on_timer is not None
     annotation, makes = keyed_schema(function, reads, fields, where, quiet=timed)
     classes = _classes(annotation, where)
@@ -142,11 +139,8 @@ def bolt_store(code: Any, id: str, settings: StateSettings, where: str) -> Keyed
     Raises TopologyError for settings of a state that the class does not have.
     """
     kind = code if isinstance(code, type) else type(code)
-    if wrong := settings.keys() - StateSettings.__annotations__.keys():
-        names = ", ".join([*Outputs.__annotations__, *StateSettings.__annotations__])
-        raise TopologyError(
-            f"{where}: there is no setting {min(wrong)!r}; the settings are: {names}"
-        )
+    known = (*Outputs.__annotations__, *StateSettings.__annotations__)
+    check_names(settings, known, where, TopologyError)
     raw = str(getattr(kind, "__annotations__", {}).get("state", ""))
     try:
         annotation = get_type_hints(kind).get("state") if issubclass(kind, Bolt) else None
