@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sunshower import Bolt, Counter, JsonLines, KeyState, KeyValueState, Number, Topology
+from sunshower import Bolt, JsonLines, KeyState, KeyValueState, Number, Topology
 from sunshower.trident import SqliteState
+from tests.actors.programs.evidence import Held
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
@@ -53,7 +54,8 @@ def test_each_record_is_in_its_state_although_workers_die(
 ) -> None:
     topology = Topology("states", workers=3)
     states = [SqliteState(tmp_path / f"{name}.db") for name in ("function", "bolt")]
-    numbers = topology.spout("numbers", Counter(TOTAL))
+    gate = tmp_path / "gate"
+    numbers = topology.spout("numbers", Held(TOTAL, gate))
     pairs = numbers.map(key_of, fields=["key", "number"])
     pairs.group_by("key").process(gather, state=states[0], parallelism=2)
     pairs.fields("key").bolt("bolt", Gather, 2, state=states[1])
@@ -69,8 +71,12 @@ def test_each_record_is_in_its_state_although_workers_die(
         end_s, killed = time.monotonic() + 120, 0
         tasks = [run.plan.tasks_of("gather")[0], run.plan.tasks_of("gather_for_a_while")[0]]
         while time.monotonic() < end_s and not run.wait(0.05):
-            done = run.snapshot().component("numbers").acked
-            if killed < KILLS and done > (killed + 1) * TOTAL // 8:
+            now = run.snapshot()
+            if now.restarts < killed or now.component("numbers").acked <= TOTAL // 8:
+                continue
+            if killed == KILLS:
+                gate.touch()
+            else:
                 run.kill_worker(tasks[killed % 2].worker)
                 killed += 1
         assert run.finished(), run.snapshot()
