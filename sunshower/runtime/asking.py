@@ -20,8 +20,8 @@ _FIRST_S, _LONGEST_S = 0.002, 0.05  # between two calls
 
 
 class Caller:
-    """One request. The adapter calls the worker with `request`, tells `hear` what it said, and
-    waits for `wait_s`, until there is an `answer`."""
+    """One request. The adapter calls the worker with `request`, passes the result to `hear`, and
+    waits for `wait_s` seconds, until there is an `answer`."""
 
     def __init__(self, name: str, value: Any, timeout_s: float, id: str, now: float) -> None:
         SECONDS.check("timeout_s", timeout_s)
@@ -95,7 +95,7 @@ def answered(
 
 
 class Replies:
-    """What a worker has to say to callers, until they ask. Two threads use it."""
+    """The replies of a worker that callers have not fetched yet. Two threads use it."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[Reply | RequestProgress | None, float]] = {}  # None: fetched
@@ -112,7 +112,7 @@ class Replies:
         return RequestProgress.ABSENT if said is None else said
 
     def put(self, id: str, said: Reply | RequestProgress, ends_s: float) -> None:
-        """Say this to the caller, who waits until `ends_s`."""
+        """Keep this for the caller, who waits until `ends_s`."""
         self._found[id] = said, ends_s
 
     def has_ended(self, id: str, now: float) -> bool:
