@@ -21,12 +21,22 @@ from tests.guarantee.deaths import check_nothing_is_lost, kill_in_the_middle, re
 # By default Ray looks every 3 s, and believes in a node's death after five misses: 15 s. Three of
 # one second were too few: a living one was taken for dead, on a very busy machine.
 HEALTH = {"health_check_period_ms": 1_000, "health_check_failure_threshold": 8}
-HEAD: dict[str, Any] = {"num_cpus": 1, "include_dashboard": False, "_system_config": HEALTH}
-SECOND = "second"
+FIRST, SECOND = "first", "second"
+HEAD: dict[str, Any] = {
+    "num_cpus": 1,
+    "resources": {FIRST: 1},
+    "include_dashboard": False,
+    "_system_config": HEALTH,
+}
 
 
 def answer() -> None:
-    """Has run on the second node, so it is known to take work."""
+    """Has run on the head, so the node that asked for it knows the head."""
+
+
+def ask() -> None:
+    """Has run on the second node, so the head knows it. Each node spreads over those it knows."""
+    ray.get(ray.remote(num_cpus=0, resources={FIRST: 1})(answer).remote())
 
 
 def main(folder: Path) -> None:
@@ -34,7 +44,7 @@ def main(folder: Path) -> None:
     second = nodes.add_node(num_cpus=1, resources={SECOND: 1})
     try:
         with RayCluster(nodes.address) as cluster:
-            ray.get(ray.remote(resources={SECOND: 1})(answer).remote())
+            ray.get(ray.remote(num_cpus=0, resources={SECOND: 1})(ask).remote())
             # Who is on a lost node is known to be dead late: no tuple may time out before.
             mortal = topology(folder, message_timeout_s=600)
             run = cluster.submit(mortal.graph(), Layout.ISOLATE)
