@@ -15,6 +15,7 @@ TARGETS = (
     Target("word_count/pack-classes/two-processes", at_least=0.5),
     Target("word_count/pack-classes/bytewax", at_least=1.5),
     Target("word_count/pack-columns/loop", at_least=1.5),
+    Target("word_count/pack-operators-columns/loop", at_least=2.5),
     Target("const_null/isolate-rows-1024/three-actors", at_least=0.9),
     Target("history/sample-64/none", at_least=0.85),
     Target("history/sample-1/none", at_least=0.85),

@@ -197,9 +197,10 @@ class CountColumns(BatchBolt[Any, Any]):
 
 def word_count(variant: str, path: Path, gate: Gate, **settings: Any) -> Topology:
     """`rows`: plain tuples, the count is silent; `classes`: NamedTuples, a Total for each word;
-    `columns`: Arrow tables; `operators`: plain tuples, totals that a sink keeps."""
+    `columns`: Arrow tables; `operators`: plain tuples, totals that a sink keeps;
+    `operators-columns`: the same operators on Arrow tables."""
     topology = Topology(f"word-count-{variant}", idle_poll_s=POLL_S, **settings)
-    if variant == "columns":
+    if variant.endswith("columns"):
         source: Gated = PreparedTable(gate, path)
     elif variant == "classes":
         source = Prepared(gate, path, Line, Line)
@@ -209,8 +210,9 @@ def word_count(variant: str, path: Path, gate: Gate, **settings: Any) -> Topolog
     if variant == "rows":
         parts = near.bolt("split", split_tuples, parallelism=2, fields=("word",))
         parts.fields("word").bolt("sink", CountTuples, parallelism=2, fields=())
-    elif variant == "operators":
-        words = near.stage("split", parallelism=2).flat_map(split_tuples, fields=("word",))
+    elif variant.startswith("operators"):
+        function = split_tuples if variant == "operators" else split_columns
+        words = near.stage("split", parallelism=2).flat_map(function, fields=("word",))
         totals = words.group_by("word").aggregate(count(), parallelism=2)
         totals.local_or_shuffle().bolt("sink", KeepTotals, parallelism=2, fields=())
     elif variant == "classes":

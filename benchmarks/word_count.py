@@ -29,7 +29,7 @@ def rows_and_columns(arena: Arena, path: Path, words: int, tell: Tell) -> Match:
     ours = partial(_ours, arena, path, words)
     rows, columns = ours("rows"), ours("columns")
     untracked = ours("rows", ackers=0)
-    operators = ours("operators")
+    operators, by_kernels = ours("operators"), ours("operators-columns")
     bytewax = _bytewax("count_final", arena.folder, path, words, tell)
     loop = Entry(
         Key(_NAME, "loop", "rows", _UNIT),
@@ -37,7 +37,7 @@ def rows_and_columns(arena: Arena, path: Path, words: int, tell: Tell) -> Match:
     )
     return Match(
         "word-count",
-        [rows, operators, bytewax, loop, columns, untracked],
+        [rows, operators, bytewax, loop, columns, by_kernels, untracked],
         [
             _ratio(rows, "bytewax", bytewax),
             _ratio(rows, "loop", loop),
@@ -45,6 +45,7 @@ def rows_and_columns(arena: Arena, path: Path, words: int, tell: Tell) -> Match:
             _ratio(operators, "loop", loop),
             _ratio(operators, "bytewax", bytewax),
             _ratio(columns, "loop", loop),
+            _ratio(by_kernels, "loop", loop),
             _ratio(columns, "bytewax", bytewax),
         ],
     )

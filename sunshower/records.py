@@ -90,6 +90,11 @@ def keys_of_rows(
     return map(key_of, keys)
 
 
+def is_table(records: Any) -> bool:
+    """Whether records are an Arrow table, rather than a sequence."""
+    return not isinstance(records, Sequence)
+
+
 def rows_of(values: Any, width: int) -> Iterable[tuple[Any, ...]]:
     """Tuples of `width` values each; undoes `Schema.flat`. Raises ValueError if some are left."""
     if type(values) is not list or type(width) is not int or width < 1 or len(values) % width:
@@ -181,6 +186,19 @@ class Schema:
         if len(self.fields) == 1:
             return list(map(get, records))
         return list(chain.from_iterable(map(get, records)))
+
+    def table(self, rows: Any) -> Any:
+        """Records as an Arrow table with the fields as columns; a table is returned as it is."""
+        if is_table(rows):
+            return rows
+        import pyarrow as pa
+
+        columns = (map(self.key([field]), rows) for field in self.fields)
+        return pa.table([pa.array(list(column)) for column in columns], names=list(self.fields))
+
+    def rows_of_table(self, table: Any) -> list[Any]:
+        """The records of an Arrow table; the inverse of `table`."""
+        return self.build(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
     def build(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
         """Build records from sequences of their values; the inverse of `rows`."""

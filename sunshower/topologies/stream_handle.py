@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Never, Self, TypeVar
 from sunshower.errors import TopologyError, UnknownStream
 from sunshower.records import Schema
 from sunshower.topologies.components import DEFAULT
-from sunshower.topologies.graph import StreamSpec
+from sunshower.topologies.graph import Level, StreamSpec
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.record_operators import RecordOperators
 from sunshower.topologies.operators.schemas import check_equal, code_name
@@ -80,6 +80,14 @@ class StreamHandle(RecordOperators[R_co]):
     def schema(self) -> Schema:
         """The fields and the type of its records."""
         return self.spec.schema if self._rows is None else self._rows.schema
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether its records travel as Arrow tables."""
+        if self._rows is not None:
+            return self._rows.has_columns
+        level = self.topology.component(self.component).level
+        return level in (Level.TABLES, Level.BATCH) and self.id == DEFAULT
 
     def _where(self, word: str, code: Any = None) -> str:
         return f"{self}, {word}" + ("" if code is None else f"({code_name(code)})")

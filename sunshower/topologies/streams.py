@@ -17,7 +17,7 @@ from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.records import Schema
 from sunshower.topologies import groupings
 from sunshower.topologies.components import BatchFunction, In, Out, R
-from sunshower.topologies.operators import schemas, steps
+from sunshower.topologies.operators import columns, schemas, steps
 from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.joins.joined_streams import JoinSettings, joined_streams
 from sunshower.topologies.operators.joins.keyed_tables import KeyedTable, TableSettings, table_of
@@ -180,7 +180,7 @@ class Stream(StreamHandle[R_co], RecordAggregations[R_co]):
             function, self.schema, fields, self._where("flat_map", function)
         )
         if getattr(function, "__sunshower_batch__", False):
-            operator: Operator = steps.EachTable(function, self.schema, schema)
+            operator: Operator = columns.EachColumns(function, self.schema, schema)
         else:
             operator = steps.Each(function, schema)
         return self.then("flat_map", operator, schema, function)
@@ -202,7 +202,7 @@ class Stream(StreamHandle[R_co], RecordAggregations[R_co]):
         """Some fields of each record, as plain tuples."""
         schemas.check_fields(self.schema, fields, self._where("project"))
         schema = schemas.columns_schema(fields, self._where("project"))
-        return self.then("project", steps.Project(self.schema, fields), schema)
+        return self.then("project", columns.projection(self, fields), schema)
 
     @overload
     def join(

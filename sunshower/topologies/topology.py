@@ -253,7 +253,8 @@ class Topology:
         those rows."""
         where = f"topology {self.id!r}, stage {id!r}"
         self.check_new(id, parallelism, where)
-        stage = StageDraft(id, inputs[0].stream.spec.schema)
+        has_columns = all(grouped.stream.has_columns for grouped in inputs)
+        stage = StageDraft(id, inputs[0].stream.spec.schema, has_columns=has_columns)
         bolt = Component(id, Level.OPERATORS, stage, parallelism)
         for grouped in inputs:
             bolt = self._with_input(bolt, grouped)

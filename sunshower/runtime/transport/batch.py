@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from sunshower.failures import Failure
-from sunshower.records import Schema
+from sunshower.records import Schema, is_table
 from sunshower.runtime.tracking.edges import fold
 from sunshower.runtime.tracking.ids import I64, NO_IDS, U64
 
@@ -94,21 +94,16 @@ class Batch:
     @property
     def is_table(self) -> bool:
         """Whether `records` is an Arrow table."""
-        return not isinstance(self.records, Sequence)
+        return is_table(self.records)
 
     def rows(self, schema: Schema) -> Sequence[Any]:
         """Return the records as rows."""
-        if not self.is_table:
-            rows: Sequence[Any] = self.records
-            return rows
-        return schema.build(zip(*(c.to_pylist() for c in self.records.columns), strict=True))
+        rows: Sequence[Any] = self.records
+        return schema.rows_of_table(rows) if self.is_table else rows
 
     def table(self, schema: Schema) -> pa.Table:
         """Return the records as an Arrow table with the schema's fields as columns."""
-        if self.is_table:
-            return self.records
-        columns = (map(schema.key([field]), self.records) for field in schema.fields)
-        return pa.table([pa.array(list(c)) for c in columns], names=list(schema.fields))
+        return schema.table(self.records)
 
     def split(self, count: int) -> tuple[Batch, Batch]:
         """Split into the first `count` records and the rest. The parts of a shared batch have edges

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from sunshower.records import Schema
+from sunshower.records import Schema, is_table
 from sunshower.topologies.components import Bolt, Context
 from sunshower.topologies.operators.aggregating import Combine
-from sunshower.topologies.operators.port import Attempt, Keyed, Operator
+from sunshower.topologies.operators.port import Attempt, Keyed, Operator, Rows
 from sunshower.topologies.operators.steps import RowFunction, RowOperator, check_rows
 
 if TYPE_CHECKING:
@@ -25,11 +26,12 @@ _BATCH = Attempt(0, 0, 0)  # operators that need a number of the batch count the
 
 @dataclass(frozen=True)
 class Branch:
-    """An operator (None: the rows themselves), the stream that its rows leave on, if any, and the
-    operators that read them."""
+    """An operator (None: the rows themselves), the stream that its rows leave on, if any, what they
+    are, and the operators that read them."""
 
     operator: Operator | None
     stream: str | None
+    schema: Schema
     readers: tuple[Branch, ...] = ()
 
     def operators(self) -> Iterator[Operator]:
@@ -63,6 +65,8 @@ class OperatorBolt(Bolt[Any, Any]):
         self.stream = root.stream if not root.readers else None
         self.passes = not steps
         self._first = root.readers[0] if len(root.readers) == 1 and not root.stream else root
+        # whether it gets the tables that its senders have sent, instead of their rows
+        self.takes_tables = self.passes and any(map(_takes_tables, root.readers))
         self.combines = isinstance(self._first.operator, Combine)
         self._combined: Any = None  # of this batch: what `add` has combined
         self.reads_watermarks = ended is not None
@@ -102,16 +106,16 @@ class OperatorBolt(Bolt[Any, Any]):
             self._combined = operator.start(_BATCH)
         operator.process(self._combined, 0, rows, list[Any]().extend)
 
-    def gather(self, rows: Sequence[Any]) -> dict[str, list[Any]]:
+    def gather(self, rows: Rows) -> dict[str, Rows]:
         """The rows that a batch sends, by stream; `rows`: without those that were added."""
-        outputs: dict[str, list[Any]] = {}
+        outputs: dict[str, Rows] = {}
         added, self._combined = self._combined, None
         _run(self._first, rows, outputs, added)
         return outputs
 
-    def advance(self, marks: Sequence[Any]) -> dict[str, list[Any]]:
+    def advance(self, marks: Sequence[Any]) -> dict[str, Rows]:
         """The rows that watermarks bring, by stream."""
-        outputs: dict[str, list[Any]] = {}
+        outputs: dict[str, Rows] = {}
         if self._ended is not None:
             _run(self._ended, self._window.advance(marks), outputs)
         return outputs
@@ -164,22 +168,39 @@ class OperatorBolt(Bolt[Any, Any]):
                 self.calls.close()
 
 
-def _run(
-    branch: Branch, rows: Sequence[Any], outputs: dict[str, list[Any]], batch: Any = None
-) -> None:
+def _run(branch: Branch, rows: Rows, outputs: dict[str, Rows], batch: Any = None) -> None:
     """`batch`: the operator's, if it has processed some rows already."""
-    if (operator := branch.operator) is not None and (rows or batch is not None):
-        made: list[Any] = []
+    if (operator := branch.operator) is not None and (len(rows) or batch is not None):
+        made: list[Rows] = []
         batch = operator.start(_BATCH) if batch is None else batch
-        operator.process(batch, 0, rows, made.extend)
-        operator.finish(batch, _BATCH, made.extend)
-        rows = made
-    if not rows:
+        operator.process(batch, 0, rows, made.append)
+        operator.finish(batch, _BATCH, made.append)
+        rows = _joined(made)
+    if not len(rows):
         return
-    if branch.stream is not None:
-        outputs.setdefault(branch.stream, []).extend(rows)
+    if (stream := branch.stream) is not None:
+        outputs[stream] = _joined([outputs[stream], rows]) if stream in outputs else rows
+    plain = rows
     for reader in branch.readers:
-        _run(reader, rows, outputs)
+        if not (takes := _takes_tables(reader)) and is_table(plain):
+            plain = branch.schema.rows_of_table(plain)
+        _run(reader, rows if takes else plain, outputs)
+
+
+def _takes_tables(branch: Branch) -> bool:
+    return getattr(branch.operator, "takes_tables", False)
+
+
+def _joined(parts: Sequence[Rows]) -> Rows:
+    """Rows that were emitted one after the other: all lists, or all tables."""
+    if len(parts) < 2:
+        return parts[0] if parts else ()
+    if not is_table(parts[0]):
+        return list(chain.from_iterable(parts))
+    import pyarrow as pa
+
+    joined: Rows = pa.concat_tables(parts)
+    return joined
 
 
 def _composed(steps: Sequence[RowOperator]) -> Callable[[Any], Iterable[Any]]:

@@ -10,8 +10,16 @@ from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.operators import steps
+from sunshower.topologies.operators.columns import (
+    FilterColumns,
+    check_expression,
+    is_expression,
+)
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.schemas import check_predicate, check_reader
+
+if TYPE_CHECKING:
+    from pyarrow.compute import Expression
 
 R_co = TypeVar("R_co", covariant=True)
 PAIRS = Schema(("branch", "record"))
@@ -25,8 +33,17 @@ class RecordOperators(Generic[R_co]):
         """The fields and the type of its records."""
         raise NotImplementedError
 
-    def filter(self, predicate: Callable[[R_co], bool | Awaitable[bool]]) -> Self:
-        """The records for which `predicate` is true."""
+    @property
+    def has_columns(self) -> bool:
+        """Whether its records travel as Arrow tables."""
+        return False
+
+    def filter(self, predicate: Callable[[R_co], bool | Awaitable[bool]] | Expression) -> Self:
+        """The records for which `predicate` is true. On a stream of Arrow tables it may be an
+        expression: `filter(pc.field("amount") > 100)`."""
+        if is_expression(predicate):
+            check_expression(self, predicate, self._where("filter"))
+            return self._with("filter", lambda: FilterColumns(self.schema, predicate), self.schema)
         check_predicate(predicate, self.schema, self._where("filter", predicate))
         return self._with("filter", lambda: steps.Filter(predicate), self.schema, predicate)
 

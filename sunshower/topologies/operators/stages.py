@@ -45,6 +45,13 @@ class StageRows:
     stream: str | None = None  # the stream that they leave on, once something outside reads them
     readers: list[StageRows] = field(default_factory=list)  # within the stage
 
+    @property
+    def has_columns(self) -> bool:
+        """Whether these rows are Arrow tables."""
+        if self.operator is None:
+            return self.stage.has_columns
+        return getattr(self.operator, "makes_tables", False)
+
     def then(self, operator: Operator, schema: Schema) -> StageRows:
         """The rows that `operator` makes of these, in the same stage."""
         self.readers.append(StageRows(self.stage, schema, operator))
@@ -52,7 +59,8 @@ class StageRows:
 
     def branch(self) -> Branch:
         """This node and its readers, frozen."""
-        return Branch(self.operator, self.stream, tuple(one.branch() for one in self.readers))
+        readers = tuple(one.branch() for one in self.readers)
+        return Branch(self.operator, self.stream, self.schema, readers)
 
 
 @dataclass
@@ -68,8 +76,8 @@ class WindowDraft:
 class StageDraft:
     """A stage, which will be the bolt `id`."""
 
-    def __init__(self, id: str, schema: Schema) -> None:
-        self.id = id
+    def __init__(self, id: str, schema: Schema, *, has_columns: bool) -> None:
+        self.id, self.has_columns = id, has_columns
         self.input = StageRows(self, schema)
         self.window: WindowDraft | None = None  # if the stage is one
         self.silent_inputs = 0  # the first ones, if no rows are made of their records
@@ -121,7 +129,7 @@ class StageDraft:
             steps.append(reader.operator)
             node = reader
         branches = tuple(reader.branch() for reader in node.readers)
-        root = Branch(None, node.stream, branches)
+        root = Branch(None, node.stream, node.schema, branches)
         if (window := self.window) is None:
             return OperatorBolt(steps, root, node.schema)
         ended = window.ended.branch()

@@ -29,6 +29,8 @@ class BaseOperator:
     # Whether what it emits is the same, however the rows are distributed among its tasks. False is
     # the safe answer: then a transactional state behind a shuffle and this operator is refused.
     by_row = False
+    takes_tables = False  # whether the rows may be an Arrow table
+    makes_tables = False  # whether what it emits is one
 
     def prepare(self, context: Context) -> None:
         """Do nothing."""
@@ -270,23 +272,25 @@ class EachTable(FunctionOperator):
         self.reads, self.schema = reads, schema
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
+        if (table := self.table_of(rows)) is not None:
+            emit(self.schema.rows_of_table(table))
+
+    def table_of(self, rows: Rows) -> Any:
+        """The table that the function makes; None if it has no rows."""
         import pyarrow as pa
 
-        columns = zip(*self.reads.rows(rows), strict=True)
-        made = self.function(pa.table(list(map(pa.array, columns)), names=list(self.reads.fields)))
+        made = self.function(self.reads.table(rows))
         # The other field of Derived, the origin of its rows, matters only to tuple trees.
         table = getattr(made, "rows", made)
         if table is None:
-            return
+            return None
         if not isinstance(table, pa.Table) or tuple(table.column_names) != self.schema.fields:
             what = table.column_names if isinstance(table, pa.Table) else type(table).__name__
             raise BadEmit(
                 f"a batch function returns a table with the columns {list(self.schema.fields)}, "
                 f"or Derived with one, or None; this one returned {what}"
             )
-        if len(table):
-            lists = (column.to_pylist() for column in table.columns)
-            emit(self.schema.build(zip(*lists, strict=True)))
+        return table if len(table) else None
 
 
 def prepare_code(code: Any, context: Context) -> Any:

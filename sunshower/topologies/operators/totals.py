@@ -19,8 +19,9 @@ from sunshower.topologies.operators.aggregators import (
     CombinerAggregator,
     ReducerAggregator,
 )
+from sunshower.topologies.operators.columns import CombineColumns, partial_rows
 from sunshower.topologies.operators.persisting import Persist, PersistCombined, PersistReduced
-from sunshower.topologies.operators.port import Attempt, Operator
+from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 from sunshower.topologies.operators.states import Key, MapState, Place, StateFactory, Update
 
 
@@ -175,6 +176,11 @@ class CombinedTotals(_InMemory, PersistCombined):
         found, names = self.combiner.result(value), self.combiner.emits
         return found if len(names) == 1 else dict(zip(names, found, strict=True))
 
+    takes_tables = True
+
+    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
+        super().process(batch, source, partial_rows(rows), emit)
+
     def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
         keys, combine = list(batch), self.combiner.combine
         pairs = zip(batch.values(), state.multi_get(keys), strict=True)
@@ -196,7 +202,8 @@ def totals_operators(
 ) -> tuple[Combine | None, Operator]:
     """What combines records of `schema` in their task, if it can, and what keeps the totals."""
     if isinstance(one, CombinerAggregator):
-        return Combine(schema, by, [one]), CombinedTotals(slot, len(by), one, out)
+        parts = one.combiners if isinstance(one, Several) else (one,)
+        return CombineColumns(schema, by, one, parts), CombinedTotals(slot, len(by), one, out)
     return None, ReducedTotals(slot, schema, by, one, out)
 
 

@@ -27,6 +27,7 @@ import numpy as np
 from sunshower.async_calls import AsyncCalls
 from sunshower.errors import BadEmit
 from sunshower.failures import Failure
+from sunshower.records import Schema
 from sunshower.runtime.tasks.bolts.async_bolt import AsyncBolt
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask, noting
 from sunshower.runtime.tasks.bolts.keyed_bolt import KeyedBolt
@@ -94,7 +95,7 @@ class AutomaticBoltTask(BoltTask):
 
     def process(self, batch: Batch) -> Batch | None:
         schema = self._streams[batch.stream].spec.schema
-        records = batch.rows(schema)
+        records = self._records(batch, schema)
         if isinstance(self.bolt, KeyedBolt):
             self.bolt.announce(self._streams[batch.stream], records)
         call = self.instrument.faults.around(self._call, batch, schema)
@@ -120,6 +121,10 @@ class AutomaticBoltTask(BoltTask):
             batch, rest = batch.split(begun)
         self._finish(batch, made, None)
         return rest
+
+    def _records(self, batch: Batch, schema: Schema) -> Sequence[Any]:
+        """The records that the bolt gets."""
+        return batch.rows(schema)
 
     @property
     def _is_sink(self) -> bool:

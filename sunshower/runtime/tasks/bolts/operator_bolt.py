@@ -18,6 +18,7 @@ import numpy as np
 from sunshower.async_calls import AsyncCalls
 from sunshower.errors import BadEmit
 from sunshower.failures import Failure
+from sunshower.records import Schema, is_table
 from sunshower.runtime.tasks.bolts.automatic_bolt import PIECE_MAX, AutomaticBoltTask, BatchOutputs
 from sunshower.runtime.tasks.bolts.return_values import is_generator
 from sunshower.runtime.tasks.user_code import RAISED, no_way
@@ -57,6 +58,15 @@ class OperatorBoltTask(AutomaticBoltTask):
         self._advances = self._is_watermarks(batch)
         self._raised = None
         return super().process(batch)
+
+    def _records(self, batch: Batch, schema: Schema) -> Sequence[Any]:
+        if batch.is_table and self.bolt.takes_tables:
+            records: Sequence[Any] = batch.records
+            return records
+        return super()._records(batch, schema)
+
+    def _check_outputs(self, made: BatchOutputs, records: Sequence[Any]) -> set[type]:
+        return set() if is_table(made.outputs) else super()._check_outputs(made, records)
 
     def _is_watermarks(self, batch: Batch) -> bool:
         return self._streams[batch.stream].spec.id == WATERMARKS
@@ -190,4 +200,5 @@ class OperatorBoltTask(AutomaticBoltTask):
 
 def _as_they_are(records: Sequence[Any]) -> BatchOutputs:
     """The records are the rows."""
-    return BatchOutputs(list(records), list(range(1, len(records) + 1)))
+    rows: Any = records if is_table(records) else list(records)
+    return BatchOutputs(rows, list(range(1, len(records) + 1)))

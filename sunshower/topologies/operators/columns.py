@@ -1,0 +1,219 @@
+"""Operators on Arrow tables: what their rows make is computed by kernels, and travels as a table.
+
+A stage gets the tables that its sender has sent, and its operators pass tables on. An operator that
+does not take tables gets their rows. Where a kernel would compute something else than Python does,
+or cannot, the rows are combined one by one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from sunshower.errors import BadEmit, RecordMismatch, TopologyError
+from sunshower.records import Schema, is_table
+from sunshower.topologies.operators.aggregating import Combine
+from sunshower.topologies.operators.aggregators import (
+    CombinerAggregator,
+    average,
+    count,
+    max_,
+    min_,
+    sum_,
+)
+from sunshower.topologies.operators.port import Emit, Operator, Rows
+from sunshower.topologies.operators.steps import BaseOperator, EachTable, Project
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Of these classes themselves: one that inherits from them may combine in another way.
+_KERNELS: dict[type[Any], tuple[str, ...]] = {
+    count: ("count_all",),
+    sum_: ("sum",),
+    min_: ("min",),
+    max_: ("max",),
+    average: ("sum", "count"),
+}
+_INT64_MAX = (1 << 63) - 1
+
+
+class EachColumns(EachTable):
+    """Calls a batch function with a table, and emits the table that it returns."""
+
+    takes_tables = makes_tables = True
+
+    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
+        if (table := self.table_of(rows)) is not None:
+            emit(table)
+
+
+class FilterColumns(BaseOperator):
+    """Emits the rows of tables for which an Arrow expression is true."""
+
+    takes_tables = makes_tables = by_row = True
+
+    def __init__(self, schema: Schema, expression: Any) -> None:
+        self.schema, self.expression = schema, expression
+
+    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
+        import pyarrow as pa
+
+        table = self.schema.table(rows)
+        try:
+            emit(table.filter(self.expression))
+        except (pa.ArrowException, NotImplementedError) as error:
+            kinds = ", ".join(f"{one.name}: {one.type}" for one in table.schema)
+            raise BadEmit(
+                f"filter({self.expression}) cannot be computed on columns of these types ({kinds}):"
+                f" {error}"
+            ) from error
+
+
+class ProjectColumns(BaseOperator):
+    """Emits some columns of tables."""
+
+    takes_tables = makes_tables = by_row = True
+
+    def __init__(self, schema: Schema, fields: Sequence[str]) -> None:
+        self.schema, self.fields = schema, list(fields)
+
+    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
+        emit(self.schema.table(rows).select(self.fields))
+
+
+class CombineColumns(Combine):
+    """Combines the rows of a table with kernels. The table that it emits has a row for each group:
+    the fields of the group and `value-0`, a struct if there are several parts."""
+
+    takes_tables = True
+
+    def __init__(
+        self, schema: Schema, by: Sequence[str], one: CombinerAggregator[Any, Any], parts: Any
+    ) -> None:
+        super().__init__(schema, by, [one])
+        self._parts: Sequence[CombinerAggregator[Any, Any]] = parts  # that `one` consists of
+
+    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
+        if not is_table(rows):
+            super().process(batch, source, rows, emit)
+        elif (table := self._by_kernels(rows)) is not None:
+            emit(table)
+        else:
+            super().process(batch, source, self.schema.rows_of_table(rows), emit)
+
+    def _by_kernels(self, table: Any) -> pa.Table | None:
+        """The groups of a table; None if kernels do not compute what Python does."""
+        import pyarrow as pa
+
+        # `group_by` names its results after its columns, so they have names of their own here.
+        names = [f"key-{number}" for number in range(len(self.by))]
+        columns, wanted = [*map(_decoded, map(table.column, self.by))], list[Any]()
+        for part in self._parts:
+            for kernel in _KERNELS.get(type(part), (None,)):
+                column = None if kernel == "count_all" else table[getattr(part, "field")]  # noqa: B009
+                if kernel is None or (column is not None and not _is_exact(column, kernel)):
+                    return None
+                name = f"value-{len(wanted)}"
+                if column is not None:
+                    columns.append(column)
+                    names.append(name)
+                wanted.append(([] if column is None else name, kernel))
+        try:
+            groups = pa.table(columns, names=names).group_by(names[: len(self.by)], False)
+            made = groups.aggregate(wanted)
+        except pa.ArrowNotImplementedError:  # keys of a type that Arrow cannot group by
+            return None
+        found = iter(made.columns[len(self.by) :])
+        values = [_packed([next(found) for _ in _KERNELS[type(part)]]) for part in self._parts]
+        keys = made.columns[: len(self.by)]
+        return pa.table([*keys, _packed(values)], names=[*self.by, "value-0"])
+
+
+def partial_rows(rows: Rows) -> Rows:
+    """The rows of a table that CombineColumns has made; others as they are."""
+    table: Any = rows
+    return list(zip(*map(_values, table.columns), strict=True)) if is_table(rows) else rows
+
+
+def check_expression(stream: Any, expression: Any, where: str) -> None:
+    """Raise TopologyError for a stream of rows, UnknownField for a column that it does not have."""
+    import pyarrow as pa
+
+    schema: Schema = stream.schema
+    if not stream.has_columns:
+        raise TopologyError(
+            f"{where}: an Arrow expression filters columns, but the records of this stream are "
+            "rows; give a function of a record, or put a @batch function or tables() before it"
+        )
+    if not is_expression(expression):
+        raise RecordMismatch(f"{where}: {expression!r:.200} is no Arrow expression")
+    try:  # the types of the columns are not known, so that an error of types says nothing
+        pa.table([pa.nulls(0)] * len(schema.fields), names=schema.fields).filter(expression)
+    except pa.ArrowInvalid as error:
+        said = str(error)
+        if "No match for FieldRef" in said:
+            name = said.partition("FieldRef.")[2].partition(" in ")[0]
+            field = name.removeprefix("Name(").removesuffix(")")
+            schema.check_field(field, where)
+    except pa.ArrowException:
+        pass
+
+
+def is_expression(code: Any) -> bool:
+    """Whether this is an expression of `pyarrow.compute`."""
+    module = sys.modules.get("pyarrow.compute")  # without it there are no expressions
+    return module is not None and isinstance(code, module.Expression)
+
+
+def projection(stream: Any, fields: Sequence[str]) -> Operator:
+    """What selects some fields of a stream."""
+    return (ProjectColumns if stream.has_columns else Project)(stream.schema, fields)
+
+
+def _is_exact(column: Any, kernel: str) -> bool:
+    """Whether a kernel computes of the numbers of a column what Python does."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if column.null_count and kernel not in ("min", "max"):
+        return False
+    if pa.types.is_float32(column.type) or pa.types.is_float64(column.type):
+        return kernel in ("sum", "count") or not pc.any(pc.is_nan(column)).as_py()
+    if not pa.types.is_integer(column.type):
+        return False
+    if kernel != "sum":
+        return True
+    ends: dict[str, int] = pc.min_max(column).as_py()
+    return max(map(abs, ends.values())) * len(column) <= _INT64_MAX
+
+
+def _decoded(column: Any) -> Any:
+    """A column without a dictionary, which may be another one in each chunk."""
+    import pyarrow as pa
+
+    is_encoded = pa.types.is_dictionary(column.type)
+    return column.cast(column.type.value_type) if is_encoded else column
+
+
+def _packed(columns: Sequence[Any]) -> Any:
+    """Several columns as one."""
+    import pyarrow as pa
+
+    if len(columns) == 1:
+        return columns[0]
+    arrays = [column.combine_chunks() for column in columns]
+    return pa.chunked_array(
+        [pa.StructArray.from_arrays(arrays, list(map(str, range(len(arrays)))))]
+    )
+
+
+def _values(column: Any) -> Sequence[Any]:
+    """The values of a column; structs are lists."""
+    import pyarrow as pa
+
+    if not pa.types.is_struct(column.type):
+        values: Sequence[Any] = column.to_pylist()
+        return values
+    return [*map(list, zip(*map(_values, column.flatten()), strict=True))]
