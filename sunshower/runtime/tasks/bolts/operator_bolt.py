@@ -89,6 +89,8 @@ class OperatorBoltTask(AutomaticBoltTask):
         self._yields = is_generator(bolt.expand)
         if bolt.stream is not None:
             self._stream = bolt.stream
+        # A table of one row costs as much as one of a thousand.
+        self.joins |= bolt.takes_tables and not bolt.keeps_state
 
     @property
     def inputs_max(self) -> int:

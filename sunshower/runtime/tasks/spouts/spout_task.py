@@ -74,7 +74,7 @@ class SpoutTask(Supervised):
         self._reports = reports
         self.deadlines = Deadlines(config, pending, reports)
         self._acked = self._failed = 0
-        self._first_replay_s = self._done_s = cast("float | None", None)
+        self._first_replay_s = self._last_ack_s = cast("float | None", None)
         self.rest = PollBackoff(config.idle_poll_s)  # of the source
         self.limit = PendingLimit(config, pending)
         self._hears_ack = self._hears_fail = False
@@ -257,7 +257,7 @@ class SpoutTask(Supervised):
         self.instrument.completed(released)
         self.latencies.add(latencies_s := now - released.emitted_s)
         self.limit.completed(now, latencies_s, reached=reached)
-        self._done_s = now if self.done else None
+        self._last_ack_s = now
         if self.replays.replayed and self._first_replay_s is None and (released.attempts > 1).any():
             self._first_replay_s = now
         if self.replays.line.remembers:
@@ -324,7 +324,7 @@ class SpoutTask(Supervised):
             dead=self.replays.dead,
             causes={cause.value: count for cause, count in self.replays.causes.items()},
         )
-        times = (self.done, self._first_replay_s, self._done_s)
+        times = (self.done, self._first_replay_s, self._last_ack_s if self.done else None)
         return TaskStats(
             self.task.id,
             self.task.component,
