@@ -135,6 +135,24 @@ class KeepTotals(Sink):
         return sum(self.counts.values()), self.last_s
 
 
+class KeepColumns(BatchBolt[Any, Any]):
+    """The same from tables."""
+
+    last_s = 0.0
+
+    def prepare(self, context: Context) -> None:
+        self.counts: dict[str, int] = {}
+
+    def process(self, table: pa.Table) -> None:
+        self.counts.update(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+    def flush(self) -> None:
+        self.last_s = time.monotonic()
+
+    def result(self) -> tuple[int, float]:
+        return sum(self.counts.values()), self.last_s
+
+
 def split(line: Line) -> Iterator[Word]:
     for word in line.text.split():
         yield Word(word)
@@ -214,7 +232,8 @@ def word_count(variant: str, path: Path, gate: Gate, **settings: Any) -> Topolog
         function = split_tuples if variant == "operators" else split_columns
         words = near.stage("split", parallelism=2).flat_map(function, fields=("word",))
         totals = words.group_by("word").aggregate(count(), parallelism=2)
-        totals.local_or_shuffle().bolt("sink", KeepTotals, parallelism=2, fields=())
+        keep: Any = KeepTotals if variant == "operators" else KeepColumns
+        totals.local_or_shuffle().bolt("sink", keep, parallelism=2, fields=())
     elif variant == "classes":
         words = near.bolt("split", split, parallelism=2)
         words.fields("word").bolt("sink", CountWords, parallelism=2)

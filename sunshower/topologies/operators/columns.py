@@ -107,21 +107,26 @@ class CombineColumns(Combine):
         """The groups of a table; None if kernels do not compute what Python does."""
         import pyarrow as pa
 
+        if not all(type(part) in _KERNELS for part in self._parts):
+            return None
         # `group_by` names its results after its columns, so they have names of their own here.
-        names = [f"key-{number}" for number in range(len(self.by))]
-        columns, wanted = [*map(_decoded, map(table.column, self.by))], list[Any]()
+        # The first column says how many rows there are, if no other does.
+        names = ["rows", *(f"key-{number}" for number in range(len(self.by)))]
+        columns = [table.column(0), *(_decoded(table[field]) for field in self.by)]
+        wanted: list[Any] = []
         for part in self._parts:
-            for kernel in _KERNELS.get(type(part), (None,)):
-                column = None if kernel == "count_all" else table[getattr(part, "field")]  # noqa: B009
-                if kernel is None or (column is not None and not _is_exact(column, kernel)):
+            for kernel in _KERNELS[type(part)]:
+                if kernel == "count_all":
+                    wanted.append(([], kernel))
+                    continue
+                column = table[part.field]  # type: ignore[attr-defined]
+                if not _is_exact(column, kernel):
                     return None
-                name = f"value-{len(wanted)}"
-                if column is not None:
-                    columns.append(column)
-                    names.append(name)
-                wanted.append(([] if column is None else name, kernel))
+                names.append(f"value-{len(columns)}")
+                columns.append(column)
+                wanted.append((names[-1], kernel))
         try:
-            groups = pa.table(columns, names=names).group_by(names[: len(self.by)], False)
+            groups = pa.table(columns, names=names).group_by(names[1 : 1 + len(self.by)], False)
             made = groups.aggregate(wanted)
         except pa.ArrowNotImplementedError:  # keys of a type that Arrow cannot group by
             return None

@@ -68,6 +68,9 @@ class OperatorBolt(Bolt[Any, Any]):
         # whether it gets the tables that its senders have sent, instead of their rows
         self.takes_tables = self.passes and any(map(_takes_tables, root.readers))
         self.combines = isinstance(self._first.operator, Combine)
+        # whether the rows that it sends are combined from all inputs of a batch
+        tables_combined = any(isinstance(one, Combine) for one in root.operators())
+        self.makes_fewer = self.combines or (self.takes_tables and tables_combined)
         self._combined: Any = None  # of this batch: what `add` has combined
         self.reads_watermarks = ended is not None
         behind = () if ended is None else ended.operators()

@@ -11,16 +11,27 @@ from sunshower import Records, Topology, run_inline
 from sunshower.clock import ManualClock
 from sunshower.topologies.streams import Stream
 from sunshower.trident import BatchStream, FixedBatchSpout, InMemory, batches
-from tests.topologies.operators.kinds import SALES, AnyStream, Assemble, Kept, Run, Sale, Source
+from tests.topologies.operators.kinds import (
+    SALES,
+    AnyStream,
+    Assemble,
+    Kept,
+    Run,
+    Sale,
+    Source,
+    Tables,
+)
 
 
-@pytest.fixture(params=["rows", "batches"])
+@pytest.fixture(params=["rows", "columns", "batches"])
 def source(request: pytest.FixtureRequest) -> Source:
     """Declares the source of a stream of either kind."""
 
     def declare(topology: Topology, sales: Sequence[Sale]) -> AnyStream:
         if request.param == "rows":
             return topology.spout("sales", Records(list(sales), type=Sale))
+        if request.param == "columns":
+            return topology.spout("sales", Tables(sales))
         spout = FixedBatchSpout(list(sales), 25, type=Sale)
         return batches(topology, "sales", spout, store=InMemory())
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from sunshower import Bolt, Context, Topology
+import pyarrow as pa
+
+from sunshower import Bolt, Context, Spout, Topology
 
 
 class Sale(NamedTuple):
@@ -19,6 +21,18 @@ Assemble: TypeAlias = Callable[[AnyStream], Sequence[AnyStream]]
 
 
 Source: TypeAlias = Callable[[Topology, Sequence[Sale]], AnyStream]
+
+
+class Tables(Spout[Sale]):
+    """The sales as Arrow tables of 25 rows."""
+
+    def __init__(self, sales: Sequence[Sale] = SALES) -> None:
+        self.sales = sales
+
+    def tables(self) -> Iterator[pa.Table]:
+        for first in range(0, len(self.sales), 25):
+            columns = zip(*self.sales[first : first + 25], strict=True)
+            yield pa.table([pa.array(column) for column in columns], names=list(Sale._fields))
 
 
 class Run(Protocol):

@@ -99,7 +99,7 @@ class OperatorBoltTask(AutomaticBoltTask):
         if self.at_once or self.bolt.reads_watermarks:
             return super().inputs_max
         slice_records = super().inputs_max
-        if self.bolt.combines and slice_records >= _MANY_INPUTS:
+        if self.bolt.makes_fewer and slice_records >= _MANY_INPUTS:
             slice_records *= _SLICES
         fan_out = max(1.0, self._rows_out / max(1, self._rows_in))
         return max(1, min(slice_records, int(self.output_streams.allowance / fan_out)))

@@ -1,0 +1,319 @@
+"""Operators over Arrow tables compute what they compute over rows, with the same guarantees."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from sunshower import (
+    BatchBolt,
+    Context,
+    Derived,
+    Records,
+    Retry,
+    Topology,
+    average,
+    batch,
+    collect,
+    count,
+    max_,
+    min_,
+    run_inline,
+    sum_,
+)
+from sunshower.clock import ManualClock
+from sunshower.errors import BadEmit, TopologyError, UnknownField
+from sunshower.records import Schema
+from sunshower.simulation import SimCluster
+from sunshower.topologies.operators.columns import CombineColumns, partial_rows
+from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.totals import Several
+from sunshower.topologies.streams import Stream
+from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, batches
+from tests.topologies.operators.kinds import SALES, Kept, Sale, Tables
+
+TOTALS = {shop: sum(sale.amount for sale in SALES if sale.shop == shop) for shop in "abc"}
+Assembly = Callable[[Stream[Sale]], Stream[Any]]
+
+
+@batch
+def plus_one(table: pa.Table) -> Derived:
+    rows = table.set_column(1, "amount", pc.add(table["amount"], 1))
+    return Derived(rows, pa.array(range(len(rows))))
+
+
+@batch
+def itself(table: pa.Table) -> Derived:
+    return Derived(table, pa.array(range(len(table))))
+
+
+def any_of(row: tuple[Any, ...]) -> bool:
+    return True
+
+
+def large(sale: Sale) -> bool:
+    return sale.amount > 60
+
+
+def results(assemble: Assembly, spout: Any) -> list[Any]:
+    topology = Topology("sales")
+    assemble(topology.spout("sales", spout)).shuffle().bolt("kept", Kept)
+    (found,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    return sorted(found, key=repr)
+
+
+# ---- what they compute --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("assemble", "expected"),
+    [
+        (lambda s: s.filter(pc.field("amount") > 60), [*filter(large, SALES)]),
+        (lambda s: s.filter(pc.field("amount") > 60).filter(large), [*filter(large, SALES)]),
+        (lambda s: s.filter(pc.field("amount") < 0), []),
+        (lambda s: s.project("amount"), [(sale.amount,) for sale in SALES]),
+        (lambda s: s.flat_map(plus_one, fields=Sale), [(s, n + 1) for s, n in SALES]),
+        (
+            lambda s: s.flat_map(plus_one, fields=Sale).project("amount").filter(any_of),
+            [(sale.amount + 1,) for sale in SALES],
+        ),
+        (
+            lambda s: s.filter(pc.field("amount") > 60).merge(s.filter(pc.field("amount") > 60)),
+            [*filter(large, SALES), *filter(large, SALES)],
+        ),
+        (
+            lambda s: s.shuffle().stage("near", 2).filter(pc.field("amount") > 60).project("shop"),
+            [(sale.shop,) for sale in filter(large, SALES)],
+        ),
+    ],
+)
+def test_each_operator_does_what_python_does(assemble: Assembly, expected: Any) -> None:
+    assert results(assemble, Tables()) == sorted(map(tuple, expected), key=repr)
+
+
+def test_rows_and_tables_of_one_stream_have_readers_of_both_kinds() -> None:
+    topology = Topology("sales")
+    many = topology.spout("sales", Tables()).flat_map(plus_one, fields=Sale)
+    many.filter(pc.field("amount") > 60).group_by("shop").aggregate(count(), name="by-shop")
+    many.filter(large).group_by("shop").aggregate(count(), name="by-function")
+    many.shuffle().bolt("kept", Kept)
+    done = run_inline(topology.graph(), clock=ManualClock()).results
+    assert done["by-shop"] == done["by-function"] == [{"a": 20, "b": 20, "c": 20}]
+    assert len(done["kept"][0]) == len(SALES)
+
+
+class Widths(BatchBolt[Any, Any]):
+    """Keeps how long its tables are."""
+
+    def prepare(self, context: Context) -> None:
+        self.lengths: list[int] = []
+
+    def process(self, table: pa.Table) -> None:
+        self.lengths.append(len(table))
+
+    def result(self) -> list[int]:
+        return self.lengths
+
+
+def test_a_stage_of_tables_is_one_bolt_and_groups_are_combined_before_they_travel() -> None:
+    topology = Topology("sales")
+    many = topology.spout("sales", Tables()).flat_map(plus_one, fields=Sale)
+    kept = many.filter(pc.field("amount") >= 0).project("shop")
+    kept.group_by("shop").aggregate(count(), state=MemoryState()).shuffle().bolt("widths", Widths)
+    done = run_inline(topology.graph(), clock=ManualClock())
+    assert list(done.results) == ["sales", "plus_one", "count", "widths"]
+    assert done.snapshot.component("plus_one").executed == len(SALES)
+    assert sum(done.results["widths"][0]) == done.snapshot.component("count").executed
+    assert done.snapshot.component("count").executed < len(SALES)
+
+
+# ---- kernels and Python agree -------------------------------------------------------------------
+
+
+def combined(one: Any, by: Sequence[str], table: pa.Table) -> tuple[bool, dict[Any, Any]]:
+    """Whether kernels have combined a table, and the value of each group."""
+    schema = Schema(tuple(table.column_names))
+    parts = [part.bind(schema, "here") for part in getattr(one, "combiners", [one])]
+    bound = Several(parts) if isinstance(one, Several) else parts[0]
+    operator = CombineColumns(schema, by, bound, parts)
+    made: list[Any] = []
+    for rows in (table, schema.rows_of_table(table)):
+        state = operator.start(Attempt(0, 0, 0))
+        operator.process(state, 0, rows, made.append)
+        operator.finish(state, Attempt(0, 0, 0), made.append)
+    by_kernel, by_python = made
+    found = {repr(row[:-1]): row[-1] for row in partial_rows(by_kernel)}
+    assert found == {repr(tuple(row[:-1])): row[-1] for row in by_python}
+    return isinstance(by_kernel, pa.Table), found
+
+
+NUMBERS = [3, -1, 4, 1, -5, 9]
+KEYS = {
+    "text": ["a", "b", "a", None, "b", None],
+    "whole": [1, 2, 1, None, 2, 1],
+    "bytes": [b"x", b"y", b"x", b"x", None, b""],
+    "truth": [True, False, True, None, False, True],
+}
+ALL = Several([count(), sum_("n"), min_("n"), max_("n"), average("n")])
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("one", [count(), sum_("n"), average("n"), min_("n"), max_("n"), ALL])
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int64(), pa.float32(), pa.float64()])
+def test_a_kernel_has_the_values_that_python_has(key: str, one: Any, kind: pa.DataType) -> None:
+    table = pa.table({"key": KEYS[key], "n": pa.array(NUMBERS, kind)})
+    assert combined(one, ["key"], table)[0]
+    assert combined(one, ["key"], pa.concat_tables([table, table]))[0]
+    assert combined(one, [], table)[0]
+    assert combined(one, ["n", "key"], table)[0]
+
+
+def test_keys_of_a_dictionary_are_those_of_its_values() -> None:
+    parts = [pa.array(keys).dictionary_encode() for keys in (["a", "b"], ["c", "a"])]
+    table = pa.table({"key": pa.chunked_array(parts), "n": [1, 2, 3, 4]})
+    by_kernel, found = combined(sum_("n"), ["key"], table)
+    assert by_kernel
+    assert found == {"('a',)": 5, "('b',)": 2, "('c',)": 3}
+
+
+class Squares(sum_):
+    """Inherits from an aggregator with a kernel, and adds up something else."""
+
+    def gather(self, table: Any, keys: Any, rows: Any, attempt: Attempt) -> None:
+        for key, row in zip(keys, rows, strict=False):
+            table[key] = table.get(key, 0) + self._get(row) ** 2
+
+
+@pytest.mark.parametrize(
+    ("one", "column"),
+    [
+        (sum_("n"), pa.array([1 << 62, 1 << 62])),  # beyond 64 bits
+        (average("n"), pa.array([-(1 << 63), -1])),
+        (max_("n"), pa.array(["x", "y"])),
+        (sum_("n"), pa.array(["x", "y"])),
+        (max_("n"), pa.array([1.0, float("nan")])),
+        (collect("n"), pa.array([1, 2])),
+        (Squares("n"), pa.array([3, 4])),
+        (Several([count(), collect("n")]), pa.array([1, 2])),
+    ],
+)
+def test_what_no_kernel_computes_as_python_does_is_combined_row_by_row(
+    one: Any, column: pa.Array
+) -> None:
+    if isinstance(one, sum_) and pa.types.is_string(column.type):
+        with pytest.raises(TypeError):
+            combined(one, ["key"], pa.table({"key": ["a", "a"], "n": column}))
+        return
+    by_kernel, _ = combined(one, ["key"], pa.table({"key": ["a", "a"], "n": column}))
+    assert not by_kernel
+
+
+def test_a_sum_of_nulls_raises_as_it_does_over_rows() -> None:
+    with pytest.raises(TypeError):
+        combined(sum_("n"), ["key"], pa.table({"key": ["a", "a"], "n": [1, None]}))
+
+
+def test_keys_that_arrow_cannot_group_by_are_grouped_in_python() -> None:
+    table = pa.table({"key": [[1], [2], [1]], "n": [1, 2, 3]})
+    by_kernel, found = combined(count(), ["key"], table)
+    assert not by_kernel
+    assert sorted(found.values()) == [1, 2]
+
+
+# ---- guarantees ---------------------------------------------------------------------------------
+
+
+def test_totals_are_never_less_than_they_were_however_workers_die() -> None:
+    """A property test: 20 seeds, each with a kill."""
+    replays = 0
+    for seed in range(20):
+        state = MemoryState()
+        topology = Topology("sales", workers=3)
+        sales = topology.spout("sales", Tables()).flat_map(itself, fields=Sale)
+        kept = sales.filter(pc.field("amount") >= 0).group_by("shop")
+        kept.aggregate(count(), sum_("amount"), state=state, parallelism=2)
+        with SimCluster(seed, latency_s=0.005) as cluster:
+            current = cluster.submit(topology.graph())
+            if kills := not current.wait(0.03):
+                current.kill_worker(seed % 2)
+            assert current.wait(120)
+            component = current.snapshot().component("sales")
+        assert (component.acked, component.pending) == (len(SALES), 0)
+        replays += component.replayed
+        found = dict(state.items())
+        assert all(found[shop][0] >= 40 and found[shop][1] >= TOTALS[shop] for shop in "abc")
+        if not kills:
+            assert found == {shop: [40, TOTALS[shop]] for shop in "abc"}
+    assert replays > 0
+
+
+@batch
+def refuses_7(table: pa.Table) -> Derived:
+    if 7 in table["amount"].to_pylist():
+        raise ValueError("seven")
+    return Derived(table, pa.array(range(len(table))))
+
+
+def test_poison_in_a_table_is_charged_alone(tmp_path: Path) -> None:
+    retry = Retry(attempts=3, initial_s=0.01, dead_letters=tmp_path / "dead.jsonl")
+    topology = Topology("sales")
+    fine = topology.spout("sales", Tables(), retry=retry).flat_map(refuses_7, fields=Sale)
+    fine.group_by("shop").aggregate(count(), name="totals")
+    done = run_inline(topology.graph(), clock=ManualClock())
+    assert done.results["totals"] == [{"a": 40, "b": 39, "c": 40}]
+    lines = [line for f in tmp_path.glob("dead*") for line in f.read_text().splitlines()]
+    assert [json.loads(line)["record"] for line in lines] == [{"shop": "b", "amount": 7}]
+
+
+# ---- what is refused ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("expression", "error", "says"),
+    [
+        (pc.field("town") == "x", UnknownField, "no field 'town'; its fields are: shop, amount"),
+        (
+            (pc.field("amount") > 1) & (pc.field("town") == "x"),
+            UnknownField,
+            "no field 'town'",
+        ),
+        (pc.field(7) > 1, UnknownField, "its fields are: shop, amount"),
+    ],
+)
+def test_an_expression_on_a_column_that_is_not_there_is_refused(
+    expression: Any, error: type[Exception], says: str
+) -> None:
+    sales = Topology("sales").spout("sales", Tables())
+    with pytest.raises(error, match="topology 'sales', stream 'default' of 'sales', filter") as no:
+        sales.filter(expression)
+    assert says in str(no.value)
+
+
+def test_an_expression_on_rows_is_refused() -> None:
+    topology = Topology("sales")
+    rows = topology.spout("rows", Records(SALES, type=Sale))
+    tables = topology.spout("tables", Tables())
+    of_batches = batches(
+        topology, "batches", FixedBatchSpout(SALES, 25, type=Sale), store=InMemory()
+    )
+    totals = tables.group_by("shop").aggregate(count())
+    for stream in (rows, tables.filter(large), tables.merge(rows), totals, of_batches):
+        with pytest.raises(TopologyError, match="the records of this stream are rows"):
+            stream.filter(pc.field("shop") == "a")
+
+
+def test_an_expression_that_does_not_fit_its_columns_fails_the_record_with_their_types() -> None:
+    topology = Topology("sales")
+    retry = Retry(attempts=1)
+    topology.spout("sales", Tables(), retry=retry).filter(pc.field("shop") > 3).shuffle().bolt(
+        "kept", Kept
+    )
+    with pytest.raises(Exception, match=r"shop: string") as raised:
+        run_inline(topology.graph(), clock=ManualClock())
+    assert BadEmit.__name__ in str(raised.value)
