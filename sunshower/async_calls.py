@@ -24,6 +24,7 @@ from sunshower.errors import TopologyError
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 Outcome: TypeAlias = tuple[Any, BaseException | None]
+BegunCall: TypeAlias = asyncio.Task[Outcome]
 _CANCEL_S = 1.0  # within which a call that is cancelled ends
 
 
@@ -43,17 +44,17 @@ class AsyncCalls:
 
         return self._loop().run(all_calls())
 
-    def begin(self, call: Callable[[Any], Awaitable[Any]], record: Any) -> asyncio.Task[Outcome]:
+    def begin(self, call: Callable[[Any], Awaitable[Any]], record: Any) -> BegunCall:
         """Begin a call, whose result is its Outcome."""
         self._loop()
         assert self._runner is not None
         return self._runner.get_loop().create_task(_outcome(call, record))
 
-    def wait_for_one(self, tasks: Collection[asyncio.Task[Outcome]], wait_s: float) -> None:
+    def wait_for_one(self, tasks: Collection[BegunCall], wait_s: float) -> None:
         """Let the calls go on until one of them has ended, at most for `wait_s`."""
         self._loop().run(_ended(tasks, wait_s, asyncio.FIRST_COMPLETED))
 
-    def cancel(self, tasks: Collection[asyncio.Task[Outcome]]) -> None:
+    def cancel(self, tasks: Collection[BegunCall]) -> None:
         """Cancel calls, and let them end."""
         for task in tasks:
             task.cancel()
@@ -117,7 +118,7 @@ async def all_of(calls: Iterable[Awaitable[Any]]) -> list[Any]:
         raise
 
 
-async def _ended(tasks: Collection[asyncio.Task[Outcome]], wait_s: float, which: str) -> None:
+async def _ended(tasks: Collection[BegunCall], wait_s: float, which: str) -> None:
     if tasks:
         await asyncio.wait(tasks, timeout=wait_s, return_when=which)
 

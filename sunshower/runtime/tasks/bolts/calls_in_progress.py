@@ -8,14 +8,13 @@ A shared batch succeeds or fails as a whole, so it ends with the last of its cal
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from sunshower.async_calls import AsyncCalls, Outcome
+from sunshower.async_calls import AsyncCalls, BegunCall, Outcome
 from sunshower.clock import Clock
 from sunshower.runtime.tracking.ids import NO_IDS, U64
 from sunshower.runtime.transport.batch import Batch, can_join, join
@@ -26,7 +25,7 @@ class _Input:
     """A record, or a shared batch, and its calls."""
 
     batch: Batch
-    tasks: list[asyncio.Task[Outcome]]
+    tasks: list[BegunCall]
 
     @property
     def has_ended(self) -> bool:
