@@ -96,10 +96,10 @@ class Batch:
         """Whether `records` is an Arrow table."""
         return is_table(self.records)
 
-    def rows(self, schema: Schema) -> Sequence[Any]:
-        """Return the records as rows."""
+    def rows(self, schema: Schema, *, keep_table: bool = False) -> Sequence[Any]:
+        """Return the records as rows, or a table as it is."""
         rows: Sequence[Any] = self.records
-        return schema.rows_of_table(rows) if self.is_table else rows
+        return schema.rows_of_table(rows) if self.is_table and not keep_table else rows
 
     def table(self, schema: Schema) -> pa.Table:
         """Return the records as an Arrow table with the schema's fields as columns."""

@@ -18,9 +18,9 @@ import numpy as np
 from sunshower.async_calls import AsyncCalls
 from sunshower.errors import BadEmit
 from sunshower.failures import Failure
-from sunshower.records import Schema, is_table
-from sunshower.runtime.tasks.bolts.automatic_bolt import PIECE_MAX, AutomaticBoltTask, BatchOutputs
-from sunshower.runtime.tasks.bolts.return_values import is_generator
+from sunshower.records import is_table
+from sunshower.runtime.tasks.bolts.automatic_bolt import PIECE_MAX, AutomaticBoltTask
+from sunshower.runtime.tasks.bolts.return_values import BatchOutputs, is_generator
 from sunshower.runtime.tasks.user_code import RAISED, no_way
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.transport.batch import Batch
@@ -59,12 +59,6 @@ class OperatorBoltTask(AutomaticBoltTask):
         self._raised = None
         return super().process(batch)
 
-    def _records(self, batch: Batch, schema: Schema) -> Sequence[Any]:
-        if batch.is_table and self.bolt.takes_tables:
-            records: Sequence[Any] = batch.records
-            return records
-        return super()._records(batch, schema)
-
     def _check_outputs(self, made: BatchOutputs, records: Sequence[Any]) -> set[type]:
         return set() if is_table(made.outputs) else super()._check_outputs(made, records)
 
@@ -89,6 +83,7 @@ class OperatorBoltTask(AutomaticBoltTask):
         self._yields = is_generator(bolt.expand)
         if bolt.stream is not None:
             self._stream = bolt.stream
+        self.takes_tables = bolt.takes_tables
         # A table of one row costs as much as one of a thousand.
         self.joins |= bolt.takes_tables and not bolt.keeps_state
 
