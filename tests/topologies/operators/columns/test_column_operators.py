@@ -125,7 +125,9 @@ def test_a_stage_of_tables_is_one_bolt_and_groups_are_combined_before_they_trave
     topology = Topology("sales")
     many = topology.spout("sales", Tables()).flat_map(plus_one, fields=Sale)
     kept = many.filter(pc.field("amount") >= 0).project("shop")
-    kept.group_by("shop").aggregate(count(), state=MemoryState()).shuffle().bolt("widths", Widths)
+    kept.group_by("shop").aggregate(count(), state=MemoryState()).shuffle().bolt(
+        "widths", Widths, fields=()
+    )
     done = run_inline(topology.graph(), clock=ManualClock())
     assert list(done.results) == ["sales", "plus_one", "count", "widths"]
     assert done.snapshot.component("plus_one").executed == len(SALES)
