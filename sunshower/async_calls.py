@@ -1,11 +1,12 @@
 """Runs calls of `async def` functions: those for the records of a batch at the same time.
 
     run(call, records) ──▶ event loop ──▶ (result, error) of each record, in their order
+    begin(call, record) ──▶ a call that goes on within `run` and `wait_for_one`
 
-The loop runs only within `run`, in the thread of the caller, until all calls have ended. So nothing
-is in progress when a task stops, is moved, or gives way to another one. On a clock that is not the
-machine's (a simulation, a test) the loop's time is that of the clock: `asyncio.sleep` takes no real
-time, and what waits for something outside of the process is refused.
+The loop runs only within these methods, in the thread of the caller. `run` ends when all calls
+have ended. On a clock that is not the machine's (a simulation, a test) the loop's time is that of
+the clock: `asyncio.sleep` takes no real time, and what waits for something outside of the process
+is refused.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import selectors
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterable
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
@@ -23,6 +24,8 @@ from sunshower.errors import TopologyError
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 Outcome: TypeAlias = tuple[Any, BaseException | None]
+BegunCall: TypeAlias = asyncio.Task[Outcome]
+_CANCEL_S = 1.0  # within which a call that is cancelled ends
 
 
 class AsyncCalls:
@@ -40,6 +43,22 @@ class AsyncCalls:
             return await asyncio.gather(*(_outcome(call, record) for record in records))
 
         return self._loop().run(all_calls())
+
+    def begin(self, call: Callable[[Any], Awaitable[Any]], record: Any) -> BegunCall:
+        """Begin a call, whose result is its Outcome."""
+        self._loop()
+        assert self._runner is not None
+        return self._runner.get_loop().create_task(_outcome(call, record))
+
+    def wait_for_one(self, tasks: Collection[BegunCall], wait_s: float) -> None:
+        """Let the calls go on until one of them has ended, at most for `wait_s`."""
+        self._loop().run(_ended(tasks, wait_s, asyncio.FIRST_COMPLETED))
+
+    def cancel(self, tasks: Collection[BegunCall]) -> None:
+        """Cancel calls, and let them end."""
+        for task in tasks:
+            task.cancel()
+        self._loop().run(_ended(tasks, _CANCEL_S, asyncio.ALL_COMPLETED))
 
     def wait(self, result: Any) -> Any:
         """What a call of user code returned; the result of a coroutine is waited for."""
@@ -99,6 +118,11 @@ async def all_of(calls: Iterable[Awaitable[Any]]) -> list[Any]:
         raise
 
 
+async def _ended(tasks: Collection[BegunCall], wait_s: float, which: str) -> None:
+    if tasks:
+        await asyncio.wait(tasks, timeout=wait_s, return_when=which)
+
+
 async def _outcome(call: Callable[[Any], Awaitable[Any]], record: Any) -> Outcome:
     try:
         return await call(record), None
@@ -142,6 +166,10 @@ class _ClockLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._clock_of_task.now()
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if "destroyed" not in context["message"]:  # as what a killed process has left running is
+            super().call_exception_handler(context)
 
     def run_in_executor(
         self, executor: Any, func: Callable[[Unpack[Ts]], T], *args: *Ts

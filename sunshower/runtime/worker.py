@@ -280,7 +280,7 @@ class Worker:
     @property
     def _has_inputs(self) -> bool:
         waiting = any(inbox.entries for inbox in self._wired.inboxes.values())
-        return waiting or any(bolt.unfinished is not None for bolt in self._wired.bolts.values())
+        return waiting or any(bolt.is_busy for bolt in self._wired.bolts.values())
 
     @property
     def finished(self) -> bool:

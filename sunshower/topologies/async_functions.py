@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from sunshower.arguments import COUNT, SECONDS, check_all
+from sunshower.arguments import COUNT, FLAG, SECONDS, check_all
 from sunshower.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -16,25 +16,33 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class CallLimits:
-    """How many calls of a function run at a time in each task, and how long one may take."""
+    """How many calls of a function run at a time in each task, how long one may take, and whether
+    their results leave in the order of the inputs."""
 
     concurrency: int = 100  # as many connections as aiohttp and httpx open by default
     timeout_s: float = 10.0
+    ordered: bool = True
 
     def __post_init__(self) -> None:
-        rules = {"concurrency": COUNT, "timeout_s": SECONDS}
+        rules = {"concurrency": COUNT, "timeout_s": SECONDS, "ordered": FLAG}
         check_all(self, rules, "asynchronous: ")
 
 
 def asynchronous(
-    *, concurrency: int = CallLimits.concurrency, timeout_s: float = CallLimits.timeout_s
+    *,
+    concurrency: int = CallLimits.concurrency,
+    timeout_s: float = CallLimits.timeout_s,
+    ordered: bool = CallLimits.ordered,
 ) -> Callable[[F], F]:
     """Set the limits of an `async def` function, or of the `__call__` of a class.
 
     In each task at most `concurrency` calls run at a time. A call that has not returned after
-    `timeout_s` is cancelled, and raises TimeoutError for its record alone. Raises ConfigError.
+    `timeout_s` is cancelled, and raises TimeoutError for its record alone. With `ordered=False` the
+    results of a call are emitted, and its record is acked, as soon as it has ended, whatever calls
+    before it do; the function comes first in its stage, or after plain functions. Raises
+    ConfigError.
     """
-    limits = CallLimits(concurrency, timeout_s)
+    limits = CallLimits(concurrency, timeout_s, ordered)
 
     def mark(function: F) -> F:
         if not _is_async(function):

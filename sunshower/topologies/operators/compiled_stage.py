@@ -75,6 +75,7 @@ class OperatorBolt(Bolt[Any, Any]):
         self._prepared = 0
         self._async = [one for one in steps if isinstance(one, RowFunction) and one.concurrency]
         self.concurrency = max((one.concurrency for one in self._async), default=0)
+        self.ordered = all(one.ordered for one in self._async)
         self.calls: AsyncCalls | None = None  # the event loop of the async functions of its steps
 
     def prepare(self, context: Context) -> None:

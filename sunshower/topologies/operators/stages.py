@@ -8,13 +8,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
+from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.graph import Component, StreamSpec
 from sunshower.topologies.operators.compiled_stage import Branch, OperatorBolt
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.record_operators import PAIRS
-from sunshower.topologies.operators.steps import RowOperator, TakeBranch
+from sunshower.topologies.operators.schemas import code_name
+from sunshower.topologies.operators.steps import RowFunction, RowOperator, TakeBranch
 from sunshower.topologies.operators.windows.timed_process import TimedProcess
 from sunshower.topologies.operators.windows.window_operator import WindowOperator
 
@@ -123,8 +125,24 @@ class StageDraft:
         branches = tuple(reader.branch() for reader in node.readers)
         root = Branch(None, node.stream, branches)
         if (window := self.window) is None:
-            return OperatorBolt(steps, root, node.schema)
-        ended = window.ended.branch()
-        if ended.operator is window.operator:
-            ended = replace(ended, operator=None)
-        return OperatorBolt(steps, root, node.schema, window.operator, ended)
+            bolt = OperatorBolt(steps, root, node.schema)
+        else:
+            ended = window.ended.branch()
+            if ended.operator is window.operator:
+                ended = replace(ended, operator=None)
+            bolt = OperatorBolt(steps, root, node.schema, window.operator, ended)
+        self._check_calls(bolt, steps)
+        return bolt
+
+    def _check_calls(self, bolt: OperatorBolt, steps: Sequence[RowOperator]) -> None:
+        """Raise TopologyError for calls without order which the stage would make for all rows of a
+        batch, or whose failure would find a state changed."""
+        for one in self.input.branch().operators():
+            if not isinstance(one, RowFunction) or one.ordered:
+                continue
+            if bolt.keeps_state or one not in steps:
+                raise TopologyError(
+                    f"stage {self.id!r}: {code_name(one.function)} is asynchronous(ordered=False), "
+                    "so it is the first function of a stage that nothing else reads, or follows "
+                    'plain functions: put .local_or_shuffle().stage("calls") before it'
+                )

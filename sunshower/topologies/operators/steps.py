@@ -64,6 +64,11 @@ class FunctionOperator(BaseOperator):
         """How many calls of an async function run at a time; 0 for another one."""
         return 0 if self.limits is None else self.limits.concurrency
 
+    @property
+    def ordered(self) -> bool:
+        """Whether the results of calls keep the order of the inputs."""
+        return self.limits is None or self.limits.ordered
+
     def prepare(self, context: Context) -> None:
         if self.limits is None:
             prepare_code(self.function, context)

@@ -316,6 +316,7 @@ def plain(sale: Sale) -> Iterator[Sale]:
         ),
         (lambda _: asynchronous(concurrency=0), ConfigError, "asynchronous: concurrency"),
         (lambda _: asynchronous(timeout_s=-1), ConfigError, "asynchronous: timeout_s"),
+        (lambda _: asynchronous(ordered=2), ConfigError, "asynchronous: ordered"),
         (lambda _: asynchronous()(plain), ConfigError, "is no `async def` function"),
     ],
 )

@@ -26,6 +26,11 @@ class AsyncBolt:
         """How many calls run at a time."""
         return self._step.concurrency
 
+    @property
+    def ordered(self) -> bool:
+        """Whether their results keep the order of the inputs."""
+        return self._step.ordered
+
     def prepare(self, context: Context) -> None:
         """Begin, and call the object's `prepare`."""
         self._step.prepare(context)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice, repeat
 from operator import length_hint
@@ -24,13 +24,14 @@ from typing import Any
 
 import numpy as np
 
-from sunshower.async_calls import AsyncCalls
+from sunshower.async_calls import AsyncCalls, Outcome
 from sunshower.errors import BadEmit
 from sunshower.failures import Failure
 from sunshower.runtime.tasks.bolts.async_bolt import AsyncBolt
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask, noting
+from sunshower.runtime.tasks.bolts.calls_in_progress import CallsInProgress
 from sunshower.runtime.tasks.bolts.keyed_bolt import KeyedBolt
-from sunshower.runtime.tasks.bolts.return_values import check_returned, is_generator
+from sunshower.runtime.tasks.bolts.return_values import BatchOutputs, check_returned, is_generator
 from sunshower.runtime.tasks.user_code import RAISED, no_way
 from sunshower.runtime.tracking.edges import segment_xor
 from sunshower.runtime.tracking.ids import U64
@@ -43,16 +44,6 @@ from sunshower.topologies.operators.compiled_stage import OperatorBolt
 _STOPPED = "StopIteration left the bolt: a next() without a default found nothing"
 PIECE_MAX = 1 << 16  # records of one piece, however much credit there is
 _second: Any = {}.get  # returns its second argument if the first is None; runs in C
-
-
-@dataclass(slots=True)
-class BatchOutputs:
-    """The outputs and failures of a batch, or of the first inputs of it."""
-
-    outputs: list[Any] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)  # for each started input, its end in `outputs`
-    failures: dict[int, Failure] = field(default_factory=dict)
-    rest: Iterator[Any] | None = None  # further outputs of the last input
 
 
 @dataclass(slots=True)
@@ -82,6 +73,7 @@ class AutomaticBoltTask(BoltTask):
             self._calls, self.at_once = bolt.calls, bolt.concurrency
             self.service.at_once = self.at_once
             self.joins = True
+            self.in_progress = None if bolt.ordered else CallsInProgress(bolt.calls)
         self._yields = is_generator(self._call)
         self._schema = self.output_streams.default_schema
         self._stream = DEFAULT
@@ -101,6 +93,9 @@ class AutomaticBoltTask(BoltTask):
         if self.note is not None:
             call = noting(self.note, call, batch)
         self._begin_batch(batch)
+        if self.in_progress is not None and self.may_overlap:
+            self.in_progress.begin(call, batch, records, self.clock)
+            return None
         if self._calls is not None:
             made = self._run_together(self._calls, call, records)
             begun = len(records)
@@ -120,6 +115,14 @@ class AutomaticBoltTask(BoltTask):
             batch, rest = batch.split(begun)
         self._finish(batch, made, None)
         return rest
+
+    def end_calls(self, batch: Batch, outcomes: Sequence[Outcome]) -> None:
+        self._begin_batch(batch)
+        made = self._outputs_of(outcomes, batch.records)
+        if batch.shared:
+            self._finish_shared(batch, made, len(batch))
+        else:
+            self._finish(batch, made, None)
 
     @property
     def _is_sink(self) -> bool:
@@ -292,8 +295,11 @@ class AutomaticBoltTask(BoltTask):
         self, calls: AsyncCalls, call: Callable[[Any], Any], records: Sequence[Any]
     ) -> BatchOutputs:
         """Call an async function for all records at the same time, until all calls have ended."""
+        return self._outputs_of(calls.run(call, records), records)
+
+    def _outputs_of(self, outcomes: Sequence[Outcome], records: Sequence[Any]) -> BatchOutputs:
         made = BatchOutputs()
-        for index, (produced, error) in enumerate(calls.run(call, records)):
+        for index, (produced, error) in enumerate(outcomes):
             try:
                 if error is not None:
                     raise error

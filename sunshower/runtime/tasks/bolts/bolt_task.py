@@ -13,12 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from sunshower.async_calls import Outcome
 from sunshower.clock import Clock, SystemClock
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.events.metrics import Counts, TaskStats
 from sunshower.runtime.plan import PlannedStream
+from sunshower.runtime.tasks.bolts.calls_in_progress import CallsInProgress
 from sunshower.runtime.tasks.bolts.return_values import check_returned
 from sunshower.runtime.tasks.input_errors import InputErrors
 from sunshower.runtime.tasks.supervision import Supervised, Supervision
@@ -60,6 +62,7 @@ class BoltTask(Supervised):
     keeps_state = False  # whether a replayed input finds what it has changed
     joins = False  # whether batches of several senders may be processed as one
     at_once = 0  # how many calls of an async function run at a time; 0: it has none
+    in_progress: CallsInProgress | None = None  # those without order; None: it has none
 
     def __init__(
         self,
@@ -120,6 +123,8 @@ class BoltTask(Supervised):
 
     def pack(self, *, stays: bool, now: float) -> TaskTransfer:
         """The state to move in a rebalance; `stays`: the task remains in this process."""
+        if self.in_progress:
+            self.in_progress.cancel()
         if stays:
             return TaskTransfer(instance=self.bolt)
         return TaskTransfer(state=self.bolt.snapshot() if hasattr(self.bolt, "snapshot") else None)
@@ -158,6 +163,20 @@ class BoltTask(Supervised):
         """The input whose generator continues when there is credit; see `go_on`."""
         return None
 
+    @property
+    def may_overlap(self) -> bool:
+        """Whether calls may go on after the slice: neither during a pause, when one input is tried
+        at a time, nor while the record that ends the process is looked for."""
+        return self.supervision.wait is None and not self.on_trial and self.note is None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has taken inputs that it has not settled yet, and goes on with them."""
+        return self.unfinished is not None or bool(self.in_progress)
+
+    def end_calls(self, batch: Batch, outcomes: Sequence[Outcome]) -> None:
+        """Settle inputs whose calls, which were in progress, have ended."""
+
     def go_on(self) -> None:
         """Continue with the unfinished input."""
 
@@ -169,7 +188,8 @@ class BoltTask(Supervised):
         """How many inputs to take at once: one slice of work, at least as many as may be called at
         the same time; or one input during a pause."""
         paused = self.supervision.wait is not None
-        return 1 if paused else self.at_once or self.service.slice_records
+        most = self.at_once or self.service.slice_records
+        return 1 if paused else most - len(self.in_progress or ())
 
     def may_take(self, inbox: Inbox) -> bool:
         """Whether it may process the next batch of its inbox although receivers have no credit."""
@@ -189,6 +209,8 @@ class BoltTask(Supervised):
         self._reports.fail(batch.roots, batch.blamed(failure))
 
     def close(self) -> TaskError | None:
+        if self.in_progress:
+            self.in_progress.cancel()
         return self.hear("cleanup", self.bolt.cleanup) if hasattr(self.bolt, "cleanup") else None
 
     def stats(self) -> TaskStats:

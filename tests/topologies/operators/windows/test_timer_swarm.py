@@ -36,7 +36,7 @@ def fires(key: Any, state: KeyState[set[int]]) -> Iterator[tuple[str, float, str
     state.value = None
 
 
-def timed(seed: int, by: Sequence[str], event_time: str | None) -> Topology:
+def timed(seed: int, by: Sequence[str], event_time: str | None, state: Any = None) -> Topology:
     topology = Topology("clicks", workers=3, attempts_max=1_000, peer_link_retry_s=0.5)
     clicks = topology.spout("clicks", Clicks(seed), parallelism=2)
     fired = clicks.group_by(*by).process(
@@ -44,7 +44,7 @@ def timed(seed: int, by: Sequence[str], event_time: str | None) -> Topology:
         on_timer=fires,
         event_time=event_time,
         late=0 if event_time is None else DISORDER,
-        state=MemoryState(),
+        state=state or MemoryState(),
         fields=("user", "at", "clicks"),
         parallelism=2,
     )

@@ -71,15 +71,17 @@ class Note(Bolt[Any, None]):
         self.context.wrote(record[:2], record[2])
 
 
-def counted(seed: int, window: Any, tasks: int = 2) -> Topology:
+def counted(seed: int, window: Any, tasks: int = 2, state: Any = None) -> Topology:
     topology = Topology("clicks", workers=3, attempts_max=1_000, peer_link_retry_s=0.5)
     clicks = topology.spout("clicks", Clicks(seed), parallelism=tasks)
-    found = clicks.group_by("user").window(window, count(), state=MemoryState(), parallelism=2)
+    found = clicks.group_by("user").window(
+        window, count(), state=state or MemoryState(), parallelism=2
+    )
     found.shuffle().bolt("note", Note)
     return topology
 
 
-def joined(seed: int, within: float, how: Any) -> Topology:
+def joined(seed: int, within: float, how: Any, state: Any = None) -> Topology:
     topology = Topology("clicks", workers=3, attempts_max=1_000, peer_link_retry_s=0.5)
     left = topology.spout("left", Clicks(seed), parallelism=2)
     right = topology.spout("right", Clicks(-seed - 1))
@@ -91,20 +93,20 @@ def joined(seed: int, within: float, how: Any) -> Topology:
         late=DISORDER,
         how=how,
         fields=("user", "at", "other_at"),
-        state=MemoryState(),
+        state=state or MemoryState(),
         parallelism=2,
     )
     found.shuffle().bolt("note", Note)
     return topology
 
 
-def enriched(seed: int, *, broadcast: bool) -> Topology:
+def enriched(seed: int, *, broadcast: bool, state: Any = None) -> Topology:
     """The clicks of `left`, each with the last change of its user."""
     topology = Topology("clicks", workers=3, attempts_max=1_000, peer_link_retry_s=0.5)
     left = topology.spout("left", Clicks(seed), parallelism=2)
     right = topology.spout("right", Clicks(-seed - 1)).map(changed, fields=("user", "at", "name"))
     table = right.group_by("user").table(
-        field="at", broadcast=broadcast, state=MemoryState(), parallelism=2
+        field="at", broadcast=broadcast, state=state or MemoryState(), parallelism=2
     )
     found = left.join(table, how="left", fields=("user", "at", "last", "name"))
     found.shuffle().bolt("note", Note)

@@ -1,0 +1,69 @@
+"""A compacted topic of a real broker as a table: STREAMS, "A compacted topic of Kafka"."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+
+from sunshower import Topology
+from sunshower.dev.kafka import Kafka
+from sunshower.kafka.consuming.start_position import StartPosition
+from sunshower.kafka.formats import Json, Text
+from sunshower.kafka.options import KafkaOptions
+from sunshower.kafka.spout import KafkaSpout
+from sunshower.trident import SqliteState
+from tests.kafka.consuming.test_spout import committed, settings
+from tests.kafka.stage import Seen, running
+from tests.kafka.topics import WITHIN_S, new_topic
+
+OPTIONS = KafkaOptions(first=StartPosition.EARLIEST, commit_s=0.1)
+
+
+def change(kafka: Kafka, topic: str, changes: dict[str, Any]) -> None:
+    """Write one message for each key; None is a tombstone."""
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
+    for key, value in changes.items():
+        text = None if value is None else json.dumps(value).encode()
+        producer.produce(topic, text, key=key.encode())
+    assert producer.flush(WITHIN_S) == 0
+
+
+def pages(users: KafkaSpout, clicks: KafkaSpout, state: SqliteState) -> Topology:
+    topology = Topology("pages", workers=1)
+    table = topology.spout("users", users).group_by("key").table(field="offset", state=state)
+    found = topology.spout("clicks", clicks).join(table, "key", how="left")
+    found.shuffle().bolt("seen", Seen())
+    return topology
+
+
+def test_the_table_goes_on_in_the_next_run_and_a_tombstone_removes_its_key(
+    kafka: Kafka, tmp_path: Path
+) -> None:
+    topic = new_topic(kafka.bootstrap, 2, cleanup_policy="compact")
+    base, state = settings(kafka), SqliteState(tmp_path / "users.db")
+
+    def joined(changes: int) -> dict[str, Any]:
+        """Joins clicks that are sent after the table has so many changes; returns them."""
+        names, clicks = ("key", "value", "offset"), new_topic(kafka.bootstrap)
+        users = KafkaSpout(
+            base, topics=[topic], key=Text(), value=Json(), fields=names, options=OPTIONS
+        )
+        readers = KafkaSpout(
+            settings(kafka), topics=[clicks], key=Text(), fields=("key",), options=OPTIONS
+        )
+        with running(pages(users, readers, state)) as run:
+            offsets = partial(committed, kafka, base, topic)
+            run.until(lambda: max(offsets(0), 0) + max(offsets(1), 0) == changes)
+            change(kafka, clicks, {"ada": "/", "bob": "/", "cyd": "/"})
+            run.until(lambda: len(run.records()) == 3)
+            return {key: value for key, value, _ in run.records()}
+
+    change(kafka, topic, {"ada": {"from": "London"}, "bob": {"from": "Bonn"}})
+    change(kafka, topic, {"ada": {"from": "Rome"}})
+    assert joined(3) == {"ada": {"from": "Rome"}, "bob": {"from": "Bonn"}, "cyd": None}
+    change(kafka, topic, {"bob": None, "cyd": {"from": "Cork"}})
+    assert joined(5) == {"ada": {"from": "Rome"}, "bob": None, "cyd": {"from": "Cork"}}

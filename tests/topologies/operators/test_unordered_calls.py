@@ -1,0 +1,225 @@
+"""`asynchronous(ordered=False)`: a slow call delays no other record, and loses none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sunshower import (
+    Cause,
+    KeyState,
+    Records,
+    Retry,
+    Topology,
+    Unavailable,
+    asynchronous,
+    count,
+    run_inline,
+)
+from sunshower.clock import ManualClock
+from sunshower.errors import TopologyError
+from sunshower.simulation.cluster import SimCluster
+from sunshower.trident import MemoryState
+from tests.topologies.operators.kinds import SALES, Kept, Sale
+
+SLOW = Sale("a", 60)
+REST = [sale for sale in SALES if sale != SLOW]
+
+
+@asynchronous(ordered=False, timeout_s=60)
+async def slow_once(sale: Sale) -> Sale:
+    await asyncio.sleep(20 if sale == SLOW else 0.01)
+    return sale
+
+
+@asynchronous(ordered=True, timeout_s=60)
+async def in_order(sale: Sale) -> Sale:
+    return await slow_once(sale)
+
+
+async def listed(sale: Sale) -> list[Sale]:
+    return [await slow_once(sale)]
+
+
+class Times:
+    """When each record arrives; one for all tasks."""
+
+    def __init__(self, clock: Any) -> None:
+        self.clock = clock
+        self.seen: list[tuple[Sale, float]] = []
+
+    def __deepcopy__(self, memo: object) -> Times:
+        return self
+
+    def __call__(self, sale: Sale) -> None:
+        self.seen.append((sale, self.clock.now()))
+
+
+def arrivals(function: Any, *, as_bolt: bool = False) -> list[tuple[Sale, float]]:
+    clock = ManualClock()
+    times, topology = Times(clock), Topology("calls")
+    sales = topology.spout("sales", Records(SALES, type=Sale))
+    made = sales.shuffle().bolt("it", function) if as_bolt else sales.map(function)
+    made.shuffle().bolt("seen", times)
+    done = run_inline(topology.graph(), clock=clock)
+    assert done.snapshot.component("sales").acked == len(SALES)
+    return times.seen
+
+
+@pytest.mark.parametrize("as_bolt", [False, True])
+def test_a_slow_call_delays_no_other_record(as_bolt: bool) -> None:
+    function = asynchronous(ordered=False, timeout_s=60)(listed) if as_bolt else slow_once
+    *others, (last, at_s) = arrivals(function, as_bolt=as_bolt)
+    assert (last, sorted(sale for sale, _ in others)) == (SLOW, sorted(REST))
+    assert max(time for _, time in others) < 2
+    assert 20 <= at_s < 22
+
+
+def test_it_does_if_the_results_keep_the_order() -> None:
+    seen = arrivals(in_order)
+    assert [sale for sale, _ in seen] == SALES
+    assert all(time >= 20 for _, time in seen[60:])
+
+
+def test_at_most_so_many_calls_run_at_a_time() -> None:
+    running, most = 0, 0
+
+    @asynchronous(ordered=False, concurrency=7)
+    async def call(sale: Sale) -> Sale:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(sale.amount % 3)
+        running -= 1
+        return sale
+
+    assert len(arrivals(call)) == len(SALES)
+    assert (running, most) == (0, 7)
+
+
+def test_a_call_fails_its_own_record_alone(tmp_path: Path) -> None:
+    calls: list[Sale] = []
+
+    @asynchronous(ordered=False, timeout_s=2)
+    async def call(sale: Sale) -> Sale:
+        calls.append(sale)
+        await asyncio.sleep(3600 if sale == SLOW else 0.01)
+        if sale.amount == 61:
+            raise ValueError("poison")
+        return sale
+
+    topology = Topology("fails")
+    retry = Retry(attempts=3, initial_s=0.01, dead_letters=tmp_path / "dead.jsonl")
+    sales = topology.spout("sales", Records(SALES, type=Sale), retry=retry)
+    sales.map(call).shuffle().bolt("kept", Kept)
+    done = run_inline(topology.graph(), clock=ManualClock())
+    assert sorted(done.results["kept"][0]) == sorted(s for s in REST if s.amount != 61)
+    assert len(calls) == len(SALES) + 2 * 2
+    assert done.snapshot.component("sales").causes == {Cause.EXCEPTION.value: 6}
+    letters = map(json.loads, (tmp_path / "dead.jsonl").read_text().splitlines())
+    assert {letter["record"]["amount"]: letter["reason"] for letter in letters}.keys() == {60, 61}
+
+
+def test_an_outage_of_the_service_pauses_the_task_and_charges_nothing() -> None:
+    clock = ManualClock()
+
+    @asynchronous(ordered=False)
+    async def call(sale: Sale) -> Sale:
+        await asyncio.sleep(0.01)
+        if 0.02 < clock.now() < 5:
+            raise Unavailable("the service")
+        return sale
+
+    topology = Topology("outage")
+    sales = topology.spout("sales", Records(SALES, type=Sale), retry=Retry(attempts=1))
+    sales.map(call).shuffle().bolt("kept", Kept)
+    done = run_inline(topology.graph(), clock=clock)
+    assert {*done.results["kept"][0]} == {*SALES}
+    assert {*done.snapshot.component("sales").causes} == {Cause.UNAVAILABLE.value}
+
+
+def test_records_of_a_shared_batch_are_acked_together() -> None:
+    topology = Topology("shared")
+    sales = topology.spout("sales", Records(SALES, type=Sale))
+    totals = sales.group_by("shop").aggregate(count(), fields=Sale)
+    totals.local_or_shuffle().stage("calls").map(slow_once).shuffle().bolt("kept", Kept)
+    done = run_inline(topology.graph(), clock=ManualClock())
+    (kept,) = done.results["kept"]
+    assert {("a", 40), ("b", 40), ("c", 40)} <= {*kept}
+    assert done.snapshot.component("sales").acked == len(SALES)
+
+
+# ---- in the simulator ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_kill_loses_nothing(seed: int) -> None:
+    state = MemoryState()
+    topology = Topology("kills", workers=2)
+
+    @asynchronous(ordered=False, concurrency=10)
+    async def fetch(sale: Sale) -> Sale:
+        await asyncio.sleep(5 if sale.amount % 10 == seed % 10 else 0.1)
+        return sale
+
+    sales = topology.spout("sales", Records(SALES, type=Sale))
+    seen = sales.shuffle().stage("fetch", parallelism=2).map(fetch)
+    seen.group_by("amount").aggregate(count(), state=state, name="seen")
+    with SimCluster(seed, latency_s=0.005) as cluster:
+        current = cluster.submit(topology.graph())
+        if kills := not current.wait(0.5 + seed / 4):
+            current.kill_worker(seed % 2)
+        assert current.wait(600)
+    assert kills
+    assert {key for key, _ in state.items()} == {sale.amount for sale in SALES}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_rebalance_loses_nothing(seed: int) -> None:
+    state = MemoryState()
+    topology = Topology("moves", workers=2)
+
+    @asynchronous(ordered=False, concurrency=10)
+    async def fetch(sale: Sale) -> Sale:
+        await asyncio.sleep(2 if sale.amount % 10 == seed else 0.1)
+        return sale
+
+    sales = topology.spout("sales", Records(SALES, type=Sale))
+    seen = sales.shuffle().stage("fetch", parallelism=2).map(fetch)
+    seen.group_by("amount").aggregate(count(), state=state, name="seen")
+    with SimCluster(seed, latency_s=0.005) as cluster:
+        current = cluster.submit(topology.graph())
+        assert not current.wait(1)
+        current.rebalance(workers=3 - seed % 2 * 2)
+        assert current.wait(600)
+    assert {key for key, _ in state.items()} == {sale.amount for sale in SALES}
+
+
+# ---- what is refused ----------------------------------------------------------------------------
+
+
+def is_any(sale: Sale) -> bool:
+    return True
+
+
+def numbered(sale: Sale, seen: KeyState[int]) -> list[Sale]:
+    return [sale]
+
+
+@pytest.mark.parametrize(
+    "assemble",
+    [
+        lambda s: s.group_by("shop").aggregate(count(), fields=Sale).map(slow_once),
+        lambda s: s.group_by("shop").process(numbered).map(slow_once),
+        lambda s: s.shuffle().stage("two").branch(is_any)[0].map(slow_once),
+    ],
+)
+def test_a_stage_whose_calls_would_wait_for_each_other_is_refused(assemble: Any) -> None:
+    topology = Topology("wrong")
+    assemble(topology.spout("sales", Records(SALES, type=Sale))).shuffle().bolt("kept", Kept)
+    with pytest.raises(TopologyError, match=r"slow_once is asynchronous\(ordered=False\), so it"):
+        topology.graph()
