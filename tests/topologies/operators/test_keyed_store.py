@@ -203,6 +203,10 @@ def test_values_are_copied(factory: StateFactory | None) -> None:
     store.commit()
     store.get("a").append(4)
     assert store.get("a") == [1]
+    store.put("s", {"x"})
+    store.commit()
+    store.get("s").add("y")
+    assert store.get("s") == {"x"}
     store.close()
 
 
