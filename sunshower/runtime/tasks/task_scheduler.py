@@ -5,7 +5,9 @@ slices go to the ready task furthest downstream, readers of dead letters first: 
 short and recent records in the cache. Every eighth slice goes round robin: no ready task waits
 longer than eight slices for each task of the worker. A bolt that calls an async function for its
 inputs at the same time comes last, until it has as many inputs as it may have calls. Calls without
-order go on after each slice, and the worker waits for them if no task is ready.
+order go on after each slice, and the worker waits for them if no task is ready. A bolt that keeps
+totals comes last for a bounded time: it takes the batches that have come meanwhile as one, and
+writes them at once.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from sunshower.runtime.tasks.task_opening import TaskOpening
 from sunshower.runtime.tasks.user_code import Raised
 from sunshower.runtime.tasks.user_code_calls import UserCodeCalls
 from sunshower.runtime.tracking.report_router import ReportRouter
-from sunshower.runtime.transport.batch import Batch, join
+from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.transport.channels import Entry, Inbox
 from sunshower.runtime.transport.peer_link import PeerLink
 from sunshower.runtime.wiring import Wired
 
@@ -119,17 +122,21 @@ class TaskScheduler:
             if bolt is None:
                 if self._run_spouts(now):
                     return True
-            elif (
-                bolt.at_once
-                and bolt.in_progress is None
-                and self._slices
-                and len(self._inboxes[bolt.task.id]) < bolt.at_once
-            ):
+            elif self._slices and self._waits_for_more(bolt, now):
                 last.append(bolt)
             elif self._run_bolt(bolt):
                 self._rotate_siblings(bolt)
                 return True
         return any(map(self._run_bolt, last))
+
+    def _waits_for_more(self, bolt: BoltTask, now: float) -> bool:
+        """Whether a bolt had better get more inputs before its next slice."""
+        inbox = self._inboxes[bolt.task.id]
+        if bolt.at_once:
+            return bolt.in_progress is None and len(inbox) < bolt.at_once
+        if not bolt.patience_s or not inbox.entries:
+            return False
+        return now - self._waits_since.setdefault(bolt.task.id, now) < bolt.patience_s
 
     def _rotate_siblings(self, bolt: BoltTask) -> None:
         """Move the task behind the other tasks of its component."""
@@ -206,12 +213,12 @@ class TaskScheduler:
         limit = 1 if self._renewals.is_on(bolt) else self._call.limit(bolt)
         taken = 0
         while True:
-            entries = inbox.take_several(limit) if bolt.joins else [inbox.take(limit)]
-            batch = join([entry[0] for entry in entries])
-            living = self._failed_trees.living(batch)
-            bolt.expired += len(batch) - len(living)
+            entries = self._next_entries(bolt, inbox, limit)
+            sizes = [len(batch) for batch, _, _ in entries]
+            parts = [self._failed_trees.living(batch) for batch, _, _ in entries]
+            living = bolt.join([part for part in parts if len(part)] or parts[:1])
+            bolt.expired += sum(sizes) - len(living)
             left = self._process(bolt, living, limit) if len(living) else []
-            sizes = [len(part) for part, _, _ in entries]
             for rest in left:
                 ((part, origin, seq),) = entries
                 rest.is_recorded = True
@@ -223,6 +230,14 @@ class TaskScheduler:
             taken += sum(sizes)
             if len(living) or not inbox.entries:
                 return taken
+
+    def _next_entries(self, bolt: BoltTask, inbox: Inbox, limit: int) -> list[Entry]:
+        if bolt.joins:
+            return inbox.take_several(limit)
+        if bolt.joins_shared and bolt.note is None and inbox.entries[0][0].shared:
+            most = min(bolt.service.window, bolt.shared_max(limit))
+            return inbox.take_several(most, shared=True)
+        return [inbox.take(limit)]
 
     def _end_calls(self, bolt: BoltTask, wait_s: float) -> None:
         """Let the calls of a bolt go on for `wait_s`, or until one has ended, and settle the inputs

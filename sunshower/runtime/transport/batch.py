@@ -165,13 +165,15 @@ class Batch:
 
 
 def can_join(first: Batch, second: Batch) -> bool:
-    """Whether two batches have one stream and shape: rows or columns, one anchor each or none."""
+    """Whether two batches have one stream and shape: rows or columns, one anchor each or none, or
+    shared ones."""
     return (
         first.stream == second.stream
         and first.is_table == second.is_table
         and first.offsets is None
         and second.offsets is None
-        and not (first.shared or second.shared or first.alone or second.alone)
+        and first.shared == second.shared
+        and not (first.alone or second.alone)
         and bool(len(first.roots)) == bool(len(second.roots))
         and (not first.is_table or first.records.schema == second.records.schema)
     )
@@ -181,14 +183,13 @@ def join(batches: Sequence[Batch]) -> Batch:
     """Join batches that `can_join` the first, as one batch from the first's source."""
     if len(batches) == 1:
         return batches[0]
-    parts = [batch.records for batch in batches]
-    return Batch(
-        batches[0].stream,
-        batches[0].source,
-        pa.concat_tables(parts) if batches[0].is_table else list(chain.from_iterable(parts)),
-        np.concatenate([batch.roots for batch in batches]),
-        np.concatenate([batch.edges for batch in batches]),
-    )
+    first, parts = batches[0], [batch.records for batch in batches]
+    records = pa.concat_tables(parts) if first.is_table else list(chain.from_iterable(parts))
+    roots = np.concatenate([batch.roots for batch in batches])
+    edges = np.concatenate([batch.edges for batch in batches])
+    if first.shared:
+        roots, edges = Anchors(roots).each_root_once(edges)
+    return Batch(first.stream, first.source, records, roots, edges, shared=first.shared)
 
 
 def _mixed(edges: U64, number: int) -> U64:

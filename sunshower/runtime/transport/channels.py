@@ -79,12 +79,14 @@ class Inbox:
     def __len__(self) -> int:
         return sum(len(batch) for batch, _, _ in self.entries)
 
-    def take_several(self, records_max: int) -> list[Entry]:
-        """Return batches of one stream that can be joined, up to `records_max` together."""
+    def take_several(self, records_max: int, *, shared: bool = False) -> list[Entry]:
+        """Return batches of one stream that can be joined, up to `records_max` together; shared
+        ones alone unless `shared`."""
         taken = [self.take(records_max)]
         count = len(taken[0][0])
         while (
             self.entries
+            and (shared or not taken[0][0].shared)
             and can_join(taken[0][0], self.entries[0][0])
             and count + len(self.entries[0][0]) <= records_max
         ):
@@ -182,6 +184,7 @@ class RemoteChannel(Channel):
         count = len(parts[0])
         while (
             self.queue
+            and not parts[-1].shared
             and can_join(parts[-1], self.queue[0])
             and count + len(self.queue[0]) <= records_max
         ):

@@ -36,13 +36,21 @@ class ServiceTime:
         self.pace_s: float | None = None  # None: nothing was measured yet
         self.records_max = config.window_records_max  # the hard limit of a window
         self.at_once = 0  # records that the task processes at the same time: the least window
+        self._last_s = 0.0  # seconds of the last slice
         self._measured = 0  # records since the window last grew
         self.slice_records = _FIRST_SLICE  # records in one slice of work
         self.window = FIRST_WINDOW  # records that each sender may have unprocessed at the task
 
+    @property
+    def patience_s(self) -> float:
+        """How long inputs may wait for others, to be processed together: four times as long as the
+        last slice took, which then takes a fifth of the time."""
+        return min(4 * self._last_s, self._config.window_s)
+
     def measure(self, records: int, seconds: float, waited_s: float = 0.0) -> None:
         """`records` (≥ 1) took `seconds`, without flush(), after waiting `waited_s` for credit of
         the receivers or for the task's turn."""
+        self._last_s = seconds
         self._work_s = _smoothed(self._work_s, seconds / records)
         self.pace_s = _smoothed(self.pace_s, (seconds + waited_s) / records)
         config = self._config

@@ -11,6 +11,7 @@ org.apache.storm.trident.state.map.OpaqueMap, TransactionalMap, CachedBatchReads
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from sunshower.errors import BatchError, FailedBatch, StaleAttempt, Unserialisable, WrongVersion
@@ -30,10 +31,12 @@ from sunshower.trident.states.values import (
     is_done,
     is_later,
     packed,
+    packed_all,
     unpacked,
 )
 
 _NULL = "null"
+_TXID, _VALUE, _BEFORE = map(itemgetter, range(3))  # of Kept
 _RECENT_MAX = 100_000  # keys, of about 400 bytes each
 
 
@@ -62,6 +65,9 @@ class StoredMap:
         if self._attempt is None:
             return [found.value for found in self._read(texts)]
         self._fetch(texts)
+        stored = [*map(self._found.__getitem__, texts)]
+        if not self._written and max(map(_TXID, stored), default=0) < self._attempt.txid:
+            return [*map(_VALUE, stored)]
         return [self._now(text) for text in texts]
 
     def multi_update(self, keys: Sequence[Key], updates: Sequence[Update]) -> list[Any]:
@@ -87,13 +93,22 @@ class StoredMap:
         return values
 
     def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
-        self._begun()
+        txid = self._begun().txid
         texts = self._texts(keys)
-        if self._kind is StateKind.OPAQUE:
+        opaque = self._kind is StateKind.OPAQUE
+        if opaque:
             self._fetch(texts)
+        found, written, stamp, old, before = self._found, self._written, self._stamp, None, _NULL
         for key, text, value in zip(keys, texts, values, strict=True):
-            before = self._before(text)
-            self._written[text] = self._new(key, value, before)
+            if opaque:
+                stored = found[text]
+                if text in written or stored[0] >= txid:
+                    written[text] = self._new(key, value, self._before(text))
+                    continue
+                old = stored[1]
+                before = stored.text if type(stored) is Written else text_of(old)
+            made = str(value) if type(value) is int else self._text_of(key, value)
+            written[text] = tuple.__new__(Written, (stamp, value, old, made, before))
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
         self.multi_put(keys, [None] * len(keys))
@@ -236,10 +251,11 @@ class StoredMap:
 
     def _put(self, attempt: Attempt, *, again: bool) -> None:
         changes = self._undone(attempt.txid) if again else dict.fromkeys(self._journal.removed)
-        kind, txid = self._kind, attempt.txid
-        for text, new in self._written.items():
-            gone = new.text == _NULL and kind is StateKind.NON_TRANSACTIONAL
-            changes[text] = None if gone else packed(kind, txid, new.text, new.before_text)
+        if (kind := self._kind) is StateKind.NON_TRANSACTIONAL:
+            for text, new in self._written.items():
+                changes[text] = None if new.text == _NULL else new.text
+        else:
+            changes |= packed_all(kind, attempt.txid, self._written)
         journal = self._new_journal(again=again)
         mark = self._owner.mark(attempt, journal)
         self._sure = False  # until the outcome is known
@@ -254,7 +270,8 @@ class StoredMap:
         """Cache the writes. No other writer can interfere between two batches: the mark would
         change."""
         known, plain = self._written, UNCHANGING
-        if any(type(one[1]) not in plain or type(one[2]) not in plain for one in known.values()):
+        kinds = {type(value) for get in (_VALUE, _BEFORE) for value in map(get, known.values())}
+        if not kinds <= plain:
             known = {
                 text: one
                 for text, one in known.items()
@@ -276,7 +293,7 @@ class StoredMap:
     def _new_journal(self, *, again: bool) -> Journal:
         if self._kind is StateKind.NON_TRANSACTIONAL:
             return Journal()
-        removed = tuple(text for text, new in self._written.items() if new.text == _NULL)
+        removed = tuple([text for text, new in self._written.items() if new[3] == _NULL])
         if self._kind is StateKind.OPAQUE:
             return Journal(tuple(self._written), removed)
         kept = [text for text in self._journal.removed if again and text not in self._written]

@@ -62,7 +62,10 @@ def text_of_key(key: Any) -> str:
 
 def texts_of_keys(keys: Sequence[Any]) -> list[str]:
     """Many keys as JSON; for plain strings in a third of the time."""
-    texts = [encode_basestring(key) if type(key) is str else text_of_key(key) for key in keys]
+    if {*map(type, keys)} == {str}:
+        texts = [*map(encode_basestring, keys)]
+    else:
+        texts = [encode_basestring(key) if type(key) is str else text_of_key(key) for key in keys]
     together = "".join(texts)
     try:
         if not together.isascii():

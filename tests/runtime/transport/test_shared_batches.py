@@ -14,7 +14,8 @@ from sunshower.records import Schema
 from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tracking.failed_trees import FailedTrees
 from sunshower.runtime.tracking.ids import make_roots, seeded
-from sunshower.runtime.transport.batch import Anchors, Batch, can_join
+from sunshower.runtime.transport.batch import Anchors, Batch, can_join, join
+from sunshower.runtime.transport.channels import Inbox, LocalChannel
 from sunshower.runtime.transport.frames import decode, encode
 from sunshower.topologies.graph import StreamSpec
 
@@ -85,11 +86,40 @@ def test_it_travels(alone: bool) -> None:
     assert found.edges.tolist() == batch.edges.tolist()
 
 
-def test_it_is_joined_with_nothing() -> None:
+def test_several_are_joined_as_one_with_the_trees_of_all() -> None:
+    first, second = shared([3, 1, 2], 5), shared([2, 4], 1)
+    second.edges = second.edges ^ np.uint64(7)
+    made = join([first, second])
+    assert made.shared
+    assert list(made.records) == [*first.records, *second.records]
+    edges: dict[int, int] = {}
+    for part in (first, second):
+        for root, edge in zip(part.roots.tolist(), part.edges.tolist(), strict=True):
+            edges[root] = edges.get(root, 0) ^ edge
+    assert dict(zip(made.roots.tolist(), made.edges.tolist(), strict=True)) == edges
+    assert len(made.roots) == 4
+
+
+def test_an_inbox_joins_shared_ones_for_those_who_ask() -> None:
+    inbox = Inbox()
+    sizes = []
+    for several in (False, True):
+        for _ in range(3):
+            inbox.put(shared([1, 2], 2), LocalChannel(1, 2, 9))
+        taken = inbox.take_several(5, shared=several)
+        sizes.append([len(batch) for batch, _, _ in taken])
+        inbox.entries.clear()
+    assert sizes == [[2], [2, 2]]
+
+
+def test_it_is_joined_with_no_other_kind() -> None:
     plain = Batch(0, 7, [Item(1)], roots_of([1]), np.array([5], np.uint64))
     alone = Batch(0, 7, [Item(1)], roots_of([1]), np.array([5], np.uint64), alone=True)
     assert can_join(plain, plain)
     assert not any(can_join(plain, other) for other in (shared([1], 1), alone))
+    apart = shared([1], 1)
+    apart.alone = True
+    assert not any(can_join(shared([1], 1), other) for other in (plain, apart))
 
 
 def test_it_is_dropped_only_if_all_its_trees_have_failed() -> None:

@@ -27,7 +27,7 @@ from sunshower.runtime.tasks.supervision import Supervised, Supervision
 from sunshower.runtime.tasks.user_code import TaskError, failure_of, guard, no_way
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.tracking.reports import Reports
-from sunshower.runtime.transport.batch import Anchors, Batch
+from sunshower.runtime.transport.batch import Anchors, Batch, join
 from sunshower.runtime.transport.channels import Inbox
 from sunshower.runtime.transport.credits import ServiceTime
 from sunshower.runtime.transport.output_streams import NotSent, OutputStreams
@@ -61,6 +61,8 @@ class BoltTask(Supervised):
 
     keeps_state = False  # whether a replayed input finds what it has changed
     joins = False  # whether batches of several senders may be processed as one
+    joins_shared = False  # whether shared ones may, which then succeed or fail together
+    patience_s = 0.0  # how long other tasks come first, so that several batches can be joined
     at_once = 0  # how many calls of an async function run at a time; 0: it has none
     in_progress: CallsInProgress | None = None  # those without order; None: it has none
 
@@ -153,6 +155,16 @@ class BoltTask(Supervised):
             self.instrument.sent(part, self.task.id)
             self.instrument.delivered(replace(part, is_recorded=False))
         return first, rest
+
+    def join(self, batches: Sequence[Batch]) -> Batch:
+        """Join batches; in the event log, shared ones are passed on to this task as one."""
+        joined = join(batches)
+        if joined.shared and len(batches) > 1:
+            for batch in batches:
+                self.instrument.delivered(batch)
+                self.instrument.settled(batch, {})
+            self.instrument.sent(joined, self.task.id)
+        return joined
 
     def process(self, batch: Batch) -> Batch | None:
         """Process a batch of at least one record. Returns the inputs not started, or None."""

@@ -77,6 +77,7 @@ class OperatorBoltTask(AutomaticBoltTask):
         super().adopt(bolt)
         self._call, self._schema = bolt.expand, bolt.schema
         self._yields = is_generator(bolt.expand)
+        self.joins_shared = bolt.writes
         if bolt.stream is not None:
             self._stream = bolt.stream
 
@@ -91,6 +92,11 @@ class OperatorBoltTask(AutomaticBoltTask):
             slice_records *= _SLICES
         fan_out = max(1.0, self._rows_out / max(1, self._rows_in))
         return max(1, min(slice_records, int(self.output_streams.allowance / fan_out)))
+
+    @property
+    def patience_s(self) -> float:  # type: ignore[override]
+        """Totals are written once for all batches that are joined."""
+        return self.service.patience_s if self.joins_shared else 0.0
 
     @property
     def _is_sink(self) -> bool:
