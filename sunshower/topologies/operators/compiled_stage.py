@@ -64,8 +64,8 @@ class OperatorBolt(Bolt[Any, Any]):
         self.passes = not steps
         self._first = root.readers[0] if len(root.readers) == 1 and not root.stream else root
         self.combines = isinstance(self._first.operator, Combine)
-        first = self._first.operator
-        self.writes = self.passes and first is not None and first.commits  # totals, of each batch
+        slot = getattr(self._first.operator, "slot", None)  # of totals, which are written per batch
+        self.writes = self.passes and getattr(slot, "factory", None) is not None
         self._combined: Any = None  # of this batch: what `add` has combined
         self.reads_watermarks = ended is not None
         behind = () if ended is None else ended.operators()
