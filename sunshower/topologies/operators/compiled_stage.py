@@ -71,8 +71,8 @@ class OperatorBolt(Bolt[Any, Any]):
         # whether the rows that it sends are combined from all inputs of a batch
         tables_combined = any(isinstance(one, Combine) for one in root.operators())
         self.makes_fewer = self.combines or (self.takes_tables and tables_combined)
-        first = self._first.operator
-        self.writes = self.passes and first is not None and first.commits  # totals, of each batch
+        slot = getattr(self._first.operator, "slot", None)  # of totals, which are written per batch
+        self.writes = self.passes and getattr(slot, "factory", None) is not None
         self._combined: Any = None  # of this batch: what `add` has combined
         self.reads_watermarks = ended is not None
         behind = () if ended is None else ended.operators()
