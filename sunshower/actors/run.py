@@ -108,9 +108,9 @@ class RayRun:
         found: Snapshot = snapshot
         return found
 
-    def overview(self) -> Overview:
+    def overview(self, within_s: float = CALL_S) -> Overview:
         """Plan, statistics and processes, also if the topology has failed."""
-        found: Overview = self._call_master("overview")
+        found: Overview = self._call_master("overview", within_s=within_s)
         return found
 
     def finished(self) -> bool:

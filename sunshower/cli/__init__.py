@@ -15,6 +15,7 @@ from sunshower.cli.doctor.command import doctor
 from sunshower.cli.experiment import app as experiment
 from sunshower.cli.formatting import echo, escape_what_python_prints, format_error
 from sunshower.cli.kafka import kafka
+from sunshower.cli.metrics.command import metrics
 from sunshower.cli.run import describe, run
 from sunshower.cli.simulate import simulate
 from sunshower.cli.status import ask, list_, query, status
@@ -36,6 +37,7 @@ app.add_typer(kafka)
 on_cluster = partial(app.command, rich_help_panel="On a cluster")
 on_cluster(no_args_is_help=True)(submit)
 on_cluster("list")(list_)
+on_cluster()(metrics)
 for steer in (status, query, ask, activate, deactivate, rebalance, kill):
     on_cluster(no_args_is_help=True)(steer)
 

@@ -220,8 +220,8 @@ def _as_json(found: Overview, up_s: float) -> dict[str, Any]:
         components[component.id] = {
             "parallelism": component.parallelism,
             **asdict(snapshot.component(component.id)),
-            "p50_s": latencies.percentile(50),
-            "p99_s": latencies.percentile(99),
+            **{f"p{percent}_s": latencies.percentile(percent) for percent in (50, 90, 99)},
+            "max_s": latencies.percentile(100),
             "figures": {
                 name: number if isfinite(number) else None
                 for name, number in snapshot.figures(component.id).items()

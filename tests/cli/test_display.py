@@ -81,7 +81,7 @@ def test_a_line_has_the_counts_of_a_spout() -> None:
     now = snapshot(Counts(emitted=120_400, acked=120_330, pending=70), seconds=0.13)
     display.see(now, 2.0)
     (line,) = display.lines(now)
-    assert line == "numbers: 120,330 acked, 0 failed, 60,165/s, pending 70, p99 0.14 s"
+    assert line == "numbers: 120,330 acked, 0 failed, 60,165/s, pending 70, p99 0.13 s"
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,8 @@ def test_the_core_and_every_extra_for_users_are_looked_at() -> None:
     core = {package.name for package in found if package.extra is None}
     assert core == {"ray", "numpy", "msgpack", "pyarrow", "typer", "rich", "packaging"}
     assert {package.extra for package in found} == {
-        *(None, "kafka", "zookeeper", "redis", "postgres", "spark", "experiments", "servers")
+        *(None, "kafka", "zookeeper", "redis", "postgres", "spark", "experiments", "metrics"),
+        "servers",
     }
     assert all(package.pinned for package in found)
 

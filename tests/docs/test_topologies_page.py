@@ -140,11 +140,14 @@ def test_the_json_of_status_has_every_field_that_the_page_names() -> None:
         "`silent`, `workers[].links`",
         "`degraded`",
         "`components.NAME.causes`, `dead`, `expired`",
+        "`components.NAME.p50_s`, `p90_s`, `p99_s`, `max_s`",
+        "`components.NAME.busy_s`",
         "`workers[].crash_reports`",
         "`error`",
     }
     assert {"degraded", "error", "silent", "stuck"} <= set(found)
-    assert {"causes", "dead", "expired"} <= set(found["components"]["orders"])
+    numbers = {"causes", "dead", "expired", "p50_s", "p90_s", "p99_s", "max_s", "busy_s"}
+    assert numbers <= set(found["components"]["orders"])
     assert {"crash_reports", "links"} <= set(found["workers"][0])
     named = re.findall(r"`(\w+)`", fields["`waiting`"])
     assert set(found["waiting"][0]) == set(named) - {"unavailable", "doubt"}

@@ -87,6 +87,7 @@ DOORS: dict[str, set[str]] = {
     "jinja2": {"experiments"},
     "typer": {"cli"},
     "packaging": {"cli"},
+    "prometheus_client": {"cli"},
     "rich": {"cli", "experiments/runner"},
     "sqlite3": {"state"},
     # They run code on the bytes they read: nothing from a store, a broker or a packet.

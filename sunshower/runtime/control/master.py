@@ -27,7 +27,7 @@ from sunshower.runtime.control.messages import DesiredState, Orders, Welcome
 from sunshower.runtime.control.placement import placed, places_of, replan
 from sunshower.runtime.control.restart_tracker import Probations, RestartTracker
 from sunshower.runtime.events.injected_faults import InjectedFaults, check_places
-from sunshower.runtime.events.metrics import Counts, Snapshot, StuckCall, TaskStats, WorkerStats
+from sunshower.runtime.events.metrics import Snapshot, StuckCall, TaskStats, WorkerStats
 from sunshower.runtime.plan import Layout, Plan
 from sunshower.runtime.tasks.supervision import Standing
 from sunshower.texts import ERROR_BYTES, clip
@@ -117,6 +117,7 @@ class Master:
                 for call, task, since_s in self._stuck.values()
             },
             self.silent,
+            dict(stored.latencies),
         )
 
     def report(self, now: float) -> KillReport:
@@ -389,12 +390,9 @@ class Master:
 
     def _retire(self, worker: int) -> None:
         """Add the counters of a life that is over to the retired ones."""
-        last = self._stats.pop(worker, None)
         self._stuck.pop(worker, None)
-        self.stored.untracked = self.stored.untracked or (last.untracked if last else None)
-        for task in last.tasks if last else ():
-            retired = self.stored.retired.get(task.component, Counts())
-            self.stored.retired[task.component] = retired + task.counts.closed()
+        if (last := self._stats.pop(worker, None)) is not None:
+            self.stored.retire(last)
 
     def _wait_s(self, wait_s: float | None) -> float:
         return self.plan.graph.config.message_timeout_s if wait_s is None else wait_s

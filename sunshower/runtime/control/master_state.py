@@ -9,7 +9,7 @@ import msgpack
 
 from sunshower import versions
 from sunshower.runtime.events.injected_faults import InjectedFaults
-from sunshower.runtime.events.metrics import Counts
+from sunshower.runtime.events.metrics import Counts, Latencies, WorkerStats
 from sunshower.runtime.tasks.user_code import TaskError
 
 T = TypeVar("T")
@@ -44,7 +44,17 @@ class MasterState:
     moves: int = 0  # rebalances carried out
     floor: int = 0  # lives up to this one are from before the last move
     injected: InjectedFaults = field(default_factory=InjectedFaults)  # of an experiment
+    latencies: dict[str, Latencies] = field(default_factory=dict)  # of spouts in former lives
     unknown: dict[str, Any] = field(default_factory=dict)  # optional fields of another release
+
+    def retire(self, last: WorkerStats) -> None:
+        """Add the last statistics of a worker's life that is over."""
+        self.untracked = self.untracked or last.untracked
+        for task in last.tasks:
+            name = task.component
+            self.retired[name] = self.retired.get(name, Counts()) + task.counts.closed()
+            if task.latencies is not None:
+                self.latencies[name] = self.latencies.get(name, Latencies()) + task.latencies
 
     def to_bytes(self) -> bytes:
         """The state as MessagePack."""
@@ -52,6 +62,7 @@ class MasterState:
             **self.unknown,
             **vars(self),
             "retired": {component: vars(counts) for component, counts in self.retired.items()},
+            "latencies": {spout: one.to_fields() for spout, one in self.latencies.items()},
             "proven": sorted(self.proven),
             "quarantined": {task: asdict(why) for task, why in self.quarantined.items()},
             "injected": self.injected.to_fields(),
@@ -69,10 +80,11 @@ class MasterState:
         known = {one.name for one in fields(MasterState)}
         unknown = {name: found.pop(name) for name in found.keys() - known}
         retired = {name: _made(Counts, one) for name, one in found.get("retired", {}).items()}
-        quarantined = found.get("quarantined", {}).items()
+        latencies, quarantined = found.get("latencies", {}), found.get("quarantined", {}).items()
         injected = found.get("injected")
         whole = {
             "retired": retired,
+            "latencies": {name: Latencies(*one) for name, one in latencies.items()},
             "quarantined": {task: _made(TaskError, why) for task, why in quarantined},
             "injected": InjectedFaults.from_fields(injected) if injected else InjectedFaults(),
             "proven": set(found.get("proven", ())),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
@@ -19,14 +19,20 @@ _SMALLEST_S = 1e-5
 class Latencies:
     """A histogram of durations in buckets of equal ratio, from 10 µs up; merged by adding."""
 
-    def __init__(self, counts: NDArray[np.int64] | None = None) -> None:
-        self.counts = np.zeros(_BUCKETS, np.int64) if counts is None else counts
+    def __init__(
+        self, counts: Iterable[int] | None = None, sum_s: float = 0.0, max_s: float = 0.0
+    ) -> None:
+        found = np.zeros(_BUCKETS) if counts is None else counts
+        self.counts: NDArray[np.int64] = np.array(found, np.int64)
+        self.sum_s, self.max_s = sum_s, max_s
 
     def add(self, seconds: NDArray[np.float64]) -> None:
         """Count durations, shape (n,), in seconds."""
         octaves = np.log2(np.maximum(seconds, _SMALLEST_S) / _SMALLEST_S)
         buckets = np.minimum((octaves * _PER_OCTAVE).astype(np.int64), _BUCKETS - 1)
         self.counts += np.bincount(buckets, minlength=_BUCKETS)
+        self.sum_s += float(seconds.sum())
+        self.max_s = float(seconds.max(initial=self.max_s))
 
     def percentile(self, percent: float) -> float | None:
         """Return the duration in seconds below which `percent` of all lie, or None."""
@@ -34,10 +40,21 @@ class Latencies:
         if not total:
             return None
         bucket = int(np.searchsorted(np.cumsum(self.counts), total * percent / 100))
-        return float(_SMALLEST_S * 2 ** ((bucket + 1) / _PER_OCTAVE))
+        return min(float(_SMALLEST_S * 2.0 ** ((bucket + 1) / _PER_OCTAVE)), self.max_s)
+
+    def octaves(self) -> Iterator[tuple[float, int]]:
+        """Yield bounds in seconds, each twice the one before, and how many durations lie below."""
+        below = np.cumsum(self.counts)[_PER_OCTAVE - 1 :: _PER_OCTAVE]
+        for octave, count in enumerate(below.tolist(), 1):
+            yield _SMALLEST_S * 2.0**octave, count
+
+    def to_fields(self) -> tuple[list[int], float, float]:
+        """The arguments of the constructor, as plain values."""
+        return self.counts.tolist(), self.sum_s, self.max_s
 
     def __add__(self, other: Latencies) -> Latencies:
-        return Latencies(self.counts + other.counts)
+        counts, sum_s = self.counts + other.counts, self.sum_s + other.sum_s
+        return Latencies(counts, sum_s, max(self.max_s, other.max_s))
 
 
 @dataclass(frozen=True)
@@ -53,6 +70,8 @@ class Counts:
     pending: int = 0  # spouts: trees open now
     expired: int = 0  # bolts: inputs dropped unprocessed, because their trees had failed
     dead: int = 0  # spouts: of `acked`, those that became dead letters
+    # bolts: how long their code ran for these records, without flush()
+    busy_s: float = field(default=0.0, compare=False)
     causes: Mapping[str, int] = field(default_factory=dict)  # spouts: `failed` by cause
 
     def closed(self) -> Counts:
@@ -135,6 +154,7 @@ class Snapshot:
     untracked_before: str | None = None  # as WorkerStats.untracked, of previous lives
     stuck: Mapping[int, StuckCall] = field(default_factory=dict)  # task → its call, from 10 s on
     silent: Mapping[int, float] = field(default_factory=dict)  # worker without heartbeats → seconds
+    retired_latencies: Mapping[str, Latencies] = field(default_factory=dict)  # as `retired`
 
     def tasks(self) -> Iterable[TaskStats]:
         """All tasks, worker by worker."""
@@ -166,6 +186,6 @@ class Snapshot:
         return sums
 
     def latencies(self, component: str) -> Latencies:
-        """Complete latencies of a spout."""
+        """Complete latencies of a spout, previous incarnations included."""
         parts = (t.latencies for t in self.tasks() if t.component == component and t.latencies)
-        return sum(parts, Latencies())
+        return sum(parts, self.retired_latencies.get(component, Latencies()))

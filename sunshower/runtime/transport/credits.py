@@ -33,6 +33,7 @@ class ServiceTime:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._work_s: float | None = None
+        self.busy_s = 0.0  # the sum of all measured `seconds`
         self.pace_s: float | None = None  # None: nothing was measured yet
         self.records_max = config.window_records_max  # the hard limit of a window
         self.at_once = 0  # records that the task processes at the same time: the least window
@@ -50,6 +51,7 @@ class ServiceTime:
     def measure(self, records: int, seconds: float, waited_s: float = 0.0) -> None:
         """`records` (≥ 1) took `seconds`, without flush(), after waiting `waited_s` for credit of
         the receivers or for the task's turn."""
+        self.busy_s += seconds
         self._last_s = seconds
         self._work_s = _smoothed(self._work_s, seconds / records)
         self.pace_s = _smoothed(self.pace_s, (seconds + waited_s) / records)

@@ -77,13 +77,3 @@ class RecordOperators(Generic[R_co]):
     def _where(self, word: str, code: Any = None) -> str:
         """The place of a declaration, for errors."""
         raise NotImplementedError
-
-
-def no_process(grouped: Any, *_: object, **__: object) -> Never:
-    """The `process` of grouped batches. Raises TopologyError, which says what they have instead."""
-    raise TopologyError(
-        grouped.stream._where(f"group_by({', '.join(grouped.by)}), process")
-        + ": it counts a record that is replayed again, at least once, so batches, which are "
-        "exactly once, do not have it: write a ReducerAggregator for .aggregate(…, state=…), or a "
-        "function of the state and the records for .partition_persist(…)"
-    )

@@ -5,22 +5,23 @@ Storm: org.apache.storm.trident.TridentState.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Required, TypedDict
 
-from sunshower.arguments import Instance
+from sunshower.arguments import Instance, check_names
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.field_types import classes_in, hints_of
 from sunshower.records import Schema
-from sunshower.topologies.operators.schemas import columns_schema, state_code_returns
+from sunshower.topologies.operators.keyed.process_settings import ProcessSettings, keyed_process
+from sunshower.topologies.operators.schemas import code_name, columns_schema, state_code_returns
 from sunshower.topologies.operators.states import StateFactory, StateKind
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.signatures import name_of
 from sunshower.trident.declaration.row_stream import RowStream, check_group
 from sunshower.trident.declaration.stage_builder import RowSource
-from sunshower.trident.stages.persisting import Lookup, QueryState, StateSlot
+from sunshower.trident.stages.persisting import Lookup, ProcessByKey, QueryState, StateSlot
 from sunshower.trident.stages.sharing import ByFields, ToFirst
 from sunshower.trident.stages.windowing import Windows
 from sunshower.trident.states.guarantee import check, check_sharing
@@ -69,6 +70,53 @@ def new_state(
         check_sharing(where, accept=not_exactly_once, varies=stream.varies)
     program.keep_state(getattr(factory, "name", None) or name, where)
     return StateSlot(factory, name, exactly_once=not not_exactly_once)
+
+
+class BatchProcessSettings(TypedDict, total=False):
+    """The settings of `process` in batches.
+
+    state           where states are, of kind opaque; it must be given
+    name            of the bolt and of the state, by which a later run finds it; default: that of
+                    the function
+    parallelism     the number of tasks, 1; that of a stored state cannot change
+    """
+
+    state: Required[StateFactory]
+    name: str
+    parallelism: int
+
+
+def processed(
+    stream: RowStream[Any],
+    by: tuple[str, ...],
+    function: Any,
+    fields: Columns | None,
+    settings: Mapping[str, Any],
+    where: str,
+) -> WrittenState:
+    """Declare the calls of a function of a row and the state of its key. Raises as process_of, and
+    TopologyError for a state that does not keep the values from before a batch."""
+    for setting in settings.keys() & {"on_timer", *ProcessSettings.__annotations__}:
+        if setting not in BatchProcessSettings.__annotations__:
+            raise TopologyError(
+                f"{where}: {setting}= is for ordinary streams: batches, which are exactly once, "
+                "have neither timers nor states of several ages or versions; leave it out"
+            )
+    check_names(settings, BatchProcessSettings.__annotations__, where, TopologyError)
+    id = settings.get("name") or code_name(function)
+    calls = keyed_process(function, None, id, stream.schema, by, fields, {}, where)
+    state: Any = settings.get("state")
+    slot = new_state(state, id, stream, where, not_exactly_once=False, by=by)
+    if state.kind is not StateKind.OPAQUE:
+        raise TopologyError(
+            f"{where}: a state of kind {state.kind.value} has lost the values from before a batch "
+            "that is repeated, which the function is called with again; take one of kind opaque"
+        )
+    rows = stream.send_groups(by, settings.get("parallelism", 1))
+    out = calls.schema if calls.schema.fields else Schema(("nothing",))
+    made = rows.then(ProcessByKey(slot, calls), out)
+    made.varies = True  # with the order in which rows of several tasks come
+    return WrittenState(made, slot, by, calls.store.read)
 
 
 def _refuse_enums(schema: Schema, by: Sequence[str], where: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar
 
+from sunshower.arguments import FUNCTION
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.groupings import CustomGrouping
@@ -18,7 +19,9 @@ from sunshower.topologies.operators.schemas import (
     check_fields,
     code_name,
 )
+from sunshower.topologies.operators.steps import BaseOperator
 from sunshower.topologies.outputs import check_id
+from sunshower.topologies.streams import Stream
 from sunshower.trident.declaration.stage_builder import RowSource, StageBuilder
 from sunshower.trident.stages.plan import Sharing
 from sunshower.trident.stages.sharing import (
@@ -29,8 +32,10 @@ from sunshower.trident.stages.sharing import (
     ToAll,
     ToFirst,
 )
+from sunshower.trident.tasks.records_bolt import RecordsBolt
 
 R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
 
 
 class RowStream(RecordOperators[R_co]):
@@ -147,6 +152,24 @@ class RowStream(RecordOperators[R_co]):
     def send(self, sharing: Sharing, parallelism: int) -> RowSource:
         """These rows in a new stage."""
         return self.new_stage(parallelism).receive(self.sources, sharing)
+
+    def records(self, id: str, *, parallelism: int = 1) -> Stream[R_co]:
+        """These rows as ordinary tuples for ordinary bolts, at least once. A batch is done when its
+        rows are acked; a repeated batch emits them again. `id` names the bolt that emits them.
+        Raises as Topology.bolt does."""
+        group, schema = self.stage.group, self.schema
+        group.program.check_open(self._where(f"records({id!r})"))
+        fields = schema.fields if schema.type is tuple else schema.type
+        bolt = RecordsBolt(schema)
+        stream = group.program.topology.bolt(id, bolt, parallelism=parallelism, fields=fields)
+        stage = StageBuilder(group, self.stage.root, parallelism, name=id, leaves=True)
+        stage.add(BaseOperator(), schema, [stage.receive(self.sources, RoundRobin())])
+        return stream
+
+    def apply(self, assembly: Callable[[Self], T]) -> T:
+        """Return `assembly(self)`: for a part of a program that has its own name."""
+        FUNCTION.check(self._where("apply"), assembly, TopologyError)
+        return assembly(self)
 
     def send_groups(self, by: tuple[str, ...], parallelism: int) -> RowSource:
         """These rows in the tasks that have the state of their group."""

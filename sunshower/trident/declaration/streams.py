@@ -9,19 +9,18 @@ org.apache.storm.trident.fluent.GroupedStream.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
-from sunshower.arguments import FUNCTION
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.components import BatchFunction, Out
 from sunshower.topologies.operators import steps
 from sunshower.topologies.operators.aggregating import Aggregate, CombineFurther, Empty
 from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator
+from sunshower.topologies.operators.keyed.keyed_process import KeyState
 from sunshower.topologies.operators.persisting import Persist, PersistCombined, PersistReduced
 from sunshower.topologies.operators.port import Operator
-from sunshower.topologies.operators.record_operators import no_process
 from sunshower.topologies.operators.schemas import (
     bound_aggregators,
     code_name,
@@ -37,19 +36,23 @@ from sunshower.topologies.operators.totals import check_one_task, single
 from sunshower.topologies.operators.windows.window_kinds import Window
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.signatures import Many
-from sunshower.topologies.streams import Stream
-from sunshower.trident.declaration.persisted import WrittenState, check_pairs, new_state, query
+from sunshower.trident.declaration.persisted import (
+    BatchProcessSettings,
+    WrittenState,
+    check_pairs,
+    new_state,
+    processed,
+    query,
+)
 from sunshower.trident.declaration.row_stream import RowStream, check_streams
-from sunshower.trident.declaration.stage_builder import RowSource, StageBuilder
+from sunshower.trident.declaration.stage_builder import RowSource
 from sunshower.trident.stages.joining import Join
 from sunshower.trident.stages.persisting import PersistPartition, StateSlot
 from sunshower.trident.stages.port import publishing
-from sunshower.trident.stages.sharing import ByBatch, ByFields, RoundRobin, ToFirst
+from sunshower.trident.stages.sharing import ByBatch, ByFields, ToFirst
 from sunshower.trident.stages.windowing import Windows
-from sunshower.trident.tasks.records_bolt import RecordsBolt
 
 R_co = TypeVar("R_co", covariant=True)
-T = TypeVar("T")
 
 
 class Aggregations(Generic[R_co]):
@@ -221,8 +224,25 @@ class GroupedBatches(Aggregations[R_co]):
     def _grouped(self) -> tuple[RowStream[R_co], tuple[str, ...]]:
         return self.stream, self.by
 
-    if not TYPE_CHECKING:  # hidden from mypy
-        process = no_process
+    def process(
+        self,
+        function: Callable[[R_co, KeyState[Any]], Iterable[Out] | None],
+        *,
+        fields: Columns | None = None,
+        **settings: Unpack[BatchProcessSettings],
+    ) -> BatchStream[Out]:
+        """What `function(row, state)` yields, or returns in a list, for each row and the state of
+        its key, which the function reads and changes: `state.value`.
+
+        It is called in the commit phase, in txid order, and states are written once for each batch.
+        A batch that is repeated finds them as they were before it. If the function raises, nothing
+        of the batch is written. Settings: BatchProcessSettings.
+        """
+        where = self._location(f"process({code_name(function)})")
+        state = processed(*self._grouped(), function, fields, settings, where)
+        made = BatchStream[Out](state.rows)
+        made.written = state
+        return made.named(state.slot.name)
 
 
 class BatchStream(RowStream[R_co], Aggregations[R_co]):
@@ -304,11 +324,6 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
         inputs = [[stage.receive(stream.sources, ToFirst())] for stream in streams]
         return BatchStream(stage.add(operator, schema, *inputs))
 
-    def apply(self, assembly: Callable[[BatchStream[R_co]], T]) -> T:
-        """Return `assembly(self)`: for a part of a program that has its own name."""
-        FUNCTION.check(self._where("apply"), assembly, TopologyError)
-        return assembly(self)
-
     def group_by(self, *fields: str) -> GroupedBatches[R_co]:
         """Group rows with equal values of `fields`."""
         self._check_fields("group_by", fields)
@@ -360,19 +375,6 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
         sides = (self.schema, ours), (other.schema, theirs)
         operator = Join(*sides, out, keep_left=how == "left")
         return BatchStream(stage.add(operator, out, *inputs))
-
-    def records(self, id: str, *, parallelism: int = 1) -> Stream[R_co]:
-        """These rows as ordinary tuples for ordinary bolts, at least once. A batch is done when its
-        rows are acked; a repeated batch emits them again. `id` names the bolt that emits them.
-        Raises as Topology.bolt does."""
-        group, schema = self.stage.group, self.schema
-        group.program.check_open(self._where(f"records({id!r})"))
-        fields = schema.fields if schema.type is tuple else schema.type
-        bolt = RecordsBolt(schema)
-        stream = group.program.topology.bolt(id, bolt, parallelism=parallelism, fields=fields)
-        stage = StageBuilder(group, self.stage.root, parallelism, name=id, leaves=True)
-        stage.add(steps.BaseOperator(), schema, [stage.receive(self.sources, RoundRobin())])
-        return stream
 
     def _each(self, operator: Callable[[], Operator], schema: Schema) -> BatchStream[Any]:
         return BatchStream(*self.add_to_each(operator, schema))

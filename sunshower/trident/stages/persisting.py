@@ -15,6 +15,7 @@ from sunshower.records import Schema
 from sunshower.topologies.components import Context
 from sunshower.topologies.graph import own_copy
 from sunshower.topologies.operators.grouping import group_keys
+from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
 from sunshower.topologies.operators.persisting import Persist
 from sunshower.topologies.operators.port import Attempt, Emit, Rows
 from sunshower.topologies.operators.states import MapState, Place, RecognisedState, StateFactory
@@ -99,6 +100,39 @@ class PersistPartition(Persist):
         if self.out is not None:
             check_rows(made, self.out, self.updater)
         return made if self.out is not None else ()
+
+
+class ProcessByKey(Persist):
+    """Calls a function with each row of a batch and the state of its key.
+
+    An opaque state gives a batch that is repeated the values from before the batch.
+    """
+
+    def __init__(self, slot: StateSlot, process: KeyedProcess) -> None:
+        super().__init__(slot)
+        self.calls = process  # its store reads the state of the slot
+
+    def prepare(self, context: Context) -> None:
+        super().prepare(context)
+        self.calls.prepare(context)
+
+    def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
+        calls, store = self.calls, self.calls.store
+        store.read_from(state)
+        try:
+            calls.announce(batch)
+            made = [one for row in batch for one in calls.expand(row)]
+            changed = store.changed
+        finally:
+            store.read_from(None)
+        state.multi_put([*changed], [*changed.values()])
+        return made
+
+    def cleanup(self) -> None:
+        try:
+            self.calls.cleanup()
+        finally:
+            super().cleanup()
 
 
 class QueryState(BaseOperator):

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import msgpack
+import numpy as np
 import pytest
 
 from sunshower import versions
 from sunshower.errors import VersionMismatch
 from sunshower.runtime.control.master_state import MasterState
-from sunshower.runtime.events.metrics import Counts
+from sunshower.runtime.events.metrics import Counts, Latencies, TaskStats, WorkerStats
 from sunshower.runtime.tasks.user_code import TaskError
 
 
@@ -53,3 +54,18 @@ def test_state_without_version_or_with_fewer_fields_is_of_version_1() -> None:
     data = MasterState({0: 3}).to_bytes().partition(b"\n")[2]
     assert MasterState.from_bytes(data) == MasterState({0: 3})
     assert MasterState.from_bytes(msgpack.packb({"lives": {0: 3}})) == MasterState({0: 3})
+
+
+def test_latencies_of_former_lives_are_read_as_they_were_written() -> None:
+    def life(*seconds: float) -> WorkerStats:
+        latencies = Latencies()
+        latencies.add(np.array(seconds))
+        return WorkerStats(0, 1, (TaskStats(1, "lines", Counts(pending=7), latencies),))
+
+    book = MasterState()
+    book.retire(life(0.25, 0.5))
+    book.retire(life(8.0))
+    read = MasterState.from_bytes(book.to_bytes())
+    assert read.latencies["lines"].to_fields() == book.latencies["lines"].to_fields()
+    assert (read.latencies["lines"].sum_s, read.latencies["lines"].max_s) == (8.75, 8.0)
+    assert read.retired["lines"] == Counts()

@@ -42,7 +42,10 @@ def test_histograms_of_two_tasks_add_up(left: list[float], right: list[float]) -
         latencies = Latencies()
         latencies.add(np.array(seconds))
         parts.append(latencies)
-    assert ((parts[0] + parts[1]).counts == parts[2].counts).all()
+    both = parts[0] + parts[1]
+    assert (both.counts == parts[2].counts).all()
+    assert both.sum_s == pytest.approx(sum(left + right))
+    assert both.max_s == both.percentile(100) == max(left + right)
 
 
 def test_component_is_the_sum_of_its_tasks_living_and_dead() -> None:

@@ -32,7 +32,7 @@ from sunshower.errors import (
 )
 from sunshower.runtime.inline import Finished
 from sunshower.topologies.streams import GroupedRecords
-from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, SqliteState, batches
+from sunshower.trident import MemoryState, SqliteState
 
 
 class Click(NamedTuple):
@@ -357,11 +357,3 @@ def test_a_state_whose_name_would_depend_on_others_is_refused(tmp_path: Path) ->
     clicks.group_by("user").process(number, state=state)
     with pytest.raises(TopologyError, match="give this state a name="):
         clicks.group_by("second").process(number, state=state)
-
-
-def test_a_stream_of_batches_says_what_it_has_instead() -> None:
-    topology = Topology("clicks")
-    spout = FixedBatchSpout(CLICKS, 10, type=Click)
-    clicks: Any = batches(topology, "clicks", spout, store=InMemory())
-    with pytest.raises(TopologyError, match="at least once"):
-        clicks.group_by("user").process(number)

@@ -196,13 +196,13 @@ def test_values_come_back_equal_and_of_their_type(factory: StateFactory | None) 
 @pytest.mark.parametrize("factory", ["task", "sqlite"], indirect=True)
 def test_values_are_copied(factory: StateFactory | None) -> None:
     store = opened(factory)
-    given = [1]
+    given = [1, {2}]
     store.put("a", given)
     given.append(2)
     store.get("a").append(3)
     store.commit()
-    store.get("a").append(4)
-    assert store.get("a") == [1]
+    store.get("a")[1].add(4)
+    assert store.get("a") == [1, {2}]
     store.close()
 
 

@@ -234,6 +234,7 @@ class BoltTask(Supervised):
             acked=self._acked,
             failed=self._failed,
             expired=self.expired,
+            busy_s=self.service.busy_s,
         )
         figures, health = self.figures_of(self.bolt), self.supervision.health
         return TaskStats(self.task.id, self.task.component, counts, health=health, figures=figures)

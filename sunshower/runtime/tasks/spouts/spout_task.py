@@ -329,7 +329,7 @@ class SpoutTask(Supervised):
             self.task.id,
             self.task.component,
             counts,
-            Latencies(self.latencies.counts.copy()),
+            self.latencies + Latencies(),
             *times,
             self.supervision.health,
             self.committed,

@@ -159,6 +159,21 @@ class KeyedStore:
         """Forget what was put and removed since the last commit."""
         self._found, self._written = {}, {}
 
+    def read_from(self, state: MapState | None) -> None:
+        """Continue with a state that another one opens, writes and closes; None: with none. What
+        was put is forgotten."""
+        self._forget()
+        self._opened = state
+
+    @property
+    def changed(self) -> dict[Key, Any]:
+        """What was put and removed since the last commit, as it is stored; None: removed."""
+        return dict(self._written)
+
+    def read(self, stored: Any) -> Any:
+        """The value that is stored so. Raises StateMismatch as `get` does."""
+        return self._values.value(stored)
+
     def items(self, *, own: bool = False) -> Iterator[tuple[Any, Any]]:
         """All keys and values, in no order, with what was not committed. Reads the whole store.
         `own`: also what operators keep beside the values of keys, such as timers."""

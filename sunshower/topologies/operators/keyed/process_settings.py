@@ -87,12 +87,12 @@ def process_of(
     be, and RecordMismatch for annotations that do not fit."""
     where = f"{stream}, group_by({', '.join(by)}), process({code_name(function)})"
     id = _free_name(function, settings, stream.topology.unused_id, where)
-    operator = _operator(function, on_timer, id, stream.schema, by, fields, settings, where)
+    operator = keyed_process(function, on_timer, id, stream.schema, by, fields, settings, where)
     tasks = settings.get("parallelism", 1)
     return stream.topology.begin_stage(id, [stream.fields(*by)], tasks).stage.process_by(operator)
 
 
-def _operator(
+def keyed_process(
     function: Any,
     on_timer: Any,
     id: str,
@@ -102,6 +102,7 @@ def _operator(
     settings: ProcessSettings,
     where: str,
 ) -> KeyedProcess:
+    """The operator that makes these calls. Raises as process_of."""
     known = ("fields", "on_timer", *ProcessSettings.__annotations__)
     check_names(settings, known, where, TopologyError)
     timed = on_timer is not None

@@ -183,7 +183,7 @@ def _built(plain: Any, record: Callable[[str, Any], Any]) -> Any:
     if kind is tuple:
         return tuple([_built(one, record) for one in plain])
     if kind is not dict:
-        return plain
+        return set(plain) if kind is set else plain
     if not _is_marked(plain):
         return {name: _built(one, record) for name, one in plain.items()}
     ((mark, content),) = plain.items()

@@ -1,0 +1,1 @@
+"""`sunshower metrics`: the statistics of a cluster's topologies for Prometheus."""

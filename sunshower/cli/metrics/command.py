@@ -1,0 +1,150 @@
+"""`sunshower metrics`: an HTTP server with the statistics of all topologies of a cluster."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sunshower.cli.cluster_options import Address, connect
+from sunshower.cli.formatting import echo
+from sunshower.errors import ClusterError, ConfigError, VersionMismatch
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+    from sunshower.actors.cluster import RayCluster
+    from sunshower.cli.metrics.families import Family, Observed
+
+PREFIX = "sunshower_"
+_ANSWER_WITHIN_S = 5.0  # Prometheus waits for ten seconds
+_AT_ONCE = 16  # topologies
+_LOOK_EVERY_S = 1.0
+
+Host = Annotated[
+    str,
+    typer.Option(
+        metavar="HOST",
+        help="Where to listen. Everyone who can connect can read the metrics: no password.",
+    ),
+]
+Port = Annotated[
+    int, typer.Option(metavar="N", min=0, max=65535, help="Where to listen; 0: any free port.")
+]
+
+
+def metrics(host: Host = "127.0.0.1", port: Port = 9470, address: Address = "auto") -> None:
+    """Serve the statistics of all topologies of a cluster to Prometheus, until Ctrl-C.
+
+    Each request to /metrics asks the topologies once. docs/METRICS.md lists the metrics, and how to
+    install the alert rules and the Grafana dashboard.
+    """
+    from sunshower.experiments.runner.interrupts import Interrupts
+
+    check_client()
+    with (
+        Interrupts() as interrupts,
+        connect(address) as cluster,
+        served(lambda: observe(cluster), host, port) as url,
+    ):
+        interrupts.defer()
+        echo(f"Metrics are at {url}. Ctrl-C ends this server.")
+        while not interrupts.requested:
+            interrupts.wait(_LOOK_EVERY_S)
+
+
+def check_client() -> None:
+    """Raise ConfigError if the client library of Prometheus is missing."""
+    from importlib.util import find_spec
+
+    from sunshower.cli.doctor.packages import install_command
+
+    if find_spec("prometheus_client") is None:
+        raise ConfigError(
+            f"prometheus_client, which serves the metrics, is missing: {install_command('metrics')}"
+        )
+
+
+def observe(cluster: RayCluster) -> list[Observed]:
+    """Ask all topologies of a cluster at the same time."""
+    from sunshower.cli.metrics.families import Observed
+
+    def look(name: str) -> Observed:
+        try:
+            return Observed(name, cluster.find(name).overview(_ANSWER_WITHIN_S))
+        except (ClusterError, VersionMismatch):  # its master is away, or of another release
+            return Observed(name, None)
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(look, sorted(cluster.runs())))
+
+
+class TopologyCollector:
+    """What prometheus_client's registry asks for the metrics at each request."""
+
+    def __init__(self, look: Callable[[], list[Observed]]) -> None:
+        self._look = look
+
+    def describe(self) -> Iterator[Metric]:
+        """The metrics without samples, for a request that names some."""
+        return self._collect([])
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics now."""
+        return self._collect(self._look())
+
+    def _collect(self, topologies: list[Observed]) -> Iterator[Metric]:
+        from sunshower.cli.metrics.families import FAMILIES
+
+        for family in FAMILIES:
+            yield _samples(family, topologies)
+
+
+def _samples(family: Family, topologies: list[Observed]) -> Metric:
+    from prometheus_client import core
+
+    from sunshower.cli.metrics.families import Kind, buckets
+
+    kinds: dict[Kind, Any] = {
+        Kind.COUNTER: core.CounterMetricFamily,
+        Kind.GAUGE: core.GaugeMetricFamily,
+        Kind.HISTOGRAM: core.HistogramMetricFamily,
+    }
+    labels = ["topology", *family.labels]
+    metric: Metric = kinds[family.kind](PREFIX + family.name, family.help, labels=labels)
+    for observed in topologies:
+        for found, value in family.read(observed):
+            where = [observed.topology, *found]
+            if isinstance(value, float | int):
+                metric.add_metric(where, value)  # type: ignore[attr-defined]
+            else:
+                metric.add_metric(where, buckets(value), value.sum_s)  # type: ignore[attr-defined]
+    return metric
+
+
+@contextmanager
+def served(look: Callable[[], list[Observed]], host: str, port: int) -> Iterator[str]:
+    """Serve what `look` finds at each request; yields the address of the metrics. Raises
+    ConfigError if nobody can listen there."""
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    registry = CollectorRegistry()
+    registry.register(TopologyCollector(look))
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen at {host}, port {port}: {error}. Choose another --host or --port; "
+            "--port 0 takes a free one"
+        ) from error
+    try:
+        here = f"[{host}]" if server.address_family == socket.AF_INET6 else host
+        yield f"http://{here}:{server.server_port}/metrics"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,239 @@
+"""The metrics that Prometheus gets: a table of names, types, labels and where each is read.
+
+Every label is a topology, a component or a value of an enum, so the number of time series follows
+from the declarations, not from the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from math import isfinite
+from typing import NamedTuple
+
+from sunshower.failures import Cause
+from sunshower.runtime.control.lifecycle import State
+from sunshower.runtime.control.overview import Overview
+from sunshower.runtime.events.metrics import Counts, Latencies, TaskStats
+from sunshower.runtime.tasks.supervision import WaitKind
+
+_BOUNDS_S = (1e-3, 100.0)  # of the buckets that are exported: from 1.28 ms to 83.9 s
+Values = Iterator[tuple[tuple[str, ...], float | Latencies]]
+
+
+class Kind(StrEnum):
+    """The type of a metric, as Prometheus names it."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A topology at one moment; without an overview its master does not answer."""
+
+    topology: str
+    overview: Overview | None
+
+    @cached_property
+    def incomplete(self) -> frozenset[str]:
+        """Components with a task that no statistics are known of, because its worker has just
+        started, or the master has. Their counters would go back."""
+        if (found := self.overview) is None:
+            return frozenset()
+        missing = set(found.plan.workers) - found.snapshot.workers.keys()
+        return frozenset(task.component for task in found.plan.tasks if task.worker in missing)
+
+    @cached_property
+    def tasks(self) -> Mapping[str, list[TaskStats]]:
+        """The tasks by component."""
+        by_component: dict[str, list[TaskStats]] = {}
+        for task in self.overview.snapshot.tasks() if self.overview else ():
+            by_component.setdefault(task.component, []).append(task)
+        return by_component
+
+
+class Family(NamedTuple):
+    """One metric; its samples have the labels `topology` and `labels`."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    help: str
+    read: Callable[[Observed], Values]  # the values of `labels`, and the number
+
+
+def _of_topology(read: Callable[[Overview], float]) -> Callable[[Observed], Values]:
+    def values(observed: Observed) -> Values:
+        if observed.overview is not None:
+            yield (), read(observed.overview)
+
+    return values
+
+
+def _components(
+    observed: Observed, is_spout: bool | None, *, complete: bool = True
+) -> Iterator[tuple[str, Overview]]:
+    """The spouts, the bolts, or (None) both; `complete`: those with statistics of every task."""
+    if (found := observed.overview) is None:
+        return
+    without = observed.incomplete if complete else frozenset()
+    for component in found.plan.graph.components.values():
+        if is_spout in (None, component.level.is_spout) and component.id not in without:
+            yield component.id, found
+
+
+def _counted(
+    read: Callable[[Counts], float], is_spout: bool | None = None
+) -> Callable[[Observed], Values]:
+    def values(observed: Observed) -> Values:
+        for name, found in _components(observed, is_spout):
+            yield (name,), read(found.snapshot.component(name))
+
+    return values
+
+
+def _of_tasks(
+    read: Callable[[Sequence[TaskStats]], float | None], is_spout: bool | None
+) -> Callable[[Observed], Values]:
+    def values(observed: Observed) -> Values:
+        for name, _ in _components(observed, is_spout):
+            if (value := read(observed.tasks.get(name, ()))) is not None:
+                yield (name,), value
+
+    return values
+
+
+def _states(observed: Observed) -> Values:
+    if observed.overview is not None:
+        for state in State:
+            yield (state.value,), float(observed.overview.snapshot.state == state)
+
+
+def _causes(observed: Observed) -> Values:
+    for name, found in _components(observed, True):
+        causes = found.snapshot.component(name).causes
+        for cause in Cause:
+            yield (name, cause.value), causes.get(cause.value, 0)
+
+
+def _latencies(observed: Observed) -> Values:
+    for name, found in _components(observed, True):
+        yield (name,), found.snapshot.latencies(name)
+
+
+def _waits(read: Callable[[Iterable[float]], float]) -> Callable[[Observed], Values]:
+    """`read` gets for how many seconds each task of a component waits."""
+
+    def values(observed: Observed) -> Values:
+        for name, _ in _components(observed, None, complete=False):
+            waits = [task.health.wait for task in observed.tasks.get(name, ())]
+            for kind in WaitKind:
+                found = (wait.for_s for wait in waits if wait is not None and wait.kind is kind)
+                yield (name, kind.value), read(found)
+
+    return values
+
+
+def _stuck(read: Callable[[Iterable[float]], float]) -> Callable[[Observed], Values]:
+    def values(observed: Observed) -> Values:
+        for name, found in _components(observed, None, complete=False):
+            calls = found.snapshot.stuck.values()
+            yield (name,), read(call.for_s for call in calls if call.component == name)
+
+    return values
+
+
+def _quarantined(observed: Observed) -> Values:
+    for name, found in _components(observed, None, complete=False):
+        errors = found.snapshot.degraded.values()
+        yield (name,), sum(error.component == name for error in errors)
+
+
+def _number(durations: Iterable[float]) -> float:
+    return sum(1 for _ in durations)
+
+
+def _longest(durations: Iterable[float]) -> float:
+    return max(durations, default=0.0)
+
+
+def _lag(tasks: Sequence[TaskStats]) -> float | None:
+    lags = [task.figures["lag"] for task in tasks if "lag" in task.figures]
+    total = sum(lags)
+    return total if lags and isfinite(total) else None
+
+
+def _up(observed: Observed) -> Values:
+    yield (), float(observed.overview is not None)
+
+
+def _parallelism(observed: Observed) -> Values:
+    for name, found in _components(observed, None, complete=False):
+        yield (name,), found.plan.graph.components[name].parallelism
+
+
+_ONE = ("component",)
+_KIND = ("component", "kind")
+_COUNTER, _GAUGE = Kind.COUNTER, Kind.GAUGE
+FAMILIES = (
+    Family("up", _GAUGE, (), "1 if the topology's master answers, else 0", _up),
+    Family("topology_state", _GAUGE, ("state",), "1 for the topology's state, else 0", _states),
+    Family("topology_start_time_seconds", _GAUGE, (), "when it was submitted, in Unix time",
+           _of_topology(lambda found: found.since_s)),
+    Family("workers", _GAUGE, (), "worker processes of the plan",
+           _of_topology(lambda found: len(found.plan.workers))),
+    Family("silent_workers", _GAUGE, (), "workers that the master has not heard of",
+           _of_topology(lambda found: len(found.snapshot.silent))),
+    Family("worker_restarts_total", _COUNTER, (), "worker processes that were started again",
+           _of_topology(lambda found: found.snapshot.restarts)),
+    Family("tasks", _GAUGE, _ONE, "tasks of the component", _parallelism),
+    Family("tuples_emitted_total", _COUNTER, _ONE, "calls of emit; of spouts: replays, too",
+           _counted(lambda counts: counts.emitted)),
+    Family("tuples_transferred_total", _COUNTER, _ONE, "tuples sent, one for each target task",
+           _counted(lambda counts: counts.transferred)),
+    Family("tuples_executed_total", _COUNTER, _ONE, "bolts: tuples received",
+           _counted(lambda counts: counts.executed, False)),
+    Family("tuples_acked_total", _COUNTER, _ONE, "spouts: complete trees, and dead letters; "
+           "bolts: acked inputs", _counted(lambda counts: counts.acked)),
+    Family("tuples_failed_total", _COUNTER, _ONE, "spouts: failed trees; bolts: failed inputs",
+           _counted(lambda counts: counts.failed)),
+    Family("trees_failed_total", _COUNTER, ("component", "cause"), "spouts: failed trees by cause",
+           _causes),
+    Family("tuples_replayed_total", _COUNTER, _ONE, "spouts: tuples emitted again",
+           _counted(lambda counts: counts.replayed, True)),
+    Family("tuples_expired_total", _COUNTER, _ONE, "bolts: inputs dropped unprocessed, because "
+           "their trees had failed", _counted(lambda counts: counts.expired, False)),
+    Family("dead_letters_total", _COUNTER, _ONE, "spouts: tuples that became dead letters",
+           _counted(lambda counts: counts.dead, True)),
+    Family("busy_seconds_total", _COUNTER, _ONE, "bolts: time in the bolt's code, over its tasks",
+           _counted(lambda counts: counts.busy_s, False)),
+    Family("complete_latency_seconds", Kind.HISTOGRAM, _ONE, "spouts: from emit to complete tree",
+           _latencies),
+    Family("pending_tuples", _GAUGE, _ONE, "spouts: trees that are open now",
+           _counted(lambda counts: counts.pending, True)),
+    Family("queued_tuples", _GAUGE, _ONE, "bolts: tuples in the inboxes",
+           _of_tasks(lambda tasks: sum(task.queued for task in tasks), False)),
+    Family("queue_wait_seconds", _GAUGE, _ONE, "bolts: how long a tuple waits in the slowest inbox",
+           _of_tasks(lambda tasks: max((task.queue_s for task in tasks), default=0.0), False)),
+    Family("lag_records", _GAUGE, _ONE, "records of the source that are not settled yet, of "
+           "components that report a lag, such as Kafka spouts", _of_tasks(_lag, None)),
+    Family("waiting_tasks", _GAUGE, _KIND, "tasks that wait for a dependency (unavailable), or "
+           "fail every input after they had succeeded (doubt)", _waits(_number)),
+    Family("wait_seconds", _GAUGE, _KIND, "the longest of these waits, as of its last try",
+           _waits(_longest)),
+    Family("stuck_tasks", _GAUGE, _ONE, "tasks in a call of user code that has not returned for "
+           "ten seconds", _stuck(_number)),
+    Family("stuck_seconds", _GAUGE, _ONE, "the longest of these calls", _stuck(_longest)),
+    Family("quarantined_tasks", _GAUGE, _ONE, "tasks that kept raising or crashing", _quarantined),
+)  # fmt: skip
+
+
+def buckets(latencies: Latencies) -> list[tuple[str, float]]:
+    """The cumulative buckets of a histogram: upper bounds in seconds, as text, and counts."""
+    least_s, most_s = _BOUNDS_S
+    bounds = [(f"{s:.6g}", float(n)) for s, n in latencies.octaves() if least_s < s < most_s]
+    return [*bounds, ("+Inf", float(latencies.counts.sum()))]

@@ -1,0 +1,220 @@
+"""Tests of what Prometheus reads: the numbers of the snapshot, counters that never go back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from sunshower import Bolt, Context, Counter, DeadLetter, Number, Retry, Topology
+from sunshower.cli.metrics.command import TopologyCollector
+from sunshower.cli.metrics.families import Observed, buckets
+from sunshower.failures import Cause
+from sunshower.runtime.control.overview import Overview, without_code
+from sunshower.runtime.events.metrics import Latencies, Snapshot, StuckCall, WorkerStats
+from sunshower.runtime.inline import run_inline
+from sunshower.runtime.plan import Layout, make_plan
+from sunshower.runtime.tasks.supervision import Health, Wait, WaitKind
+from sunshower.runtime.tasks.user_code import TaskError
+from sunshower.simulation.cluster import SimCluster
+
+Samples = dict[tuple[str, tuple[str, ...]], float]
+
+
+def refuse_sevens(number: Number) -> Iterator[Number]:
+    if number.value % 7 == 0:
+        raise ValueError("seven")
+    yield number
+
+
+class Drop(Bolt[Number, None]):
+    """It takes `seconds` for each number."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+
+    def prepare(self, context: Context) -> None:
+        self.clock = context.clock
+
+    def process(self, record: Number) -> None:
+        self.clock.sleep(self.seconds)
+
+
+def bury(letter: DeadLetter) -> None: ...
+
+
+def numbers(total: int, drop: Drop | None = None, workers: int = 1) -> Topology:
+    topology = Topology("numbers", workers=workers)
+    counted = topology.spout("count", Counter(total), 2, retry=Retry(attempts=2, dead_letters=True))
+    counted.shuffle().bolt("check", refuse_sevens, 2).shuffle().bolt("drop", drop or Drop())
+    counted.stream("dead_letters").shuffle().bolt("bury", bury)
+    return topology
+
+
+def observed(topology: Topology, snapshot: Snapshot) -> Observed:
+    plan = without_code(make_plan(topology.graph(), Layout.PACK))
+    plan = replace(plan, tasks=tuple(replace(task, worker=0) for task in plan.tasks))
+    return Observed("numbers", Overview(plan, snapshot, None, 1e9, {}))
+
+
+def exposed(*topologies: Observed) -> Samples:
+    """Each sample: its name, the values of its labels in their order, its number."""
+    registry = CollectorRegistry()
+    registry.register(TopologyCollector(lambda: list(topologies)))
+    text = generate_latest(registry).decode()
+    assert len({line for line in text.splitlines() if line[:6] == "# TYPE"}) > 20
+    found: Samples = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            key = (sample.name.removeprefix("sunshower_"), tuple(sample.labels.values()))
+            assert key not in found
+            found[key] = sample.value
+    return found
+
+
+# ---- the numbers --------------------------------------------------------------------------------
+
+
+def test_numbers_are_those_of_the_snapshot_and_of_what_was_processed() -> None:
+    topology = numbers(100)
+    snapshot = run_inline(topology.graph()).snapshot
+    found = exposed(observed(topology, snapshot))
+    spout = ("count", "numbers")
+    # 15 of the numbers are multiples of 7, which fail twice each.
+    assert found["dead_letters_total", spout] == 15
+    assert found["tuples_acked_total", ("bury", "numbers")] == 15
+    assert found["tuples_acked_total", ("drop", "numbers")] == 85
+    assert found["tuples_failed_total", spout] == 30
+    assert found["trees_failed_total", ("exception", "count", "numbers")] == 30
+    assert found["complete_latency_seconds_count", spout] == found["tuples_acked_total", spout]
+    for component in topology.graph().components:
+        counts, labels = snapshot.component(component), (component, "numbers")
+        for name in ("emitted", "transferred", "acked", "failed"):
+            assert found[f"tuples_{name}_total", labels] == getattr(counts, name)
+    check = snapshot.component("check")
+    assert found["tuples_executed_total", ("check", "numbers")] == check.executed == 115
+    assert found["busy_seconds_total", ("check", "numbers")] == check.busy_s > 0
+    assert found["complete_latency_seconds_sum", spout] == snapshot.latencies("count").sum_s
+    assert found["tasks", ("check", "numbers")] == 2
+    assert found["topology_start_time_seconds", ("numbers",)] == 1e9
+
+
+def test_every_cause_is_there_from_the_start_so_that_the_first_failure_is_an_increase() -> None:
+    topology = numbers(1)
+    found = exposed(observed(topology, Snapshot("numbers", {0: WorkerStats(0, 1)})))
+    for cause in Cause:
+        assert found["trees_failed_total", (cause.value, "count", "numbers")] == 0
+    assert found["dead_letters_total", ("count", "numbers")] == 0
+
+
+def test_problems_have_their_component_and_their_length() -> None:
+    topology = numbers(10)
+    snapshot = run_inline(topology.graph()).snapshot
+    error = TaskError("check", 0, 0, "refused")
+    waits = {"check": Wait(WaitKind.UNAVAILABLE, 40.0, 3, error, True),
+             "drop": Wait(WaitKind.DOUBT, 5.0, 3, error, True)}  # fmt: skip
+    tasks = tuple(
+        replace(
+            task,
+            health=Health(wait=waits.get(task.component)),
+            queued=3,
+            queue_s=1.5,
+            figures={"lag": 4.0, "words[0]/lag": 4.0},
+        )
+        for task in snapshot.tasks()
+    )
+    bad = replace(
+        snapshot,
+        workers={0: WorkerStats(0, 1, tasks)},
+        restarts=3,
+        stuck={1: StuckCall("drop", 0, 0, 12.0, "a line")},
+        degraded={2: error},
+        silent={0: 3.0},
+        state="inactive",
+    )
+    found = exposed(observed(topology, bad))
+    assert found["waiting_tasks", ("check", "unavailable", "numbers")] == 2
+    assert found["wait_seconds", ("check", "unavailable", "numbers")] == 40
+    assert found["waiting_tasks", ("check", "doubt", "numbers")] == 0
+    assert found["wait_seconds", ("drop", "doubt", "numbers")] == 5
+    assert found["stuck_tasks", ("drop", "numbers")] == 1
+    assert found["stuck_seconds", ("drop", "numbers")] == 12
+    assert found["stuck_seconds", ("check", "numbers")] == 0
+    assert found["quarantined_tasks", ("check", "numbers")] == 1
+    assert found["quarantined_tasks", ("drop", "numbers")] == 0
+    assert found["silent_workers", ("numbers",)] == 1
+    assert found["worker_restarts_total", ("numbers",)] == 3
+    assert found["queued_tuples", ("check", "numbers")] == 6
+    assert found["queue_wait_seconds", ("check", "numbers")] == 1.5
+    assert found["lag_records", ("count", "numbers")] == 8
+    assert found["topology_state", ("inactive", "numbers")] == 1
+    assert sum(n for (name, _), n in found.items() if name == "topology_state") == 1
+
+
+def test_a_component_without_a_lag_has_no_such_sample() -> None:
+    topology = numbers(3)
+    found = exposed(observed(topology, run_inline(topology.graph()).snapshot))
+    assert not [labels for name, labels in found if name == "lag_records"]
+
+
+def test_a_topology_that_does_not_answer_is_down_and_others_are_there() -> None:
+    topology = numbers(3)
+    there = observed(topology, run_inline(topology.graph()).snapshot)
+    found = exposed(there, Observed('a "strange"\\ \n name', None))
+    assert found["up", ("numbers",)] == 1
+    assert found["up", ('a "strange"\\ \n name',)] == 0
+    assert len([key for key in found if key[1][-1] != "numbers"]) == 1
+
+
+# ---- latencies ----------------------------------------------------------------------------------
+
+
+def test_buckets_are_cumulative_and_their_bounds_exact() -> None:
+    latencies = Latencies()
+    latencies.add(np.array([1e-6, 0.00127, 0.00129, 0.5, 1.31, 1.32, 3_000.0]))
+    found = dict(buckets(latencies))
+    assert next(iter(found)) == "0.00128"
+    assert list(found)[-2:] == ["83.8861", "+Inf"]
+    assert found["0.00128"] == 2
+    assert found["0.00256"] == 3
+    assert found["1.31072"] == 5
+    assert found["2.62144"] == 6
+    assert found["83.8861"] == 6
+    assert found["+Inf"] == 7
+    assert latencies.sum_s == pytest.approx(3_003.13256)
+
+
+# ---- restarts -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_counters_never_go_back_when_workers_and_masters_die(seed: int) -> None:
+    """A worker and the master at once would take what only they know; see docs/METRICS.md."""
+    run = SimCluster(seed).submit(numbers(200, Drop(0.05), workers=2).graph())
+    kills = {20: partial(run.kill_worker, seed % 2), 60: run.kill_master,
+             100: partial(run.kill_worker, 1 - seed % 2), 140: run.kill_master}  # fmt: skip
+    highest: Samples = {}
+    step = gaps = 0
+    while not run.wait(0.05):
+        step += 1
+        if kill := kills.get(step):
+            kill()
+        snapshot = run.snapshot()
+        found = exposed(Observed("numbers", Overview(run.plan, snapshot, None, 0.0, {})))
+        gaps += ("tuples_acked_total", ("count", "numbers")) not in found
+        for key, value in found.items():
+            if key[0].endswith(("_total", "_bucket", "_sum", "_count")):
+                assert value >= highest.get(key, 0.0), key
+                highest[key] = value
+    assert snapshot.restarts == 2
+    assert step > max(kills)
+    assert gaps < step / 10
+    final = exposed(Observed("numbers", Overview(run.plan, run.snapshot(), None, 0.0, {})))
+    acked = final["tuples_acked_total", ("count", "numbers")]
+    assert acked >= 200  # a spout task that starts again emits again
+    assert final["complete_latency_seconds_count", ("count", "numbers")] == acked

@@ -1,0 +1,115 @@
+"""docs/METRICS.md, the alert rules and the dashboard name only metrics that there are."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import promql_parser
+import pytest
+import yaml
+
+from sunshower.cli.metrics.command import PREFIX
+from sunshower.cli.metrics.families import FAMILIES, Kind
+from sunshower.failures import Cause
+from sunshower.runtime.control.lifecycle import State
+from sunshower.runtime.tasks.supervision import WaitKind
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs/METRICS.md").read_text(encoding="utf-8")
+ALERTS = ROOT / "deploy/prometheus/alerts.yaml"
+RULES: list[dict[str, Any]] = yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]
+DASHBOARD = json.loads((ROOT / "deploy/grafana/sunshower.json").read_text())
+LABELS = {
+    PREFIX + family.name + suffix: {"topology", *family.labels, *labels}
+    for family in FAMILIES
+    for suffix, labels in (
+        [("_bucket", {"le"}), ("_sum", set()), ("_count", set())]
+        if family.kind is Kind.HISTOGRAM
+        else [("", set())]
+    )
+}
+ENUMS: dict[str, set[str]] = {
+    "cause": {*Cause},
+    "kind": {*WaitKind},
+    "state": {*State},
+}
+
+
+def expressions() -> list[str]:
+    found = [rule["expr"] for rule in RULES]
+    found += [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+    return [text.replace("$__rate_interval", "5m") for text in found]
+
+
+def selectors(expression: Any) -> list[Any]:
+    """All metrics that an expression selects."""
+    if isinstance(expression, promql_parser.VectorSelector):
+        return [expression]
+    children = (
+        getattr(expression, name, None) for name in ("lhs", "rhs", "expr", "vector_selector")
+    )
+    found = [*children, *getattr(expression, "args", ())]
+    return [one for child in found if child is not None for one in selectors(child)]
+
+
+@pytest.mark.parametrize("text", expressions())
+def test_an_expression_is_right_and_its_metrics_and_labels_exist(text: str) -> None:
+    found = selectors(promql_parser.parse(text))
+    assert {one.name for one in found} == set(re.findall(r"sunshower_\w+", text))
+    for one in found:
+        assert one.name in LABELS
+        for matcher in one.matchers.matchers:
+            assert matcher.name in LABELS[one.name]
+            assert matcher.name == "topology" or matcher.value in ENUMS[matcher.name]
+
+
+def test_legends_and_messages_have_labels_of_their_expressions() -> None:
+    texts = [(rule["expr"], rule["annotations"]["summary"]) for rule in RULES]
+    texts += [
+        (target["expr"], target.get("legendFormat", ""))
+        for panel in DASHBOARD["panels"]
+        for target in panel["targets"]
+    ]
+    for expression, text in texts:
+        for name in re.findall(r"\{\{ ?(?:\$labels\.)?([a-z]+) ?\}\}", text):
+            metrics = re.findall(r"sunshower_\w+", expression)
+            assert all(name in LABELS[metric] for metric in metrics), text
+
+
+def test_metrics_follow_the_conventions_of_prometheus() -> None:
+    for family in FAMILIES:
+        assert re.fullmatch(r"[a-z]+(_[a-z]+)*", family.name)
+        assert family.name.endswith("_total") is (family.kind is Kind.COUNTER)
+        assert {*family.labels} <= {"component", *ENUMS}, "labels are bounded"
+
+
+def test_the_page_lists_every_metric() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]*) \| (.*) \|$", PAGE, re.MULTILINE)
+    assert rows == [
+        (
+            PREFIX + family.name,
+            family.kind.value,
+            ", ".join(f"`{label}`" for label in ("topology", *family.labels)),
+            family.help,
+        )
+        for family in FAMILIES
+    ]
+
+
+def test_the_page_lists_every_alert() -> None:
+    assert re.findall(r"^\| `(Sunshower\w+)` \|", PAGE, re.MULTILINE) == [
+        rule["alert"] for rule in RULES
+    ]
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_promtool_accepts_the_rules() -> None:
+    done = subprocess.run(
+        ["promtool", "check", "rules", str(ALERTS)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

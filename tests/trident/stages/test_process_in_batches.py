@@ -1,0 +1,164 @@
+"""`process` in batches: the state of each key is that of a plain program, exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from sunshower import KeyState, Topology
+from sunshower.errors import RecordMismatch, TopologyError, TopologyFailed
+from sunshower.runtime.plan import Layout
+from sunshower.simulation.cluster import SimCluster
+from sunshower.trident import (
+    BatchStream,
+    FixedBatchSpout,
+    InMemory,
+    InSqlite,
+    MemoryState,
+    SqliteState,
+    StateKind,
+    batches,
+    sum_,
+)
+from tests.trident.rigs.one_process import given
+from tests.trident.rigs.programs import SETTINGS, kill_three, run
+
+
+class Click(NamedTuple):
+    user: str
+    page: str
+
+
+class Visit(NamedTuple):
+    pages: set[str]
+    clicks: int
+
+
+class Numbered(NamedTuple):
+    user: str
+    number: int
+
+
+CLICKS = [Click("abcde"[n * n % 5], f"/{n % 7}") for n in range(120)]
+LAST = 20  # the click that ends a visit
+
+
+def visits(click: Click, state: KeyState[Visit]) -> Iterator[Numbered]:
+    visit = state.value or Visit(set(), 0)
+    visit.pages.add(click.page)
+    state.value = Visit(visit.pages, visit.clicks + 1)
+    yield Numbered(click.user, state.value.clicks)
+    if state.value.clicks == LAST:
+        state.value = None
+
+
+def plain() -> tuple[dict[str, Visit], int]:
+    """The states in the end, and the sum of the numbers that were emitted."""
+    states: dict[str, KeyState[Visit]] = {}
+    numbers = 0
+    for click in CLICKS:
+        state = states.setdefault(click.user, KeyState(None))
+        numbers += sum(one.number for one in visits(click, state))
+    return {user: one.value for user, one in states.items() if one.value is not None}, numbers
+
+
+def declare(topology: Topology, state: Any, numbers: Any, **options: Any) -> BatchStream[Any]:
+    spout = FixedBatchSpout(CLICKS, 6, type=Click)
+    options.setdefault("store", InMemory())
+    clicks = batches(topology, "clicks", spout, **options)
+    made = clicks.group_by("user").process(visits, state=state, parallelism=2)
+    made.aggregate(sum_("number"), state=numbers, name="numbers")
+    return made
+
+
+def read(state: Any) -> dict[str, Visit]:
+    """The states as a reader without their classes finds them."""
+    found = {user: stored["<Visit>"] for user, stored in state.items()}
+    return {user: Visit(set(one["pages"]), one["clicks"]) for user, one in found.items()}
+
+
+@pytest.mark.parametrize("max_batches", [1, 4])
+def test_states_and_rows_are_those_of_a_plain_program(max_batches: int) -> None:
+    topology, state, numbers = Topology("clicks"), MemoryState(), MemoryState(name="numbers")
+    declare(topology, state, numbers, max_batches=max_batches)
+    run(topology)
+    expected, total = plain()
+    assert (read(state), dict(numbers.items())) == (expected, {"$GLOBAL$": total})
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whoever_is_killed_a_batch_changes_a_state_once(seed: int) -> None:
+    layout = (Layout.ISOLATE, Layout.PACK)[seed % 2]
+    topology = Topology("clicks", **SETTINGS)
+    state, numbers = MemoryState(), MemoryState(name="numbers")
+    declare(topology, state, numbers, max_batches=1 + seed % 3, interval_s=0.2)
+    sim = SimCluster(seed, check=True, nodes=1 + seed % 2).submit(topology.graph(), layout)
+    kill_three(sim, seed, lambda number: 0.4 + 0.13 * (number % 7))
+    assert sim.wait(600.0)
+    assert sim.snapshot().restarts
+    expected, total = plain()
+    assert (read(state), dict(numbers.items())) == (expected, {"$GLOBAL$": total})
+
+
+def test_a_later_run_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
+    state, store = SqliteState(tmp_path / "visits.db"), InSqlite(tmp_path / "batches.db")
+    for _ in range(2):
+        topology = Topology("clicks")
+        declare(topology, state, SqliteState(tmp_path / "numbers.db"), store=store)
+        run(topology)
+        assert read(SqliteState(tmp_path / "visits.db")) == plain()[0]
+
+
+def test_a_function_that_raises_leaves_the_states_of_its_batch_as_they_were() -> None:
+    def touchy(click: Click, state: KeyState[int]) -> None:
+        state.value = (state.value or 0) + 1
+        if click.page == "/6":
+            raise ValueError("odd")
+
+    topology, state = Topology("clicks"), MemoryState()
+    spout = FixedBatchSpout(CLICKS, 6, type=Click)
+    clicks = batches(topology, "clicks", spout, store=InMemory())
+    clicks.group_by("user").process(touchy, state=state)
+    with pytest.raises(TopologyFailed, match="ValueError: odd"):
+        run(topology)
+    assert sum(count for _, count in state.items()) == 6, "batch 1 and no other"
+
+
+def test_a_program_asks_for_the_state_of_a_key() -> None:
+    answers: list[Any] = []
+
+    def note(answer: Any) -> None:
+        answers.append(answer[2])
+
+    topology = Topology("clicks")
+    spout = FixedBatchSpout(CLICKS, 6, type=Click)
+    clicks = batches(topology, "clicks", spout, store=InMemory(), max_batches=1)
+    made = clicks.group_by("user").process(visits, state=MemoryState())
+    clicks.group_by("user").state_query(made, fields="visit").peek(note)
+    run(topology)
+    assert len(answers) == len(CLICKS)
+    assert {type(answer) for answer in answers} == {Visit, type(None)}
+
+
+def with_timer(key: str, state: KeyState[Visit]) -> None:
+    """Do nothing."""
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "says"),
+    [
+        ({}, TopologyError, r"None(Type)? is no state"),
+        ({"on_timer": with_timer}, TopologyError, "on_timer= is for ordinary streams"),
+        ({"ttl_s": 60}, TopologyError, "ttl_s= is for ordinary streams"),
+        ({"state": MemoryState(StateKind.TRANSACTIONAL)}, TopologyError, "take one of kind opaque"),
+        ({"state": MemoryState(), "tasks": 2}, TopologyError, "tasks"),
+        ({"state": MemoryState(), "fields": ["a"]}, RecordMismatch, "declared to emit"),
+    ],
+)
+def test_wrong_declarations(settings: Any, error: Any, says: str) -> None:
+    _, clicks = given(Click)
+    with pytest.raises(error, match=says):
+        clicks.group_by("user").process(visits, **settings)
