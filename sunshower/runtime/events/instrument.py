@@ -92,6 +92,23 @@ class Instrument:
             bad = np.array([index for index, why in failures.items() if why.cause is cause])
             writer.note_edges(What.REFUSED, self._task, *_rows(batch, bad), cause)
 
+    def joined(self, batches: Sequence[Batch], joined: Batch) -> None:
+        """Shared batches are processed as one: a tree that is in several of them acks its edges,
+        and sends this task their XOR."""
+        if (writer := self._event_writer) is None:
+            return
+        for batch in batches:
+            self.delivered(batch)
+            places = np.searchsorted(joined.roots, batch.roots)
+            merged = joined.edges[places] != batch.edges
+            writer.note_edges(What.ACKED, self._task, batch.roots[merged], batch.edges[merged])
+        single = np.concatenate([batch.edges for batch in batches])
+        new = ~np.isin(joined.edges, single)
+        roots, edges = joined.roots[new], joined.edges[new]
+        writer.note_edges(What.SENT, self._task, roots, edges, self._task)
+        writer.note_edges(What.DELIVERED, self._task, roots, edges)
+        joined.is_recorded = True
+
     def refused(self, batch: Batch, cause: Cause) -> None:
         """A batch fails without a call of user code."""
         if (writer := self._event_writer) is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sunshower.errors import BadEmit, RecordMismatch, TopologyError
 from sunshower.records import Schema, is_table
@@ -37,6 +37,13 @@ _KERNELS: dict[type[Any], tuple[str, ...]] = {
     average: ("sum", "count"),
 }
 _INT64_MAX = (1 << 63) - 1
+
+
+class ArrowExpression(Protocol):
+    """pyarrow.compute.Expression for type checkers: pyarrow has no types, so its name means Any."""
+
+    def is_valid(self) -> ArrowExpression: ...
+    def isin(self, values: Any) -> ArrowExpression: ...
 
 
 class EachColumns(EachTable):

@@ -11,15 +11,13 @@ from sunshower.records import Schema
 from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.operators import steps
 from sunshower.topologies.operators.columns import (
+    ArrowExpression,
     FilterColumns,
     check_expression,
     is_expression,
 )
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.schemas import check_predicate, check_reader
-
-if TYPE_CHECKING:
-    from pyarrow.compute import Expression
 
 R_co = TypeVar("R_co", covariant=True)
 PAIRS = Schema(("branch", "record"))
@@ -38,14 +36,17 @@ class RecordOperators(Generic[R_co]):
         """Whether its records travel as Arrow tables."""
         return False
 
-    def filter(self, predicate: Callable[[R_co], bool | Awaitable[bool]] | Expression) -> Self:
+    def filter(
+        self, predicate: Callable[[R_co], bool | Awaitable[bool]] | ArrowExpression
+    ) -> Self:
         """The records for which `predicate` is true. On a stream of Arrow tables it may be an
         expression: `filter(pc.field("amount") > 100)`."""
         if is_expression(predicate):
             check_expression(self, predicate, self._where("filter"))
             return self._with("filter", lambda: FilterColumns(self.schema, predicate), self.schema)
-        check_predicate(predicate, self.schema, self._where("filter", predicate))
-        return self._with("filter", lambda: steps.Filter(predicate), self.schema, predicate)
+        function: Any = predicate
+        check_predicate(function, self.schema, self._where("filter", function))
+        return self._with("filter", lambda: steps.Filter(function), self.schema, function)
 
     def peek(self, function: Callable[[R_co], object]) -> Self:
         """All records, after a call of `function` for each. A replay calls it again."""

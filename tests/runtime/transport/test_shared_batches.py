@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sunshower.clock import ManualClock
 from sunshower.failures import Cause, Failure
 from sunshower.records import Schema
+from sunshower.runtime.events.event_log import Entry, EventWriter, What
+from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tracking.failed_trees import FailedTrees
 from sunshower.runtime.tracking.ids import make_roots, seeded
@@ -98,6 +101,32 @@ def test_several_are_joined_as_one_with_the_trees_of_all() -> None:
             edges[root] = edges.get(root, 0) ^ edge
     assert dict(zip(made.roots.tolist(), made.edges.tolist(), strict=True)) == edges
     assert len(made.roots) == 4
+
+
+def test_in_the_event_log_joined_ones_have_each_edge_once() -> None:
+    """Only a tree that is in several batches has a new edge: the XOR of those that it had."""
+    first, second = shared([3, 1, 2], 5), shared([2, 4], 1)
+    second.edges = second.edges ^ np.uint64(7)
+    second.is_recorded = True
+    entries: list[Entry] = []
+    instrument = Instrument(5, EventWriter(ManualClock(), entries.append))
+    made = join([first, second])
+    instrument.joined([first, second], made)
+    instrument.delivered(made)
+    instrument.settled(made, {})
+
+    def logged(what: What) -> list[tuple[int, int]]:
+        parts = [one for one in entries if one.what is what]
+        return [pair for one in parts for pair in zip(one.roots, one.values, strict=True)]
+
+    def pairs(batch: Batch) -> set[tuple[int, int]]:
+        return set(zip(batch.roots, batch.edges, strict=True))
+
+    given, new = pairs(first) | pairs(second), pairs(made) - pairs(first) - pairs(second)
+    assert len(new) == 1
+    assert set(logged(What.SENT)) == new
+    assert sorted(logged(What.DELIVERED)) == sorted(pairs(first) | new)
+    assert sorted(logged(What.ACKED)) == sorted(given | new)
 
 
 def test_an_inbox_joins_shared_ones_for_those_who_ask() -> None:

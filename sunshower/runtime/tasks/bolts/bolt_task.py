@@ -158,13 +158,11 @@ class BoltTask(Supervised):
         return first, rest
 
     def join(self, batches: Sequence[Batch]) -> Batch:
-        """Join batches; in the event log, shared ones are passed on to this task as one."""
+        """Join batches; in the event log, the edges that a tree has in several shared ones are
+        passed on to this task as one."""
         joined = join(batches)
         if joined.shared and len(batches) > 1:
-            for batch in batches:
-                self.instrument.delivered(batch)
-                self.instrument.settled(batch, {})
-            self.instrument.sent(joined, self.task.id)
+            self.instrument.joined(batches, joined)
         return joined
 
     def process(self, batch: Batch) -> Batch | None:
