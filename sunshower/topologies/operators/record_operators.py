@@ -36,9 +36,7 @@ class RecordOperators(Generic[R_co]):
         """Whether its records travel as Arrow tables."""
         return False
 
-    def filter(
-        self, predicate: Callable[[R_co], bool | Awaitable[bool]] | ArrowExpression
-    ) -> Self:
+    def filter(self, predicate: Callable[[R_co], bool | Awaitable[bool]] | ArrowExpression) -> Self:
         """The records for which `predicate` is true. On a stream of Arrow tables it may be an
         expression: `filter(pc.field("amount") > 100)`."""
         if is_expression(predicate):
