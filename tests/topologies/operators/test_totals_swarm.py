@@ -1,5 +1,4 @@
-"""Whatever happens to a run, a combined total has each record at least once, and at most once for
-each time that it was emitted."""
+"""Totals under random faults: each record counts at least once, and at most once for each emit."""
 
 from __future__ import annotations
 
