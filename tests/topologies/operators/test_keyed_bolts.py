@@ -21,7 +21,7 @@ from sunshower import (
     Topology,
     Tuple,
 )
-from sunshower.errors import RecordMismatch, TopologyError
+from sunshower.errors import RecordMismatch, TopologyError, TopologyFailed
 from sunshower.simulation.cluster import SimCluster
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.trident import MemoryState, SqliteState
@@ -369,3 +369,22 @@ def test_a_key_that_a_state_needs_for_itself_fails_its_record_alone(
         run(topology)
         assert dict(state.items()) == {"a": 1, "b": 3}
         assert "cannot be the key of a state" in letters.read_text()
+
+
+class AssignsInPrepare(Seen):
+    def prepare(self, context: Context) -> None:
+        self.state = {}  # type: ignore[assignment]
+
+
+class AssignsInProcess(Seen):
+    def process(self, pair: Pair) -> None:
+        self.state = {pair.first: pair.second}  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("kind", [AssignsInPrepare, AssignsInProcess])
+def test_a_bolt_that_replaces_its_state_is_refused_instead_of_losing_it(kind: Any) -> None:
+    topology = Topology("pairs", attempts_max=1, task_errors_max=1)
+    pairs = topology.spout("pairs", Records([Pair("a", 1)], type=Pair))
+    pairs.fields("first").bolt("seen", kind, state=MemoryState())
+    with pytest.raises(TopologyFailed, match=r"dict to self\.state.*change the entries"):
+        run(topology)
