@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from sunshower.errors import ConfigError
 from sunshower.failures import Cause
 from sunshower.runtime.events.event_log import What
-from sunshower.runtime.events.trace_recorder import RecordedTree, Step, WorkerTraces
+from sunshower.runtime.events.trace_recorder import RecordedTree, TraceStep, WorkerTraces
 from sunshower.runtime.plan import Plan
 
 ROOT_DIGITS = 16
-_Found = tuple[int, float, Step]  # a worker, the Unix time, and what happened
+_Found = tuple[int, float, TraceStep]  # a worker, the Unix time, and what happened
 
 
 @dataclass(frozen=True)

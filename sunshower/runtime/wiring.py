@@ -118,8 +118,7 @@ def wire(
     tracked = plan.graph.config.tracked
     shards = [[acker.id for acker in ackers] for ackers in plan.shards]
     wired = Wired(Reports(Shards(shards) if tracked else None), FailedTrees(len(plan.spouts)))
-    for task in plan.tasks_on(worker):
-        wired.inboxes[task.id] = Inbox()
+    wired.inboxes |= {task.id: Inbox() for task in plan.tasks_on(worker)}
     for task in plan.tasks_on(worker):
         if task.component == ACKER:
             timed = _has_progress_deadlines(plan)

@@ -34,7 +34,7 @@ _DESCRIBED_BYTES = 1 << 14  # before secrets are taken out: one that is cut is n
 _ROWS_SHOWN = 3  # of a shared batch
 
 
-class Step(NamedTuple):
+class TraceStep(NamedTuple):
     """An event of a tree, or of one of its edges.
 
     `detail`: of EMITTED (number, attempt), of SENT the target, of REFUSED and FAILED the cause;
@@ -52,8 +52,8 @@ class Step(NamedTuple):
 class RecordedTree:
     """What one worker knows of one tree."""
 
-    steps: list[Step] = field(default_factory=list)  # of the spout
-    edges: dict[int, list[Step]] = field(default_factory=dict)
+    steps: list[TraceStep] = field(default_factory=list)  # of the spout
+    edges: dict[int, list[TraceStep]] = field(default_factory=dict)
     dropped: int = 0  # edges beyond the limit
     size: int = 0  # in bytes, about
 
@@ -85,20 +85,22 @@ class TraceRecorder:
     def emitted(self, task: int, root: int, number: int, attempt: int, message_id: Any) -> None:
         """A spout task emits a traced root."""
         step = (self.clock.now(), task, (number, attempt), _shown(message_id))
-        self._add(root, Step(What.EMITTED, *step))
+        self._add(root, TraceStep(What.EMITTED, *step))
 
     def completed(self, task: int, released: Released) -> None:
         """These trees are complete."""
         now = self.clock.now()
         for at in traced_of(released.roots):
-            self._add(int(released.roots[at]), Step(What.COMPLETED, now, task))
+            self._add(int(released.roots[at]), TraceStep(What.COMPLETED, now, task))
 
     def failed(self, task: int, released: Released, failures: Sequence[Failure]) -> None:
         """These trees have failed."""
         now = self.clock.now()
         for at in traced_of(released.roots):
             failure = failures[at]
-            step = Step(What.FAILED, now, task, failure.cause.value, clip(str(failure), TEXT_BYTES))
+            step = TraceStep(
+                What.FAILED, now, task, failure.cause.value, clip(str(failure), TEXT_BYTES)
+            )
             self._add(int(released.roots[at]), step)
 
     def note_edges(
@@ -128,13 +130,13 @@ class TraceRecorder:
                 steps = tree.edges[edge] = []
             if len(steps) < _STEPS_MAX:
                 text = whole if batch is None or batch.shared else _shown(_record_of(batch, at))
-                steps.append(Step(what, now, task, detail, text))
+                steps.append(TraceStep(what, now, task, detail, text))
                 self._grow(tree, _STEP_BYTES + len(text))
         self._drop_oldest()
 
     # ---- helpers ------------------------------------------------------------------------------
 
-    def _add(self, root: int, step: Step) -> None:
+    def _add(self, root: int, step: TraceStep) -> None:
         tree = self._tree(root)
         if len(tree.steps) < _STEPS_MAX:
             tree.steps.append(step)
