@@ -8,6 +8,7 @@ then equal places would always have the same kind of record.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,8 @@ class TraceChoice:
         while self._next < self._seen + count:
             found.append(self._next - self._seen)
             self._chosen += 1
-            self._next = int((self._chosen + self._chosen * _GOLDEN % 1) / self._share)
+            first, end = (ceil(one / self._share) for one in (self._chosen, self._chosen + 1))
+            self._next = first + int(self._chosen * _GOLDEN % 1 * (end - first))
         return found
 
     def _within_budget(self, chosen: Sequence[int], now: float) -> Sequence[int]:
