@@ -35,7 +35,7 @@ def tree(found: TupleTrace) -> RenderableType:
     nodes: dict[str | None, Tree] = {}
     for hop in found.hops[:_HOPS_MAX]:
         parent = nodes.get(hop.parent, drawn)
-        nodes[hop.edge] = parent.add(_hop(hop))
+        nodes[hop.edge] = parent.add(_hop(hop, found.outcome))
     hidden = max(0, len(found.hops) - _HOPS_MAX)
     if hidden:
         drawn.add(f"… and {hidden:,} more edges: see --json")
@@ -59,16 +59,18 @@ def _heading(found: TupleTrace) -> Text:
     return heading
 
 
-def _hop(hop: TraceHop) -> Text:
+def _hop(hop: TraceHop, outcome: str) -> Text:
     line = Text(_place(hop.target, hop.worker))
-    line.append(f"  {_times(hop)}", style=_hop_style(hop))
+    line.append(f"  {_times(hop, outcome)}", style=_hop_style(hop))
     if hop.record:
         line.append(f"  {one_line(hop.record, _LINE_MAX)}", style="cyan")
     return line
 
 
-def _times(hop: TraceHop) -> str:
+def _times(hop: TraceHop, outcome: str) -> str:
     """How long the record was on its way, and how long its processing took."""
+    if outcome == "complete" and hop.acked_s is None:
+        return "its worker has died, or recorded it too long ago"
     ended_s = hop.acked_s if hop.acked_s is not None else hop.refused_s
     if hop.delivered_s is None:
         if ended_s is None:
