@@ -15,7 +15,7 @@ import numpy as np
 
 # A storm of failures must not slow the topology down, and the recorders keep few trees anyway.
 TREES_AT_ONCE = 1000
-_TREES_PER_S = 100.0
+TREES_PER_S = 100.0
 _GOLDEN = 0.618_033_988_749_895  # its multiples, modulo 1, are spread evenly
 
 
@@ -50,7 +50,7 @@ class TraceChoice:
         return found
 
     def _within_budget(self, chosen: Sequence[int], now: float) -> Sequence[int]:
-        gained = (now - self._budget_s) * _TREES_PER_S
+        gained = (now - self._budget_s) * TREES_PER_S
         self._budget, self._budget_s = min(self._budget + gained, float(TREES_AT_ONCE)), now
         chosen = chosen[: int(self._budget)]
         self._budget -= len(chosen)
