@@ -82,7 +82,7 @@ class Config:
     deaths_max: int = 6  # crashes in a row caused by one task, until it is quarantined
     restart_backoff_s: float = 0.5  # before a crashing worker opens its tasks; doubled each time
     # Which share of the trees is recorded for `sunshower trace`, besides replays; 0: nothing is.
-    trace_share: float = 0.001
+    trace_share: float = 0.0002
 
     def __post_init__(self) -> None:
         check_all(self, LIMITS)

@@ -18,7 +18,7 @@ from sunshower.clock import Clock
 from sunshower.failures import Failure
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.events.trace_choice import TREES_AT_ONCE
-from sunshower.runtime.tracking.ids import U64, traced_of
+from sunshower.runtime.tracking.ids import NO_IDS, U64, traced_of
 from sunshower.runtime.tracking.pending import Released
 from sunshower.runtime.transport.batch import Batch
 from sunshower.secret import without_secrets
@@ -57,6 +57,11 @@ class RecordedTree:
     dropped: int = 0  # edges beyond the limit
     size: int = 0  # in bytes, about
 
+    def copy(self) -> RecordedTree:
+        """A copy that does not change; another thread may add to the tree meanwhile."""
+        edges = {edge: steps.copy() for edge, steps in self.edges.copy().items()}
+        return RecordedTree(self.steps.copy(), edges, self.dropped, self.size)
+
 
 @dataclass(frozen=True)
 class WorkerTraces:
@@ -74,11 +79,14 @@ class TraceRecorder:
         self.clock = clock
         self._trees: dict[int, RecordedTree] = {}  # the oldest first
         self._size = 0
+        self._delivered: tuple[U64, list[int]] = NO_IDS, []  # roots, and which are traced
 
     def trees(self, root: int | None = None) -> dict[int, RecordedTree]:
         """All recorded trees by root, or the one with this root. Another thread may call it."""
         trees = self._trees.copy()  # at once, unlike an iteration
-        return trees if root is None else {root: trees[root]} if root in trees else {}
+        if root is not None:
+            trees = {root: trees[root]} if root in trees else {}
+        return {root: tree.copy() for root, tree in trees.items()}
 
     # ---- called by the Instrument -------------------------------------------------------------
 
@@ -113,15 +121,15 @@ class TraceRecorder:
         batch: Batch | None = None,
     ) -> None:
         """Something happened to edges; `batch`: which holds the records of SENT edges."""
-        traced = traced_of(roots)
+        traced = self._traced(what, roots)
         if not traced:
             return
         now, whole = self.clock.now(), ""
         if batch is not None and batch.shared:
             whole = _shown_rows(batch)
-        for at in traced:
-            tree = self._tree(int(roots[at]))
-            edge = int(edges[at])
+        pairs = zip(traced, roots[traced].tolist(), edges[traced].tolist(), strict=True)
+        for at, root, edge in pairs:
+            tree = self._trees.get(root) or self._new_tree(root)
             steps = tree.edges.get(edge)
             if steps is None:
                 if len(tree.edges) >= EDGES_MAX:
@@ -131,28 +139,32 @@ class TraceRecorder:
             if len(steps) < _STEPS_MAX:
                 text = whole if batch is None or batch.shared else _shown(_record_of(batch, at))
                 steps.append(TraceStep(what, now, task, detail, text))
-                self._grow(tree, _STEP_BYTES + len(text))
+                size = _STEP_BYTES + len(text)
+                tree.size += size
+                self._size += size
         self._drop_oldest()
 
     # ---- helpers ------------------------------------------------------------------------------
 
+    def _traced(self, what: What, roots: U64) -> list[int]:
+        """The positions of traced roots. The inputs of a batch are usually settled together."""
+        if what is What.DELIVERED:
+            self._delivered = roots, traced_of(roots)
+            return self._delivered[1]
+        return self._delivered[1] if roots is self._delivered[0] else traced_of(roots)
+
     def _add(self, root: int, step: TraceStep) -> None:
-        tree = self._tree(root)
+        tree = self._trees.get(root) or self._new_tree(root)
         if len(tree.steps) < _STEPS_MAX:
             tree.steps.append(step)
-            self._grow(tree, _STEP_BYTES + len(step.text))
+            tree.size += _STEP_BYTES + len(step.text)
+            self._size += _STEP_BYTES + len(step.text)
         self._drop_oldest()
 
-    def _tree(self, root: int) -> RecordedTree:
-        tree = self._trees.get(root)
-        if tree is None:
-            tree = self._trees[root] = RecordedTree()
-            self._grow(tree, _STEP_BYTES)
+    def _new_tree(self, root: int) -> RecordedTree:
+        self._size += _STEP_BYTES
+        tree = self._trees[root] = RecordedTree(size=_STEP_BYTES)
         return tree
-
-    def _grow(self, tree: RecordedTree, size: int) -> None:
-        tree.size += size
-        self._size += size
 
     def _drop_oldest(self) -> None:
         while len(self._trees) > TREES_MAX or self._size > BYTES_MAX:
