@@ -16,7 +16,8 @@ from typing import NamedTuple
 from sunshower.failures import Cause
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.control.overview import Overview
-from sunshower.runtime.events.metrics import Counts, Latencies, TaskStats
+from sunshower.runtime.events.latencies import Latencies
+from sunshower.runtime.events.metrics import Counts, TaskStats
 from sunshower.runtime.tasks.supervision import WaitKind
 
 _BOUNDS_S = (1e-3, 100.0)  # of the buckets that are exported: from 1.28 ms to 83.9 s

@@ -11,7 +11,8 @@ import pytest
 from sunshower import versions
 from sunshower.errors import VersionMismatch
 from sunshower.runtime.control.master_state import MasterState
-from sunshower.runtime.events.metrics import Counts, Latencies, TaskStats, WorkerStats
+from sunshower.runtime.events.latencies import Latencies
+from sunshower.runtime.events.metrics import Counts, TaskStats, WorkerStats
 from sunshower.runtime.tasks.user_code import TaskError
 
 
