@@ -19,6 +19,7 @@ from sunshower.runtime.events.metrics import Activity, Counts, TaskStats
 
 WINDOWS_S = {"1m": 60.0, "10m": 600.0, "1h": 3600.0}  # the names, and the lengths in seconds
 ALL = "all"  # the name of the time since the topology was submitted
+NAMES = (*WINDOWS_S, ALL)
 _PARTS = 12  # copies in each window
 
 
