@@ -262,7 +262,7 @@ FAMILIES = (
     Family("busy_seconds_total", _COUNTER, _ONE, "time in which tasks were busy, summed: bolts "
            "in their code, spouts emitting", _counted(lambda counts: counts.busy_s)),
     Family("blocked_seconds_total", _COUNTER, _ONE, "time in which tasks had something to do, but "
-           "no credit of their receivers, summed",
+           "no credit of their receivers, or (spouts) as many open trees as are allowed, summed",
            _counted(lambda counts: counts.blocked_s)),
     Family("complete_latency_seconds", Kind.HISTOGRAM, _ONE, "spouts: from emit to complete tree",
            _latencies(LatencyKind.COMPLETE)),

@@ -39,7 +39,8 @@ class Counts:
     # bolts: how long their code ran for these records, without flush(); spouts: how long they
     # emitted; seconds, summed over tasks
     busy_s: float = field(default=0.0, compare=False)
-    # how long tasks that had something to do could not send, because receivers had no credit
+    # how long tasks that had something to do could not send, because receivers had no credit;
+    # spouts: or because as many trees were open as are allowed
     blocked_s: float = field(default=0.0, compare=False)
     causes: Mapping[str, int] = field(default_factory=dict)  # spouts: `failed` by cause
     # spouts: `failed` by cause and place
@@ -122,7 +123,7 @@ class Activity:
         return min(self.counts.busy_s / max(self.for_s * tasks, 1e-9), 1.0)
 
     def blocked(self, tasks: int) -> float:
-        """The share of the time in which its `tasks` waited for credit, 0 to 1."""
+        """The share of the time in which its `tasks` could not send, 0 to 1."""
         return min(self.counts.blocked_s / max(self.for_s * tasks, 1e-9), 1.0)
 
 

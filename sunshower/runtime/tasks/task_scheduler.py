@@ -300,10 +300,8 @@ class TaskScheduler:
     def _run_spouts(self, now: float) -> bool:
         worked = False
         for spout in self._spouts:
-            streams = spout.output_streams
-            is_blocked = streams.full and spout.active and not spout.done
-            streams.note_blocked(now, is_blocked=is_blocked)
-            if not is_blocked and self.may_emit(spout) and self._run_spout(spout, now):
+            spout.output_streams.note_blocked(now, is_blocked=_is_blocked(spout))
+            if self.may_emit(spout) and self._run_spout(spout, now):
                 worked = True
         return worked
 
@@ -346,6 +344,13 @@ def _order(wired: Wired) -> list[BoltTask | None]:
     letters = [bolt for id, bolt in wired.bolts.items() if id in readers]
     others = [bolt for id, bolt in reversed(wired.bolts.items()) if id not in readers]
     return [*letters, *others, None]
+
+
+def _is_blocked(spout: SpoutTask) -> bool:
+    """Whether it emits nothing new because receivers have no credit, or as many trees are open as
+    are allowed."""
+    waits = spout.output_streams.full or (not spout.exhausted and spout.fresh_room <= 0)
+    return waits and spout.active and not spout.done
 
 
 def _emit(spout: SpoutTask, now: float, limit: int) -> int:
