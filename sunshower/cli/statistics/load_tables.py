@@ -15,7 +15,7 @@ from sunshower.topologies.graph import Component, Graph
 
 _LOAD = ("per s", "failed", "load", "blocked", "queued", "wait p99", "run p99", "p99")
 _WINDOWS = ("per s", "failed", "load", "blocked", "p50", "p90", "p99", "max")
-_TASKS = ("done", "failed", "open", "wait p99", "run p99", "p99")
+_TASKS = ("worker", "standing", "done", "failed", "open", "wait p99", "run p99", "p99")
 _PLACES_MAX = 8
 
 
@@ -71,6 +71,7 @@ def windows_table(graph: Graph, snapshot: Snapshot, component: Component, up_s: 
     """One row for each window of a component. Latencies: of spouts until trees are complete, of
     bolts the time in their code."""
     table = new_table("window", numbers=_WINDOWS, title=f"{component.id} × {component.parallelism}")
+    table.padding = (0, 0, 0, 0)
     kind = LatencyKind.COMPLETE if component.level.is_spout else LatencyKind.EXECUTE
     for window in NAMES:
         found = activities(snapshot, [component.id], window, up_s)
@@ -84,7 +85,8 @@ def windows_table(graph: Graph, snapshot: Snapshot, component: Component, up_s: 
 def tasks_table(plan: Plan, snapshot: Snapshot, component: Component) -> Table:
     """One row for each task: what it has done in its current process."""
     places = {task.id: task for task in plan.tasks_of(component.id)}
-    table = new_table("task", "worker", "standing", numbers=_TASKS)
+    table = new_table("task", numbers=_TASKS)
+    table.padding = (0, 0, 0, 0)
     for task in snapshot.tasks():
         if (place := places.get(task.task)) is None:
             continue
@@ -92,7 +94,7 @@ def tasks_table(plan: Plan, snapshot: Snapshot, component: Component) -> Table:
         activity = Activity(0.0, counts, task.latencies_by_kind)
         table.add_row(
             f"{component.id}[{place.index}]",
-            str(place.worker),
+            f" {place.worker}",
             task.health.standing.value,
             f"{counts.acked if is_spout else counts.executed:,}",
             f"{counts.failed:,}",

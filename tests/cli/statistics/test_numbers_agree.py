@@ -139,7 +139,7 @@ def test_failures_have_the_task_and_worker_where_they_happened(seed: int) -> Non
     failures = as_json(found)["components"]["count"]["failures"]
     assert {(one["cause"], one["component"]) for one in failures} == {("exception", "sink")}
     assert all(tasks[one["task"]] == one["worker"] for one in failures)
-    failed = {index: 0 for index in tasks}
+    failed = dict.fromkeys(tasks, 0)
     for task in found.snapshot.tasks():
         if task.component == "sink":
             index = next(one.index for one in found.plan.tasks if one.id == task.task)
@@ -160,6 +160,7 @@ def test_latencies_of_bolts_are_those_of_their_code_and_of_their_inbox() -> None
     assert complete["max_s"] >= complete["p99_s"] >= complete["p50_s"] >= 0.01
 
 
+@pytest.mark.slow
 def test_the_bottleneck_is_busy_and_its_senders_wait_for_credit() -> None:
     run = SimCluster(0).submit(numbers(None, seconds=0.5).graph(), Layout.ISOLATE)
     run.wait(90.0)
@@ -186,8 +187,9 @@ def test_a_window_forgets_what_was_before_it() -> None:
     assert windows["1m"]["latencies"] == {}
 
 
+@pytest.mark.slow
 def test_windows_go_on_when_workers_and_the_master_die() -> None:
-    run = SimCluster(0).submit(numbers(None, seconds=0.05).graph())
+    run = SimCluster(0).submit(numbers(None, seconds=0.2).graph())
     run.wait(20.0)
     run.kill_worker(0)
     run.wait(20.0)
@@ -214,6 +216,7 @@ class Readings(Spout[Reading]):
         yield from (Reading(float(at), "hall") for at in range(100_000))
 
 
+@pytest.mark.slow
 def test_a_window_is_behind_the_event_time_of_its_spout() -> None:
     topology = Topology("readings", workers=2)
     grouped = topology.spout("readings", Readings()).group_by("room")
