@@ -25,7 +25,7 @@ class LatencyKind(StrEnum):
 
 
 class Latencies:
-    """A histogram of durations in buckets of equal ratio, from 10 µs to 45,000 s; merged by adding.
+    """A histogram of durations in buckets of equal ratio, from 10 µs to 43,000 s; merged by adding.
 
     A percentile is never too low, and at most 9.1 % too high. 2 KiB in memory; when it travels, 8
     bytes for each bucket between the shortest and the longest duration.
