@@ -26,9 +26,6 @@ def status_fields(found: Overview, up_s: float) -> dict[str, Any]:
     """All fields; `up_s`: since the topology was submitted."""
     snapshot = found.snapshot
     places = {task.id: (task.index, task.worker) for task in found.plan.tasks}
-    tasks: dict[str, list[TaskStats]] = {id: [] for id in found.plan.graph.components}
-    for task in snapshot.tasks():
-        tasks.setdefault(task.component, []).append(task)
     return {
         "topology": snapshot.topology,
         "state": snapshot.state,
@@ -40,12 +37,17 @@ def status_fields(found: Overview, up_s: float) -> dict[str, Any]:
         "waiting": list(_waits(snapshot)),
         "silent": {str(worker): for_s for worker, for_s in snapshot.silent.items()},
         "stuck": [asdict(call) for call in snapshot.stuck.values()],
-        "batches": dict(_batches(snapshot, tasks)),
+        "batches": list(_batches(snapshot, found.plan.graph.components)),
         "components": {
             component.id: {
                 "parallelism": component.parallelism,
-                **_component(snapshot, component.id, component.parallelism, up_s),
-                "tasks": [_task(task, places) for task in tasks[component.id]],
+                **component_numbers(snapshot, component.id, component.parallelism, up_s),
+                "tasks": [
+                    {"task": places[task.task][0], "worker": places[task.task][1]}
+                    | task_numbers(task)
+                    for task in snapshot.tasks_of(component.id)
+                    if task.task in places
+                ],
             }
             for component in found.plan.graph.components.values()
         },
@@ -73,7 +75,8 @@ def worker_fields(found: Overview) -> list[dict[str, Any]]:
     return facts
 
 
-def _component(snapshot: Snapshot, id: str, parallelism: int, up_s: float) -> dict[str, Any]:
+def component_numbers(snapshot: Snapshot, id: str, parallelism: int, up_s: float) -> dict[str, Any]:
+    """The numbers of a component over all its tasks; `up_s`: since the topology was submitted."""
     whole = snapshot.activity(id, up_s)
     complete = whole.latencies.get(LatencyKind.COMPLETE, Latencies())
     windows = {name: snapshot.windows.get(name, {}).get(id) for name in WINDOWS_S} | {ALL: whole}
@@ -140,13 +143,10 @@ def _percentiles(latencies: Latencies) -> dict[str, float | None]:
     return {**found, "max_s": latencies.percentile(100)}
 
 
-def _task(task: TaskStats, places: Mapping[int, tuple[int, int]]) -> dict[str, Any]:
-    """What a task has done in its current process."""
-    index, worker = places.get(task.task, (None, None))
+def task_numbers(task: TaskStats) -> dict[str, Any]:
+    """The numbers of a task in its current process."""
     event_time = task.event_time
     return {
-        "task": index,
-        "worker": worker,
         **_counts(task.counts),
         "latencies": _latencies(task.latencies_by_kind),
         "queued": task.queued,
@@ -175,23 +175,21 @@ def _waits(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
             }
 
 
-def _batches(snapshot: Snapshot, components: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each group of batches, with the figures of its coordinator by name."""
+def _batches(snapshot: Snapshot, components: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Each group of batches: how many have ended, and those that are open, the oldest first."""
     for id in components:
         figures = snapshot.figures(id)
         if (group := group_of(id)) is None or "txid" not in figures:
             continue
-        active = [name for name in figures if name.startswith("batch ") and name.endswith("/phase")]
-        yield (
-            group,
-            {
-                **{name: int(figures[name]) for name in _BATCH_COUNTS if name in figures},
-                "active": [_batch(figures, name.removesuffix("/phase")) for name in active],
-            },
-        )
-
-
-_BATCH_COUNTS = ("txid", "batches committed", "batches skipped", "attempts failed")
+        names = (name.removesuffix("/phase") for name in figures if name.endswith("/phase"))
+        yield {
+            "group": group,
+            "txid": int(figures["txid"]),
+            "committed": int(figures["batches committed"]),
+            "skipped": int(figures["batches skipped"]),
+            "attempts_failed": int(figures["attempts failed"]),
+            "open": sorted((_batch(figures, name) for name in names), key=lambda one: one["txid"]),
+        }
 
 
 def _batch(figures: Mapping[str, float], name: str) -> dict[str, Any]:

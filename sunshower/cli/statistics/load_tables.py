@@ -46,19 +46,17 @@ def load_table(
     the busiest one first."""
     table = new_table("component", numbers=_LOAD, title=title)
     table.padding = (0, 0, 0, 0)
-    queued: dict[str, int] = {}
-    for task in snapshot.tasks():
-        queued[task.component] = queued.get(task.component, 0) + task.queued
     components = list(graph.components.values())
     if by_load:
         components.sort(key=lambda one: -found[one.id].capacity(one.parallelism))
     for component in components:
         activity = found[component.id]
         is_spout = component.level.is_spout
+        queued = sum(task.queued for task in snapshot.tasks_of(component.id))
         table.add_row(
             f"{component.id} × {component.parallelism}",
             *_shares(activity, component, graph),
-            "" if is_spout else f"{queued.get(component.id, 0):,}",
+            "" if is_spout else f"{queued:,}",
             _percentile(activity, LatencyKind.QUEUE, 99),
             _percentile(activity, LatencyKind.EXECUTE, 99),
             _percentile(activity, LatencyKind.COMPLETE, 99),
@@ -87,7 +85,7 @@ def tasks_table(plan: Plan, snapshot: Snapshot, component: Component) -> Table:
     places = {task.id: task for task in plan.tasks_of(component.id)}
     table = new_table("task", numbers=_TASKS)
     table.padding = (0, 0, 0, 0)
-    for task in snapshot.tasks():
+    for task in snapshot.tasks_of(component.id):
         if (place := places.get(task.task)) is None:
             continue
         counts, is_spout = task.counts, component.level.is_spout

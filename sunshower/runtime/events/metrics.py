@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from math import inf, isfinite
 from typing import Any, NamedTuple, TypeVar
 
@@ -214,6 +215,17 @@ class Snapshot:
         for _, worker in sorted(self.workers.items()):
             yield from worker.tasks
 
+    def tasks_of(self, component: str) -> list[TaskStats]:
+        """The tasks of a component."""
+        return self._by_component.get(component, [])
+
+    @cached_property
+    def _by_component(self) -> dict[str, list[TaskStats]]:
+        found: dict[str, list[TaskStats]] = {}
+        for task in self.tasks():
+            found.setdefault(task.component, []).append(task)
+        return found
+
     def waiting(self) -> list[TaskStats]:
         """The tasks that wait for a dependency, or are in doubt; see `Health.wait`."""
         return [task for task in self.tasks() if task.health.wait is not None]
@@ -226,21 +238,20 @@ class Snapshot:
 
     def component(self, component: str) -> Counts:
         """The sum over a component's tasks, previous incarnations included."""
-        living = (task.counts for task in self.tasks() if task.component == component)
+        living = (task.counts for task in self.tasks_of(component))
         return sum(living, self.retired.get(component, Counts()))
 
     def figures(self, component: str) -> dict[str, float]:
         """The sums of the user-defined figures of a component's tasks, by name."""
         sums: dict[str, float] = {}
-        for task in self.tasks():
-            if task.component == component:
-                for name, value in task.figures.items():
-                    sums[name] = sums.get(name, 0) + value
+        for task in self.tasks_of(component):
+            for name, value in task.figures.items():
+                sums[name] = sums.get(name, 0) + value
         return sums
 
     def latencies(self, component: str, kind: LatencyKind = LatencyKind.COMPLETE) -> Latencies:
         """The latencies of a component's tasks, previous incarnations included."""
-        found = (t.latencies_by_kind for t in self.tasks() if t.component == component)
+        found = (task.latencies_by_kind for task in self.tasks_of(component))
         parts = (one[kind] for one in found if kind in one)
         retired = self.retired_latencies.get(kind, {})
         return sum(parts, retired.get(component, Latencies()))
@@ -255,10 +266,10 @@ class Snapshot:
         """The watermark of a component's slowest task, and how far it is behind the newest record
         that a spout has emitted; None: without event time, or not known yet; both in the unit of
         the field. The second is None before the first watermark and after the last one."""
-        times = {task.task: task.event_time for task in self.tasks() if task.event_time}
-        own = [t.event_time for t in self.tasks() if t.component == component and t.event_time]
+        own = [task.event_time for task in self.tasks_of(component) if task.event_time]
         if not own:
             return None
+        times = {task.task: task.event_time for task in self.tasks() if task.event_time}
         slowest = min(own, key=lambda one: one.watermark)
         followed = [times[task] for one in own for task in one.spouts if task in times]
         newest = max(one.newest for one in (*own, *followed))
