@@ -252,12 +252,12 @@ def test_the_oldest_trees_are_dropped_beyond_the_number() -> None:
 
 def test_the_oldest_trees_are_dropped_beyond_the_bytes() -> None:
     recorder = TraceRecorder(ManualClock())
-    for slot in range(30):
+    for slot in range(16):
         root = make_roots(1, np.array([16], np.uint32), np.array([slot]))
         batch = batch_of(np.repeat(root, EDGES_MAX), "x" * 1000)
         recorder.note_edges(What.SENT, 1, batch.roots, batch.edges, 2, batch)
         assert size_of(recorder) == recorder._size <= BYTES_MAX
-    assert 2 <= len(recorder.trees()) < 30
+    assert 2 <= len(recorder.trees()) < 16
 
 
 def test_a_wide_tree_keeps_its_first_edges_with_all_their_events_and_counts_the_others() -> None:
