@@ -17,10 +17,16 @@ from sunshower.records import Schema, is_table
 from sunshower.topologies.components import Bolt, Context
 from sunshower.topologies.operators.aggregating import Combine
 from sunshower.topologies.operators.port import Attempt, Keyed, Operator, Rows
-from sunshower.topologies.operators.steps import RowFunction, RowOperator, check_rows
+from sunshower.topologies.operators.steps import (
+    FunctionOperator,
+    RowFunction,
+    RowOperator,
+    check_rows,
+)
 
 if TYPE_CHECKING:
     from sunshower.async_calls import AsyncCalls
+    from sunshower.topologies.async_functions import CallLimits
 
 _BATCH = Attempt(0, 0, 0)  # operators that need a number of the batch count themselves
 
@@ -87,6 +93,11 @@ class OperatorBolt(Bolt[Any, Any]):
         self.concurrency = max((one.concurrency for one in self._async), default=0)
         self.ordered = all(one.ordered for one in self._async)
         self.calls: AsyncCalls | None = None  # the event loop of the async functions of its steps
+
+    @property
+    def call_limits(self) -> list[CallLimits | None]:
+        """Those of its functions; None: it is no async one."""
+        return [one.limits for one in self._operators if isinstance(one, FunctionOperator)]
 
     def prepare(self, context: Context) -> None:
         if self._async:

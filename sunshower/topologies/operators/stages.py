@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
-from sunshower.topologies.graph import Component, StreamSpec
+from sunshower.topologies.async_functions import limits_of
+from sunshower.topologies.graph import Component, Graph, StreamSpec
 from sunshower.topologies.operators.compiled_stage import Branch, OperatorBolt
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
 from sunshower.topologies.operators.port import Operator
@@ -153,4 +154,21 @@ class StageDraft:
                     f"stage {self.id!r}: {code_name(one.function)} is asynchronous(ordered=False), "
                     "so it is the first function of a stage that nothing else reads, or follows "
                     'plain functions: put .local_or_shuffle().stage("calls") before it'
+                )
+
+
+def check_call_times(graph: Graph) -> None:
+    """Raise TopologyError for async functions in order with a longer time-out than a task may be
+    within one call."""
+    limit_s = graph.config.block_max_s
+    for bolt in graph.bolts:
+        code = bolt.implementation
+        limits = code.call_limits if isinstance(code, OperatorBolt) else [limits_of(code)]
+        for one in limits:
+            if one is not None and one.ordered and one.timeout_s >= limit_s:
+                raise TopologyError(
+                    f"topology {graph.id!r}, bolt {bolt.id!r}: its task waits for a call for up to "
+                    f"{one.timeout_s:g} s, and a process that waits for {limit_s:g} s "
+                    "(block_max_s) is ended; give @asynchronous a shorter timeout_s=, or "
+                    "ordered=False"
                 )

@@ -38,7 +38,7 @@ async def slow_once(sale: Sale) -> Sale:
     return sale
 
 
-@asynchronous(ordered=True, timeout_s=60)
+@asynchronous(ordered=True, timeout_s=50)
 async def in_order(sale: Sale) -> Sale:
     return await slow_once(sale)
 
