@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
-from sunshower.topologies.async_functions import limits_of
+from sunshower.topologies.async_functions import check_call_time, limits_of
 from sunshower.topologies.graph import Component, Graph, StreamSpec
 from sunshower.topologies.operators.compiled_stage import Branch, OperatorBolt
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
@@ -158,17 +158,10 @@ class StageDraft:
 
 
 def check_call_times(graph: Graph) -> None:
-    """Raise TopologyError for async functions in order with a longer time-out than a task may be
-    within one call."""
-    limit_s = graph.config.block_max_s
+    """Raise TopologyError for calls in order that may take longer than a task may be within one."""
     for bolt in graph.bolts:
-        code = bolt.implementation
+        code, where = bolt.implementation, f"topology {graph.id!r}, bolt {bolt.id!r}"
         limits = code.call_limits if isinstance(code, OperatorBolt) else [limits_of(code)]
         for one in limits:
-            if one is not None and one.ordered and one.timeout_s >= limit_s:
-                raise TopologyError(
-                    f"topology {graph.id!r}, bolt {bolt.id!r}: its task waits for a call for up to "
-                    f"{one.timeout_s:g} s, and a process that waits for {limit_s:g} s "
-                    "(block_max_s) is ended; give @asynchronous a shorter timeout_s=, or "
-                    "ordered=False"
-                )
+            if one is not None and one.ordered:
+                check_call_time(one, graph.config.block_max_s, where)

@@ -357,6 +357,15 @@ def test_a_call_in_order_that_may_take_longer_than_its_process_lives_is_refused(
         topology.graph()
 
 
+def test_a_batch_whose_calls_may_take_longer_than_its_process_lives_is_refused(
+    source: Source,
+) -> None:
+    topology = Topology("long")
+    source(topology, SALES).flat_map(may_take_a_minute).shuffle()
+    with pytest.raises(TopologyError, match=r"its task waits for a call for up to 60 s"):
+        topology.graph()
+
+
 @pytest.mark.parametrize("bolt", [Later, LaterTables])
 def test_the_methods_of_bolts_are_plain(bolt: Any) -> None:
     sales = Topology("wrong").spout("sales", Records(SALES, type=Sale))
