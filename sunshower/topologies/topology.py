@@ -319,8 +319,8 @@ class Topology:
         check_id(id, where)
         if id in self._components:
             raise DuplicateComponent(
-                f"{where}: there is one of that id already; the ids in use "
-                f"are: {', '.join(self._components)}"
+                f"{where}: there is a component {id!r} already; give another id or name=. The ids "
+                f"in use are: {', '.join(self._components)}"
             )
         TASKS.check(f"{where}: parallelism", parallelism, TopologyError)
 
