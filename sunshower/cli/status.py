@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from dataclasses import asdict
 from itertools import product
-from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -30,7 +27,6 @@ from sunshower.topologies.requests import TypedText
 
 if TYPE_CHECKING:
     from sunshower.runtime.control.overview import Overview
-    from sunshower.runtime.events.metrics import Snapshot
 
 
 Component = Annotated[
@@ -95,12 +91,13 @@ def status(name: Name, as_json: AsJson = False, address: Address = "auto") -> No
     """Show a topology: its state, counters by component, what it waits for, and what runs where."""
     from sunshower.cli.display import Display
     from sunshower.cli.health import dead_letter_lines, expired_lines, problems
+    from sunshower.cli.ui.facts import topology_facts
 
     with connect(address) as cluster:
         found = cluster.find(name).overview()
     up_s = time.time() - found.since_s
     if as_json:
-        echo_json(_as_json(found, up_s))
+        echo_json(topology_facts(found, up_s))
         return
     console, snapshot = Terminal(), found.snapshot
     title = f"{name}  ·  {snapshot.state}  ·  up {elapsed(up_s)}  ·  restarts: {snapshot.restarts}"
@@ -170,91 +167,20 @@ def _meanings(text: str) -> list[Any]:
 
 
 def _row(name: str, found: Overview) -> list[str]:
-    snapshot = found.snapshot
-    spouts = [snapshot.component(spout.id) for spout in found.plan.graph.spouts]
-    numbers = (
-        len(found.plan.workers),
-        len(found.plan.tasks),
-        sum(counts.acked for counts in spouts),
-        sum(counts.failed for counts in spouts),
-        snapshot.restarts,
-    )
-    up = elapsed(time.time() - found.since_s)
-    marks = ["degraded"] * bool(snapshot.degraded) + ["waiting"] * bool(snapshot.waiting())
-    return [name, ", ".join([snapshot.state, *marks]), up, *(f"{number:,}" for number in numbers)]
+    from sunshower.cli.ui.facts import summary_facts
+
+    facts = summary_facts(name, found, time.time())
+    numbers = (facts[one] for one in ("workers", "tasks", "acked", "failed", "restarts"))
+    state = ", ".join([facts["state"], *facts["marks"]])
+    return [name, state, elapsed(facts["up_s"]), *(f"{number:,}" for number in numbers)]
 
 
 def _workers(found: Overview) -> Table:
+    from sunshower.cli.ui.facts import worker_facts
+
     table = new_table("worker", "life", "node", "process", "tasks")
-    for worker in _worker_facts(found):
+    for worker in worker_facts(found):
         tasks = ", ".join(worker["tasks"])
         cells = (worker["worker"], worker["life"], (worker["node"] or "")[:8], worker["process"])
         table.add_row(*("" if cell is None else str(cell) for cell in cells), tasks)
     return table
-
-
-def _worker_facts(found: Overview) -> list[dict[str, Any]]:
-    facts = []
-    for worker in found.plan.workers:
-        node, process = found.processes.get(worker, (None, None))
-        stats = found.snapshot.workers.get(worker)
-        facts.append(
-            {
-                "worker": worker,
-                "life": stats.incarnation if stats else None,
-                "node": node,
-                "process": process,
-                "tasks": [f"{t.component}[{t.index}]" for t in found.plan.tasks_on(worker)],
-                "links": {str(p): for_s for p, for_s in stats.links.items()} if stats else {},
-                "crash_reports": stats.crash_reports if stats else None,
-            }
-        )
-    return facts
-
-
-def _as_json(found: Overview, up_s: float) -> dict[str, Any]:
-    snapshot = found.snapshot
-    components = {}
-    for component in found.plan.graph.components.values():
-        latencies = snapshot.latencies(component.id)
-        components[component.id] = {
-            "parallelism": component.parallelism,
-            **asdict(snapshot.component(component.id)),
-            **{f"p{percent}_s": latencies.percentile(percent) for percent in (50, 90, 99)},
-            "max_s": latencies.percentile(100),
-            "figures": {
-                name: number if isfinite(number) else None
-                for name, number in snapshot.figures(component.id).items()
-            },
-        }
-    return {
-        "topology": snapshot.topology,
-        "state": snapshot.state,
-        "up_s": up_s,
-        "restarts": snapshot.restarts,
-        "error": found.error,
-        "untracked": snapshot.untracked,
-        "degraded": [error.story for error in snapshot.degraded.values()],
-        "waiting": list(_waits(snapshot)),
-        "silent": {str(worker): for_s for worker, for_s in snapshot.silent.items()},
-        "stuck": [asdict(call) for call in snapshot.stuck.values()],
-        "components": components,
-        "workers": _worker_facts(found),
-    }
-
-
-def _waits(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
-    from sunshower.cli.health import error_text
-
-    for task in snapshot.waiting():
-        if (wait := task.health.wait) is not None:
-            yield {
-                "component": task.component,
-                "task": wait.error.index,
-                "worker": wait.error.worker,
-                "kind": wait.kind,
-                "for_s": wait.for_s,
-                "tries": wait.tries,
-                "error": error_text(wait.error),
-                "reached": wait.reached,
-            }
