@@ -19,6 +19,7 @@ from sunshower.cli.metrics.command import metrics
 from sunshower.cli.run import describe, run
 from sunshower.cli.simulate import simulate
 from sunshower.cli.status import ask, list_, query, status
+from sunshower.cli.ui.command import ui
 from sunshower.errors import SunshowerError
 
 app = typer.Typer(
@@ -37,6 +38,7 @@ app.add_typer(kafka)
 on_cluster = partial(app.command, rich_help_panel="On a cluster")
 on_cluster(no_args_is_help=True)(submit)
 on_cluster("list")(list_)
+on_cluster()(ui)
 on_cluster()(metrics)
 for steer in (status, query, ask, activate, deactivate, rebalance, kill):
     on_cluster(no_args_is_help=True)(steer)

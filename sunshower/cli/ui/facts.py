@@ -6,15 +6,16 @@ The page reads all of it but the tasks, which come when their component is opene
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from math import isfinite
 from typing import Any
 
 from sunshower.cli.display import batch_line
 from sunshower.cli.health import error_text
 from sunshower.errors import ClusterError
+from sunshower.failures import Failure
 from sunshower.runtime.control.overview import Overview
-from sunshower.runtime.events.metrics import Latencies, Snapshot, TaskStats, WorkerStats
+from sunshower.runtime.events.metrics import Counts, Latencies, Snapshot, TaskStats, WorkerStats
 from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.topologies.graph import Component
 from sunshower.trident.coordination.attempts import group_of
@@ -58,6 +59,7 @@ def topology_facts(found: Overview, up_s: float) -> dict[str, Any]:
         "degraded": [error.story for error in snapshot.degraded.values()],
         "quarantined": [_error(error) for error in snapshot.degraded.values()],
         "waiting": list(_waits(snapshot)),
+        "failures": list(_failures(snapshot)),
         "silent": {str(worker): for_s for worker, for_s in snapshot.silent.items()},
         "stuck": [asdict(call) for call in snapshot.stuck.values()],
         "components": {
@@ -104,7 +106,7 @@ def _component(component: Component, part: Snapshot) -> dict[str, Any]:
         "parallelism": component.parallelism,
         "kind": "spout" if component.level.is_spout else "bolt",
         "level": component.level.value,
-        **asdict(part.component(component.id)),
+        **_counts(part.component(component.id)),
         **_percentiles(part.latencies(component.id)),
         "queued": sum(task.queued for task in tasks),
         "queue_s": max((task.queue_s for task in tasks), default=0.0),
@@ -130,7 +132,7 @@ def _task(stats: TaskStats | None) -> dict[str, Any]:
         return {"standing": None}  # its worker has not reported yet
     return {
         "standing": stats.health.standing.value,
-        **asdict(stats.counts),
+        **_counts(stats.counts),
         **_percentiles(stats.latencies or Latencies()),
         "queued": stats.queued,
         "queue_s": stats.queue_s,
@@ -138,6 +140,10 @@ def _task(stats: TaskStats | None) -> dict[str, Any]:
         "waits": stats.health.wait is not None,
         "done": stats.done,
     }
+
+
+def _counts(counts: Counts) -> dict[str, Any]:
+    return {field.name: getattr(counts, field.name) for field in fields(counts)}
 
 
 def _percentiles(latencies: Latencies) -> dict[str, float | None]:
@@ -172,6 +178,24 @@ def _waits(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
                 "error": error_text(wait.error),
                 "reached": wait.reached,
             }
+
+
+def _failures(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
+    """The newest failure of each spout, cause and component where it failed."""
+    found: dict[tuple[str, str, str], Failure] = {}
+    for task in snapshot.tasks():
+        for failure in task.failures:
+            found.setdefault((task.component, failure.cause.value, failure.component), failure)
+    for (spout, cause, component), failure in sorted(found.items()):
+        yield {
+            "spout": spout,
+            "cause": cause,
+            "component": component or None,
+            "task": failure.task if failure.task >= 0 else None,
+            "worker": failure.worker if failure.worker >= 0 else None,
+            "reason": failure.reason,
+            "traceback": failure.traceback,
+        }
 
 
 def _batches(group: str, figures: Mapping[str, float], snapshot: Snapshot) -> dict[str, Any]:

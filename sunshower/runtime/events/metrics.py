@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from sunshower.failures import Failure
 from sunshower.runtime.tasks.supervision import WELL, Health
 from sunshower.runtime.tasks.user_code import TaskError
 
@@ -108,6 +109,7 @@ class TaskStats:
     queued: int = 0  # bolts: records in the inbox
     queue_s: float = 0.0  # bolts: how long these wait at the task's pace, in seconds
     figures: Mapping[str, float] = field(default_factory=dict)  # of user code
+    failures: tuple[Failure, ...] = ()  # spouts: the newest of each cause and component
 
 
 @dataclass(frozen=True)

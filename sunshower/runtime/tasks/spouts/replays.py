@@ -20,6 +20,7 @@ from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.events.log_limit import RateLimitedLog
 from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.bolts.dead_letters import ROW_BYTES, dead_letter, in_a_line
+from sunshower.runtime.tasks.spouts.failure_samples import FailureSamples
 from sunshower.runtime.tasks.spouts.replay_budget import ReplayBudget
 from sunshower.runtime.tasks.spouts.retry_queue import Charges, Replay, RetryQueue
 from sunshower.runtime.tasks.spouts.source import SpoutSource
@@ -45,6 +46,7 @@ class Replays:
         self.line = retries
         self.notices = RateLimitedLog(f"failures of spout {task.component!r}")
         self.causes: Counter[Cause] = Counter()  # failed trees
+        self.samples = FailureSamples()
         self.replayed = self.dead = 0
         self._task = task
         self._budget = ReplayBudget(config.replay_share)
@@ -66,6 +68,7 @@ class Replays:
     ) -> None:
         """Handle failed messages. `accused`: charge an attempt, whatever the cause; `held`: a
         component downstream waits for a dependency."""
+        self.samples.add(failures)
         counted: list[bool] = []
         for payload, number, attempt, message_id, failure in zip(
             released.payloads,

@@ -336,6 +336,7 @@ class SpoutTask(Supervised):
             self.source.drawn,
             unsettled=self.watermarks.pending_records + len(self.replays.line),
             figures=self.figures_of(self.spout),
+            failures=self.replays.samples.newest(),
         )
 
     def pulse(self) -> tuple[object, ...]:
