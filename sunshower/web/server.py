@@ -28,7 +28,7 @@ def served_page(
         server = uvicorn.Server(
             uvicorn.Config(
                 make_application(source, token, own_hosts(host)),
-                log_level="warning",
+                log_level="critical",  # requests that the end cancels are no errors
                 access_log=False,
                 lifespan="off",
                 server_header=False,

@@ -52,9 +52,15 @@ class FreshOverviews:
 class OverviewSource:
     """The facts of topologies whose overviews `look` returns; nothing can be done to them."""
 
-    def __init__(self, names: Callable[[], Iterable[str]], look: Look) -> None:
+    def __init__(
+        self,
+        names: Callable[[], Iterable[str]],
+        look: Look,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`clock`: Unix time, in seconds."""
         self._names = names
-        self._look = FreshOverviews(look)
+        self._look = FreshOverviews(look, clock)
 
     def topologies(self) -> list[dict[str, Any]]:
         def row(name: str) -> dict[str, Any]:

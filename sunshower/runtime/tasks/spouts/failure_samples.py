@@ -33,5 +33,8 @@ class FailureSamples:
 
 
 def _clipped(failure: Failure) -> Failure:
-    texts = {"reason": failure.reason, "traceback": failure.traceback}
-    return replace(failure, **{name: clip(text, _TEXT_BYTES) for name, text in texts.items()})
+    return replace(
+        failure,
+        reason=clip(failure.reason, _TEXT_BYTES),
+        traceback=clip(failure.traceback, _TEXT_BYTES),
+    )
