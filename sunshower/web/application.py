@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,8 @@ def make_application(source: TopologySource, token: str, hosts: Collection[str])
         routes=[
             Route("/", _page),
             Mount("/static", _Static(directory=STATIC)),
-            Route("/api/topologies", _reading(lambda _: _overview(source))),
-            Route("/api/topology", _reading(lambda q: source.topology(q["name"]), "name")),
+            Route("/api/topologies", _reading(lambda _: {"topologies": source.topologies()})),
+            Route("/api/topology", _reading(partial(_topology, source), "name")),
             Route(
                 "/api/component",
                 _reading(
@@ -57,8 +58,8 @@ def _page(_: Request) -> Response:
     return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
 
-def _overview(source: TopologySource) -> dict[str, Any]:
-    return {"topologies": source.topologies(), "actions": source.actions()}
+def _topology(source: TopologySource, given: dict[str, str]) -> dict[str, Any]:
+    return {**source.topology(given["name"]), "actions": source.actions()}
 
 
 def _reading(

@@ -1,6 +1,6 @@
 // Reads the address and the data each second, and shows a list, a topology or a component.
 
-import { html, render, useEffect, useRef, useState } from "./vendor/preact-htm.js";
+import { html, render, useEffect, useState } from "./vendor/preact-htm.js";
 import * as api from "./api.js";
 import { TopologyList } from "./list.js";
 import { History } from "./model.js";
@@ -29,7 +29,6 @@ function App() {
   const [list, setList] = useState(null);
   const [data, setData] = useState(null);
   const [problem, setProblem] = useState(null);
-  const opened = useRef(false);
 
   useEffect(() => {
     const change = () => setWhere(route());
@@ -44,18 +43,17 @@ function App() {
       clearTimeout(timer);
       try {
         if (!document.hidden) {
-          const needsList = !where.name || !opened.current;
-          const [summary, loaded] = await Promise.all([
-            needsList ? api.topologies() : null, where.name ? load(where) : null,
-          ]);
-          if (isOver) return;
-          if (summary) {
-            setList(summary);
-            const only = summary.topologies.length === 1 && !opened.current && !location.hash;
-            opened.current = true;
-            if (only) location.hash = linkTo(summary.topologies[0].topology);
+          if (where.name) {
+            const loaded = await load(where);
+            if (isOver) return;
+            setData(loaded);
+          } else {
+            const { topologies } = await api.topologies();
+            if (isOver) return;
+            setList(topologies);
+            const isOnly = topologies.length === 1 && !location.hash;
+            if (isOnly) location.replace(linkTo(topologies[0].topology));
           }
-          if (loaded) setData(loaded);
           setProblem(null);
         }
       } catch (error) {
@@ -93,8 +91,8 @@ function App() {
         ? shown?.found && html`<${TopologyView} key=${where.name} facts=${shown.found}
             history=${historyOf(where.name)} component=${where.component} name=${where.name}
             detail=${shown.component === where.component ? shown.detail : null}
-            actions=${list?.actions ?? []} isStale=${problem != null} />`
-        : list && html`<${TopologyList} topologies=${list.topologies} />`}
+            isStale=${problem != null} />`
+        : list && html`<${TopologyList} topologies=${list} />`}
       ${!problem && !(where.name ? shown : list) && html`<p class="quiet">Loading …</p>`}
     </main>`;
 }

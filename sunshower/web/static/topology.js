@@ -11,7 +11,7 @@ import { derive, problems } from "./model.js";
 import { Batches, Components, Failures, Workers } from "./tables.js";
 import { linkTo } from "./route.js";
 
-export function TopologyView({ name, facts, history, component, detail, actions, isStale }) {
+export function TopologyView({ name, facts, history, component, detail, isStale }) {
   const derived = useMemo(() => derive(facts, history), [facts]);
   const found = problems(facts, derived);
   const spouts = derived.nodes.filter((node) => node.isSpout);
@@ -22,7 +22,7 @@ export function TopologyView({ name, facts, history, component, detail, actions,
     <div class="title"><h1>${name}</h1><${State} state=${facts.state} />
       <span class="quiet">up ${elapsed(facts.up_s)} · ${facts.layout} ·
         ${" "}${plural(facts.workers.length, "worker")}</span>
-      <${Actions} name=${name} actions=${actions} state=${facts.state} workers=${facts.workers.length} />
+      <${Actions} name=${name} actions=${facts.actions} state=${facts.state} workers=${facts.workers.length} />
     </div>
     <${Totals} spouts=${spouts} facts=${facts} />
     <${Problems} found=${found} href=${href} />
