@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 TOKEN = "a token that nobody guesses"
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking",
              "--disable-component-update", "--disable-sync", "--no-first-run"]  # fmt: skip
-# The milliseconds between the next 180 frames.
+# The milliseconds between the next 120 frames.
 FRAMES = """() => new Promise((done) => {
   const times = [];
   let last = performance.now();
   const frame = (now) => {
     times.push(now - last);
     last = now;
-    if (times.length < 180) requestAnimationFrame(frame);
+    if (times.length < 120) requestAnimationFrame(frame);
     else done(times.slice(1));
   };
   requestAnimationFrame(frame);
