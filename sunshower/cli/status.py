@@ -22,6 +22,7 @@ from sunshower.cli.formatting import (
     print_lines,
 )
 from sunshower.cli.run import AsJson
+from sunshower.cli.statistics.options import Window
 from sunshower.errors import ClusterError, TopologyFailed, VersionMismatch
 from sunshower.topologies.requests import TypedText
 
@@ -31,6 +32,15 @@ if TYPE_CHECKING:
 
 Component = Annotated[
     str, typer.Argument(metavar="COMPONENT", show_default=False, help="What keeps the state.")
+]
+Only = Annotated[
+    str | None,
+    typer.Option(
+        "--component",
+        metavar="COMPONENT",
+        show_default=False,
+        help="Show its tasks, and all windows of time.",
+    ),
 ]
 Key = Annotated[
     list[str] | None,
@@ -87,23 +97,42 @@ def list_(address: Address = "auto") -> None:
         echo("There is no topology. Start one with: sunshower submit FILE.py")
 
 
-def status(name: Name, as_json: AsJson = False, address: Address = "auto") -> None:
-    """Show a topology: its state, counters by component, what it waits for, and what runs where."""
+def status(
+    name: Name,
+    component: Only = None,
+    window: Window = "1m",
+    as_json: AsJson = False,
+    address: Address = "auto",
+) -> None:
+    """Show a topology: its state, counters by component, what it waits for, and what runs where.
+
+    The first table counts from the beginning, the second one shows how busy components were in a
+    window; `sunshower top` explains its columns and shows it live.
+    """
     from sunshower.cli.display import Display
     from sunshower.cli.health import dead_letter_lines, expired_lines, problems
-    from sunshower.cli.ui.facts import topology_facts
+    from sunshower.cli.statistics import load_tables
+    from sunshower.cli.statistics.json_status import status_fields
 
     with connect(address) as cluster:
         found = cluster.find(name).overview()
     up_s = time.time() - found.since_s
     if as_json:
-        echo_json(topology_facts(found, up_s))
+        echo_json(status_fields(found, up_s))
+        return
+    if component is not None:
+        _print_component(found, component, up_s)
         return
     console, snapshot = Terminal(), found.snapshot
     title = f"{name}  ·  {snapshot.state}  ·  up {elapsed(up_s)}  ·  restarts: {snapshot.restarts}"
     display = Display(found.plan.graph)
     console.print(display.table(snapshot, title, average_s=up_s))
     graph = found.plan.graph
+    acts = load_tables.activities(snapshot, [*graph.components], window, up_s)
+    when = load_tables.window_title(window, acts)
+    console.print(load_tables.load_table(graph, snapshot, acts, when))
+    print_lines(console, load_tables.place_lines(graph, acts, when), "yellow")
+    print_lines(console, load_tables.watermark_lines(graph, snapshot))
     print_lines(console, display.figures(snapshot))
     print_lines(console, (*dead_letter_lines(graph, snapshot), *expired_lines(graph, snapshot)))
     console.print(_workers(found))
@@ -176,11 +205,25 @@ def _row(name: str, found: Overview) -> list[str]:
 
 
 def _workers(found: Overview) -> Table:
-    from sunshower.cli.ui.facts import worker_facts
-
     table = new_table("worker", "life", "node", "process", "tasks")
-    for worker in worker_facts(found):
+    from sunshower.cli.statistics.json_status import worker_fields
+
+    for worker in worker_fields(found):
         tasks = ", ".join(worker["tasks"])
         cells = (worker["worker"], worker["life"], (worker["node"] or "")[:8], worker["process"])
         table.add_row(*("" if cell is None else str(cell) for cell in cells), tasks)
     return table
+
+
+def _print_component(found: Overview, name: str, up_s: float) -> None:
+    """Print the tables of one component. Raises ClusterError if there is none of this name."""
+    from sunshower.cli.statistics import load_tables
+
+    graph, console = found.plan.graph, Terminal()
+    if (component := graph.components.get(name)) is None:
+        raise ClusterError(
+            f"topology {graph.id!r} has no component {name!r}; it has {', '.join(graph.components)}"
+        )
+    console.print(load_tables.windows_table(graph, found.snapshot, component, up_s))
+    console.print(load_tables.tasks_table(found.plan, found.snapshot, component))
+    print_lines(console, load_tables.stream_lines(found.snapshot.component(name)))

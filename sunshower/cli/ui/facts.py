@@ -1,27 +1,23 @@
-"""Plain data of a topology's overview, for `sunshower status --json` and for the page.
+"""Plain data for the page: the fields of `status --json`, and what only the page shows.
 
-The page reads all of it but the tasks, which come when their component is opened.
+The fields of single tasks come when their component is opened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, fields, replace
-from math import isfinite
+from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
-from sunshower.cli.display import batch_line
 from sunshower.cli.health import error_text
+from sunshower.cli.statistics.json_status import status_fields, task_numbers
 from sunshower.errors import ClusterError
 from sunshower.failures import Failure
 from sunshower.runtime.control.overview import Overview
-from sunshower.runtime.events.metrics import Counts, Latencies, Snapshot, TaskStats, WorkerStats
+from sunshower.runtime.events.metrics import Snapshot, TaskStats
 from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.topologies.graph import Component
-from sunshower.trident.coordination.attempts import group_of
-from sunshower.trident.coordination.coordinator import Status
 
-_PHASES = [status.value for status in Status]
 _ERRORS_MAX = 50  # of a component that are shown with their tracebacks
 
 
@@ -46,33 +42,16 @@ def summary_facts(name: str, found: Overview, now_s: float) -> dict[str, Any]:
 def topology_facts(found: Overview, up_s: float) -> dict[str, Any]:
     """Everything about a topology but its single tasks; durations in seconds, None: unknown."""
     snapshot, graph = found.snapshot, found.plan.graph
-    parts = _by_component(snapshot)
+    fields = status_fields(found, up_s, tasks=False)
+    for component in graph.components.values():
+        fields["components"][component.id] |= _component(component, snapshot)
     return {
-        "topology": snapshot.topology,
-        "state": snapshot.state,
-        "up_s": up_s,
-        "restarts": snapshot.restarts,
+        **fields,
         "layout": found.plan.layout.value,
         "tracked": graph.config.tracked,
-        "error": found.error,
-        "untracked": snapshot.untracked,
-        "degraded": [error.story for error in snapshot.degraded.values()],
         "quarantined": [_error(error) for error in snapshot.degraded.values()],
-        "waiting": list(_waits(snapshot)),
         "failures": list(_failures(snapshot)),
-        "silent": {str(worker): for_s for worker, for_s in snapshot.silent.items()},
-        "stuck": [asdict(call) for call in snapshot.stuck.values()],
-        "components": {
-            one.id: _component(one, parts.get(one.id, replace(snapshot, workers={})))
-            for one in graph.components.values()
-        },
         "edges": [asdict(edge) for edge in found.edges],
-        "batches": [
-            _batches(group, snapshot.figures(id), snapshot)
-            for id in graph.components
-            if (group := group_of(id)) is not None and snapshot.figures(id)
-        ],
-        "workers": list(worker_facts(found)),
     }
 
 
@@ -85,9 +64,9 @@ def component_facts(found: Overview, component: str) -> dict[str, Any]:
             f"topology {snapshot.topology!r} has no component {component!r}; it has: "
             f"{', '.join(graph.components)}"
         )
-    stats = {task.task: task for task in snapshot.tasks() if task.component == component}
-    errors = {id: error for id, error in snapshot.degraded.items() if error.component == component}
-    last = [*errors.values(), *(error for one in stats.values() for error in one.health.last[::-1])]
+    stats = {task.task: task for task in snapshot.tasks_of(component)}
+    errors = [error for error in snapshot.degraded.values() if error.component == component]
+    errors += [error for one in stats.values() for error in one.health.last[::-1]]
     return {
         "component": component,
         "tasks": [
@@ -95,64 +74,25 @@ def component_facts(found: Overview, component: str) -> dict[str, Any]:
             | {"quarantined": task.id in snapshot.degraded}
             for task in found.plan.tasks_of(component)
         ],
-        "errors": [_error(error) for error in dict.fromkeys(last)][:_ERRORS_MAX],
+        "errors": [_error(error) for error in dict.fromkeys(errors)][:_ERRORS_MAX],
     }
 
 
-def _component(component: Component, part: Snapshot) -> dict[str, Any]:
-    """`part`: a snapshot with the component's tasks alone."""
-    tasks = list(part.tasks())
+def _component(component: Component, snapshot: Snapshot) -> dict[str, Any]:
+    tasks = snapshot.tasks_of(component.id)
     return {
-        "parallelism": component.parallelism,
         "kind": "spout" if component.level.is_spout else "bolt",
         "level": component.level.value,
-        **_counts(part.component(component.id)),
-        **_percentiles(part.latencies(component.id)),
         "queued": sum(task.queued for task in tasks),
         "queue_s": max((task.queue_s for task in tasks), default=0.0),
         "errors": sum(task.health.errors for task in tasks),
-        "figures": _figures(part.figures(component.id)),
-    }
-
-
-def _by_component(snapshot: Snapshot) -> dict[str, Snapshot]:
-    """The snapshot with the tasks of one component at a time: to sum over a component then takes
-    its own tasks, not those of all components."""
-    tasks: dict[str, list[TaskStats]] = {}
-    for task in snapshot.tasks():
-        tasks.setdefault(task.component, []).append(task)
-    return {
-        id: replace(snapshot, workers={0: WorkerStats(0, 0, tuple(found))})
-        for id, found in tasks.items()
     }
 
 
 def _task(stats: TaskStats | None) -> dict[str, Any]:
     if stats is None:
         return {"standing": None}  # its worker has not reported yet
-    return {
-        "standing": stats.health.standing.value,
-        **_counts(stats.counts),
-        **_percentiles(stats.latencies or Latencies()),
-        "queued": stats.queued,
-        "queue_s": stats.queue_s,
-        "errors": stats.health.errors,
-        "waits": stats.health.wait is not None,
-        "done": stats.done,
-    }
-
-
-def _counts(counts: Counts) -> dict[str, Any]:
-    return {field.name: getattr(counts, field.name) for field in fields(counts)}
-
-
-def _percentiles(latencies: Latencies) -> dict[str, float | None]:
-    found = {f"p{percent}_s": latencies.percentile(percent) for percent in (50, 90, 99)}
-    return {**found, "max_s": latencies.percentile(100)}
-
-
-def _figures(figures: Mapping[str, float]) -> dict[str, float | None]:
-    return {name: number if isfinite(number) else None for name, number in figures.items()}
+    return {**task_numbers(stats), "waits": stats.health.wait is not None}
 
 
 def _error(error: TaskError) -> dict[str, Any]:
@@ -165,28 +105,13 @@ def _error(error: TaskError) -> dict[str, Any]:
     }
 
 
-def _waits(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
-    for task in snapshot.waiting():
-        if (wait := task.health.wait) is not None:
-            yield {
-                "component": task.component,
-                "task": wait.error.index,
-                "worker": wait.error.worker,
-                "kind": wait.kind,
-                "for_s": wait.for_s,
-                "tries": wait.tries,
-                "error": error_text(wait.error),
-                "reached": wait.reached,
-            }
-
-
 def _failures(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
     """The newest failure of each spout, cause and component where it failed."""
     found: dict[tuple[str, str, str], Failure] = {}
     for task in snapshot.tasks():
         for failure in task.failures:
             found.setdefault((task.component, failure.cause.value, failure.component), failure)
-    for (spout, cause, component), failure in sorted(found.items()):
+    for (spout, cause, component), failure in sorted(found.items(), key=lambda one: one[0]):
         yield {
             "spout": spout,
             "cause": cause,
@@ -195,45 +120,4 @@ def _failures(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
             "worker": failure.worker if failure.worker >= 0 else None,
             "reason": failure.reason,
             "traceback": failure.traceback,
-        }
-
-
-def _batches(group: str, figures: Mapping[str, float], snapshot: Snapshot) -> dict[str, Any]:
-    """The open batches of a group, oldest first, and the sentence that the terminal shows."""
-    txids = sorted(
-        int(name.removeprefix("batch ").removesuffix("/phase"))
-        for name in figures
-        if name.startswith("batch ") and name.endswith("/phase")
-    )
-    return {
-        "group": group,
-        "line": batch_line(group, figures, snapshot),
-        "open": [
-            {
-                "txid": txid,
-                "phase": _PHASES[int(figures[f"batch {txid}/phase"])],
-                "attempt": int(figures[f"batch {txid}/attempt"]),
-                "age_s": figures[f"batch {txid}/age seconds"],
-            }
-            for txid in txids
-        ],
-    }
-
-
-def worker_facts(found: Overview) -> Iterator[dict[str, Any]]:
-    """Each worker: its life, node and process (None: unknown) and its tasks."""
-    names: dict[int, list[str]] = {}
-    for task in found.plan.tasks:
-        names.setdefault(task.worker, []).append(f"{task.component}[{task.index}]")
-    for worker in found.plan.workers:
-        node, process = found.processes.get(worker, (None, None))
-        stats = found.snapshot.workers.get(worker)
-        yield {
-            "worker": worker,
-            "life": stats.incarnation if stats else None,
-            "node": node,
-            "process": process,
-            "tasks": names[worker],
-            "links": {str(p): for_s for p, for_s in stats.links.items()} if stats else {},
-            "crash_reports": stats.crash_reports if stats else None,
         }

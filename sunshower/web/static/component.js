@@ -32,7 +32,7 @@ export function ComponentPanel({ node, facts, derived, detail, close, href }) {
     <${Waits} waits=${node.waits} />
     <${Calls} calls=${node.stuck} />
     <${Flow} node=${node} derived=${derived} href=${href} />
-    <${Latency} facts=${one} isSpout=${node.isSpout} />
+    <${Latency} latencies=${one.latencies} />
     <h3>Counters</h3>
     <dl class="facts">${COUNTERS.filter((name) => one[name] || ["emitted", "failed"].includes(name))
       .map((name) => html`<div class=${["failed", "dead", "errors"].includes(name) && one[name]
@@ -62,6 +62,7 @@ function Calls({ calls }) {
 }
 
 function Flow({ node, derived, href }) {
+  const one = node.facts;
   const side = (edges, end) => edges.map((edge) => html`<li><a href=${href(edge[end])}>${edge[end]}</a>
     ${" "}<span class="quiet">${edge.stream === "default" ? "" : `${edge.stream} · `}${edge.grouping}
     ${edge.rate == null ? "" : ` · ${rate(edge.rate)}/s`}</span></li>`);
@@ -69,9 +70,12 @@ function Flow({ node, derived, href }) {
   const sends = derived.edges.filter((edge) => edge.source === node.id);
   return html`
     <dl class="facts"><div><dt>${node.isSpout ? "done" : "executed"} a second</dt><dd>${rate(node.rate)}</dd></div>
-      ${node.capacity != null && html`<div><dt>busy (capacity)</dt><dd>${share(node.capacity)}
+      <div><dt>busy (capacity)</dt><dd>${share(node.capacity)}
         <span class=${`meter ${level(node.capacity)}`}><i style=${{ width: `${node.capacity * 100}%` }}></i></span>
-        </dd></div>`}
+        </dd></div>
+      ${node.blocked > 0.005 && html`<div><dt>waits for credit</dt><dd>${share(node.blocked)}</dd></div>`}
+      ${one.watermark_lag != null && html`<div><dt>watermark lag</dt><dd>${
+        figure(one.watermark_lag)}</dd></div>`}
       ${!node.isSpout && html`<div><dt>waits in the inbox</dt><dd>${node.facts.queue_s < 100
         ? duration(node.facts.queue_s) : elapsed(node.facts.queue_s)}</dd></div>`}
     </dl>
@@ -79,19 +83,17 @@ function Flow({ node, derived, href }) {
     ${sends.length > 0 && html`<h3>Is read by</h3><ul class="plain">${side(sends, "target")}</ul>`}`;
 }
 
-/** Every kind of latency that the facts have: p50_s … of spouts, and objects such as `execute`. */
-function Latency({ facts, isSpout }) {
-  const kinds = Object.entries(facts)
-    .filter(([, value]) => value && typeof value === "object" && "p50_s" in value);
-  if (facts.p50_s != null) kinds.unshift(["complete", facts]);
-  if (!kinds.length) {
-    const each = facts.executed ? facts.busy_s / facts.executed : null;
-    return isSpout || each == null ? null
-      : html`<h3>Latency</h3><dl class="facts"><div><dt>mean execute</dt><dd>${duration(each)}</dd></div></dl>`;
-  }
-  return kinds.map(([name, found]) => html`<h3>Latency: ${name}</h3><dl class="facts four">
-    ${["p50", "p90", "p99", "max"].map((one) =>
-      html`<div><dt>${one}</dt><dd>${duration(found[`${one}_s`])}</dd></div>`)}</dl>`);
+function Latency({ latencies }) {
+  const kinds = Object.entries(latencies);
+  if (!kinds.length) return null;
+  const names = ["p50", "p90", "p99", "max"];
+  return html`<h3>Latency</h3><div class="scroll" tabindex="0" role="region" aria-label="Latency">
+    <table class="rows"><caption class="unseen">Latencies since the start</caption>
+    <thead><tr><th scope="col"></th>${names.map((name) =>
+      html`<th scope="col" class="number">${name}</th>`)}</tr></thead>
+    <tbody>${kinds.map(([kind, found]) => html`<tr key=${kind}><th scope="row">${kind}</th>
+      ${names.map((name) => html`<td class="number">${duration(found[`${name}_s`])}</td>`)}</tr>`)}
+    </tbody></table></div>`;
 }
 
 function Why({ failures }) {
@@ -136,12 +138,13 @@ function Tasks({ tasks, isSpout }) {
     <table class="rows"><caption class="unseen">The tasks of this component</caption>
       <thead><tr><th scope="col">task</th><th scope="col" class="number">worker</th>
         ${counters.map((name) => html`<th scope="col" class="number">${name}</th>`)}
-        <th scope="col" class="number">${isSpout ? "p99" : "execute"}</th><th scope="col">state</th></tr></thead>
+        <th scope="col" class="number">p99</th><th scope="col">state</th></tr></thead>
       <tbody>${shown.map((task) => html`<tr key=${task.task}><th scope="row">${task.task}</th>
         <td class="number">${task.worker}</td>
         ${counters.map((name) => html`<td class=${`number ${name === "failed" && task.failed ? "bad" : ""}`}>
           ${count(task[name])}</td>`)}
-        <td class="number">${duration(isSpout ? task.p99_s : task.executed ? task.busy_s / task.executed : null)}</td>
+        <td class="number">${duration(
+          task.latencies?.[isSpout ? "complete" : "execute"]?.p99_s)}</td>
         <td>${state(task) && html`<span class=${`badge ${state(task)[0]}`}>${state(task)[1]}</span>`}</td></tr>`)}
       </tbody></table></div>
     ${tasks.length > shown.length && html`<p><button type="button" onClick=${() => setIsOpen(true)}>

@@ -6,7 +6,7 @@ import { count, elapsed, plural } from "./format.js";
 const WINDOW_S = 5; // rates are averages over this time
 const KEPT = 1800; // samples of the time chart: half an hour
 const BUSY = 0.5; // from this share on the busiest component is a bottleneck
-const SUMS = ["emitted", "transferred", "executed", "acked", "failed", "replayed", "busy_s"];
+const SUMS = ["emitted", "transferred", "executed", "acked", "failed", "replayed", "busy_s", "blocked_s"];
 
 /** The counters of a topology since the page was opened, one sample for each answer. */
 export class History {
@@ -22,7 +22,8 @@ export class History {
     const components = {};
     for (const [id, one] of Object.entries(facts.components)) {
       components[id] = Object.fromEntries(SUMS.map((name) => [name, one[name]]));
-      components[id].to = one.transferred_to ?? null;
+      components[id].to = Object.fromEntries(
+        Object.entries(one.streams).map(([stream, sent]) => [stream, sent.transferred]));
     }
     this.samples.push({ at: facts.up_s, wall: Date.now(), components });
     if (this.samples.length > KEPT) this.samples.shift();
@@ -74,7 +75,8 @@ export function derive(facts, history) {
       facts: one,
       rate: history.rate(id, done),
       failing: history.rate(id, "failed"),
-      capacity: isSpout && !one.busy_s ? null : Math.min((busy ?? 0) / one.parallelism, 1),
+      capacity: Math.min((busy ?? 0) / one.parallelism, 1),
+      blocked: Math.min((history.rate(id, "blocked_s") ?? 0) / one.parallelism, 1),
       waits: facts.waiting.filter((wait) => wait.component === id),
       stuck: facts.stuck.filter((call) => call.component === id),
       quarantined: facts.quarantined.filter((error) => error.component === id),
@@ -110,8 +112,7 @@ function stateOf(node, marksFailures) {
 }
 
 /**
- * Edges with their rates. A counter is of all edges that leave a stream or a component, or that
- * enter one: an edge that is the only unknown one of such a sum follows from it. Where none does,
+ * Edges with their rates. A counter is of all edges that leave a stream, or that enter a component: an edge that is the only unknown one of such a sum follows from it. Where none does,
  * the rate is null.
  */
 export function edgeRates(facts, history) {
@@ -124,14 +125,12 @@ export function edgeRates(facts, history) {
     const leaving = edges.filter((edge) => edge.source === id);
     const entering = edges.filter((edge) => edge.target === id);
     if (one.kind !== "spout") sum(history.rate(id, "executed"), entering);
-    const to = found.last.components[id]?.to;
-    if (to) {
-      const before = found.before.components[id]?.to ?? {};
-      for (const stream of new Set(leaving.map((edge) => edge.stream))) {
-        const grown = Math.max((to[stream] ?? 0) - (before[stream] ?? 0), 0);
-        sum(grown / found.for_s, leaving.filter((edge) => edge.stream === stream));
-      }
-    } else sum(history.rate(id, "transferred"), leaving);
+    const to = found.last.components[id]?.to ?? {};
+    const before = found.before.components[id]?.to ?? {};
+    for (const stream of new Set(leaving.map((edge) => edge.stream))) {
+      const grown = Math.max((to[stream] ?? 0) - (before[stream] ?? 0), 0);
+      sum(grown / found.for_s, leaving.filter((edge) => edge.stream === stream));
+    }
   }
   for (let progress = true; progress;) {
     progress = false;

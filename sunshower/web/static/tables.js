@@ -15,23 +15,26 @@ export function Table({ title, caption, columns, children, note = null }) {
 }
 
 export function Failures({ facts, derived, href }) {
-  const causes = derived.nodes.flatMap((node) =>
-    Object.entries(node.facts.causes).map(([cause, number]) => ({ spout: node.id, cause, number })))
-    .filter((one) => one.number > 0);
-  if (!causes.length) return null;
-  const rows = causes.sort((a, b) => b.number - a.number).flatMap(({ spout, cause, number }) => {
-    const places = facts.failures.filter((one) => one.spout === spout && one.cause === cause);
-    return (places.length ? places : [null]).map((place, n) => html`
-      <tr key=${`${spout} ${cause} ${place?.component}`}>
-        ${n === 0 && html`<th scope="rowgroup" rowspan=${Math.max(places.length, 1)}>${cause}</th>
-          <td class="number bad" rowspan=${Math.max(places.length, 1)}>${count(number)}</td>
-          <td rowspan=${Math.max(places.length, 1)}><a href=${href(spout)}>${spout}</a></td>`}
-        <td>${place?.component ? html`<a href=${href(place.component)}>${place.component}${
-          place.task == null ? "" : `[${place.task}]`}</a>` : html`<span class="quiet">unknown</span>`}</td>
-        <td class="text">${place && html`<${Reason} place=${place} />`}</td></tr>`);
-  });
-  return html`<${Table} title="Failures" caption="Failed trees by cause, with the newest of each place"
-    columns=${["cause", "trees#", "spout", "failed in", "the newest"]}>${rows}<//>`;
+  const places = new Map(); // over the tasks of a component
+  for (const node of derived.nodes) {
+    for (const one of node.facts.failures) {
+      const key = JSON.stringify([node.id, one.cause, one.component]);
+      const known = places.get(key) ?? { ...one, spout: node.id, count: 0 };
+      places.set(key, { ...known, count: known.count + one.count });
+    }
+  }
+  if (!places.size) return null;
+  const newest = (place) => facts.failures.find((one) =>
+    one.spout === place.spout && one.cause === place.cause && one.component === place.component);
+  return html`<${Table} title="Failures" caption="Failed trees by cause and by the place where they
+    failed" columns=${["cause", "failed in", "trees#", "spout", "the newest"]}>${[...places]
+      .sort(([, a], [, b]) => b.count - a.count).map(([key, place]) => html`<tr key=${key}>
+        <th scope="row">${place.cause}</th>
+        <td>${place.component ? html`<a href=${href(place.component)}>${place.component}</a>`
+          : html`<span class="quiet">unknown</span>`}</td>
+        <td class="number bad">${count(place.count)}</td>
+        <td><a href=${href(place.spout)}>${place.spout}</a></td>
+        <td class="text">${newest(place) && html`<${Reason} place=${newest(place)} />`}</td></tr>`)}<//>`;
 }
 
 function Reason({ place }) {
@@ -44,7 +47,8 @@ export function Batches({ batches }) {
   if (!batches.length) return null;
   return batches.map((group) => html`<${Table} key=${group.group} title=${`Batches of ${group.group}`}
     caption="Open batches" columns=${["batch", "phase", "attempt#", "age#"]}
-    note=${html`<p class="quiet">${group.line}</p>`}>${group.open.map((one) => html`
+    note=${html`<p class="quiet">${count(group.committed)} committed, ${count(group.skipped)}
+      ${" "}skipped, ${count(group.attempts_failed)} failed attempts</p>`}>${group.open.map((one) => html`
       <tr key=${one.txid}><th scope="row">${one.txid}</th><td>${one.phase}</td>
         <td class=${`number ${one.attempt > 1 ? "warn" : ""}`}>${one.attempt}</td>
         <td class="number">${elapsed(one.age_s)}</td></tr>`)}<//>`);

@@ -63,9 +63,10 @@ def test_the_page_of_a_cluster_shows_what_status_shows_and_acts(
     url, token = url_and_token(read_until(process.stdout, "Ctrl-C ends"))
     page = ask(url, "/api/topology?name=numbers").json
     status = json.loads(command("status", "numbers", "--json").stdout)
-    assert page["components"] == status["components"]
+    for id, component in status["components"].items():
+        for name in ("emitted", "executed", "acked", "failed", "latencies", "streams"):
+            assert page["components"][id][name] == component[name]
     assert page["components"]["count"]["acked"] == 500
-    assert page["edges"] == status["edges"]
     assert [(edge["source"], edge["target"]) for edge in page["edges"]] == [("count", "drop")]
     assert page["state"] == "finished"
     assert "numbers is gone" in action(url, token, "kill")["said"]
