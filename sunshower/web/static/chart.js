@@ -64,7 +64,7 @@ function line(points, x, y) {
 /** A round number from `value` up. */
 function nice(value) {
   const power = 10 ** Math.floor(Math.log10(value));
-  return power * [1, 1.5, 2, 2.5, 3, 4, 5, 7.5, 10].find((factor) => factor * power >= value * 0.999);
+  return power * [1, 2, 3, 4, 6, 8, 10].find((factor) => factor * power >= value * 0.999);
 }
 
 const clock = (wall) => new Date(wall).toLocaleTimeString("en-GB");

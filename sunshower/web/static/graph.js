@@ -2,7 +2,7 @@
 
 import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact-htm.js";
 import { plural, rate, share } from "./format.js";
-import { HEIGHT, WIDTH, layout } from "./layout.js";
+import { HEIGHT, layout } from "./layout.js";
 
 const LEAST_SCALE = 0.6; // smaller texts cannot be read: the graph scrolls instead
 const NARROW = 640;
@@ -32,7 +32,7 @@ export function GraphView({ derived, selected, href }) {
         <g aria-hidden="true">${derived.edges.map((edge, n) => html`
           <${EdgeView} key=${n} edge=${edge} drawn=${placed.edges[n]} widest=${widest} />`)}</g>
         ${derived.nodes.map((node) => html`
-          <${NodeView} key=${node.id} node=${node} at=${placed.nodes.get(node.id)}
+          <${NodeView} key=${node.id} node=${node} at=${placed.nodes.get(node.id)} size=${placed.nodeWidth}
             href=${href(node.id)} isSelected=${node.id === selected} />`)}
       </svg>`}
     </div>
@@ -51,12 +51,12 @@ function EdgeView({ edge, drawn, widest }) {
   </g>`;
 }
 
-function NodeView({ node, at, href, isSelected }) {
-  const [x, y] = [at.x - WIDTH / 2, at.y - HEIGHT / 2];
+function NodeView({ node, at, size, href, isSelected }) {
+  const [x, y] = [at.x - size / 2, at.y - HEIGHT / 2];
   const mark = node.state?.text ?? (node.isBottleneck ? "bottleneck" : "");
   const kind = node.state?.kind ?? (node.isBottleneck ? "busy" : "well");
   const round = node.isSpout ? HEIGHT / 2 : 9;
-  const inset = node.isSpout ? 26 : 13;
+  const inset = node.isSpout ? 22 : 12;
   const label = [
     node.id, node.isSpout ? "spout" : "bolt", plural(node.facts.parallelism, "task"),
     `${rate(node.rate)} a second`, node.capacity == null ? "" : `busy ${share(node.capacity)}`, mark,
@@ -65,17 +65,17 @@ function NodeView({ node, at, href, isSelected }) {
   return html`<a href=${href} class=${`node ${kind}${isSelected ? " selected" : ""}`}
     aria-label=${label} aria-current=${isSelected ? "true" : null}
     transform=${`translate(${x.toFixed(1)} ${y.toFixed(1)})`}>
-    <rect class="focus" x="-4" y="-4" width=${WIDTH + 8} height=${HEIGHT + 8} rx=${round + 4} />
-    <rect class="body" width=${WIDTH} height=${HEIGHT} rx=${round} />
-    <text class="name" x=${inset} y="24">${clip(node.id, node.isSpout ? 14 : 18)}<title>${node.id}</title></text>
+    <rect class="focus" x="-4" y="-4" width=${size + 8} height=${HEIGHT + 8} rx=${round + 4} />
+    <rect class="body" width=${size} height=${HEIGHT} rx=${round} />
+    <text class="name" x=${inset} y="24">${clip(node.id, Math.floor((size - 2 * inset) / 8.2))}<title>${node.id}</title></text>
     <text class="facts" x=${inset} y="42">${`× ${node.facts.parallelism}`}</text>
-    <text class="facts end" x=${WIDTH - inset} y="42">${`${rate(node.rate)}/s`}</text>
+    <text class="facts end" x=${size - inset} y="42">${`${rate(node.rate)}/s`}</text>
     ${node.capacity != null && html`
-      <rect class="track" x=${inset} y="50" width=${WIDTH - 2 * inset - 44} height="5" rx="2.5" />
+      <rect class="track" x=${inset} y="50" width=${size - 2 * inset - 44} height="5" rx="2.5" />
       <rect class=${`fill ${level(node.capacity)}`} x=${inset} y="50" height="5" rx="2.5"
-        width=${((WIDTH - 2 * inset - 44) * node.capacity).toFixed(1)} />
-      <text class="facts end" x=${WIDTH - inset} y="56">${share(node.capacity)}</text>`}
-    ${mark && html`<g class="mark" transform=${`translate(${WIDTH - width - 10} -10)`}>
+        width=${((size - 2 * inset - 44) * node.capacity).toFixed(1)} />
+      <text class="facts end" x=${size - inset} y="56">${share(node.capacity)}</text>`}
+    ${mark && html`<g class="mark" transform=${`translate(${size - width - 10} -10)`}>
       <rect width=${width} height="19" rx="9.5" /><text x=${width / 2} y="13.5">${mark}</text></g>`}
   </a>`;
 }

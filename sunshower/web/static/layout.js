@@ -2,18 +2,18 @@
 
 import { Graph, layout as place } from "./vendor/dagre.js";
 
-export const WIDTH = 170;
 export const HEIGHT = 66;
 
-/** Positions: {width, height, nodes: Map id → {x, y}, edges: [{path, label: {x, y}}]}. */
+/** Positions: {width, height, nodeWidth, nodes: Map id → {x, y}, edges: [{path, label: {x, y}}]}. */
 export function layout(ids, edges, isVertical) {
+  const nodeWidth = isVertical ? 142 : 170;
   const graph = new Graph({ multigraph: true });
   graph.setGraph({
-    rankdir: isVertical ? "TB" : "LR", nodesep: isVertical ? 22 : 26,
+    rankdir: isVertical ? "TB" : "LR", nodesep: isVertical ? 16 : 26,
     ranksep: isVertical ? 40 : 48, marginx: 14, marginy: 16,
   });
   graph.setDefaultEdgeLabel(() => ({}));
-  for (const id of ids) graph.setNode(`n:${id}`, { width: WIDTH, height: HEIGHT });
+  for (const id of ids) graph.setNode(`n:${id}`, { width: nodeWidth, height: HEIGHT });
   edges.forEach((edge, number) => graph.setEdge(
     `n:${edge.source}`, `n:${edge.target}`, { width: 46, height: 14, labelpos: "c" }, `${number}`));
   place(graph);
@@ -23,7 +23,7 @@ export function layout(ids, edges, isVertical) {
     return { path: smooth(found.points), label: { x: found.x, y: found.y } };
   });
   const { width, height } = graph.graph();
-  return { width, height, nodes, edges: drawn };
+  return { width, height, nodeWidth, nodes, edges: drawn };
 }
 
 function smooth(points) {
