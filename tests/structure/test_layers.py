@@ -91,6 +91,7 @@ DOORS: dict[str, set[str]] = {
     "prometheus_client": {"cli"},
     "starlette": {"web"},
     "uvicorn": {"web"},
+    "opentelemetry": {"cli"},
     "rich": {"cli", "experiments/runner"},
     "sqlite3": {"state"},
     # They run code on the bytes they read: nothing from a store, a broker or a packet.

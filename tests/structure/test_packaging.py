@@ -57,5 +57,5 @@ def test_what_is_to_be_installed_is_an_extra() -> None:
 
 
 def test_the_extras_are_those_that_the_documentation_promises() -> None:
-    extras = {"kafka", "zookeeper", "redis", "postgres", "spark", "experiments", "metrics", "ui"}
-    assert set(EXTRAS) == extras | {"servers", "dev", "all"}
+    extras = {"kafka", "zookeeper", "redis", "postgres", "spark", "experiments", "metrics"}
+    assert set(EXTRAS) == extras | {"traces", "ui", "servers", "dev", "all"}

@@ -36,6 +36,7 @@ class Latencies:
     ) -> None:
         found = np.zeros(_BUCKETS) if counts is None else counts
         self.counts: NDArray[np.int64] = np.array(found, np.int64)
+        self._view = self.counts.data  # for single counts: half as slow
         self.sum_s, self.max_s = sum_s, max_s
 
     def add(self, seconds: NDArray[np.float64]) -> None:
@@ -50,10 +51,11 @@ class Latencies:
         """Count a duration, in seconds, `count` times. Faster than `add` for one."""
         if count < 1:
             return
-        bucket, seconds = 0, max(seconds, 0.0)
         if seconds > _SMALLEST_S:
             bucket = min(int(log2(seconds / _SMALLEST_S) * _PER_OCTAVE), _BUCKETS - 1)
-        self.counts[bucket] += count
+        else:
+            bucket, seconds = 0, max(seconds, 0.0)
+        self._view[bucket] += count
         self.sum_s += seconds * count
         self.max_s = max(self.max_s, seconds)
 
