@@ -167,8 +167,10 @@ class KeyedProcess(FunctionOperator, RowOperator):
         return self.store.stored_items()
 
     def cleanup(self) -> None:
-        super().cleanup()
-        self.store.close()
+        try:
+            super().cleanup()
+        finally:
+            self.store.close()
 
     def __deepcopy__(self, memo: Any) -> Self:
         made = super().__deepcopy__(memo)
