@@ -338,6 +338,7 @@ class SpoutTask(Supervised):
             self.source.drawn,
             unsettled=self.watermarks.pending_records + len(self.replays.line),
             figures=self.figures_of(self.spout),
+            failures=self.replays.samples.newest(),
             event_time=self.watermarks.event_time,
         )
 
