@@ -15,9 +15,10 @@ from sunshower.errors import ClusterError, TopologyFailed
 from sunshower.runtime.asking import worker_of_requests
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout, make_plan
+from sunshower.runtime.tasks.spouts.letter_replays import taker_of
 from sunshower.runtime.worker import Worker
 from sunshower.topologies.graph import Graph, Level
-from sunshower.topologies.requests import Reply, Request, RequestProgress, fields_of
+from sunshower.topologies.requests import Reply, Request, RequestProgress, Requests, fields_of
 
 _NAP_S = 0.01  # threads of user code may run meanwhile
 
@@ -46,16 +47,16 @@ def run_inline(
     TopologyFailed from it. When there is nothing to do, a ManualClock advances to the next due
     time, such as a replay after its back-off; with the system's clock the loop polls in short
     sleeps, each of which counts as one of `steps_max`. The settings are the topology's own: set
-    `check_mutation` there in tests. `requests`: by stream, what to ask; the first error of one is
-    raised at the end. Raises any other error that ends the topology, and ClusterError
-    after `steps_max` slices.
+    `check_mutation` there in tests. `requests`: by stream, what to ask, or by spout, the
+    DeadLetters to replay; the first error of one is raised at the end. Raises any other error that
+    ends the topology, and ClusterError after `steps_max` slices.
     """
     graph = replace(graph, config=replace(graph.config, workers=1))
     clock = clock or SystemClock()
     worker = Worker(make_plan(graph, Layout.PACK), 0, 1, np.random.default_rng(seed), clock)
     steps, asked = 0, _Asked(graph, requests or {})
     try:
-        while (wait_s := worker.step()) == 0 or not worker.finished:
+        while (wait_s := worker.step()) == 0 or not worker.finished or asked.send(worker):
             _raise_first(worker)
             asked.send(worker)
             if wait_s:
@@ -87,20 +88,25 @@ class _Asked:
         for name in requests:
             worker_of_requests(make_plan(graph), name)
         self._requests = requests
-        self._unsent = [one.id for one in graph.spouts if one.level is Level.REQUESTS]
+        asked = [one.id for one in graph.spouts if one.level is Level.REQUESTS]
+        self._unsent = list(dict.fromkeys([*asked, *requests]))
         self._replies: dict[tuple[str, int], Reply] = {}
 
-    def send(self, worker: Worker) -> None:
-        """Send the requests to those spouts that are open now."""
+    def send(self, worker: Worker) -> bool:
+        """Send the requests to those spouts that are open now. Returns whether there were any."""
+        sent = 0
         for name in [*self._unsent]:
-            (spout,) = worker.objects(name).values()
-            if spout is None:
+            if not (opened := worker.open_spouts(name)):
                 continue
             self._unsent.remove(name)
+            taker = taker_of(opened[0].spout, opened[0].letters)
             for number, value in enumerate(self._requests.get(name, ())):
                 request = Request(str(number), fields_of(value), inf)
-                spout.ask(request, partial(self._hear, (name, number)))
-            spout.ends = True
+                taker.ask(request, partial(self._hear, (name, number)))
+                sent += 1
+            if isinstance(taker, Requests):
+                taker.ends = True
+        return sent > 0
 
     def answers(self) -> dict[str, list[list[Any]]]:
         """The answers of each stream. Raises RequestFailed and RequestRefused."""

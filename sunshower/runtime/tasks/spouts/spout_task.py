@@ -23,6 +23,7 @@ from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.events.metrics import Counts, Latencies, TaskStats
+from sunshower.runtime.tasks.spouts.letter_replays import LetterReplays
 from sunshower.runtime.tasks.spouts.poll_backoff import PollBackoff
 from sunshower.runtime.tasks.spouts.replays import Replays
 from sunshower.runtime.tasks.spouts.retry_queue import RetryQueue
@@ -79,7 +80,8 @@ class SpoutTask(Supervised):
         self.limit = PendingLimit(config, pending)
         self._hears_ack = self._hears_fail = False
         self.source = make_source(self)
-        self.replays = Replays(self.task, retries, config, self.source, instrument)
+        self.letters = LetterReplays(self, pending, retries)
+        self.replays = Replays(self.task, retries, config, self.source, self.letters, instrument)
 
     def open(self, context: Context) -> None:
         """Create and open the spout, before the first emit. Raises Raised if user code does; a
@@ -87,11 +89,12 @@ class SpoutTask(Supervised):
         spout = guard(self.task, "the constructor", self._make)
         guard(self.task, "prepare of a custom grouping", self.output_streams.prepare)
         guard(self.task, "open", partial(spout.open, context))
-        self._adopt(spout)
+        self._adopt(spout, context)
         self.source.begin()
 
-    def _adopt(self, spout: Spout[Any]) -> None:
+    def _adopt(self, spout: Spout[Any], context: Context) -> None:
         self.spout, self.is_open = spout, True
+        self.letters.clock = context.clock
         self.source.adopt(spout)
         self.watermarks.function = spout.event_time
         self.replays.keeps = spout.replay
@@ -118,6 +121,7 @@ class SpoutTask(Supervised):
         """The state to move in a rebalance. Pending messages are queued for replay."""
         reason = "tasks changed places before it was processed"
         self.failed(self.pending.all_roots(), Failure(Cause.REBALANCED, reason=reason), now)
+        self.letters.forget()
         stays = stays and self.source.may_stay
         line, drawn = self.replays.line, self.source.drawn
         times = self.watermarks.queued
@@ -133,7 +137,7 @@ class SpoutTask(Supervised):
         """Continue from `transfer`, instead of `open`. If this raises, all of it is done again."""
         if transfer.instance is not None:
             guard(self.task, "prepare of a custom grouping", self.output_streams.prepare)
-            self._adopt(transfer.instance)
+            self._adopt(transfer.instance, context)
         elif self.source.repeats_numbers:
             self.source.begin_after(transfer)
             self.replays.inherit(transfer.charges)
@@ -262,6 +266,7 @@ class SpoutTask(Supervised):
             self._first_replay_s = now
         if self.replays.line.remembers:
             self.replays.settle(released.numbers[released.attempts > 1].tolist())
+        released = self.letters.completed(released)
         if self._hears_ack:
             self.source.tell_completed(released)
 
@@ -284,7 +289,7 @@ class SpoutTask(Supervised):
     def accuse(self, times: Mapping[int, int], failure: Failure) -> None:
         """Charge messages, number → how often their process died in them. Called before `open`."""
         if self.source.repeats_numbers:
-            self.replays.remember({n: times[n] for n in times if n != WATERMARK}, failure)
+            self.replays.remember({n: times[n] for n in times if n < WATERMARK}, failure)
 
     def postpone(self, roots: U64, now: float) -> None:
         """Reset the timeout of these trees. Storm: OutputCollector.resetTimeout."""
@@ -385,12 +390,11 @@ class SpoutTask(Supervised):
         roots = released.roots.tolist()
         failures = [why if isinstance(why, Failure) else why[root] for root in roots]
         self.instrument.failed(released, failures)
-        message_ids = self.source.message_ids(released)
+        message_ids = self.letters.named(released, self.source.message_ids(released))
         self.replays.fail(released, message_ids, failures, now, accused=accused, held=held)
         if self.replays.keeps and count:
             self._reports.failed.append(released.roots)
         if self._hears_fail:
-            attempts = released.attempts.tolist()
-            for message_id, attempt, failure in zip(message_ids, attempts, failures, strict=True):
-                heard = replace(failure, attempt=attempt)
-                self.hear("fail", partial(self.spout.fail, message_id, heard))
+            for index in (released.numbers < WATERMARK).nonzero()[0].tolist():
+                heard = replace(failures[index], attempt=int(released.attempts[index]))
+                self.hear("fail", partial(self.spout.fail, message_ids[index], heard))

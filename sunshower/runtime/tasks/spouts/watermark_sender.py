@@ -118,6 +118,9 @@ class WatermarkSender:
     def emitted(self, roots: U64, numbers: Sequence[int] | I64, times: F64, now: float) -> None:
         """Note messages that are emitted now."""
         numbers = np.asarray(numbers, np.int64)
+        times = np.where(
+            numbers > WATERMARK, inf, times
+        )  # a replayed letter comes late in any case
         if self.queued:
             for index, number in enumerate(numbers.tolist()):
                 if (known := self.queued.pop(number, None)) is not None:
