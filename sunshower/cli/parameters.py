@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from typing import Any
 
 import typer
@@ -16,8 +14,6 @@ from sunshower.experiments.experiment import combinations
 from sunshower.experiments.runner.run_request import Variant
 from sunshower.secret import Secret
 
-_AGO = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
-_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _WORDS = {"true": True, "false": False, "none": None}
 
 
@@ -50,20 +46,6 @@ def variants(
         for number in range(repeat)
     ]
     return found, list(wanted)
-
-
-def moment_of(text: str, now_s: float, hint: str) -> float:
-    """The Unix time that `2026-01-31T12:00`, in local time unless it has an offset, or `15m`, so
-    long before now, stands for. Raises typer.BadParameter."""
-    if found := _AGO.fullmatch(text):
-        return now_s - float(found[1]) * _UNITS_S[found[2]]
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError, OSError):
-        raise typer.BadParameter(
-            f"{text!r} is no time; write 2026-01-31T12:00, or 30s, 15m, 2h or 7d for so long ago",
-            param_hint=hint,
-        ) from None
 
 
 def _settings(settings: Sequence[str], defaults: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

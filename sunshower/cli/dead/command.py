@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sunshower.cli.cluster_options import Address, Name, connect
+from sunshower.cli.cluster_options import Address, Name, connect, moment_of
 from sunshower.cli.dead.letters import (
     Found,
     ReplayIndex,
@@ -25,7 +25,6 @@ from sunshower.cli.dead.tables import as_json, details, letter_table
 from sunshower.cli.formatting import Terminal, echo, echo_json, format_error, print_lines
 from sunshower.cli.kafka import Bootstrap, client_settings
 from sunshower.cli.kafka import Settings as ClientSettings
-from sunshower.cli.parameters import moment_of
 from sunshower.cli.run import AsJson, FromEnvironment, FromFile
 from sunshower.errors import ClusterError, ConfigError, SourceError, SunshowerError, TopologyFailed
 from sunshower.texts import utf8

@@ -220,17 +220,28 @@ class Loose(NamedTuple):
 
 
 @pytest.mark.parametrize(
-    "value", [{1, 2}, b"bytes", date(2026, 1, 2), [date(2026, 1, 2)], float("nan"), Part("a")]
+    "value",
+    [{1, 2}, bytes(1 << 23), date(2026, 1, 2), [date(2026, 1, 2)], float("nan"), Part("a")],
+    ids=["set", "8 MiB", "date", "list of dates", "nan", "dataclass"],
 )
 def test_a_value_that_the_letter_has_only_as_a_text_is_not_replayed(value: Any) -> None:
     letter = dead_letter_of(Loose(POISON, value))
-    with pytest.raises(RequestRefused, match="only a text in place of the value of field 'value'"):
+    with pytest.raises(RequestRefused, match="only a text in place of"):
         replayed(Records(list[Loose](), type=Loose), [letter])
 
 
 class Text(NamedTuple):
     number: int
     text: str
+
+
+def test_bytes_of_a_field_of_any_type_are_restored() -> None:
+    letter = dead_letter_of(Loose(POISON, b"\x00a'"))
+    done = replayed(Records(list[Loose](), type=Loose), [letter])
+    assert done.results["picky"][0] == [Loose(POISON, b"\x00a'")]
+    text = LETTER._replace(record={"number": POISON, "value": "b'a'"})
+    done = replayed(Records(list[Loose](), type=Loose), [text])
+    assert done.results["picky"][0] == [Loose(POISON, "b'a'")]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, get_args
 
@@ -18,18 +19,21 @@ from sunshower.errors import BadEmit, RequestRefused
 from sunshower.field_types import hints_of
 from sunshower.record_reader import plain_value, record_reader
 from sunshower.runtime.plan import Task
-from sunshower.runtime.tasks.spouts.retry_queue import Replay, RetryQueue
+from sunshower.runtime.tasks.spouts.retry_queue import (
+    LETTERS_END,
+    LETTERS_FIRST,
+    Replay,
+    RetryQueue,
+)
 from sunshower.runtime.tasks.spouts.source import SpoutSource
 from sunshower.runtime.tasks.spouts.spout_output import SpoutOutput
-from sunshower.runtime.tasks.spouts.watermark_sender import WATERMARK, WatermarkSender
+from sunshower.runtime.tasks.spouts.watermark_sender import WatermarkSender
 from sunshower.runtime.tracking.pending import Pending, Released
 from sunshower.runtime.transport.output_streams import OutputStreams
 from sunshower.texts import message_of
 from sunshower.topologies.requests import Reply, Request, RequestProgress, Requests
 from sunshower.topologies.retry import ACKED, DEAD_AGAIN, DEAD_LETTERS, DeadLetter
 
-FIRST_LETTER = WATERMARK + 1  # the lowest message number of a letter
-_END = (1 << 63) - 1
 _PLAIN = (str, bytes, int, float, bool)
 Tell = Callable[[Reply | RequestProgress, float], None]
 
@@ -68,7 +72,7 @@ class LetterReplays(SpoutSource):
         self.clock: Clock = SystemClock()  # the worker's, once the task is open
         self._owner, self._pending, self._retries = owner, pending, retries
         self._senders: dict[str, _Sender] = {}  # by request
-        self._number = FIRST_LETTER
+        self._number = LETTERS_FIRST
 
     def ask(self, request: Request, tell: Tell) -> None:
         """A client sends a letter, perhaps again; `tell` gets how far it is and, at its end, ACKED
@@ -93,9 +97,9 @@ class LetterReplays(SpoutSource):
 
     def completed(self, released: Released) -> Released:
         """Report the letters among complete messages. Returns the others."""
-        if not self._senders or released.numbers.max(initial=0) < FIRST_LETTER:
+        if not self._senders or released.numbers.min(initial=0) >= LETTERS_END:
             return released
-        mine: Any = released.numbers >= FIRST_LETTER
+        mine: Any = released.numbers < LETTERS_END
         for payload in released.payloads[mine]:
             sender = self._senders.pop(payload.id)
             outcome = DEAD_AGAIN if payload.stream == DEAD_LETTERS else ACKED
@@ -106,13 +110,13 @@ class LetterReplays(SpoutSource):
         """The message ids of these trees; `message_ids`: as the user's source has them."""
         if self._senders:
             for index, number in enumerate(released.numbers.tolist()):
-                if number >= FIRST_LETTER:
+                if number < LETTERS_END:
                     message_ids[index] = released.payloads[index].message_id
         return message_ids
 
     def forget(self) -> None:
         """Drop all letters: the task moves, and clients send them again."""
-        self._retries.forget(FIRST_LETTER, _END)
+        self._retries.forget(LETTERS_FIRST, LETTERS_END)
         self._senders.clear()
 
     # ---- SpoutSource ----------------------------------------------------------------------------
@@ -170,7 +174,10 @@ class LetterReplays(SpoutSource):
         hints = {} if kind is tuple else hints_of(kind)
         values = dict(letter.record)
         for name in names:
-            values[name] = _plain(hints.get(name), values[name], f"field {name!r}")
+            hint, value = hints.get(name, Any), values[name]
+            if hint is Any and name not in letter.as_text:
+                continue
+            values[name] = _plain(hint, value, f"field {name!r}")
         if kind is tuple:
             record: Any = tuple(values[name] for name in names)
         else:
@@ -190,12 +197,13 @@ def taker_of(spout: Any, letters: LetterReplays) -> Requests | LetterReplays:
 
 
 def _plain(hint: Any, value: Any, where: str) -> Any:
-    """`value`, with the bytes that a text like "b'…'" stands for. Raises BadEmit for a value that
-    is not of its plain type, which record_reader does not check."""
-    kinds = {hint, *get_args(hint)}
-    if bytes in kinds and type(value) is str and value.startswith(("b'", 'b"')):
-        found = ast.literal_eval(value)
-        value = found if type(found) is bytes else value
+    """`value`, or the bytes that a text like "b'…'" stands for. Raises BadEmit for a value that is
+    not of its plain type, which record_reader does not check."""
+    is_of_bytes = hint is Any or bytes in (hint, *get_args(hint))
+    if is_of_bytes and type(value) is str and value.startswith(("b'", 'b"')):
+        with suppress(ValueError, SyntaxError):  # it was clipped
+            found = ast.literal_eval(value)
+            value = found if type(found) is bytes else value
     if hint in _PLAIN:
         try:
             return plain_value(hint, value)

@@ -20,9 +20,9 @@ from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.events.log_limit import RateLimitedLog
 from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.bolts.dead_letters import ROW_BYTES, dead_letter, in_a_line
-from sunshower.runtime.tasks.spouts.letter_replays import FIRST_LETTER, LetterReplays
+from sunshower.runtime.tasks.spouts.letter_replays import LetterReplays
 from sunshower.runtime.tasks.spouts.replay_budget import ReplayBudget
-from sunshower.runtime.tasks.spouts.retry_queue import Charges, Replay, RetryQueue
+from sunshower.runtime.tasks.spouts.retry_queue import LETTERS_END, Charges, Replay, RetryQueue
 from sunshower.runtime.tasks.spouts.source import SpoutSource
 from sunshower.runtime.tracking.ids import I64, U64
 from sunshower.runtime.tracking.pending import Released
@@ -181,7 +181,7 @@ class Replays:
                 source.send_again(own, now)
 
     def _source_of(self, replay: Replay) -> SpoutSource:
-        return self._letters if replay.number >= FIRST_LETTER else self._source
+        return self._letters if replay.number < LETTERS_END else self._source
 
     def _bury(self, replay: Replay, charged: Charges) -> Replay:
         """Turn a message that has used up its attempts into its dead letter, or halt."""

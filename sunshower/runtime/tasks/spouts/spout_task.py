@@ -26,7 +26,7 @@ from sunshower.runtime.events.metrics import Counts, Latencies, TaskStats
 from sunshower.runtime.tasks.spouts.letter_replays import LetterReplays
 from sunshower.runtime.tasks.spouts.poll_backoff import PollBackoff
 from sunshower.runtime.tasks.spouts.replays import Replays
-from sunshower.runtime.tasks.spouts.retry_queue import RetryQueue
+from sunshower.runtime.tasks.spouts.retry_queue import LETTERS_END, RetryQueue
 from sunshower.runtime.tasks.spouts.source import SpoutSource
 from sunshower.runtime.tasks.spouts.spout_output import SpoutOutput
 from sunshower.runtime.tasks.spouts.watermark_sender import WATERMARK, WatermarkSender
@@ -289,7 +289,8 @@ class SpoutTask(Supervised):
     def accuse(self, times: Mapping[int, int], failure: Failure) -> None:
         """Charge messages, number → how often their process died in them. Called before `open`."""
         if self.source.repeats_numbers:
-            self.replays.remember({n: times[n] for n in times if n < WATERMARK}, failure)
+            mine = {n: times[n] for n in times if LETTERS_END <= n != WATERMARK}
+            self.replays.remember(mine, failure)
 
     def postpone(self, roots: U64, now: float) -> None:
         """Reset the timeout of these trees. Storm: OutputCollector.resetTimeout."""
@@ -387,14 +388,13 @@ class SpoutTask(Supervised):
         released = self.watermarks.failed(released, why, now, held=held)
         count = len(released.roots)
         self._failed += count
-        roots = released.roots.tolist()
-        failures = [why if isinstance(why, Failure) else why[root] for root in roots]
+        failures = [why if isinstance(why, Failure) else why[r] for r in released.roots.tolist()]
         self.instrument.failed(released, failures)
         message_ids = self.letters.named(released, self.source.message_ids(released))
         self.replays.fail(released, message_ids, failures, now, accused=accused, held=held)
         if self.replays.keeps and count:
             self._reports.failed.append(released.roots)
         if self._hears_fail:
-            for index in (released.numbers < WATERMARK).nonzero()[0].tolist():
+            for index in (released.numbers >= LETTERS_END).nonzero()[0].tolist():
                 heard = replace(failures[index], attempt=int(released.attempts[index]))
                 self.hear("fail", partial(self.spout.fail, message_ids[index], heard))
