@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
-from sunshower import Bolt, DeadLetter, Records, Retry, Topology
+from sunshower import Bolt, DeadLetter, Records, Retry, Topology, count, tumbling
 from sunshower.errors import RequestFailed, RequestRefused, RequestTimeout, UnknownComponent
+from sunshower.runtime.events.event_log import What
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.callers import SimCaller
 from sunshower.simulation.cluster import SimCluster
@@ -89,7 +91,7 @@ def test_each_letter_is_settled_although_workers_die_and_tasks_move(seed: int) -
     seen: list[int] = []
     kept: list[DeadLetter] = []
     with SimCluster(seed, latency_s=0.001, check=True) as cluster:
-        run = cluster.submit(declared(seen, kept).graph(), Layout.ISOLATE)
+        run = cluster.submit(declared(seen, kept).graph(), Layout.ISOLATE, sample=1)
         callers = [run.send("items", letter(number), timeout_s=120) for number in range(10, 22)]
         callers.append(run.send("items", letter(-1), timeout_s=120))
         run.wait(0.02 * (seed % 5))
@@ -103,6 +105,10 @@ def test_each_letter_is_settled_although_workers_die_and_tasks_move(seed: int) -
         assert {*range(5), *range(10, 22)} <= {*seen}, "at least once"
         assert {one.message_id for one in kept} == {-1}
         run.wait(40)
+        (buried,) = {
+            entry.values.view(np.int64)[0] for entry in run.history() if entry.what is What.BURIED
+        }
+        assert buried < 0, "the number of the letter, which no record has"
         assert run.snapshot().component("items").pending == 0
 
 
@@ -153,3 +159,44 @@ def test_only_a_spout_with_dead_letters_takes_them() -> None:
         run = cluster.submit(declared([], []).graph())
         with pytest.raises(UnknownComponent, match="spouts with dead letters: items"):
             run.ask("others", letter(5))
+
+
+class Click(NamedTuple):
+    user: str
+    at: float
+
+
+def clicks_then_none() -> Iterator[Click | None]:
+    yield from (Click("a", 1.0), Click("a", 25.0))
+    while True:
+        yield None
+
+
+class Rows(Written, Bolt[Any, None]):
+    def process(self, row: Any) -> None:
+        self.seen.append(tuple(row))
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_letter_comes_late_for_windows_that_have_ended_and_holds_no_other_back(
+    ends: bool,
+) -> None:
+    topology = Topology("windows")
+    clicks = [Click("a", 1.0), Click("a", 25.0)] if ends else clicks_then_none
+    retry = Retry(attempts=2, dead_letters=True)
+    stream = topology.spout("clicks", Records(clicks, type=Click), retry=retry)
+    stream.stream("dead_letters").shuffle().bolt("kept", Kept([]))
+    found = stream.group_by("user").window(tumbling(seconds=10, field="at"), count())
+    rows, late = list[Any](), list[Any]()
+    found.shuffle().bolt("rows", Rows(rows))
+    found.late.shuffle().bolt("late", Rows(late))
+    early = letter(0)._replace(spout="clicks", record={"user": "a", "at": 2.0})
+    with SimCluster(5, latency_s=0.001, check=True) as cluster:
+        run = cluster.submit(topology.graph())
+        run.wait(5)
+        assert rows == [("a", 10.0, 1), ("a", 30.0, 1)][: 2 if ends else 1]
+        assert run.ask("clicks", early, timeout_s=30) == ["acked"]
+        run.wait(5)
+        assert sum(row[-1] for row in late) == 1
+        assert rows == [("a", 10.0, 1), ("a", 30.0, 1)][: 2 if ends else 1]
+        assert run.snapshot().component("clicks").pending == 0
