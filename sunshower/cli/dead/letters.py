@@ -160,7 +160,8 @@ class ReplayIndex:
             self.replayed[str(line["letter"])] = line
 
     def add(self, letter: StoredLetter, topology: str, outcome: str, wall_s: float) -> None:
-        """Note that a letter is settled, durably. Raises SourceError."""
+        """Note that a letter is settled: the line survives this process, but not a power failure.
+        Raises SourceError."""
         line = {"letter": letter.id, "topology": topology, "outcome": outcome, "time": wall_s}
         try:
             with self.path.open("a+b") as file:
