@@ -19,6 +19,7 @@ from sunshower.cli.kafka import kafka
 from sunshower.cli.metrics.command import metrics
 from sunshower.cli.run import describe, run
 from sunshower.cli.simulate import simulate
+from sunshower.cli.statistics.top import top
 from sunshower.cli.status import ask, list_, query, status
 from sunshower.errors import SunshowerError
 
@@ -40,6 +41,7 @@ on_cluster = partial(app.command, rich_help_panel="On a cluster")
 on_cluster(no_args_is_help=True)(submit)
 on_cluster("list")(list_)
 on_cluster()(metrics)
+on_cluster()(top)
 for steer in (status, query, ask, activate, deactivate, rebalance, kill):
     on_cluster(no_args_is_help=True)(steer)
 

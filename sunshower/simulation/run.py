@@ -12,6 +12,7 @@ from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
 from sunshower.runtime import queries
 from sunshower.runtime.asking import worker_of_requests
 from sunshower.runtime.control.lifecycle import KillReport, State
+from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.control.placement import placed
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
@@ -75,6 +76,12 @@ class SimRun:
         if error is not None:
             raise TopologyFailed(error)
         return found
+
+    def overview(self) -> Overview:
+        """As of a run on Ray: with the windows of time, also if the topology has failed."""
+        plan = self.plan
+        found = self._ask(lambda master: master.core.snapshot(master.now(), windows=True))
+        return Overview(plan, found, self._master.core.error, 0.0, {})
 
     def finished(self) -> bool:
         return self.snapshot().state == State.FINISHED

@@ -22,7 +22,8 @@ from sunshower.config import Config
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.instrument import Instrument
-from sunshower.runtime.events.metrics import Counts, Latencies, TaskStats
+from sunshower.runtime.events.latencies import Latencies
+from sunshower.runtime.events.metrics import Counts, TaskStats
 from sunshower.runtime.tasks.spouts.letter_replays import LetterReplays
 from sunshower.runtime.tasks.spouts.poll_backoff import PollBackoff
 from sunshower.runtime.tasks.spouts.replays import Replays
@@ -61,8 +62,7 @@ class SpoutTask(Supervised):
     ) -> None:
         super().__init__(supervision, instrument)
         self.spout: Any = None  # None until it is open
-        self._make = make
-        self.pending = pending
+        self._make, self.pending = make, pending
         self.output_streams = output_streams
         self.exhausted = self.is_open = False
         self.active = True  # whether it may emit at all
@@ -289,8 +289,7 @@ class SpoutTask(Supervised):
     def accuse(self, times: Mapping[int, int], failure: Failure) -> None:
         """Charge messages, number → how often their process died in them. Called before `open`."""
         if self.source.repeats_numbers:
-            mine = {n: times[n] for n in times if LETTERS_END <= n != WATERMARK}
-            self.replays.remember(mine, failure)
+            self.replays.remember({n: times[n] for n in times if n != WATERMARK}, failure)
 
     def postpone(self, roots: U64, now: float) -> None:
         """Reset the timeout of these trees. Storm: OutputCollector.resetTimeout."""
@@ -321,27 +320,29 @@ class SpoutTask(Supervised):
     def stats(self) -> TaskStats:
         """The task's current statistics."""
         counts = Counts(
-            emitted=self.output_streams.emitted,
-            transferred=self.output_streams.transferred,
+            **self.output_streams.counts_at(self.supervision.now_s),
             acked=self._acked,
             failed=self._failed,
             replayed=self.replays.replayed,
             pending=self.watermarks.pending_records,
             dead=self.replays.dead,
-            causes={cause.value: count for cause, count in self.replays.causes.items()},
+            busy_s=self.service.busy_s,
+            causes=self.replays.causes,
+            places=dict(self.replays.places),
         )
         times = (self.done, self._first_replay_s, self._last_ack_s if self.done else None)
         return TaskStats(
             self.task.id,
             self.task.component,
             counts,
-            self.latencies + Latencies(),
+            self.latencies.copy(),
             *times,
             self.supervision.health,
             self.committed,
             self.source.drawn,
             unsettled=self.watermarks.pending_records + len(self.replays.line),
             figures=self.figures_of(self.spout),
+            event_time=self.watermarks.event_time,
         )
 
     def pulse(self) -> tuple[object, ...]:
@@ -386,13 +387,12 @@ class SpoutTask(Supervised):
     ) -> None:
         held = self.deadlines.held
         released = self.watermarks.failed(released, why, now, held=held)
-        count = len(released.roots)
-        self._failed += count
+        self._failed += len(released.roots)
         failures = [why if isinstance(why, Failure) else why[r] for r in released.roots.tolist()]
         self.instrument.failed(released, failures)
         message_ids = self.letters.named(released, self.source.message_ids(released))
         self.replays.fail(released, message_ids, failures, now, accused=accused, held=held)
-        if self.replays.keeps and count:
+        if self.replays.keeps and len(released.roots):
             self._reports.failed.append(released.roots)
         if self._hears_fail:
             for index in (released.numbers >= LETTERS_END).nonzero()[0].tolist():
