@@ -21,6 +21,7 @@ from sunshower.cli.run import describe, run
 from sunshower.cli.simulate import simulate
 from sunshower.cli.statistics.top import top
 from sunshower.cli.status import ask, list_, query, status
+from sunshower.cli.traces.command import trace
 from sunshower.errors import SunshowerError
 
 app = typer.Typer(
@@ -42,7 +43,7 @@ on_cluster(no_args_is_help=True)(submit)
 on_cluster("list")(list_)
 on_cluster()(metrics)
 on_cluster()(top)
-for steer in (status, query, ask, activate, deactivate, rebalance, kill):
+for steer in (status, query, ask, trace, activate, deactivate, rebalance, kill):
     on_cluster(no_args_is_help=True)(steer)
 
 

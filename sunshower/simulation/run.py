@@ -19,6 +19,7 @@ from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.metrics import Snapshot, TaskStats
 from sunshower.runtime.plan import Layout, Plan
 from sunshower.runtime.queries import Query
+from sunshower.runtime.tuple_traces import Traces, assemble, root_number
 from sunshower.simulation.callers import SimCaller
 from sunshower.simulation.environment import SimEnvironment
 from sunshower.simulation.machines import Machines
@@ -130,6 +131,13 @@ class SimRun:
 
     def _query(self, worker: int, query: Query) -> Any:
         return self._ask_worker(worker, lambda there: there.query(query))
+
+    def traces(self, root: str | None = None) -> Traces:
+        """Times are those of the world. A worker that is paused does not answer."""
+        number = None if root is None else root_number(root)
+        plan, there = self.plan, self._env.network.there.values()
+        found = [one for one in there if isinstance(one, SimWorker) and not one.paused]
+        return assemble(plan, [one.traces(number, self._world.now_s) for one in found])
 
     def kill_worker(self, worker: int) -> int:
         return self._kill(worker)

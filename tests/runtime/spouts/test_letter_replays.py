@@ -100,7 +100,7 @@ class Kept(Bolt[DeadLetter, None]):
 
 
 def replayed(spout: Spout[Any], letters: list[Any], bad: int = 0, **settings: Any) -> Finished:
-    topology = Topology("t")
+    topology = Topology("t", trace_share=1.0)
     stream = topology.spout("spout", spout, retry=RETRY, **settings)
     stream.shuffle().bolt("picky", Picky(bad))
     stream.stream("dead_letters").shuffle().bolt("kept", Kept())
@@ -121,6 +121,7 @@ def test_a_letter_is_emitted_again_and_acked_and_its_spout_does_not_hear_of_it(
     assert done.answers == {"spout": [["acked"]]}
     assert sorted(done.results["picky"][0]) == [Item(0), Item(1), Item(2), Item(POISON)]
     assert done.results["spout"] == [[0, 1, 2]]
+    assert str(POISON) in {trace.message_id for trace in done.traces.trees}
     counts = done.snapshot.component("spout")
     assert (counts.acked, counts.failed, counts.pending, counts.dead) == (4, 0, 0, 0)
 
