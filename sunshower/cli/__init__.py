@@ -22,6 +22,7 @@ from sunshower.cli.simulate import simulate
 from sunshower.cli.statistics.top import top
 from sunshower.cli.status import ask, list_, query, status
 from sunshower.cli.traces.command import trace
+from sunshower.cli.ui.command import ui
 from sunshower.errors import SunshowerError
 
 app = typer.Typer(
@@ -41,6 +42,7 @@ app.add_typer(dead)
 on_cluster = partial(app.command, rich_help_panel="On a cluster")
 on_cluster(no_args_is_help=True)(submit)
 on_cluster("list")(list_)
+on_cluster()(ui)
 on_cluster()(metrics)
 on_cluster()(top)
 for steer in (status, query, ask, trace, activate, deactivate, rebalance, kill):

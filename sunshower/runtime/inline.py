@@ -16,11 +16,11 @@ from sunshower.runtime.asking import worker_of_requests
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.events.trace_recorder import TraceRecorder, WorkerTraces
 from sunshower.runtime.plan import Layout, make_plan
-from sunshower.runtime.tasks.spouts.letter_replays import taker_of
+from sunshower.runtime.tasks.letter_replays import taker_of
 from sunshower.runtime.tuple_traces import NO_TRACES, Traces, assemble
 from sunshower.runtime.worker import Worker
 from sunshower.topologies.graph import Graph, Level
-from sunshower.topologies.requests import Reply, Request, RequestProgress, Requests, fields_of
+from sunshower.topologies.requests import Reply, Request, RequestProgress, fields_of
 
 _NAP_S = 0.01  # threads of user code may run meanwhile
 
@@ -98,23 +98,26 @@ class _Asked:
             worker_of_requests(make_plan(graph), name)
         self._requests = requests
         asked = [one.id for one in graph.spouts if one.level is Level.REQUESTS]
-        self._unsent = list(dict.fromkeys([*asked, *requests]))
+        names = dict.fromkeys([*asked, *requests])
+        self._unsent = {name: enumerate(requests.get(name, ())) for name in names}
         self._replies: dict[tuple[str, int], Reply] = {}
 
     def send(self, worker: Worker) -> bool:
-        """Send the requests to those spouts that are open now. Returns whether there were any."""
+        """Send requests to those spouts that are open now, as many as they take at a time. Returns
+        whether there were any."""
         sent = 0
-        for name in [*self._unsent]:
+        for name, unsent in [*self._unsent.items()]:
             if not (opened := worker.open_spouts(name)):
                 continue
-            self._unsent.remove(name)
             taker = taker_of(opened[0].spout, opened[0].letters)
-            for number, value in enumerate(self._requests.get(name, ())):
-                request = Request(str(number), fields_of(value), inf)
-                taker.ask(request, partial(self._hear, (name, number)))
-                sent += 1
-            if isinstance(taker, Requests):
-                taker.ends = True
+            while taker.room > 0 and not taker.ends:
+                if (one := next(unsent, None)) is None:
+                    del self._unsent[name]
+                    taker.ends = True
+                else:
+                    request = Request(str(one[0]), fields_of(one[1]), inf)
+                    taker.ask(request, partial(self._hear, (name, one[0])))
+                    sent += 1
         return sent > 0
 
     def answers(self) -> dict[str, list[list[Any]]]:

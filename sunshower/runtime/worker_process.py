@@ -29,8 +29,8 @@ from sunshower.runtime.events.event_log import EventWriter
 from sunshower.runtime.events.trace_recorder import TraceRecorder, WorkerTraces
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.queries import Query, answer
+from sunshower.runtime.tasks.letter_replays import taker_of
 from sunshower.runtime.tasks.spouts.emit_reservation import ReservationStore
-from sunshower.runtime.tasks.spouts.letter_replays import taker_of
 from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.runtime.transport.packets import Answer
 from sunshower.runtime.transport.peer_link import PacketReceiver

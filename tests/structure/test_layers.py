@@ -55,6 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "kafka": {"topologies", "trident", "state"},
     "spark_integration": {"topologies", "trident", "state"},
     "dev": set(),
+    "web": set(),
     # and the packages of `experiments` that run them, on Ray and on the simulator
     "experiments/runner": {"topologies", "runtime", "actors", "simulation", "experiments"},
     "experiments/demo": {"topologies", "runtime", "experiments"},
@@ -62,7 +63,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli": {
         *("topologies", "state", "runtime", "trident", "actors", "simulation"),
         *("experiments", "experiments/runner", "experiments/demo"),
-        *("kafka", "spark_integration", "dev"),
+        *("kafka", "spark_integration", "dev", "web"),
     },
     # the lid on all: what `import sunshower` offers; nobody inside imports it
     "__init__": {"topologies", "runtime", "actors"},
@@ -72,7 +73,7 @@ FLOORS = (
     {"topologies", "state"},
     {"runtime"},
     {"trident", "actors", "simulation", "experiments"},
-    {"kafka", "spark_integration", "dev", "experiments/runner", "experiments/demo"},
+    {"kafka", "spark_integration", "dev", "web", "experiments/runner", "experiments/demo"},
     {"cli"},
 )
 SAME_ROOM = {"__main__": "cli"}  # a file at the top that belongs to the front
@@ -90,6 +91,8 @@ DOORS: dict[str, set[str]] = {
     "typer": {"cli"},
     "packaging": {"cli"},
     "prometheus_client": {"cli"},
+    "starlette": {"web"},
+    "uvicorn": {"web"},
     "opentelemetry": {"cli"},
     "rich": {"cli", "experiments/runner"},
     "sqlite3": {"state"},

@@ -21,7 +21,8 @@ from sunshower.runtime.events.log_limit import RateLimitedLog
 from sunshower.runtime.events.metrics import FailurePlace
 from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.bolts.dead_letters import ROW_BYTES, dead_letter, in_a_line
-from sunshower.runtime.tasks.spouts.letter_replays import LetterReplays
+from sunshower.runtime.tasks.letter_replays import LetterReplays
+from sunshower.runtime.tasks.spouts.failure_samples import FailureSamples
 from sunshower.runtime.tasks.spouts.replay_budget import ReplayBudget
 from sunshower.runtime.tasks.spouts.retry_queue import LETTERS_END, Charges, Replay, RetryQueue
 from sunshower.runtime.tasks.spouts.source import SpoutSource
@@ -49,6 +50,7 @@ class Replays:
         self.keeps = True  # whether the framework replays; else only the spout's `fail` is called
         self.line = retries
         self.notices = RateLimitedLog(f"failures of spout {task.component!r}")
+        self.samples = FailureSamples()
         self.places: Counter[FailurePlace] = Counter()  # failed trees
         self.replayed = self.dead = 0
         self._task = task
@@ -71,6 +73,7 @@ class Replays:
     ) -> None:
         """Handle failed messages. `accused`: charge an attempt, whatever the cause; `held`: a
         component downstream waits for a dependency."""
+        self.samples.add(failures)
         counted: list[bool] = []
         for payload, number, attempt, message_id, failure in zip(
             released.payloads,

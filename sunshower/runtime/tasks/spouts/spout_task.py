@@ -24,7 +24,7 @@ from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.events.latencies import Latencies
 from sunshower.runtime.events.metrics import Counts, TaskStats
-from sunshower.runtime.tasks.spouts.letter_replays import LetterReplays
+from sunshower.runtime.tasks.letter_replays import LetterReplays
 from sunshower.runtime.tasks.spouts.poll_backoff import PollBackoff
 from sunshower.runtime.tasks.spouts.replays import Replays
 from sunshower.runtime.tasks.spouts.retry_queue import LETTERS_END, RetryQueue
@@ -71,8 +71,7 @@ class SpoutTask(Supervised):
         self.is_tracked = reports.tracked
         self.watermarks = WatermarkSender(self, pending, reports, retries, config)
         self.output = SpoutOutput(self, pending, reports, config)
-        self.config = config
-        self._reports = reports
+        self.config, self._reports = config, reports
         self.deadlines = Deadlines(config, pending, reports)
         self._acked = self._failed = 0
         self._first_replay_s = self._last_ack_s = cast("float | None", None)
@@ -342,6 +341,7 @@ class SpoutTask(Supervised):
             self.source.drawn,
             unsettled=self.watermarks.pending_records + len(self.replays.line),
             figures=self.figures_of(self.spout),
+            failures=self.replays.samples.newest(),
             event_time=self.watermarks.event_time,
         )
 

@@ -73,6 +73,12 @@ class LetterReplays(SpoutSource):
         self._owner, self._pending, self._retries = owner, pending, retries
         self._senders: dict[str, _Sender] = {}  # by request
         self._number = LETTERS_FIRST
+        self.ends = False  # no further letters come
+
+    @property
+    def room(self) -> int:
+        """How many more letters it takes now."""
+        return self._pending.free - len(self._retries)
 
     def ask(self, request: Request, tell: Tell) -> None:
         """A client sends a letter, perhaps again; `tell` gets how far it is and, at its end, ACKED
@@ -87,7 +93,7 @@ class LetterReplays(SpoutSource):
         except RequestRefused as refusal:
             tell(Reply(error=refusal), ends_s)
             return
-        if self._pending.free <= len(self._retries):  # full; the client sends it again
+        if self.room <= 0:  # full; the client sends it again
             tell(RequestProgress.ABSENT, ends_s)
             return
         self._senders[request.id] = _Sender(tell, ends_s)
