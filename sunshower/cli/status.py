@@ -190,7 +190,7 @@ def _meanings(text: str) -> list[Any]:
     """The values that an argument may stand for."""
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return [text]
     return [text] if isinstance(value, list | dict) else [text, value]
 

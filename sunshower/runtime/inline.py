@@ -96,20 +96,26 @@ class _Asked:
         for name in requests:
             worker_of_requests(make_plan(graph), name)
         self._requests = requests
-        self._unsent = [one.id for one in graph.spouts if one.level is Level.REQUESTS]
+        self._unsent = {
+            one.id: enumerate(requests.get(one.id, ()))
+            for one in graph.spouts
+            if one.level is Level.REQUESTS
+        }
         self._replies: dict[tuple[str, int], Reply] = {}
 
     def send(self, worker: Worker) -> None:
-        """Send the requests to those spouts that are open now."""
-        for name in [*self._unsent]:
+        """Send requests to those spouts that are open now, as many as they take at a time."""
+        for name, unsent in [*self._unsent.items()]:
             (spout,) = worker.objects(name).values()
             if spout is None:
                 continue
-            self._unsent.remove(name)
-            for number, value in enumerate(self._requests.get(name, ())):
-                request = Request(str(number), fields_of(value), inf)
-                spout.ask(request, partial(self._hear, (name, number)))
-            spout.ends = True
+            while spout.room > 0 and not spout.ends:
+                if (one := next(unsent, None)) is None:
+                    del self._unsent[name]
+                    spout.ends = True
+                else:
+                    request = Request(str(one[0]), fields_of(one[1]), inf)
+                    spout.ask(request, partial(self._hear, (name, one[0])))
 
     def answers(self) -> dict[str, list[list[Any]]]:
         """The answers of each stream. Raises RequestFailed and RequestRefused."""

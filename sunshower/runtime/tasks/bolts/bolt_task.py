@@ -178,8 +178,8 @@ class BoltTask(Supervised):
 
     @property
     def may_overlap(self) -> bool:
-        """Whether calls may go on after the slice: neither during a pause, when one input is tried
-        at a time, nor while the record that ends the process is looked for."""
+        """Whether inputs may be taken while calls are in progress: neither during a pause, when one
+        input is tried at a time, nor while the record that ends the process is looked for."""
         return self.supervision.wait is None and not self.on_trial and self.note is None
 
     @property

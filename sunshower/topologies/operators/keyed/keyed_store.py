@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 from sunshower.clock import Clock, SystemClock
-from sunshower.errors import FailedBatch, StaleAttempt, StateMismatch, StoreUnreachable
+from sunshower.errors import BadEmit, FailedBatch, StaleAttempt, StateMismatch, StoreUnreachable
 from sunshower.records import DictKey, key_of
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.keyed.ages import Ages, stamped, unstamped
@@ -327,6 +327,12 @@ def is_own(key: Key) -> bool:
     if type(key) is not tuple:
         return key == ABOUT
     return bool(key) and type(key[0]) is str and key[0].startswith(_OWN)
+
+
+def check_key(key: Any) -> None:
+    """Raise BadEmit for the key of a record that would be one of the store's own."""
+    if type(key) is not str and is_own(key_of(key)):
+        raise BadEmit(f"{key!r:.200} cannot be the key of a state: it is reserved")
 
 
 def as_read(stored: Any) -> Any:
