@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from sunshower.cli.control import activate, deactivate, kill, rebalance, submit
+from sunshower.cli.dead.command import dead
 from sunshower.cli.demo import demo
 from sunshower.cli.dev import dev
 from sunshower.cli.doctor.command import doctor
@@ -37,6 +38,7 @@ for command in (run, describe, simulate, demo, doctor):
 app.add_typer(experiment, name="experiment")
 app.add_typer(dev)
 app.add_typer(kafka)
+app.add_typer(dead)
 on_cluster = partial(app.command, rich_help_panel="On a cluster")
 on_cluster(no_args_is_help=True)(submit)
 on_cluster("list")(list_)
