@@ -273,10 +273,10 @@ def test_tables_and_regions_have_names(url: str, open_page: Open) -> None:
 # ---- size ---------------------------------------------------------------------------------------
 
 
-def test_fifty_components_of_a_hundred_tasks_open_within_a_second_and_stay_fluid(
+def test_fifty_components_of_a_hundred_tasks_open_and_stay_fluid(
     open_page: Open,
 ) -> None:
-    """The limits leave room for a busy machine; docs/UI.md has measured values."""
+    """Limits for a busy machine: 5 s to open, 50 ms a frame. docs/UI.md has measured values."""
     with served_page(PreparedSource(huge()), TOKEN, port=0) as url:
         page = open_page(url, "#/t/huge")
         page.locator(".node").nth(49).wait_for()

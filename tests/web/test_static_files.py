@@ -61,7 +61,7 @@ def test_the_page_names_every_module_so_that_they_load_at_once() -> None:
     assert named == {path.relative_to(STATIC).as_posix() for path in STATIC.rglob("*.js")}
 
 
-def test_the_wheel_contains_the_page() -> None:
+def test_the_wheel_is_configured_to_take_the_whole_package() -> None:
     root = STATIC.parents[2]
     build = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     assert build["targets"]["wheel"]["packages"] == ["sunshower"]
