@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from sunshower import versions
-from sunshower.errors import StaleAttempt, StateMismatch, StoreUnreachable
+from sunshower.errors import FailedBatch, StaleAttempt, StateMismatch, StoreUnreachable
 from sunshower.state.backing import Home, Mark
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import Place, StateKind
@@ -107,7 +107,8 @@ class StateOwner:
             self.corrupt("its journal", mark.journal)
 
     def check(self, last: Attempt | None, attempt: Attempt) -> None:
-        """Raise StaleAttempt or StateMismatch unless `attempt` may write after `last`."""
+        """Raise StaleAttempt, FailedBatch or StateMismatch unless `attempt` may write after
+        `last`."""
         if last is None:
             return
         if order_of(attempt) < order_of(last):
@@ -118,6 +119,8 @@ class StateOwner:
                 "to begin anew"
             )
         if attempt.txid < last.txid:
+            if self.place.moving is not None:
+                raise FailedBatch(f"{self} was written meanwhile by a former life of its task")
             self._counted_elsewhere(last)
 
     def corrupt(self, what: str, found: str) -> NoReturn:

@@ -26,9 +26,7 @@ from sunshower import (
     tumbling,
 )
 from sunshower.errors import ClusterError
-from sunshower.runtime.events.event_log import What
 from sunshower.simulation.cluster import SimCluster
-from sunshower.simulation.run import SimRun
 from sunshower.trident import MemoryState
 from tests.seeds import seeds
 from tests.trident.rigs.unsure import Troubles, UnsureState
@@ -92,17 +90,16 @@ class Resumed(Spout[Click]):
 
 
 class Note(Bolt[Any, None]):
-    """Notes what it gets."""
+    """Notes what it gets, in all runs."""
 
-    def prepare(self, context: Context) -> None:
-        self.context = context
+    def __init__(self, found: Noted) -> None:
+        self.found = found
+
+    def __deepcopy__(self, memo: Any) -> Note:
+        return Note(self.found)
 
     def process(self, record: Any) -> None:
-        self.context.wrote(tuple(record))
-
-
-def noted(run: SimRun) -> Noted:
-    return Counter(entry.detail[0] for entry in run.history() if entry.what is What.WROTE)
+        self.found[tuple(record)] += 1
 
 
 # ---- programs -----------------------------------------------------------------------------------
@@ -113,6 +110,7 @@ class Program:
 
     def __init__(self, seed: int) -> None:
         self.left, self.right = Source(clicks_of(seed)), Source(clicks_of(-seed - 1))
+        self.found: Noted = Counter()
 
     @property
     def sources(self) -> list[Source]:
@@ -123,7 +121,7 @@ class Program:
         left = topology.spout("left", Resumed(self.left))
         made = self.declare(topology, left, settings)
         if made is not None:
-            made.shuffle().bolt("note", Note)
+            made.shuffle().bolt("note", Note(self.found))
         return topology
 
     def declare(self, topology: Topology, left: Any, settings: dict[str, Any]) -> Any:
@@ -348,40 +346,37 @@ def test_nothing_is_lost_when_the_number_of_tasks_changes_and_workers_die(seed: 
     program = PROGRAMS[seed % len(PROGRAMS)](seed)
     inner, troubles = MemoryState(), Troubles(draw, 0.05)
     state = inner if seed % 2 else UnsureState(inner, troubles)
-    found: Noted = Counter()
     for source in program.sources:
         source.bound = TOTAL
     for life in range(lives := draw.randrange(2, 5)):
         topology = program.topology(state=state, parallelism=draw.randrange(1, 5))
         with SimCluster(seed + life, latency_s=0.005) as cluster:
-            run = cluster.submit(topology.graph(), sample=1)
+            run = cluster.submit(topology.graph())
             for _ in range(draw.randrange(3)):
                 if not run.wait(draw.uniform(0.05, 1.0)):
                     with suppress(ClusterError):  # it has just died
                         run.kill_worker(draw.randrange(3))
             is_last = life == lives - 1
             assert run.wait(600 if is_last else draw.uniform(0.0, 1.0)) or not is_last
-            found += noted(run)
             run.stop()
     troubles.calm()
-    program.check(found, inner, is_exact=False)
+    program.check(program.found, inner, is_exact=False)
 
 
 @pytest.mark.parametrize("seed", seeds(300, short=60))
 def test_without_deaths_the_result_is_that_of_a_plain_program(seed: int) -> None:
     draw = Random(seed)
     program = PROGRAMS[seed % len(PROGRAMS)](seed)
-    state, found = MemoryState(), Noted()
+    state = MemoryState()
     bounds = sorted(draw.randrange(TOTAL) for _ in range(draw.randrange(1, 4)))
     for life, bound in enumerate([*bounds, TOTAL]):
         for source in program.sources:
             source.bound = bound
         topology = program.topology(state=state, parallelism=draw.randrange(1, 5))
         with SimCluster(seed + life, latency_s=0.005) as cluster:
-            run = cluster.submit(topology.graph(), sample=1)
+            run = cluster.submit(topology.graph())
             while not all(source.is_done for source in program.sources):
                 run.wait(0.1)
             run.wait(600 if bound == TOTAL else draw.uniform(0.0, 0.5))
-            found += noted(run)
             run.stop()
-    program.check(found, state, is_exact=True)
+    program.check(program.found, state, is_exact=True)

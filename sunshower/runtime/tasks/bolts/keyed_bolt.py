@@ -36,8 +36,6 @@ class KeyedBolt(Bolt[Any, Any]):
             for read in component.inputs
             if isinstance(read.grouping, Fields)
         }
-        if len(self._by) < len({(read.source, read.stream) for read in component.inputs}):
-            store.spread = None  # nobody can say which task needs a key
         self._announced: tuple[PlannedStream, Sequence[Any]] | None = None
         self.schema: Schema | None = None  # of the default stream
         self.check: Callable[[Any], None]  # raises BadEmit for an output that does not fit

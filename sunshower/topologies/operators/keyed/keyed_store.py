@@ -60,7 +60,7 @@ class KeyedStore:
         ttl_s: float | None = None,
         version: int = 1,
         migrate: Migration | None = None,
-        spread: Spread | None = Spread.BY_KEY,
+        spread: Spread = Spread.BY_KEY,
         has_panes: bool = False,
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
@@ -68,7 +68,7 @@ class KeyedStore:
         as Schema.classes. `ttl_s`: values that were put longer ago are absent, and are removed by a
         later commit; the time of each key is kept in memory. `migrate` makes values of `version` of
         those of earlier versions when the store is opened. `spread`: by which another number of
-        tasks finds its keys; None: it cannot change. `has_panes`: see moved_parts.joined. Raises
+        tasks finds its keys. `has_panes`: see moved_parts.joined. Raises
         TopologyError for a value that is
         no state factory, and RecordMismatch for two classes of one name."""
         check_factory(factory, where)
@@ -78,7 +78,7 @@ class KeyedStore:
         self.tick_s = None if ttl_s is None else min(ttl_s, _TICK_MAX_S)  # to remove old values
         self._factory = None if factory is None else _of_values_alone(factory)
         self._values = StoredValues(classes, where)
-        self.spread, self._has_panes = spread, has_panes
+        self._spread, self._has_panes = spread, has_panes
         self._was_open = False
         self._opened: MapState | None = None
         self._found: dict[Key, Any] = {}  # what this batch has read, converted
@@ -96,8 +96,7 @@ class KeyedStore:
         if self._factory is None:
             self._opened = TaskMemory()
             return
-        spread, may_begin = self.spread, not self._was_open
-        moving = None if spread is None else Moving(spread, self._joined, may_begin)
+        moving = Moving(self._spread, self._joined, not self._was_open)
         place = Place(
             context.topology, self.name, context.index, context.parallelism, moving=moving
         )
@@ -221,7 +220,8 @@ class KeyedStore:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is open, and no later life of the task has opened it since."""
+        """Whether it is open, no later life of the task has opened it since, and the last write has
+        not failed with an unknown outcome. If not, open it again."""
         return self._opened is not None and self._taken is None
 
     def snapshot(self) -> dict[Key, Any] | None:
@@ -333,10 +333,11 @@ class KeyedStore:
         except BaseException as error:
             state.abort()
             self._forget()
-            if isinstance(error, FailedBatch | StaleAttempt):
+            if isinstance(error, FailedBatch | StaleAttempt | StoreUnreachable):
                 self._taken = error
+            if isinstance(error, FailedBatch | StaleAttempt):
                 raise self._refused(error) from error
-            raise
+            raise  # the write may happen later: opening again keeps it out, before anything is read
 
     def _refused(self, error: BaseException) -> StoreUnreachable:
         """An outage: it ends when the task opens the store again."""

@@ -1,0 +1,480 @@
+"""A stored state that another number of tasks opens: what each task has then, whoever ends when."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from sunshower import Context
+from sunshower.clock import ManualClock
+from sunshower.errors import StateMismatch, StoreUnreachable
+from sunshower.runtime.transport.hashing import task_index
+from sunshower.state.backing import Backing, Home, Mark
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
+from sunshower.topologies.operators.keyed.moved_parts import BEHIND, OWED, TIME, TIMER
+from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.states import Place, Spread, StateKind
+from sunshower.topologies.operators.totals import TotalsSlot
+from sunshower.trident import (
+    MemoryState,
+    PostgresState,
+    RedisState,
+    SqliteState,
+    ZooKeeperState,
+)
+from sunshower.trident.states import moves
+from sunshower.trident.states.factories import KeptState
+from sunshower.trident.states.texts import key_of, text_of_key
+from tests.seeds import seeds
+from tests.trident.rigs.additions import batch
+
+FIRST = Attempt(1, 0, 0)
+KEYS: list[Any] = [
+    *(f"user {n} 你" for n in range(20)),
+    *(-1, 7, 2.5, True, None, "", "__sunshower", Decimal("1.10"), b"\0\xff"),
+    *((), ("a", 1), ("a", (2, None)), frozenset({1, "x"}), datetime(2026, 1, 1, tzinfo=UTC)),
+]
+
+
+@pytest.fixture
+def factory(request: pytest.FixtureRequest, tmp_path: Path) -> KeptState:
+    name = f"visits {uuid.uuid4().hex[:8]}"
+    match request.param:
+        case "memory":
+            return MemoryState(name=name)
+        case "sqlite":
+            return SqliteState(tmp_path / "visits.db", name=name)
+        case "redis":
+            return RedisState(request.getfixturevalue("redis"), name=name)
+        case "postgres":
+            return PostgresState(request.getfixturevalue("postgres"), name=name)
+    return ZooKeeperState(request.getfixturevalue("zookeeper").connect, name=name)
+
+
+every_store = pytest.mark.parametrize(
+    "factory",
+    [
+        *("memory", "sqlite"),
+        *(
+            pytest.param(one, marks=pytest.mark.servers)
+            for one in ("redis", "postgres", "zookeeper")
+        ),
+    ],
+    indirect=True,
+)
+
+
+def task(index: int, tasks: int) -> Context:
+    return Context("shop", "visits", 1, index, tasks, clock=ManualClock())
+
+
+def opened(factory: Any, index: int, tasks: int, **settings: Any) -> KeyedStore:
+    store = KeyedStore(factory, "visits", "here", **settings)
+    store.open(task(index, tasks))
+    return store
+
+
+def add(store: KeyedStore, key: Any, number: int) -> None:
+    store.put(key, [*(store.get(key) or ()), number])
+    store.commit()
+
+
+def write(slot: TotalsSlot) -> None:
+    slot.begin_commit(FIRST)
+    slot.state.multi_put(["late"], [1])
+    slot.commit(FIRST)
+
+
+# ---- every store --------------------------------------------------------------------------------
+
+
+@every_store
+def test_each_task_has_its_keys_whatever_the_number_of_tasks_was(factory: KeptState) -> None:
+    expected: dict[Any, list[int]] = {key: [] for key in KEYS}
+    for number, tasks in enumerate((2, 5, 1, 3, 3, 2)):
+        stores = [opened(factory, index, tasks) for index in reversed(range(tasks))][::-1]
+        if number:
+            assert dict(factory.items(factory.name)) == expected
+        for index, store in enumerate(stores):
+            own = [key for key in KEYS if task_index(key, tasks) == index]
+            assert dict(store.items()) == {key: expected[key] for key in own if expected[key]}
+            for key in own:
+                expected[key].append(number)
+                store.put(key, expected[key])
+            store.commit()
+            store.close()
+        items = [*factory.items(factory.name)]
+        assert dict(items) == expected
+        assert len(items) == len(expected)
+        parts = [[*factory.open(home).items()] for home in _homes(factory)]
+        assert sum(map(len, parts)) == len(KEYS) + tasks  # nothing is left behind
+
+
+@every_store
+def test_a_former_run_that_wakes_up_late_writes_nothing(factory: KeptState) -> None:
+    former = [opened(factory, index, 2) for index in range(2)]
+    slots = [TotalsSlot(replace(factory, name="totals"), "totals", "here") for _ in range(2)]  # type: ignore[type-var]
+    for index, (store, slot) in enumerate(zip(former, slots, strict=True)):
+        slot.open(task(index, 2))
+        for key in [key for key in KEYS if task_index(key, 2) == index]:
+            add(store, key, 1)
+    now = opened(factory, 0, 1)
+    slot = TotalsSlot(replace(factory, name="totals"), "totals", "here")  # type: ignore[type-var]
+    slot.open(task(0, 1))
+    before = {home: [*factory.open(home).items()] for home in _homes(factory)}
+    for store, old in zip(former, slots, strict=True):
+        store.put("late", 1)
+        with pytest.raises(StoreUnreachable, match="moved to a run with 1 tasks"):
+            store.commit()
+        assert not store.is_open
+        with pytest.raises(StoreUnreachable, match="moved to a run with 1 tasks"):
+            store.open(task(0, 2))
+        with pytest.raises(StoreUnreachable, match="moved to a run with 1 tasks"):
+            write(old)
+    assert {home: [*factory.open(home).items()] for home in _homes(factory)} == before
+    add(now, "late", 2)
+    assert dict(factory.items(factory.name)) == {**{key: [1] for key in KEYS}, "late": [2]}
+
+
+def _homes(factory: KeptState) -> list[Home]:
+    return [home for home in factory.homes() if home.state in (factory.name, "totals")]
+
+
+# ---- ends and turns at every call ---------------------------------------------------------------
+
+
+class Ended(Exception):
+    """The process has ended."""
+
+
+@dataclass
+class Turns:
+    """Decides before and after each call of a client whether the process goes on."""
+
+    before: Callable[[], None] = lambda: None
+    after: Callable[[], None] = lambda: None
+
+
+class TurnBacking:
+    """A client whose process may end, or wait for its turn, at each call."""
+
+    def __init__(self, inner: Backing, turns: Turns) -> None:
+        self._inner, self._turns = inner, turns
+
+    def mark(self) -> Mark | None:
+        self._turns.before()
+        return self._inner.mark()
+
+    def get(self, keys: Sequence[str]) -> list[str | None]:
+        self._turns.before()
+        return self._inner.get(keys)
+
+    def put(self, changes: Mapping[str, str | None], mark: Mark, seen: str | None) -> None:
+        self._turns.before()
+        self._inner.put(changes, mark, seen)
+        self._turns.after()
+
+    def items(self) -> Iterator[tuple[str, str]]:
+        self._turns.before()
+        return self._inner.items()
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class TurnState(KeptState):
+    """A state in memory with such clients."""
+
+    inner: MemoryState
+    turns: Turns = field(default_factory=Turns, compare=False, repr=False)
+    kind: StateKind = StateKind.NON_TRANSACTIONAL
+    name: str | None = None
+    where = "memory"
+
+    def open(self, home: Home) -> Backing:
+        return TurnBacking(self.inner.open(home), self.turns)
+
+    def homes(self) -> list[Home]:
+        return self.inner.homes()
+
+
+USERS = [f"user {n}" for n in range(12)]
+
+
+def filled(tasks: int) -> MemoryState:
+    inner = MemoryState(name="visits")
+    for index in range(tasks):
+        store = opened(inner, index, tasks)
+        for user in [user for user in USERS if task_index(user, tasks) == index]:
+            store.put(user, [0])
+        store.commit()
+    return inner
+
+
+@pytest.mark.parametrize(("former", "tasks"), [(3, 2), (2, 5), (1, 2), (4, 2)])
+def test_a_process_may_end_at_any_call_and_the_next_one_continues(
+    former: int, tasks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At each call of the first opening, with and without its effect; then the state is complete,
+    also for those who read it, and with another number of tasks."""
+    monkeypatch.setattr(moves, "_KEYS_AT_ONCE", 2)
+    expected = {user: [0] for user in USERS}
+    for last in range(1_000):
+        inner, calls = filled(former), 0
+
+        def count(last: int = last) -> None:
+            nonlocal calls
+            calls += 1
+            if calls > last // 2 + last % 2:
+                raise Ended
+
+        def nothing() -> None: ...
+
+        turns = Turns(count, nothing) if last % 2 else Turns(nothing, count)
+        for index in range(tasks):
+            try:
+                opened(TurnState(inner, turns), index, tasks)
+            except Ended:
+                break
+        else:
+            assert last > 20
+            return
+        items = [*inner.items("visits")]
+        assert dict(items) == expected
+        assert len(items) == len(expected)
+        again = (tasks, former, 3)[last % 3]
+        found: dict[Any, Any] = {}
+        for index in range(again):
+            own = dict(opened(inner, index, again).items())
+            assert all(task_index(user, again) == index for user in own)
+            found |= own
+        assert found == expected
+        assert dict(inner.items("visits")) == expected
+    raise AssertionError("it never ends")
+
+
+class Scheduler:
+    """Runs functions in threads of which one at a time makes a call, chosen by a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._draw = Random(seed)
+        self._waiting: dict[str, threading.Event] = {}
+        self._changed = threading.Condition()
+        self._running = 0
+        self.errors: list[BaseException] = []
+
+    def turn(self) -> None:
+        """Wait until this thread is chosen."""
+        event = threading.Event()
+        with self._changed:
+            self._waiting[threading.current_thread().name] = event
+            self._running -= 1
+            self._changed.notify()
+        event.wait()
+
+    def run(self, **functions: Callable[[], None]) -> None:
+        threads = []
+        for name, function in functions.items():
+            threads.append(threading.Thread(target=self._do, args=(function,), name=name))
+        self._running = len(threads)
+        for thread in threads:
+            thread.start()
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._running)
+                if not self._waiting:
+                    break
+                name = self._draw.choice(sorted(self._waiting))
+                self._running += 1
+                self._waiting.pop(name).set()
+        for thread in threads:
+            thread.join()
+
+    def _do(self, function: Callable[[], None]) -> None:
+        try:
+            function()
+        except BaseException as error:
+            self.errors.append(error)
+        with self._changed:
+            self._running -= 1
+            self._changed.notify()
+
+
+@pytest.mark.parametrize("seed", seeds(300, short=60))
+def test_many_processes_open_write_and_read_at_once_and_nothing_is_lost(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tasks of a former run go on writing, those of one or two new ones open, and somebody
+    reads; each call of the store is in an order of its own. What a commit has acknowledged stays,
+    and a reader finds each key once."""
+    monkeypatch.setattr(moves, "_KEYS_AT_ONCE", 2)
+    draw, scheduler = Random(seed), Scheduler(seed)
+    former = draw.randrange(1, 4)
+    inner = filled(former)
+    state = TurnState(inner, Turns(scheduler.turn))
+    acked: list[tuple[str, int]] = []
+    number = iter(range(1, 10_000))
+
+    def write(store: KeyedStore, index: int, tasks: int, times: int) -> None:
+        own = [user for user in USERS if task_index(user, tasks) == index]
+        for _ in range(times if own else 0):
+            user, one = draw.choice(own), next(number)
+            add(store, user, one)
+            acked.append((user, one))
+
+    def task_of_former(store: KeyedStore, index: int) -> None:
+        with suppress(StoreUnreachable):  # it has moved
+            write(store, index, former, 5)
+
+    def task_of_new(index: int, tasks: int) -> None:
+        store = KeyedStore(state, "visits", "here")
+        for _ in range(20):
+            with suppress(StoreUnreachable):  # it is opened again, as after any outage
+                if not store.is_open:
+                    store.open(task(index, tasks))
+                write(store, index, tasks, 1)
+        store.close()
+
+    def read() -> None:
+        for _ in range(3):
+            before = [*acked]
+            found = [*state.items("visits")]
+            keys = [key for key, _ in found]
+            assert sorted(keys) == sorted(USERS)
+            assert all(one in dict(found)[user] for user, one in before)
+
+    functions: dict[str, Callable[[], None]] = {"reader": read}
+    for index in range(former):
+        store = KeyedStore(inner, "visits", "here")
+        store.open(task(index, former))
+        store._opened._backing = TurnBacking(store._opened._backing, state.turns)  # type: ignore[union-attr]
+        functions[f"former {index}"] = lambda s=store, i=index: task_of_former(s, i)  # type: ignore[misc]
+    for new in range(draw.randrange(1, 3)):
+        tasks = draw.randrange(1, 5)
+        for index in range(tasks):
+            functions[f"new {new} {index}"] = lambda i=index, n=tasks: task_of_new(i, n)  # type: ignore[misc]
+    scheduler.run(**functions)
+    assert not scheduler.errors, scheduler.errors
+    found = dict(inner.items("visits"))
+    assert found.keys() == {*USERS}
+    assert not [one for one in acked if one[1] not in found[one[0]]]
+
+
+# ---- what is beside the keys --------------------------------------------------------------------
+
+
+def test_rows_that_are_owed_go_to_one_task_each_and_the_time_is_the_latest() -> None:
+    state, by_group = MemoryState(name="visits"), {"spread": Spread.BY_GROUP, "has_panes": True}
+    for index in range(3):
+        store = opened(state, index, 3, **by_group)
+        for user in [user for user in USERS if task_index(user, 3) == index]:
+            store.put(("pane", user, 1), [index])
+        store.put((OWED, 7), [1, index, [[f"row {index}"]]])
+        store.put(("full",), [[f"full {index}"]])
+        store.put((TIME,), 10.0 * index)
+        store.commit()
+    found = [dict(opened(state, index, 2, **by_group).items(own=True)) for index in range(2)]
+    for index, own in enumerate(found):
+        heirs = [former for former in range(3) if former % 2 == index]
+        assert own[OWED, -1] == [-1, 0, [[f"row {former}"] for former in heirs]]
+        assert own[("full",)] == [[f"full {former}"] for former in heirs]
+        assert own[(TIME,)] == 20.0
+        users = [user for user in USERS if task_index(user, 2) == index]
+        assert {key[1] for key in own if key[0] == "pane"} == {*users}
+        behind = {key[1]: time for key, time in own.items() if key[0] == BEHIND}
+        times = {user: 10.0 * task_index(user, 3) for user in users}
+        assert behind == {user: time for user, time in times.items() if time < 20}
+
+
+def test_timers_and_times_to_live_go_with_their_key() -> None:
+    state = MemoryState(name="visits")
+    for index in range(2):
+        store = opened(state, index, 2, ttl_s=10.0)
+        for user in [user for user in USERS if task_index(user, 2) == index]:
+            store.put(user, 1)
+            store.put((TIMER, user), 5.0)
+        store.commit()
+    for index in range(3):
+        store = KeyedStore(state, "visits", "here", ttl_s=10.0)
+        store.open(context := task(index, 3))
+        users = {user for user in USERS if task_index(user, 3) == index}
+        assert {key for key, _ in store.items()} == users
+        assert {key[1] for key, _ in store.items(own=True) if key[0] == TIMER} == users
+        context.clock.sleep(10.0)
+        assert {key for key, _ in store.items()} == set()
+
+
+def test_a_table_in_every_task_is_copied_to_new_ones() -> None:
+    state = MemoryState(name="visits")
+    for tasks in (2, 5, 1):
+        for index in range(tasks):
+            store = opened(state, index, tasks, spread=Spread.EVERYWHERE)
+            if tasks > 2:
+                assert dict(store.items()) == dict.fromkeys(USERS, 1)
+            for user in USERS:
+                store.put(user, 1)
+            store.commit()
+        assert sorted(state.items("visits")) == [(user, 1) for user in sorted(USERS)]
+
+
+def test_values_of_two_versions_are_migrated_each_by_its_own() -> None:
+    """The first task of two has opened its state with the new version, and the other one not."""
+    state = filled(2)
+
+    def migrate(version: int, value: Any) -> Any:
+        assert version == 1
+        return [*value, 2]
+
+    opened(state, 0, 2, version=2, migrate=migrate)
+    with pytest.raises(StateMismatch, match="of version 1, and this is version 2: give migrate="):
+        opened(state, 0, 1, version=2)
+    store = opened(state, 0, 1, version=2, migrate=migrate)
+    assert dict(store.items()) == {user: [0, 2] for user in USERS}
+
+
+# ---- what is refused ----------------------------------------------------------------------------
+
+
+def test_the_number_of_tasks_of_batches_cannot_change() -> None:
+    state = MemoryState(name="counts")
+    batch(state.make(Place("words", "counts", 0, 1)), 1, storm=3)
+    with pytest.raises(StateMismatch, match=r"parallelism 1, and this is 2: set that back, or .*"):
+        state.make(Place("words", "counts", 0, 2))
+
+
+def test_another_topology_and_another_kind_move_nothing() -> None:
+    state = filled(2)
+    marks = dict(state.shelf.marks)
+    other = KeyedStore(state, "visits", "here")
+    with pytest.raises(StateMismatch, match="topology 'shop', and this is 'other'"):
+        other.open(replace(task(0, 3), topology="other"))
+    slot = TotalsSlot(state, "visits", "here")
+    with pytest.raises(StateMismatch, match="kind 'non-transactional', and this is 'opaque'"):
+        slot.open(task(0, 3))
+    assert state.shelf.marks == marks
+
+
+def test_keys_that_are_not_those_of_the_grouping_are_refused_before_anything_moves() -> None:
+    state = filled(2)
+    (foreign,) = [index for index in range(2) if task_index("total", 2) != index]
+    store = opened(state, foreign, 2)
+    store.put("total", 1)
+    store.commit()
+    with pytest.raises(StateMismatch, match=r'key "total" was written by task . of 2, and records'):
+        opened(state, 0, 3)
+    assert opened(state, foreign, 2).get("total") == 1
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_stored_key_has_the_task_of_its_records(key: Any) -> None:
+    assert task_index(key_of(text_of_key(key)), 1_000) == task_index(key, 1_000)
