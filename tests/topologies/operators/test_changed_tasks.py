@@ -31,7 +31,7 @@ from sunshower.trident import MemoryState
 from tests.seeds import seeds
 from tests.trident.rigs.unsure import Troubles, UnsureState
 
-TOTAL, SECONDS, DISORDER, USERS, WITHIN, GAP = 60, 2.0, 8, "abcdefg", 6, 7
+TOTAL, SECONDS, DISORDER, USERS, WITHIN, GAP = 40, 1.5, 8, "abcdefg", 6, 7
 Noted = Counter[tuple[Any, ...]]
 
 

@@ -74,8 +74,16 @@ every_store = pytest.mark.parametrize(
 )
 
 
-def task(index: int, tasks: int) -> Context:
-    return Context("shop", "visits", 1, index, tasks, clock=ManualClock())
+class GoingOn(ManualClock):
+    """A clock that shows no time twice."""
+
+    def now(self) -> float:
+        self.sleep(0.001)
+        return super().now()
+
+
+def task(index: int, tasks: int, clock: ManualClock | None = None) -> Context:
+    return Context("shop", "visits", 1, index, tasks, clock=clock or ManualClock())
 
 
 def opened(factory: Any, index: int, tasks: int, **settings: Any) -> KeyedStore:
@@ -318,7 +326,7 @@ def test_many_processes_open_write_and_read_at_once_and_nothing_is_lost(
     reads; each call of the store is in an order of its own. What a commit has acknowledged stays,
     and a reader finds each key once."""
     monkeypatch.setattr(moves, "_KEYS_AT_ONCE", 2)
-    draw, scheduler = Random(seed), Scheduler(seed)
+    draw, scheduler, clock = Random(seed), Scheduler(seed), GoingOn()
     former = draw.randrange(1, 4)
     inner = filled(former)
     state = TurnState(inner, Turns(scheduler.turn))
@@ -341,7 +349,7 @@ def test_many_processes_open_write_and_read_at_once_and_nothing_is_lost(
         for _ in range(20):
             with suppress(StoreUnreachable):  # it is opened again, as after any outage
                 if not store.is_open:
-                    store.open(task(index, tasks))
+                    store.open(task(index, tasks, clock))
                 write(store, index, tasks, 1)
         store.close()
 
