@@ -156,6 +156,6 @@ def _counting(
         store=store or InSqlite(folder / "batches.db"),
         max_batches=MAX_BATCHES,
     )
-    words = lines.each(split_line, fields=("word",))
+    words = lines.flat_map(split_line, fields=("word",))
     words.group_by("word").aggregate(count(), state=state_of(folder, kind), parallelism=2)
     return topology

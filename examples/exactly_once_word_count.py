@@ -32,5 +32,5 @@ def split(line: Line) -> Iterator[Word]:
 topology = Topology("exactly-once-word-count")
 files = TextFiles(REPOSITORY / "sunshower/**/*.py")
 lines = batches(topology, "lines", files, store=InSqlite("exactly_once_batches.db"), max_batches=3)
-words = lines.shuffle(parallelism=2).each(split)
+words = lines.shuffle(parallelism=2).flat_map(split)
 words.group_by("word").aggregate(count(), state=SqliteState("exactly_once.db"), parallelism=2)

@@ -91,7 +91,7 @@ make_files()
 topology = Topology("heavy-transform")
 files = TextFileBatches(FOLDER / "input/sales-*.txt", bounds=Bounds(records=2_500))
 lines = batches(topology, "lines", files, store=InSqlite("heavy_batches.db"), max_batches=2)
-sales = lines.shuffle(parallelism=2).each(parse)
+sales = lines.shuffle(parallelism=2).flat_map(parse)
 # One session on the Ray cluster, which all share; else one in the worker that needs it.
 where = RayDPSpark() if os.environ.get("SPARK_ON") == "cluster" else LocalSpark()
 step = spark(rank, out=Ranked, tables={"pages": PAGES}, where=where).write(table(FOLDER / "sales"))

@@ -122,6 +122,6 @@ where = RayDPSpark() if os.environ.get("SPARK_ON") == "cluster" else LocalSpark(
 seen = spark(fresh, out=View, state=spark_state(FOLDER / "state/seen", Seen), where=where)
 count = spark(counts, state=spark_state(FOLDER / "state/counts", Count), where=where)
 visit = spark(visits, state=spark_state(FOLDER / "state/visits", Visit), where=where)
-new = lines.each(parse).apply(seen).named("fresh")
+new = lines.flat_map(parse).apply(seen).named("fresh")
 new.apply(count.write(table(FOLDER / "counts"))).named("counts")
 new.apply(visit.write(table(FOLDER / "visits"))).named("visits")

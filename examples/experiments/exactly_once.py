@@ -125,7 +125,7 @@ def topology() -> Topology:
     read = batches(
         topology, "lines", spout, parallelism=2, store=store, max_batches=3, interval_s=0.2
     )
-    words = read.shuffle(parallelism=2).each(split)
+    words = read.shuffle(parallelism=2).flat_map(split)
     words.group_by("word").aggregate(count(), state=state, parallelism=2)
     return topology
 

@@ -171,8 +171,11 @@ def pipeline(
             settings, topics=[topic], translate=message, emits=Message, options=options
         )
         rows = source(spout)
-        letters = rows.each(bury)
-        sales, step = rows.shuffle(parallelism=2).each(parse).map(enrich), spark(ranked, **in_spark)
+        letters = rows.flat_map(bury)
+        sales, step = (
+            rows.shuffle(parallelism=2).flat_map(parse).map(enrich),
+            spark(ranked, **in_spark),
+        )
     sales.apply(step.write(into(folder / "table"))).named("spark")
     to_kafka = KafkaBolt({"bootstrap.servers": kafka}, dead(topic), key="place")
     letters.records("dead-letters").shuffle().bolt("to-kafka", to_kafka)

@@ -156,7 +156,7 @@ DECLARATIONS: dict[str, tuple[Declare, dict[str, Any]]] = {
             "group": None,
         },
     ),
-    "each": (on(rows, "each"), {"function": many, "fields": None}),
+    "flat_map of batches": (on(rows, "flat_map"), {"function": many, "fields": None}),
     "map": (on(rows, "map"), {"function": one, "fields": None}),
     "filter": (on(rows, "filter"), {"predicate": keep}),
     "peek": (on(rows, "peek"), {"function": one}),

@@ -36,7 +36,7 @@ def test_a_worker_is_killed_and_each_row_has_left_at_least_once(
     topology, state = Topology("leaving"), SqliteState(tmp_path / "counts.db")
     spout = TextFileBatches(tmp_path / "words.txt", bounds=Bounds(records=50))
     store = InSqlite(tmp_path / "batches.db")
-    words = batches(topology, "lines", spout, store=store, max_batches=2, interval_s=0.2).each(
+    words = batches(topology, "lines", spout, store=store, max_batches=2, interval_s=0.2).flat_map(
         split
     )
     left = words.shuffle(parallelism=2).records("left", parallelism=2)

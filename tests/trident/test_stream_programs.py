@@ -63,7 +63,7 @@ def poem(topology: Topology, **options: Any) -> BatchStream[Any]:
 
 
 def word_count(topology: Topology, state: Any, **options: Any) -> Any:
-    words = poem(topology, **options).shuffle(parallelism=2).each(split)
+    words = poem(topology, **options).shuffle(parallelism=2).flat_map(split)
     return words.group_by("word").aggregate(count(), state=state, parallelism=2, fields=Times)
 
 
@@ -96,7 +96,7 @@ def test_batches_that_are_counted_anew_are_not_taken_for_repeats(
     def run_lines(id: str, *lines: str) -> None:
         topology = Topology("words")
         spout = FixedBatchSpout([Line(line) for line in lines], 4, type=Line)
-        words = batches(topology, id, spout, store=InSqlite(file)).each(split)
+        words = batches(topology, id, spout, store=InSqlite(file)).flat_map(split)
         words.group_by("word").aggregate(count(), state=state)
         run(topology)
 
@@ -141,12 +141,12 @@ def test_whoever_is_killed_each_word_and_each_window_counts_once(seed: int) -> N
 def test_the_parts_of_a_program_meet_in_one_batch() -> None:
     topology, totals, pairs = Topology("words"), MemoryState(), MemoryState(name="pairs")
     lines = poem(topology, max_batches=2)
-    words = lines.each(split)
+    words = lines.flat_map(split)
     counts = words.group_by("word").aggregate(count(), fields=Times, parallelism=2)
     long = words.filter(lambda word: len(word.word) > 4)
     joined = counts.join(long, "word", parallelism=2)
     joined.group_by("word").aggregate(sum_("times"), state=pairs)
-    again = lines.shuffle(parallelism=2).each(split).merge(words)
+    again = lines.shuffle(parallelism=2).flat_map(split).merge(words)
     again.aggregate(count(), state=totals)
     run(topology)
     expected: Counter[str] = Counter()
@@ -172,7 +172,7 @@ class Touchy(CombinerAggregator[Word, int]):
 
 def test_an_aggregator_that_raises_halts_the_program_and_writes_nothing_of_its_batch() -> None:
     topology, state = Topology("words"), MemoryState()
-    poem(topology).each(split).group_by("word").aggregate(Touchy(), state=state)
+    poem(topology).flat_map(split).group_by("word").aggregate(Touchy(), state=state)
     with pytest.raises(TopologyFailed, match="that is odd"):
         run(topology)
     first = Counter(word for line in LINES[:4] for word in line.text.split())
@@ -182,7 +182,7 @@ def test_an_aggregator_that_raises_halts_the_program_and_writes_nothing_of_its_b
 def test_a_batch_that_keeps_failing_leaves_and_the_others_count(tmp_path: Path) -> None:
     topology, state = Topology("words"), MemoryState()
     skip = Skip(attempts=2, dead_letters=tmp_path / "dead.jsonl")
-    words = poem(topology, skip=skip).each(split)
+    words = poem(topology, skip=skip).flat_map(split)
     words.group_by("word").aggregate(Touchy(), state=state)
     run(topology)
     batches_of_words = [
@@ -205,7 +205,7 @@ def test_a_batch_that_keeps_failing_leaves_and_the_others_count(tmp_path: Path) 
 def test_a_stream_is_of_no_use_after_its_topology_was_built() -> None:
     topology = Topology("words")
     lines = poem(topology)
-    words = lines.each(split)
+    words = lines.flat_map(split)
     words.aggregate(count(), state=MemoryState())
     graph = topology.graph()
     assert topology.graph().components == graph.components

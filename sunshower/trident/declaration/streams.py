@@ -1,6 +1,6 @@
 """Streams of batches, and the methods that declare how their rows are processed.
 
-    words = batches(topology, "lines", spout).each(split)
+    words = batches(topology, "lines", spout).flat_map(split)
     counts = words.group_by("word").aggregate(count(), state=SqliteState("counts.db"))
 
 Each declaration is checked when it is made. Storm: org.apache.storm.trident.Stream, TridentState,
@@ -253,29 +253,27 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
     written: WrittenState | None = None  # the state whose changes its rows are
 
     @overload
-    def each(self, function: BatchFunction, *, fields: type[Out]) -> BatchStream[Out]: ...
+    def flat_map(self, function: BatchFunction, *, fields: type[Out]) -> BatchStream[Out]: ...
     @overload
-    def each(
+    def flat_map(
         self, function: BatchFunction, *, fields: Sequence[str]
     ) -> BatchStream[tuple[Any, ...]]: ...
     @overload
-    def each(
+    def flat_map(
         self, function: Callable[[R_co], Many[Out]], *, fields: Columns | None = None
     ) -> BatchStream[Out]: ...
-    def each(self, function: Any, *, fields: Columns | None = None) -> BatchStream[Any]:
+    def flat_map(self, function: Any, *, fields: Columns | None = None) -> BatchStream[Any]:
         """What `function` yields, or returns in a list, for each row, as a bolt function does.
 
         A function marked with `@batch` gets many rows as an Arrow table and returns Derived, a
         table or None; `fields` gives its record type or columns. A callable object may have
         `prepare(context)` and `cleanup()`. Storm: each with a Function, flatMap.
         """
-        where = self._where("each", function)
+        where = self._where("flat_map", function)
         schema = each_schema(function, self.schema, fields, where)
         if getattr(function, "__sunshower_batch__", False):
             return self._each(lambda: steps.EachTable(function, self.schema, schema), schema)
         return self._each(lambda: steps.Each(function, schema), schema)
-
-    flat_map = each
 
     @overload
     def map(

@@ -70,9 +70,9 @@ sales = st.lists(
 )
 
 
-def test_each_map_filter_and_project_are_what_they_are_in_python() -> None:
+def test_flat_map_map_filter_and_project_are_what_they_are_in_python() -> None:
     topology, lines = given(Line)
-    words = lines.each(split)
+    words = lines.flat_map(split)
     long = seen(words.filter(is_long))
     lengths = seen(words.map(length, fields=("word", "length")).project("length"))
     runner = Runner(topology)
@@ -91,7 +91,7 @@ def test_a_step_may_have_a_life_of_its_own() -> None:
             yield word.word, self.task
 
     topology, words = given(Word, parallelism=2)
-    tagged = seen(words.each(Tagging(), fields=("word", "task")))
+    tagged = seen(words.flat_map(Tagging(), fields=("word", "task")))
     Runner(topology).batch([Word("a"), Word("b")])
     assert sorted(tagged) == [("a", 0), ("b", 1)]
 
@@ -104,7 +104,7 @@ def test_a_batch_function_sees_columns(derived: bool) -> None:
         return Derived(rows, list(range(len(rows)))) if derived else rows
 
     topology, stream = given(Sale)
-    twice = seen(stream.each(double, fields=("twice",)))
+    twice = seen(stream.flat_map(double, fields=("twice",)))
     Runner(topology).batch(SALES)
     assert twice == [(sale.price * 2,) for sale in SALES]
 
@@ -313,7 +313,7 @@ def test_a_repartitioning_of_a_repartitioning_is_a_stage_between() -> None:
 
 def test_an_assembly_is_a_piece_of_a_program() -> None:
     def long_words(stream: Any) -> Any:
-        return stream.each(split).filter(is_long)
+        return stream.flat_map(split).filter(is_long)
 
     topology, lines = given(Line)
     made = seen(lines.apply(long_words))
@@ -347,7 +347,7 @@ def test_an_operator_of_ones_own_may_have_several_inputs() -> None:
 
 def test_stages_have_names_that_one_can_read() -> None:
     topology, words = given(Word, "clicks")
-    words.shuffle().each(split_again).group_by("word").aggregate(count()).named("totals")
+    words.shuffle().flat_map(split_again).group_by("word").aggregate(count()).named("totals")
     words.shuffle().filter(is_long)
     words.shuffle()  # nobody reads it: it does not exist
     (group,) = plans(topology)

@@ -100,7 +100,7 @@ def state_of(stream: Any) -> Any:
 NOTHING: list[Callable[[Any], Any]] = [
     lambda s: s.project(),
     lambda s: s.map(lambda row: row, fields=()),
-    lambda s: s.each(lambda row: [row], fields=()),
+    lambda s: s.flat_map(lambda row: [row], fields=()),
     lambda s: s.aggregate(count(), fields=()),
     lambda s: s.partition_aggregate(count(), fields=[]),
     lambda s: s.group_by("word").aggregate(count(), fields=()),

@@ -83,11 +83,15 @@ def state_of(stream: Any) -> Any:
 
 Wrong = Callable[[Any], Any]
 CASES: list[tuple[type[SunshowerError], Wrong, str]] = [
-    (RecordMismatch, lambda s: s.each(split), r"it reads Line, but the stream carries Word\(word"),
-    (RecordMismatch, lambda s: s.each(one), "must yield its records"),
-    (RecordMismatch, lambda s: s.each(silent), "makes nothing; .*peek"),
-    (TopologyError, lambda s: s.each("split"), "is not a function"),
-    (TopologyError, lambda s: s.each(lambda word: [word]), "nothing says which fields"),
+    (
+        RecordMismatch,
+        lambda s: s.flat_map(split),
+        r"it reads Line, but the stream carries Word\(word",
+    ),
+    (RecordMismatch, lambda s: s.flat_map(one), "must yield its records"),
+    (RecordMismatch, lambda s: s.flat_map(silent), "makes nothing; .*peek"),
+    (TopologyError, lambda s: s.flat_map("split"), "is not a function"),
+    (TopologyError, lambda s: s.flat_map(lambda word: [word]), "nothing says which fields"),
     (RecordMismatch, lambda s: s.map(split), "reads"),
     (RecordMismatch, lambda s: s.map(silent), "makes nothing"),
     (RecordMismatch, lambda s: s.map(many), "map makes one record"),

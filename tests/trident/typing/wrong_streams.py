@@ -36,11 +36,11 @@ def is_short(word: Word) -> bool:
 
 def declare(spout: TridentSpout) -> None:
     lines = batches(Topology("wrong"), "lines", spout)
-    words = lines.each(split)
+    words = lines.flat_map(split)
     words.filter(is_many)  # wrong: it wants Total, these are Word
     _, _ = words.branch(is_short, is_short)  # wrong: a third one has the rest
     words.map(split)  # wrong: it wants Line
-    words.each(is_many)  # wrong: it makes no records
+    words.flat_map(is_many)  # wrong: it makes no records
     totals: BatchStream[Line] = words.group_by("word").aggregate(
         count(),
         fields=Total,  # wrong: they are Total
