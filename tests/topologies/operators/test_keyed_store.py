@@ -27,7 +27,8 @@ from sunshower.errors import (
 )
 from sunshower.records import Schema
 from sunshower.state.memory_backing import MemoryBacking
-from sunshower.topologies.operators.keyed.keyed_store import ABOUT, KeyedStore
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
+from sunshower.topologies.operators.keyed.moved_parts import ABOUT
 from sunshower.topologies.operators.states import StateFactory
 from sunshower.trident import (
     MemoryState,
@@ -36,7 +37,6 @@ from sunshower.trident import (
     SqliteState,
     ZooKeeperState,
 )
-from tests.trident.rigs.unsure import Troubles, UnsureState
 
 
 class Color(Enum):
@@ -398,33 +398,3 @@ def _shake(store: KeyedStore, around: Callable[..., Any]) -> None:
         for name in ("get", "put", "mark"):
             call = getattr(backing, name)
             setattr(backing, name, lambda *args, call=call: around(call, *args))
-
-
-class Late(Troubles):
-    """The next write raises, and happens later."""
-
-    is_armed = False
-
-    def put(self, write: Callable[[], None]) -> None:
-        if self.is_armed:
-            self.is_armed = False
-            self._late.append(write)
-            raise StoreUnreachable("it happens later")
-        write()
-
-
-def test_a_write_that_may_still_happen_is_kept_out_before_anything_is_read() -> None:
-    """Otherwise who computes with what was there before it would write over it."""
-    inner, late = MemoryState(), Late(Random(0), 0.0)
-    store = opened(UnsureState(inner, late))
-    store.put("a", 1)
-    late.is_armed = True
-    with pytest.raises(StoreUnreachable, match="it happens later"):
-        store.commit()
-    assert not store.is_open
-    store.open(CONTEXT)
-    late.calm()
-    assert store.get("a") is None
-    store.put("b", 2)
-    store.commit()
-    assert dict(inner.items()) == {"b": 2}

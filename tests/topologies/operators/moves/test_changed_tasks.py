@@ -1,5 +1,4 @@
-"""Programs whose number of tasks changes from run to run: nothing is lost, and without deaths every
-record counts once, as in a plain program."""
+"""Programs whose number of tasks changes between runs: at least once, or exactly without deaths."""
 
 from __future__ import annotations
 
@@ -85,7 +84,7 @@ class Resumed(Spout[Click]):
     def ack(self, message_id: Any) -> None:
         self.source.acked.add(message_id)
 
-    def event_time(self, record: Any) -> float:  # type: ignore[override]
+    def event_time(self, record: Any) -> float:
         return float(record.at)
 
 
@@ -278,7 +277,7 @@ class Joined(Program):
         left, right = self.left.clicks, self.right.clicks
         both = [(a, b) for a in left for b in right if a.user == b.user]
         pairs = [(a, b) for a, b in both if abs(a.at - b.at) <= WITHIN]
-        expected = Counter((a.user, a.at, b.at) for a, b in pairs)
+        expected: Noted = Counter((a.user, a.at, b.at) for a, b in pairs)
         if is_exact:
             assert {place: n for place, n in found.items() if None not in place} == expected
         matched = {id(one) for pair in pairs for one in pair}
