@@ -38,6 +38,7 @@ LIMITS: dict[str, Values] = {
     "task_backoff_s": SECONDS,
     "deaths_max": COUNT,
     "restart_backoff_s": SECONDS,
+    "trace_share": Values(float, least=0, most=1),
 }
 
 
@@ -80,6 +81,8 @@ class Config:
     task_backoff_s: float = 0.1  # before a task that raised is retried; doubled each time
     deaths_max: int = 6  # crashes in a row caused by one task, until it is quarantined
     restart_backoff_s: float = 0.5  # before a crashing worker opens its tasks; doubled each time
+    # Which share of the trees is recorded for `sunshower trace`, besides replays; 0: nothing is.
+    trace_share: float = 0.0002
 
     def __post_init__(self) -> None:
         check_all(self, LIMITS)

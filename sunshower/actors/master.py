@@ -82,7 +82,7 @@ class MasterActor(MasterProcessBase):
         """Plan, statistics and processes, for a client without the code."""
         return Overview(
             without_code(self.core.plan),
-            self.core.snapshot(self.now()),
+            self.core.snapshot(self.now(), windows=True),
             self.core.error,
             self._since_s,
             dict(self._processes),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import ray
@@ -17,6 +18,7 @@ from sunshower.actors.store import RayStore
 from sunshower.errors import ClusterError
 
 _CALL_S = 30.0
+_ANSWER_S = 5.0
 
 
 class RayProcess(NamedTuple):
@@ -54,6 +56,16 @@ def send(number: int, processes: list[RayProcess]) -> list[int]:
         raise ClusterError(
             f"no signal reaches the processes on {', '.join(pids)}: that machine does not answer"
         ) from error
+
+
+def answers(calls: list[Any]) -> list[Any]:
+    """The results of calls of actors that answer at once; without those of processes that have
+    died, or do not answer within five seconds."""
+    found = []
+    for call in ray.wait(calls, num_returns=len(calls), timeout=_ANSWER_S)[0] if calls else []:
+        with suppress(ray.exceptions.RayError):
+            found.append(ray.get(call))
+    return found
 
 
 def kill_soon(process: RayProcess) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import ray
 
-from sunshower.actors import event_log_files, flight_recorder
+from sunshower.actors import event_log_files, flight_recorder, processes
 from sunshower.actors.master import MasterClass
 from sunshower.actors.names import (
     CALL_S,
@@ -27,7 +27,7 @@ from sunshower.actors.names import (
 )
 from sunshower.actors.processes import RayProcess, mark_paused, processes_of, resume_all, send
 from sunshower.actors.shipping import pickled
-from sunshower.actors.starting import first_line
+from sunshower.actors.starting import first_line, refusal_of
 from sunshower.actors.store import RayStore, write_version
 from sunshower.actors.worker import WorkerClass
 from sunshower.clock import SystemClock
@@ -43,10 +43,10 @@ from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout, Plan
 from sunshower.runtime.queries import Query
 from sunshower.runtime.tasks.user_code import TaskError
+from sunshower.runtime.tuple_traces import Traces, assemble, root_number
 from sunshower.topologies.requests import Request
 
 _log = logging.getLogger(__name__)
-
 _POLL_S = 0.1
 _START_S = 60.0  # for all workers to say hello
 Look = Callable[[Snapshot], None]
@@ -154,6 +154,12 @@ class RayRun:
 
     def _query(self, worker: int, query: Query) -> Any:
         return self._call(_actor(worker_name(self.id, worker)).query, query)
+
+    def traces(self, root: str | None = None) -> Traces:
+        """Answered also while user code runs."""
+        number, plan = None if root is None else root_number(root), self.plan
+        calls = [actor.recorded.remote(number) for actor in living_workers(self.id)]
+        return assemble(plan, processes.answers(calls))
 
     def kill_worker(self, worker: int) -> int:
         return self._signal(signal.SIGKILL, worker_name(self.id, worker))
@@ -348,7 +354,7 @@ class RayRun:
                 f"{type(cause).__name__}: {cause}"
             ) from error
         except ray.exceptions.RayError as error:
-            if isinstance(refusal := _refusal(error), SunshowerError):
+            if isinstance(refusal := refusal_of(error), SunshowerError):
                 raise refusal from None
             raise ClusterError(
                 f"topology {self.topology!r} does not answer: {first_line(error)}. Its "
@@ -361,12 +367,6 @@ class RayRun:
             if end_s is not None and time.monotonic() >= end_s:
                 raise TimeoutError
             time.sleep(_POLL_S)
-
-
-def _refusal(error: ray.exceptions.RayError) -> object:
-    """The exception that the constructor of the called actor has raised, if that is why."""
-    cause = error.args[0] if isinstance(error, ray.exceptions.ActorDiedError) else None
-    return cause.cause if isinstance(cause, ray.exceptions.RayTaskError) else None
 
 
 def living_workers(run: str) -> Iterator[Any]:

@@ -114,3 +114,9 @@ def first_line(error: BaseException) -> str:
     """Type and first line of an exception; Ray's messages include a stack."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0] if text else ''}"
+
+
+def refusal_of(error: ray.exceptions.RayError) -> object:
+    """The exception that the constructor of the called actor has raised, if that is why."""
+    cause = error.args[0] if isinstance(error, ray.exceptions.ActorDiedError) else None
+    return cause.cause if isinstance(cause, ray.exceptions.RayTaskError) else None

@@ -48,6 +48,7 @@ from sunshower.runtime.control.flight_recorder import Recorder
 from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import EventWriter
+from sunshower.runtime.events.trace_recorder import WorkerTraces
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.queries import Query
 from sunshower.runtime.tasks.user_code import TaskError
@@ -115,6 +116,10 @@ class WorkerActor(WorkerProcessBase):
         found: list[tuple[Any, Any]] = self._ask(partial(super().query, query))
         return found
 
+    def recorded(self, root: int | None) -> WorkerTraces:
+        """`traces`, answered at once, also while user code runs."""
+        return self.traces(root, time.time())
+
     def stop(self) -> list[TaskError]:
         """Close all tasks and end the loop. A second call does nothing.
 
@@ -148,7 +153,7 @@ class WorkerActor(WorkerProcessBase):
             )
         generator, clock = seeded(secrets.randbits(128)), SystemClock()
         event_writer = self._new_event_writer(life, clock)
-        return Equipment(generator, clock, self._recorder, reservations, event_writer)
+        return Equipment(generator, clock, self._recorder, reservations, event_writer, clock)
 
     def load_transfer(self, move: int, task: int) -> TaskTransfer | None:
         key = transfer_key(self._run, move, task)

@@ -18,7 +18,9 @@ from sunshower.cli.kafka import kafka
 from sunshower.cli.metrics.command import metrics
 from sunshower.cli.run import describe, run
 from sunshower.cli.simulate import simulate
+from sunshower.cli.statistics.top import top
 from sunshower.cli.status import ask, list_, query, status
+from sunshower.cli.traces.command import trace
 from sunshower.errors import SunshowerError
 
 app = typer.Typer(
@@ -38,7 +40,8 @@ on_cluster = partial(app.command, rich_help_panel="On a cluster")
 on_cluster(no_args_is_help=True)(submit)
 on_cluster("list")(list_)
 on_cluster()(metrics)
-for steer in (status, query, ask, activate, deactivate, rebalance, kill):
+on_cluster()(top)
+for steer in (status, query, ask, trace, activate, deactivate, rebalance, kill):
     on_cluster(no_args_is_help=True)(steer)
 
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from dataclasses import asdict
 from itertools import product
-from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,16 +22,25 @@ from sunshower.cli.formatting import (
     print_lines,
 )
 from sunshower.cli.run import AsJson
+from sunshower.cli.statistics.options import Window
 from sunshower.errors import ClusterError, TopologyFailed, VersionMismatch
 from sunshower.topologies.requests import TypedText
 
 if TYPE_CHECKING:
     from sunshower.runtime.control.overview import Overview
-    from sunshower.runtime.events.metrics import Snapshot
 
 
 Component = Annotated[
     str, typer.Argument(metavar="COMPONENT", show_default=False, help="What keeps the state.")
+]
+Only = Annotated[
+    str | None,
+    typer.Option(
+        "--component",
+        metavar="COMPONENT",
+        show_default=False,
+        help="Show its tasks, and all windows of time.",
+    ),
 ]
 Key = Annotated[
     list[str] | None,
@@ -91,22 +97,42 @@ def list_(address: Address = "auto") -> None:
         echo("There is no topology. Start one with: sunshower submit FILE.py")
 
 
-def status(name: Name, as_json: AsJson = False, address: Address = "auto") -> None:
-    """Show a topology: its state, counters by component, what it waits for, and what runs where."""
+def status(
+    name: Name,
+    component: Only = None,
+    window: Window = "1m",
+    as_json: AsJson = False,
+    address: Address = "auto",
+) -> None:
+    """Show a topology: its state, counters by component, what it waits for, and what runs where.
+
+    The first table counts from the beginning, the second one shows how busy components were in a
+    window; `sunshower top` explains its columns and shows it live.
+    """
     from sunshower.cli.display import Display
     from sunshower.cli.health import dead_letter_lines, expired_lines, problems
+    from sunshower.cli.statistics import load_tables
+    from sunshower.cli.statistics.json_status import status_fields
 
     with connect(address) as cluster:
         found = cluster.find(name).overview()
     up_s = time.time() - found.since_s
     if as_json:
-        echo_json(_as_json(found, up_s))
+        echo_json(status_fields(found, up_s))
+        return
+    if component is not None:
+        _print_component(found, component, up_s)
         return
     console, snapshot = Terminal(), found.snapshot
     title = f"{name}  ·  {snapshot.state}  ·  up {elapsed(up_s)}  ·  restarts: {snapshot.restarts}"
     display = Display(found.plan.graph)
     console.print(display.table(snapshot, title, average_s=up_s))
     graph = found.plan.graph
+    acts = load_tables.activities(snapshot, [*graph.components], window, up_s)
+    when = load_tables.window_title(window, acts)
+    console.print(load_tables.load_table(graph, snapshot, acts, when))
+    print_lines(console, load_tables.place_lines(graph, acts, when), "yellow")
+    print_lines(console, load_tables.watermark_lines(graph, snapshot))
     print_lines(console, display.figures(snapshot))
     print_lines(console, (*dead_letter_lines(graph, snapshot), *expired_lines(graph, snapshot)))
     console.print(_workers(found))
@@ -186,75 +212,24 @@ def _row(name: str, found: Overview) -> list[str]:
 
 def _workers(found: Overview) -> Table:
     table = new_table("worker", "life", "node", "process", "tasks")
-    for worker in _worker_facts(found):
+    from sunshower.cli.statistics.json_status import worker_fields
+
+    for worker in worker_fields(found):
         tasks = ", ".join(worker["tasks"])
         cells = (worker["worker"], worker["life"], (worker["node"] or "")[:8], worker["process"])
         table.add_row(*("" if cell is None else str(cell) for cell in cells), tasks)
     return table
 
 
-def _worker_facts(found: Overview) -> list[dict[str, Any]]:
-    facts = []
-    for worker in found.plan.workers:
-        node, process = found.processes.get(worker, (None, None))
-        stats = found.snapshot.workers.get(worker)
-        facts.append(
-            {
-                "worker": worker,
-                "life": stats.incarnation if stats else None,
-                "node": node,
-                "process": process,
-                "tasks": [f"{t.component}[{t.index}]" for t in found.plan.tasks_on(worker)],
-                "links": {str(p): for_s for p, for_s in stats.links.items()} if stats else {},
-                "crash_reports": stats.crash_reports if stats else None,
-            }
+def _print_component(found: Overview, name: str, up_s: float) -> None:
+    """Print the tables of one component. Raises ClusterError if there is none of this name."""
+    from sunshower.cli.statistics import load_tables
+
+    graph, console = found.plan.graph, Terminal()
+    if (component := graph.components.get(name)) is None:
+        raise ClusterError(
+            f"topology {graph.id!r} has no component {name!r}; it has {', '.join(graph.components)}"
         )
-    return facts
-
-
-def _as_json(found: Overview, up_s: float) -> dict[str, Any]:
-    snapshot = found.snapshot
-    components = {}
-    for component in found.plan.graph.components.values():
-        latencies = snapshot.latencies(component.id)
-        components[component.id] = {
-            "parallelism": component.parallelism,
-            **asdict(snapshot.component(component.id)),
-            **{f"p{percent}_s": latencies.percentile(percent) for percent in (50, 90, 99)},
-            "max_s": latencies.percentile(100),
-            "figures": {
-                name: number if isfinite(number) else None
-                for name, number in snapshot.figures(component.id).items()
-            },
-        }
-    return {
-        "topology": snapshot.topology,
-        "state": snapshot.state,
-        "up_s": up_s,
-        "restarts": snapshot.restarts,
-        "error": found.error,
-        "untracked": snapshot.untracked,
-        "degraded": [error.story for error in snapshot.degraded.values()],
-        "waiting": list(_waits(snapshot)),
-        "silent": {str(worker): for_s for worker, for_s in snapshot.silent.items()},
-        "stuck": [asdict(call) for call in snapshot.stuck.values()],
-        "components": components,
-        "workers": _worker_facts(found),
-    }
-
-
-def _waits(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
-    from sunshower.cli.health import error_text
-
-    for task in snapshot.waiting():
-        if (wait := task.health.wait) is not None:
-            yield {
-                "component": task.component,
-                "task": wait.error.index,
-                "worker": wait.error.worker,
-                "kind": wait.kind,
-                "for_s": wait.for_s,
-                "tries": wait.tries,
-                "error": error_text(wait.error),
-                "reached": wait.reached,
-            }
+    console.print(load_tables.windows_table(graph, found.snapshot, component, up_s))
+    console.print(load_tables.tasks_table(found.plan, found.snapshot, component))
+    print_lines(console, load_tables.stream_lines(found.snapshot.component(name)))

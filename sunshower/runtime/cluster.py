@@ -9,6 +9,7 @@ from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout, Plan
+from sunshower.runtime.tuple_traces import Traces
 from sunshower.topologies.graph import Graph
 
 
@@ -52,6 +53,14 @@ class Run(Protocol):
 
     def entries(self, component: str, limit: int = 20) -> list[tuple[Any, Any]]:
         """Return up to `limit` keys of a keyed state with their values. Raises as `query`."""
+
+    def traces(self, root: str | None = None) -> Traces:
+        """Return the recorded tuple trees of running workers, or the one with this root, the
+        latest first; see tuple_traces.py.
+
+        Which trees are recorded: `trace_share` in config.py. Raises ConfigError for a text that is
+        no root, and ClusterError.
+        """
 
     def kill_worker(self, worker: int) -> int:
         """Kill a worker's process with SIGKILL, as in a crash. Returns its process id."""

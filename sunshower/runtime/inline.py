@@ -14,7 +14,9 @@ from sunshower.clock import Clock, ManualClock, SystemClock
 from sunshower.errors import ClusterError, TopologyFailed
 from sunshower.runtime.asking import worker_of_requests
 from sunshower.runtime.events.metrics import Snapshot
+from sunshower.runtime.events.trace_recorder import TraceRecorder, WorkerTraces
 from sunshower.runtime.plan import Layout, make_plan
+from sunshower.runtime.tuple_traces import NO_TRACES, Traces, assemble
 from sunshower.runtime.worker import Worker
 from sunshower.topologies.graph import Graph, Level
 from sunshower.topologies.requests import Reply, Request, RequestProgress, fields_of
@@ -29,6 +31,7 @@ class Finished:
     snapshot: Snapshot
     results: Mapping[str, list[Any]]  # component id → result() of each task
     answers: Mapping[str, list[list[Any]]] = field(default_factory=dict)  # of `requests`, in order
+    traces: Traces = NO_TRACES
 
 
 def run_inline(
@@ -52,7 +55,11 @@ def run_inline(
     """
     graph = replace(graph, config=replace(graph.config, workers=1))
     clock = clock or SystemClock()
-    worker = Worker(make_plan(graph, Layout.PACK), 0, 1, np.random.default_rng(seed), clock)
+    plan, recorder = make_plan(graph, Layout.PACK), None
+    if graph.config.trace_share:
+        recorder = TraceRecorder(clock)
+    own = (plan, 0, 1, np.random.default_rng(seed), clock)
+    worker = Worker(*own, trace_recorder=recorder)
     steps, asked = 0, _Asked(graph, requests or {})
     try:
         while (wait_s := worker.step()) == 0 or not worker.finished:
@@ -71,7 +78,9 @@ def run_inline(
     finally:
         worker.close()
     _raise_first(worker)
-    return Finished(Snapshot(graph.id, {0: worker.stats()}), results, asked.answers())
+    found = [WorkerTraces(0, 0.0, recorder.trees())] if recorder is not None else []
+    snapshot = Snapshot(graph.id, {0: worker.stats()})
+    return Finished(snapshot, results, asked.answers(), assemble(plan, found))
 
 
 def _raise_first(worker: Worker) -> None:

@@ -13,6 +13,7 @@ from sunshower.runtime.control.flight_recorder import Recorder
 from sunshower.runtime.control.restart_tracker import Quarantine
 from sunshower.runtime.events.event_log import EventWriter
 from sunshower.runtime.events.instrument import Instrument
+from sunshower.runtime.events.trace_recorder import TraceRecorder
 from sunshower.runtime.plan import ACKER, Plan, PlannedStream, Task
 from sunshower.runtime.tasks.bolts.answer_bolt import AnswerTask
 from sunshower.runtime.tasks.bolts.automatic_bolt import AutomaticBoltTask
@@ -105,19 +106,19 @@ def wire(
     first_try_s: float = 0.0,
     quarantined: Mapping[int, Quarantine] | None = None,
     event_writer: EventWriter | None = None,
+    trace_recorder: TraceRecorder | None = None,
 ) -> Wired:
     """Create the tasks of `worker` in its `life` (1, 2, …); user code is created when they open.
 
     `ready(peer)` returns the dict in which a channel to that worker registers when it has a queue.
     `first_try_s`: when tasks may be opened; `quarantined`: those that wait longer, and why;
-    `event_writer`: writes the tasks' events.
+    `event_writer`, `trace_recorder`: what records the tasks' events.
     """
     recorder, gone = recorder or Recorder(), quarantined or {}
     tracked = plan.graph.config.tracked
     shards = [[acker.id for acker in ackers] for ackers in plan.shards]
     wired = Wired(Reports(Shards(shards) if tracked else None), FailedTrees(len(plan.spouts)))
-    for task in plan.tasks_on(worker):
-        wired.inboxes[task.id] = Inbox()
+    wired.inboxes |= {task.id: Inbox() for task in plan.tasks_on(worker)}
     for task in plan.tasks_on(worker):
         if task.component == ACKER:
             timed = _has_progress_deadlines(plan)
@@ -125,7 +126,7 @@ def wire(
             wired.ackers[task.id] = AckerTask(task.id, strides, timed=timed)
             continue
         routed = _output_streams(plan, task, wired, generator, ready)
-        instrument = Instrument(task.id, event_writer)
+        instrument = Instrument(task.id, event_writer, trace_recorder)
         output_streams = OutputStreams(task.id, routed, EdgeIds(generator), instrument)
         component = plan.component(task)
         config = plan.graph.config_of(component)

@@ -27,6 +27,7 @@ from sunshower.runtime.control.task_transfer import Packer, TaskTransfer, pack_a
 from sunshower.runtime.events.event_log import EventWriter, What
 from sunshower.runtime.events.injected_faults import Fate
 from sunshower.runtime.events.metrics import TaskStats, WorkerStats
+from sunshower.runtime.events.trace_recorder import TraceRecorder
 from sunshower.runtime.events.worker_faults import WorkerFaults
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
@@ -67,13 +68,12 @@ class Worker:
         quarantined: Mapping[int, Quarantine] | None = None,
         transfer: Mapping[int, TaskTransfer] | None = None,
         event_writer: EventWriter | None = None,
+        trace_recorder: TraceRecorder | None = None,
         reservations: ReservationStore | None = None,
     ) -> None:
         """`delay_s`: before the tasks open; ackers do not wait. `quarantined`: the tasks whose user
         code does not run at first, and why. `transfer`: the state of tasks that continue."""
-        self.plan = plan
-        self.worker = worker
-        self.life = life
+        self.plan, self.worker, self.life = plan, worker, life
         self.packet_receiver = packet_receiver or PacketReceiver(worker, life)
         self._clock = clock
         self._config = plan.graph.config
@@ -94,6 +94,7 @@ class Worker:
             first_try_s=clock.now() + delay_s,
             quarantined=quarantined,
             event_writer=event_writer,
+            trace_recorder=trace_recorder,
         )
         self._crash_lives: dict[int, int] = {}  # worker → life of its last crash report
         self._router = ReportRouter(plan, self._wired, self._peer_links, self._call, clock)
@@ -344,9 +345,8 @@ class Worker:
 
     def notices(self) -> list[str]:
         """Return log lines about failures since the last call; all that are left once closed."""
-        now = inf if self._closed else self._clock.now()
-        lines = [line for spout in self._spouts for line in spout.replays.notices.take(now)]
-        return lines + self._reader.notices()
+        now, notices = inf if self._closed else self._clock.now(), self._reader.notices()
+        return [line for one in self._spouts for line in one.replays.notices.take(now)] + notices
 
     def close(self) -> list[TaskError]:
         """Close every open task, because the topology stops. Returns the errors raised."""

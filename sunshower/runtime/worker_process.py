@@ -26,6 +26,7 @@ from sunshower.runtime.control.messages import DesiredState, Welcome
 from sunshower.runtime.control.placement import placed
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import EventWriter
+from sunshower.runtime.events.trace_recorder import TraceRecorder, WorkerTraces
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.queries import Query, answer
 from sunshower.runtime.tasks.spouts.emit_reservation import ReservationStore
@@ -48,6 +49,7 @@ class Equipment:
     recorder: Recorder
     reservations: ReservationStore | None
     event_writer: EventWriter | None
+    event_clock: Clock  # for the times of events
 
 
 class WorkerProcessBase(ABC):
@@ -73,6 +75,7 @@ class WorkerProcessBase(ABC):
         self._staying: dict[int, TaskTransfer] = {}  # tasks that stay in this process
         self._move = 0  # the last rebalance that this process knows of
         self._last_pulse: tuple[object, ...] | None = None  # as last sent to the master
+        self._trace_recorder: TraceRecorder | None = None  # kept through all lives
         self._stats_due_s = 0.0  # on the process's clock: no statistics before that
 
     # ---- the port: implemented by the adapter ------------------------------------------------
@@ -198,6 +201,8 @@ class WorkerProcessBase(ABC):
         self._move, self._staying = welcome.move, {}
         equipment = self.equip(plan, welcome.life)
         self._clock = equipment.clock
+        if self._trace_recorder is None and plan.graph.config.trace_share:
+            self._trace_recorder = TraceRecorder(equipment.event_clock)
         self._packet_receiver = PacketReceiver(self._worker, welcome.life)
         self.core = Worker(
             plan,
@@ -211,6 +216,7 @@ class WorkerProcessBase(ABC):
             quarantined=welcome.quarantined,
             transfer=transfer,
             event_writer=equipment.event_writer,
+            trace_recorder=self._trace_recorder,
             reservations=equipment.reservations,
         )
         self.core.welcome(welcome, self._crash_report)
@@ -231,6 +237,14 @@ class WorkerProcessBase(ABC):
     def query(self, query: Query) -> list[tuple[Any, Any]]:
         """The keys and values that a query asks for."""
         return answer(query, self._core.plan, self._core.objects(query.component))
+
+    def traces(self, root: int | None, epoch_s: float) -> WorkerTraces:
+        """The recorded trees, or the one with this root; `epoch_s`: the Unix time now. Any thread
+        may call it, also while user code runs."""
+        if (recorder := self._trace_recorder) is None:
+            return WorkerTraces(self._worker, 0.0, {})
+        offset_s = epoch_s - recorder.clock.now()
+        return WorkerTraces(self._worker, offset_s, recorder.trees(root))
 
     def ask(self, name: str, request: Request) -> Reply | RequestProgress:
         """A caller sends a request, perhaps again. Returns at once what there is to say."""

@@ -12,12 +12,14 @@ from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
 from sunshower.runtime import queries
 from sunshower.runtime.asking import worker_of_requests
 from sunshower.runtime.control.lifecycle import KillReport, State
+from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.control.placement import placed
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.metrics import Snapshot, TaskStats
 from sunshower.runtime.plan import Layout, Plan
 from sunshower.runtime.queries import Query
+from sunshower.runtime.tuple_traces import Traces, assemble, root_number
 from sunshower.simulation.callers import SimCaller
 from sunshower.simulation.environment import SimEnvironment
 from sunshower.simulation.machines import Machines
@@ -76,6 +78,12 @@ class SimRun:
             raise TopologyFailed(error)
         return found
 
+    def overview(self) -> Overview:
+        """As of a run on Ray: with the windows of time, also if the topology has failed."""
+        plan = self.plan
+        found = self._ask(lambda master: master.core.snapshot(master.now(), windows=True))
+        return Overview(plan, found, self._master.core.error, 0.0, {})
+
     def finished(self) -> bool:
         return self.snapshot().state == State.FINISHED
 
@@ -123,6 +131,13 @@ class SimRun:
 
     def _query(self, worker: int, query: Query) -> Any:
         return self._ask_worker(worker, lambda there: there.query(query))
+
+    def traces(self, root: str | None = None) -> Traces:
+        """Times are those of the world. A worker that is paused does not answer."""
+        number = None if root is None else root_number(root)
+        plan, there = self.plan, self._env.network.there.values()
+        found = [one for one in there if isinstance(one, SimWorker) and not one.paused]
+        return assemble(plan, [one.traces(number, self._world.now_s) for one in found])
 
     def kill_worker(self, worker: int) -> int:
         return self._kill(worker)

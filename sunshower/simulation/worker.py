@@ -152,11 +152,11 @@ class SimWorker(SimProcess, WorkerProcessBase):
         call_s = env.conditions.call_s
         self._box = SimFlightRecorder(buffer, life, self._world, self.clock, call_s)
         self.clock.slept = self._watch
-        event_writer = None
+        event_writer, clock = None, HistoryClock(self._world, self.clock)
         if env.sample is not None:
-            clock = HistoryClock(self._world, self.clock)
             event_writer = EventWriter(clock, self._entries.append, env.sample)
-        return Equipment(env.generator, self.clock, self._box, env.reservations, event_writer)
+        own = (env.generator, self.clock, self._box, env.reservations, event_writer)
+        return Equipment(*own, event_clock=clock)
 
     def load_transfer(self, move: int, task: int) -> TaskTransfer | None:
         return deepcopy(self._env.transfer.get((move, task)))

@@ -23,7 +23,7 @@ from sunshower.cli.health import (
     wait_lines,
 )
 from sunshower.cli.screen import Screen
-from sunshower.cli.status import _as_json
+from sunshower.cli.statistics.json_status import status_fields
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.metrics import Counts, Snapshot, TaskStats, WorkerStats
 from sunshower.runtime.plan import make_plan
@@ -163,7 +163,7 @@ def test_the_display_on_a_terminal_shows_what_is_waited_for(
 def test_json_has_each_waiting_task_and_what_was_expired() -> None:
     task = replace(wait(1, reached=False), counts=Counts(expired=7))
     planned = make_plan(graph())
-    found = _as_json(Overview(planned, snapshot(task), None, 0.0, {}), 1.0)
+    found = status_fields(Overview(planned, snapshot(task), None, 0.0, {}), 1.0)
     assert json.loads(json.dumps(found))["waiting"] == [
         {
             "component": "store", "task": 1, "worker": 0, "kind": "unavailable", "for_s": 130.0,

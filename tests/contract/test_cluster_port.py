@@ -134,6 +134,34 @@ def test_history_tells_of_every_kind_by_time(submit: Submit) -> None:
     assert times[-1] <= run.now()
 
 
+def test_trees_are_recorded_whole_and_found_by_their_root(submit: Submit) -> None:
+    run = submit(chain(Paced(TOTAL, 0.3), trace_share=1.0))
+    assert run.wait(PATIENCE_S)
+    found = run.traces()
+    assert found.silent == ()
+    assert {tree.number for tree in found.trees} == set(range(TOTAL))
+    for tree in found.trees:
+        assert (tree.outcome, tree.attempt, tree.spout) == ("complete", 1, "numbers[0]")
+        assert [hop.target for hop in tree.hops] == ["relay[0]", "sink[0]"]
+        assert [hop.parent for hop in tree.hops] == [None, tree.hops[0].edge]
+        assert {hop.record for hop in tree.hops} == {f"Item(number={tree.number})"}
+        times = [time for hop in tree.hops for time in (hop.sent_s, hop.delivered_s, hop.acked_s)]
+        assert all(tree.emitted_s <= time <= tree.ended_s for time in times), "one clock for all"
+    (one,) = run.traces(found.trees[0].root).trees
+    assert (one.root, one.number) == (found.trees[0].root, found.trees[0].number)
+    assert [hop.edge for hop in one.hops] == [hop.edge for hop in found.trees[0].hops]
+
+
+def test_by_default_few_trees_are_recorded_and_without_a_share_none(submit: Submit) -> None:
+    run = submit(chain(Paced(TOTAL, 0.1)))
+    assert run.wait(PATIENCE_S)
+    assert {tree.number for tree in run.traces().trees} >= {0}
+    run.stop()
+    run = submit(chain(Paced(TOTAL, 0.1), trace_share=0))
+    assert run.wait(PATIENCE_S)
+    assert run.traces().trees == ()
+
+
 def test_without_a_sample_no_history_is_kept(submit: Submit) -> None:
     run = submit(chain(Paced(TOTAL, 0.1)), Layout.PACK, sample=None)
     assert run.wait(PATIENCE_S)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 import requests
 
-from sunshower.cli.status import _as_json
+from sunshower.cli.statistics.json_status import status_fields
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.metrics import Counts, Snapshot, TaskStats, WorkerStats
 from sunshower.runtime.plan import make_plan
@@ -131,7 +131,7 @@ def test_the_json_of_status_has_every_field_that_the_page_names() -> None:
     wait = Wait(WaitKind.DOUBT, 1.0, 2, TaskError("orders", 0, 0, "gone"), True)
     task = TaskStats(1, "orders", Counts(), health=Health(Standing.WAITING, 2, (), wait))
     snapshot = Snapshot("orders", {0: WorkerStats(0, 1, (task,))})
-    found = _as_json(Overview(make_plan(topology.graph()), snapshot, None, 0.0, {}), 1.0)
+    found = status_fields(Overview(make_plan(topology.graph()), snapshot, None, 0.0, {}), 1.0)
     rows = PAGE.partition("| `status --json` |")[2].partition("\n\n")[0]
     fields = {line.split("|")[1].strip(): line.split("|")[2] for line in rows.splitlines()[2:]}
     assert set(fields) == {

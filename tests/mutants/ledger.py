@@ -124,13 +124,20 @@ LEDGER = [
         "comes again: a late report, or a verdict that is said twice, meets its own number.",
         slip(
             "Pending.take",
-            "generations &= GENERATION_MASK",
-            "generations &= 3",
             "np.arange(self._head, self._head + count)",
             "np.arange(self._head + self._free_count - count, self._head + self._free_count)",
             "self._head = (self._head + count) % self._slots",
             "pass",
             *as_it_is("self._free_count -= count"),
+        ),
+        slip(
+            "next_generations",
+            "generations &= GENERATION_MASK",
+            "generations &= 3",
+            "generations += generations & _TRACED_BITS == 0",
+            "pass",
+            "if traced: ...",
+            "pass",
         ),
         slip("is_newer", "(generations - tags) << 8", "(generations - tags) << 30"),
         slip(

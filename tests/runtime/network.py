@@ -98,7 +98,7 @@ class Node(WorkerProcessBase):
         net.boxes[self._worker] = box
         event_writer = net.sample and net.history.event_writer(net.clock, net.sample)
         recorder = FlightRecorder(box, life)
-        return Equipment(net.random, net.clock, recorder, None, event_writer or None)
+        return Equipment(net.random, net.clock, recorder, None, event_writer or None, net.clock)
 
     def load_transfer(self, move: int, task: int) -> TaskTransfer | None:
         packed = self._net.transfers.get((move, task))

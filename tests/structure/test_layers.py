@@ -88,6 +88,7 @@ DOORS: dict[str, set[str]] = {
     "typer": {"cli"},
     "packaging": {"cli"},
     "prometheus_client": {"cli"},
+    "opentelemetry": {"cli"},
     "rich": {"cli", "experiments/runner"},
     "sqlite3": {"state"},
     # They run code on the bytes they read: nothing from a store, a broker or a packet.

@@ -122,7 +122,8 @@ def _samples(family: Family, topologies: list[Observed]) -> Metric:
             if isinstance(value, float | int):
                 metric.add_metric(where, value)  # type: ignore[attr-defined]
             else:
-                metric.add_metric(where, buckets(value), value.sum_s)  # type: ignore[attr-defined]
+                found_buckets = buckets(value, is_fine=family.is_fine)
+                metric.add_metric(where, found_buckets, value.sum_s)  # type: ignore[attr-defined]
     return metric
 
 

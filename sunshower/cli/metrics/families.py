@@ -6,20 +6,24 @@ from the declarations, not from the data.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from itertools import islice
 from math import isfinite
 from typing import NamedTuple
 
 from sunshower.failures import Cause
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.control.overview import Overview
-from sunshower.runtime.events.metrics import Counts, Latencies, TaskStats
+from sunshower.runtime.events.latencies import Latencies, LatencyKind
+from sunshower.runtime.events.metrics import Counts, TaskStats
 from sunshower.runtime.tasks.supervision import WaitKind
 
 _BOUNDS_S = (1e-3, 100.0)  # of the buckets that are exported: from 1.28 ms to 83.9 s
+_FINE_BOUNDS_S = (3e-5, 50.0)  # of bolts, every second one: from 40 µs to 41.9 s
 Values = Iterator[tuple[tuple[str, ...], float | Latencies]]
 
 
@@ -64,6 +68,7 @@ class Family(NamedTuple):
     labels: tuple[str, ...]
     help: str
     read: Callable[[Observed], Values]  # the values of `labels`, and the number
+    is_fine: bool = False  # see `buckets`
 
 
 def _of_topology(read: Callable[[Overview], float]) -> Callable[[Observed], Values]:
@@ -120,9 +125,47 @@ def _causes(observed: Observed) -> Values:
             yield (name, cause.value), causes.get(cause.value, 0)
 
 
-def _latencies(observed: Observed) -> Values:
-    for name, found in _components(observed, True):
-        yield (name,), found.snapshot.latencies(name)
+def _places(observed: Observed) -> Values:
+    """Failed trees by the component in which they failed, over all spouts."""
+    if (found := observed.overview) is None:
+        return
+    spouts = [name for name, _ in _components(observed, True)]
+    if len(spouts) < len(found.plan.graph.spouts):  # the sums would go back
+        return
+    sums: Counter[tuple[str, str]] = Counter()
+    for name in spouts:
+        for place, count in found.snapshot.component(name).places.items():
+            sums[place.component, place.cause] += count
+    for name in ("", *found.plan.graph.components):  # without a place: a timeout, for example
+        for cause in Cause:
+            yield (name, cause.value), sums[name, cause.value]
+
+
+def _by_stream(read: Callable[[Counts], Mapping[str, int]]) -> Callable[[Observed], Values]:
+    def values(observed: Observed) -> Values:
+        for name, found in _components(observed, None):
+            for stream, count in read(found.snapshot.component(name)).items():
+                yield (name, stream), count
+
+    return values
+
+
+def _latencies(kind: LatencyKind) -> Callable[[Observed], Values]:
+    def values(observed: Observed) -> Values:
+        for name, found in _components(observed, kind is LatencyKind.COMPLETE):
+            yield (name,), found.snapshot.latencies(name, kind)
+
+    return values
+
+
+def _watermarks(index: int) -> Callable[[Observed], Values]:
+    def values(observed: Observed) -> Values:
+        for name, found in _components(observed, None):
+            value = (found.snapshot.watermark(name) or (None, None))[index]
+            if value is not None and isfinite(value):
+                yield (name,), value
+
+    return values
 
 
 def _waits(read: Callable[[Iterable[float]], float]) -> Callable[[Observed], Values]:
@@ -178,6 +221,7 @@ def _parallelism(observed: Observed) -> Values:
 
 _ONE = ("component",)
 _KIND = ("component", "kind")
+_STREAM = ("component", "stream")
 _COUNTER, _GAUGE = Kind.COUNTER, Kind.GAUGE
 FAMILIES = (
     Family("up", _GAUGE, (), "1 if the topology's master answers, else 0", _up),
@@ -195,6 +239,10 @@ FAMILIES = (
            _counted(lambda counts: counts.emitted)),
     Family("tuples_transferred_total", _COUNTER, _ONE, "tuples sent, one for each target task",
            _counted(lambda counts: counts.transferred)),
+    Family("stream_tuples_emitted_total", _COUNTER, _STREAM, "calls of emit by output stream",
+           _by_stream(lambda counts: counts.emitted_to)),
+    Family("stream_tuples_transferred_total", _COUNTER, _STREAM, "tuples sent by output stream, "
+           "one for each target task", _by_stream(lambda counts: counts.transferred_to)),
     Family("tuples_executed_total", _COUNTER, _ONE, "bolts: tuples received",
            _counted(lambda counts: counts.executed, False)),
     Family("tuples_acked_total", _COUNTER, _ONE, "spouts: complete trees, and dead letters; "
@@ -203,16 +251,26 @@ FAMILIES = (
            _counted(lambda counts: counts.failed)),
     Family("trees_failed_total", _COUNTER, ("component", "cause"), "spouts: failed trees by cause",
            _causes),
+    Family("trees_failed_in_total", _COUNTER, ("component", "cause"), "failed trees by the "
+           "component in which they failed; without one if that is unknown (a timeout)", _places),
     Family("tuples_replayed_total", _COUNTER, _ONE, "spouts: tuples emitted again",
            _counted(lambda counts: counts.replayed, True)),
     Family("tuples_expired_total", _COUNTER, _ONE, "bolts: inputs dropped unprocessed, because "
            "their trees had failed", _counted(lambda counts: counts.expired, False)),
     Family("dead_letters_total", _COUNTER, _ONE, "spouts: tuples that became dead letters",
            _counted(lambda counts: counts.dead, True)),
-    Family("busy_seconds_total", _COUNTER, _ONE, "bolts: time in the bolt's code, over its tasks",
-           _counted(lambda counts: counts.busy_s, False)),
+    Family("busy_seconds_total", _COUNTER, _ONE, "time in which tasks were busy, summed: bolts "
+           "in their code, spouts emitting", _counted(lambda counts: counts.busy_s)),
+    Family("blocked_seconds_total", _COUNTER, _ONE, "time in which tasks had something to do, but "
+           "no credit of their receivers, or (spouts) as many open trees as are allowed, summed",
+           _counted(lambda counts: counts.blocked_s)),
     Family("complete_latency_seconds", Kind.HISTOGRAM, _ONE, "spouts: from emit to complete tree",
-           _latencies),
+           _latencies(LatencyKind.COMPLETE)),
+    Family("execute_latency_seconds", Kind.HISTOGRAM, _ONE, "bolts: the time of a tuple in the "
+           "bolt's code; tuples executed together count with their mean",
+           _latencies(LatencyKind.EXECUTE), is_fine=True),
+    Family("queue_latency_seconds", Kind.HISTOGRAM, _ONE, "bolts: from a tuple's arrival in the "
+           "inbox to its execution", _latencies(LatencyKind.QUEUE), is_fine=True),
     Family("pending_tuples", _GAUGE, _ONE, "spouts: trees that are open now",
            _counted(lambda counts: counts.pending, True)),
     Family("queued_tuples", _GAUGE, _ONE, "bolts: tuples in the inboxes",
@@ -221,6 +279,10 @@ FAMILIES = (
            _of_tasks(lambda tasks: max((task.queue_s for task in tasks), default=0.0), False)),
     Family("lag_records", _GAUGE, _ONE, "records of the source that are not settled yet, of "
            "components that report a lag, such as Kafka spouts", _of_tasks(_lag, None)),
+    Family("watermark", _GAUGE, _ONE, "the watermark of the slowest task, in the unit of the "
+           "field with the event time; of datetimes, Unix time", _watermarks(0)),
+    Family("watermark_lag", _GAUGE, _ONE, "how far that is behind the newest event time that a "
+           "spout has emitted, in the same unit", _watermarks(1)),
     Family("waiting_tasks", _GAUGE, _KIND, "tasks that wait for a dependency (unavailable), or "
            "fail every input after they had succeeded (doubt)", _waits(_number)),
     Family("wait_seconds", _GAUGE, _KIND, "the longest of these waits, as of its last try",
@@ -232,8 +294,12 @@ FAMILIES = (
 )  # fmt: skip
 
 
-def buckets(latencies: Latencies) -> list[tuple[str, float]]:
-    """The cumulative buckets of a histogram: upper bounds in seconds, as text, and counts."""
-    least_s, most_s = _BOUNDS_S
-    bounds = [(f"{s:.6g}", float(n)) for s, n in latencies.octaves() if least_s < s < most_s]
-    return [*bounds, ("+Inf", float(latencies.counts.sum()))]
+def buckets(latencies: Latencies, *, is_fine: bool = False) -> list[tuple[str, float]]:
+    """The cumulative buckets of a histogram: upper bounds in seconds, as text, and counts.
+
+    `is_fine`: from shorter durations on, in steps of four instead of two.
+    """
+    least_s, most_s = _FINE_BOUNDS_S if is_fine else _BOUNDS_S
+    octaves = islice(latencies.octaves(), 1, None, 2) if is_fine else latencies.octaves()
+    bounds = [(f"{s:.6g}", float(n)) for s, n in octaves if least_s < s < most_s]
+    return [*bounds, ("+Inf", float(latencies.total))]

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from sunshower.runtime.control.component_conditions import ConditionTracker
 from sunshower.runtime.control.crash_report import CrashReport
@@ -28,6 +29,7 @@ from sunshower.runtime.control.placement import placed, places_of, replan
 from sunshower.runtime.control.restart_tracker import Probations, RestartTracker
 from sunshower.runtime.events.injected_faults import InjectedFaults, check_places
 from sunshower.runtime.events.metrics import Snapshot, StuckCall, TaskStats, WorkerStats
+from sunshower.runtime.events.time_windows import TimeWindows
 from sunshower.runtime.plan import Layout, Plan
 from sunshower.runtime.tasks.supervision import Standing
 from sunshower.texts import ERROR_BYTES, clip
@@ -62,6 +64,7 @@ class Master:
         self._replacing: list[int] = []  # silent workers, until the adapter has replaced them
         self._done_since_s: float | None = None  # since when all reporting spouts are done
         self._done_lives: dict[int, int] = {}  # in which all was done; later reports are late
+        self._windows = TimeWindows(None if self.stored.lives else now)
 
     # ---- queries ---------------------------------------------------------------------------
 
@@ -99,8 +102,8 @@ class Master:
         """The workers without heartbeats, and for how many seconds."""
         return self._detector.silent()
 
-    def snapshot(self, now: float) -> Snapshot:
-        """The current statistics of the topology."""
+    def snapshot(self, now: float, *, windows: bool = False) -> Snapshot:
+        """The current statistics of the topology; `windows`: with those of the last hour."""
         stored, stats = self.stored, dict(self._stats)
         self._end_probations(now)
         state = self.state(now)
@@ -112,12 +115,10 @@ class Master:
             state,
             dict(stored.quarantined),
             stored.untracked,
-            {
-                task: replace(call, for_s=now - since_s)
-                for call, task, since_s in self._stuck.values()
-            },
+            {task: replace(call, for_s=now - s) for call, task, s in self._stuck.values()},
             self.silent,
-            dict(stored.latencies),
+            {kind: dict(kept) for kind, kept in stored.latencies_by_kind.items()},
+            self._windows.at(now, stored.totals(stats.values())) if windows else {},
         )
 
     def report(self, now: float) -> KillReport:
@@ -189,10 +190,11 @@ class Master:
 
     def hear(self, stats: WorkerStats, now: float) -> None:
         """Process the statistics of a worker. Those of a former life are ignored."""
-        if stats.incarnation != self.lives.get(stats.worker):  # nor from before the last move
+        is_former = stats.incarnation != self.lives.get(stats.worker)  # or before the last move
+        if is_former or not self.is_current(stats.worker, stats.incarnation):
             return
-        if not self.is_current(stats.worker, stats.incarnation):
-            return
+        totals = partial(self.stored.totals, self._stats.values())
+        self._windows.change(now, totals, is_complete=self._arrived)
         self._stats[stats.worker] = stats
         self._stuck.pop(stats.worker, None)  # its call has returned
         for task in stats.tasks:

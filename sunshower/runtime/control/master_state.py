@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -9,10 +10,13 @@ import msgpack
 
 from sunshower import versions
 from sunshower.runtime.events.injected_faults import InjectedFaults
-from sunshower.runtime.events.metrics import Counts, Latencies, WorkerStats
+from sunshower.runtime.events.latencies import Latencies, LatencyKind
+from sunshower.runtime.events.metrics import Counts, WorkerStats
+from sunshower.runtime.events.time_windows import Totals, add_up
 from sunshower.runtime.tasks.user_code import TaskError
 
 T = TypeVar("T")
+_LATENCIES = ("latencies", "execute", "queue")
 _WAY_OUT = "let all nodes have one release, kill the topology and submit it again"
 
 
@@ -45,6 +49,8 @@ class MasterState:
     floor: int = 0  # lives up to this one are from before the last move
     injected: InjectedFaults = field(default_factory=InjectedFaults)  # of an experiment
     latencies: dict[str, Latencies] = field(default_factory=dict)  # of spouts in former lives
+    execute: dict[str, Latencies] = field(default_factory=dict)  # of bolts in former lives; see
+    queue: dict[str, Latencies] = field(default_factory=dict)  # LatencyKind
     unknown: dict[str, Any] = field(default_factory=dict)  # optional fields of another release
 
     def retire(self, last: WorkerStats) -> None:
@@ -53,16 +59,36 @@ class MasterState:
         for task in last.tasks:
             name = task.component
             self.retired[name] = self.retired.get(name, Counts()) + task.counts.closed()
-            if task.latencies is not None:
-                self.latencies[name] = self.latencies.get(name, Latencies()) + task.latencies
+            for kind, latencies in task.latencies_by_kind.items():
+                kept = self.latencies_by_kind[kind]
+                kept[name] = kept.get(name, Latencies()) + latencies
+
+    @property
+    def latencies_by_kind(self) -> dict[LatencyKind, dict[str, Latencies]]:
+        """The latencies of former lives, by kind and component."""
+        return {
+            LatencyKind.COMPLETE: self.latencies,
+            LatencyKind.EXECUTE: self.execute,
+            LatencyKind.QUEUE: self.queue,
+        }
+
+    def totals(self, workers: Iterable[WorkerStats]) -> dict[str, Totals]:
+        """What each component has done since the topology was submitted; `workers`: those of
+        now."""
+        by_kind = self.latencies_by_kind
+        retired = {
+            name: Totals(counts, {k: own[name] for k, own in by_kind.items() if name in own})
+            for name, counts in self.retired.items()
+        }
+        return add_up(retired, (task for worker in workers for task in worker.tasks))
 
     def to_bytes(self) -> bytes:
         """The state as MessagePack."""
         values = {  # asdict() of all of it takes ten times as long
             **self.unknown,
             **vars(self),
-            "retired": {component: vars(counts) for component, counts in self.retired.items()},
-            "latencies": {spout: one.to_fields() for spout, one in self.latencies.items()},
+            "retired": {name: counts.to_fields() for name, counts in self.retired.items()},
+            **{name: _fields_of(getattr(self, name)) for name in _LATENCIES},
             "proven": sorted(self.proven),
             "quarantined": {task: asdict(why) for task, why in self.quarantined.items()},
             "injected": self.injected.to_fields(),
@@ -79,17 +105,24 @@ class MasterState:
         found = msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogatepass")
         known = {one.name for one in fields(MasterState)}
         unknown = {name: found.pop(name) for name in found.keys() - known}
-        retired = {name: _made(Counts, one) for name, one in found.get("retired", {}).items()}
-        latencies, quarantined = found.get("latencies", {}), found.get("quarantined", {}).items()
+        retired = {name: Counts.from_fields(one) for name, one in found.get("retired", {}).items()}
+        quarantined = found.get("quarantined", {}).items()
         injected = found.get("injected")
         whole = {
             "retired": retired,
-            "latencies": {name: Latencies(*one) for name, one in latencies.items()},
+            **{
+                kind: {name: Latencies(*one) for name, one in found.get(kind, {}).items()}
+                for kind in _LATENCIES
+            },
             "quarantined": {task: _made(TaskError, why) for task, why in quarantined},
             "injected": InjectedFaults.from_fields(injected) if injected else InjectedFaults(),
             "proven": set(found.get("proven", ())),
         }
         return MasterState(**{**found, **whole, "unknown": unknown})
+
+
+def _fields_of(latencies: dict[str, Latencies]) -> dict[str, Any]:
+    return {component: one.to_fields() for component, one in latencies.items()}
 
 
 def _made(kind: type[T], values: dict[str, Any]) -> T:

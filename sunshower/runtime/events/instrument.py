@@ -1,13 +1,15 @@
-"""Records what one task does in the event log, and injects faults into it; idle by default.
+"""Records what one task does, in the event log and for traces, and injects faults into it.
 
-Every task calls its `Instrument`, so the task code needs no branches for experiments. Without an
-experiment there is no event writer and no fault, and each call returns at once; there are a few
-calls for each batch, and none for each record. The events are described in event_log.py.
+Every task calls its `Instrument`, so the task code needs no branches for experiments and traces.
+There are a few calls for each batch, and none for each record. Without an experiment there is no
+event writer and no fault; with `trace_share=0` no trace recorder; without both each call returns at
+once. The events are described in event_log.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -16,7 +18,8 @@ import numpy as np
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.events.event_log import EventWriter, What
 from sunshower.runtime.events.task_faults import NO_FAULTS
-from sunshower.runtime.tracking.ids import I64, U64
+from sunshower.runtime.events.trace_recorder import TraceRecorder
+from sunshower.runtime.tracking.ids import I64, U64, is_traced, traced_of
 from sunshower.runtime.tracking.pending import Released
 from sunshower.runtime.transport.batch import Anchors, Batch
 
@@ -33,10 +36,17 @@ class AnchoredInput(Protocol):
 class Instrument:
     """The instrument of one task. `faults` apply to the calls of its user code."""
 
-    def __init__(self, task: int, event_writer: EventWriter | None = None) -> None:
+    def __init__(
+        self,
+        task: int,
+        event_writer: EventWriter | None = None,
+        trace_recorder: TraceRecorder | None = None,
+    ) -> None:
         self.faults = NO_FAULTS
         self._task = task
         self._event_writer = event_writer
+        self._trace_recorder = trace_recorder
+        self._is_idle = event_writer is None and trace_recorder is None
 
     # ---- spouts -----------------------------------------------------------------------------
 
@@ -54,14 +64,23 @@ class Instrument:
                 What.EMITTED, self._task, roots, np.array(numbers, np.int64), each, message_ids
             )
 
+    def traced(self, root: int, number: int, attempt: int, message_id: Any) -> None:
+        """A spout task emits this root, which is traced."""
+        if (recorder := self._trace_recorder) is not None:
+            recorder.emitted(self._task, root, number, attempt, message_id)
+
     def completed(self, released: Released) -> None:
         """These trees are complete."""
+        if (recorder := self._trace_recorder) is not None:
+            recorder.completed(self._task, released)
         if (writer := self._event_writer) is not None and len(released.roots):
             attempts = released.attempts.astype(np.int64)
             writer.note(What.COMPLETED, self._task, released.roots, released.numbers, attempts)
 
-    def failed(self, released: Released, failures: Iterable[Failure]) -> None:
+    def failed(self, released: Released, failures: Sequence[Failure]) -> None:
         """These trees have failed."""
+        if (recorder := self._trace_recorder) is not None:
+            recorder.failed(self._task, released, failures)
         if (writer := self._event_writer) is not None and len(released.roots):
             attempts = released.attempts.astype(np.int64)
             causes = [failure.cause for failure in failures]
@@ -76,61 +95,62 @@ class Instrument:
 
     def delivered(self, batch: Batch) -> None:
         """User code is called with a batch; it may be called again for what it did not take."""
-        if (writer := self._event_writer) is not None and not batch.is_recorded:
-            writer.note_edges(What.DELIVERED, self._task, batch.roots, batch.edges)
+        if not (self._is_idle or batch.is_recorded):
+            self._note_edges(What.DELIVERED, batch.roots, batch.edges)
 
     def settled(self, batch: Batch, failures: Mapping[int, Failure]) -> None:
         """A batch is processed; `failures`: index of an input → why that one failed."""
-        if (writer := self._event_writer) is None:
+        if self._is_idle:
             return
         if not failures:
-            writer.note_edges(What.ACKED, self._task, batch.roots, batch.edges)
+            self._note_edges(What.ACKED, batch.roots, batch.edges)
             return
         good = np.delete(np.arange(len(batch)), list(failures))
-        writer.note_edges(What.ACKED, self._task, *_rows(batch, good))
+        self._note_edges(What.ACKED, *_rows(batch, good))
         for cause in {failure.cause: None for failure in failures.values()}:
             bad = np.array([index for index, why in failures.items() if why.cause is cause])
-            writer.note_edges(What.REFUSED, self._task, *_rows(batch, bad), cause)
+            self._note_edges(What.REFUSED, *_rows(batch, bad), cause)
 
     def joined(self, batches: Sequence[Batch], joined: Batch) -> None:
         """Shared batches are processed as one: a tree that is in several of them acks its edges,
         and sends this task their XOR."""
-        if (writer := self._event_writer) is None:
+        if self._is_idle:
             return
         for batch in batches:
             self.delivered(batch)
-            places = np.searchsorted(joined.roots, batch.roots)
-            merged = joined.edges[places] != batch.edges
-            writer.note_edges(What.ACKED, self._task, batch.roots[merged], batch.edges[merged])
-        single = np.concatenate([batch.edges for batch in batches])
-        new = ~np.isin(joined.edges, single)
-        roots, edges = joined.roots[new], joined.edges[new]
-        writer.note_edges(What.SENT, self._task, roots, edges, self._task)
-        writer.note_edges(What.DELIVERED, self._task, roots, edges)
+        trees, parts = self._noted(joined), [self._noted(batch) for batch in batches]
+        for part in parts:
+            places = np.searchsorted(trees.roots, part.roots)
+            merged = trees.edges[places] != part.edges
+            self._note_edges(What.ACKED, part.roots[merged], part.edges[merged])
+        new = ~np.isin(trees.edges, np.concatenate([part.edges for part in parts]))
+        roots, edges = trees.roots[new], trees.edges[new]
+        self._note_edges(What.SENT, roots, edges, self._task, joined)
+        self._note_edges(What.DELIVERED, roots, edges)
         joined.is_recorded = True
 
     def refused(self, batch: Batch, cause: Cause) -> None:
         """A batch fails without a call of user code."""
-        if (writer := self._event_writer) is not None:
-            writer.note_edges(What.REFUSED, self._task, batch.roots, batch.edges, cause)
+        if not self._is_idle:
+            self._note_edges(What.REFUSED, batch.roots, batch.edges, cause)
 
     def inputs(self, held: Iterable[AnchoredInput], refused: Cause | None = None) -> None:
         """Inputs that a manual bolt settles one by one; `refused`: why they failed, if they did."""
-        if (writer := self._event_writer) is None:
+        if self._is_idle:
             return
-        rows = [row for one in held for row in zip(one.roots, one.edges, strict=True)]
-        if rows:
+        pairs = (pair for one in held for pair in zip(one.roots, one.edges, strict=True))
+        if self._event_writer is None:  # a row of an array for each input takes longer
+            pairs = (pair for pair in pairs if is_traced(pair[0]))
+        if rows := list(pairs):
             roots, edges = np.array(rows, np.uint64).T
-            writer.note_edges(
-                What.REFUSED if refused else What.ACKED, self._task, roots, edges, refused
-            )
+            self._note_edges(What.REFUSED if refused else What.ACKED, roots, edges, refused)
 
     # ---- all tasks --------------------------------------------------------------------------
 
     def sent(self, batch: Batch, target: int) -> None:
         """A batch is sent to a task."""
-        if (writer := self._event_writer) is not None:
-            writer.note_edges(What.SENT, self._task, batch.roots, batch.edges, target)
+        if not self._is_idle:
+            self._note_edges(What.SENT, batch.roots, batch.edges, target, batch)
 
     @property
     def of_user_code(self) -> Sequence[Callable[[Any, Any], None]]:
@@ -142,6 +162,23 @@ class Instrument:
             writer.note(what, self._task, detail=(key, value))
 
         return [partial(note, what) for what in (What.WROTE, What.NOTED)]
+
+    # ---- helpers ------------------------------------------------------------------------------
+
+    def _note_edges(
+        self, what: What, roots: U64, edges: U64, detail: Any = None, batch: Batch | None = None
+    ) -> None:
+        if self._event_writer is not None:
+            self._event_writer.note_edges(what, self._task, roots, edges, detail)
+        if self._trace_recorder is not None:
+            self._trace_recorder.note_edges(what, self._task, roots, edges, detail, batch)
+
+    def _noted(self, batch: Batch) -> Batch:
+        """A shared batch with those trees only that are recorded."""
+        if self._event_writer is not None:
+            return batch
+        traced = traced_of(batch.roots)
+        return replace(batch, roots=batch.roots[traced], edges=batch.edges[traced])
 
 
 def _rows(batch: Batch, which: I64) -> tuple[U64, U64]:

@@ -2,59 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from math import inf, isfinite
+from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from sunshower.runtime.events.latencies import Latencies, LatencyKind
 from sunshower.runtime.tasks.supervision import WELL, Health
 from sunshower.runtime.tasks.user_code import TaskError
 
-_BUCKETS = 256
-_PER_OCTAVE = 8  # a bucket is 9 % wide
-_SMALLEST_S = 1e-5
+K = TypeVar("K")
 
 
-class Latencies:
-    """A histogram of durations in buckets of equal ratio, from 10 µs up; merged by adding."""
+class FailurePlace(NamedTuple):
+    """Why and where trees failed."""
 
-    def __init__(
-        self, counts: Iterable[int] | None = None, sum_s: float = 0.0, max_s: float = 0.0
-    ) -> None:
-        found = np.zeros(_BUCKETS) if counts is None else counts
-        self.counts: NDArray[np.int64] = np.array(found, np.int64)
-        self.sum_s, self.max_s = sum_s, max_s
-
-    def add(self, seconds: NDArray[np.float64]) -> None:
-        """Count durations, shape (n,), in seconds."""
-        octaves = np.log2(np.maximum(seconds, _SMALLEST_S) / _SMALLEST_S)
-        buckets = np.minimum((octaves * _PER_OCTAVE).astype(np.int64), _BUCKETS - 1)
-        self.counts += np.bincount(buckets, minlength=_BUCKETS)
-        self.sum_s += float(seconds.sum())
-        self.max_s = float(seconds.max(initial=self.max_s))
-
-    def percentile(self, percent: float) -> float | None:
-        """Return the duration in seconds below which `percent` of all lie, or None."""
-        total = int(self.counts.sum())
-        if not total:
-            return None
-        bucket = int(np.searchsorted(np.cumsum(self.counts), total * percent / 100))
-        return min(float(_SMALLEST_S * 2.0 ** ((bucket + 1) / _PER_OCTAVE)), self.max_s)
-
-    def octaves(self) -> Iterator[tuple[float, int]]:
-        """Yield bounds in seconds, each twice the one before, and how many durations lie below."""
-        below = np.cumsum(self.counts)[_PER_OCTAVE - 1 :: _PER_OCTAVE]
-        for octave, count in enumerate(below.tolist(), 1):
-            yield _SMALLEST_S * 2.0**octave, count
-
-    def to_fields(self) -> tuple[list[int], float, float]:
-        """The arguments of the constructor, as plain values."""
-        return self.counts.tolist(), self.sum_s, self.max_s
-
-    def __add__(self, other: Latencies) -> Latencies:
-        counts, sum_s = self.counts + other.counts, self.sum_s + other.sum_s
-        return Latencies(counts, sum_s, max(self.max_s, other.max_s))
+    cause: str
+    component: str  # empty if unknown (a timeout)
+    task: int  # among the tasks of its component; -1: unknown, or all of them
+    worker: int  # likewise
 
 
 @dataclass(frozen=True)
@@ -70,24 +37,95 @@ class Counts:
     pending: int = 0  # spouts: trees open now
     expired: int = 0  # bolts: inputs dropped unprocessed, because their trees had failed
     dead: int = 0  # spouts: of `acked`, those that became dead letters
-    # bolts: how long their code ran for these records, without flush()
+    # bolts: how long their code ran for these records, without flush(); spouts: how long they
+    # emitted; seconds, summed over tasks
     busy_s: float = field(default=0.0, compare=False)
+    # how long tasks that had something to do could not send, because receivers had no credit;
+    # spouts: or because as many trees were open as are allowed
+    blocked_s: float = field(default=0.0, compare=False)
     causes: Mapping[str, int] = field(default_factory=dict)  # spouts: `failed` by cause
+    # spouts: `failed` by cause and place
+    places: Mapping[FailurePlace, int] = field(default_factory=dict, compare=False)
+    emitted_to: Mapping[str, int] = field(default_factory=dict, compare=False)  # by stream
+    transferred_to: Mapping[str, int] = field(default_factory=dict, compare=False)  # likewise
 
     def closed(self) -> Counts:
         """The counters of a task that has ended: nothing is pending."""
         return replace(self, pending=0)
 
-    def __add__(self, other: Counts) -> Counts:
-        sums = {name: getattr(self, name) + getattr(other, name) for name in _NUMBERS}
-        causes = {
-            cause: self.causes.get(cause, 0) + other.causes.get(cause, 0)
-            for cause in {**self.causes, **other.causes}
+    def since(self, before: Counts) -> Counts:
+        """What was counted after `before`; `pending` is that of now. Never negative: when a process
+        and the master die together, counters go back."""
+        numbers: dict[str, Any] = {
+            name: max(getattr(self, name) - getattr(before, name), 0) for name in _NUMBERS
         }
-        return Counts(**sums, causes=causes)
+        parts: dict[str, Any] = {
+            name: _less(getattr(self, name), getattr(before, name)) for name in _PARTS
+        }
+        return replace(Counts(**numbers, **parts), pending=self.pending)
+
+    def to_fields(self) -> dict[str, Any]:
+        """The arguments of `from_fields`, as values for MessagePack."""
+        return {**vars(self), "places": [[*place, count] for place, count in self.places.items()]}
+
+    @staticmethod
+    def from_fields(found: Mapping[str, Any]) -> Counts:
+        """The counters of `to_fields`, without fields of another release."""
+        known = {name: found[name] for name in (*_NUMBERS, *_PARTS) if name in found}
+        places = {FailurePlace(*place): count for *place, count in found.get("places", ())}
+        return Counts(**{**known, "places": places})
+
+    def __add__(self, other: Counts) -> Counts:
+        sums: dict[str, Any] = {
+            name: getattr(self, name) + getattr(other, name) for name in _NUMBERS
+        }
+        parts: dict[str, Any] = {
+            name: _sum(getattr(self, name), getattr(other, name)) for name in _PARTS
+        }
+        return Counts(**sums, **parts)
 
 
-_NUMBERS = [field.name for field in fields(Counts) if field.name != "causes"]
+_PARTS = ("causes", "places", "emitted_to", "transferred_to")
+_NUMBERS = [field.name for field in fields(Counts) if field.name not in _PARTS]
+
+
+def _sum(left: Mapping[K, int], right: Mapping[K, int]) -> Mapping[K, int]:
+    if not left or not right:
+        return left or right
+    return {key: left.get(key, 0) + right.get(key, 0) for key in {**left, **right}}
+
+
+def _less(now: Mapping[K, int], before: Mapping[K, int]) -> Mapping[K, int]:
+    """The counts that have grown, and by how much."""
+    grown = {key: count - before.get(key, 0) for key, count in now.items()}
+    return {key: count for key, count in grown.items() if count > 0}
+
+
+@dataclass(frozen=True)
+class EventTime:
+    """How far a task is in event time, in the unit of its field; of datetimes, Unix seconds."""
+
+    watermark: float  # spouts: all records before it are processed; windows: those before it have
+    # ended; -inf: none yet, inf: all
+    newest: float = -inf  # spouts: the highest one emitted
+    spouts: tuple[int, ...] = ()  # windows: the spout tasks whose watermarks they follow
+
+
+@dataclass(frozen=True)
+class Activity:
+    """What one component did in a time, tasks of former processes included."""
+
+    for_s: float
+    counts: Counts
+    latencies: Mapping[LatencyKind, Latencies] = field(default_factory=dict)
+
+    def capacity(self, tasks: int) -> float:
+        """The share of the time in which its `tasks` were busy, 0 to 1. Storm: capacity."""
+        return min(self.counts.busy_s / max(self.for_s * tasks, 1e-9), 1.0)
+
+    def blocked(self, tasks: int) -> float:
+        """The share of the time in which its `tasks` could not send, 0 to 1."""
+        return min(self.counts.blocked_s / max(self.for_s * tasks, 1e-9), 1.0)
 
 
 @dataclass(frozen=True)
@@ -108,6 +146,19 @@ class TaskStats:
     queued: int = 0  # bolts: records in the inbox
     queue_s: float = 0.0  # bolts: how long these wait at the task's pace, in seconds
     figures: Mapping[str, float] = field(default_factory=dict)  # of user code
+    execute: Latencies | None = None  # bolts: see LatencyKind
+    queue: Latencies | None = None  # likewise
+    event_time: EventTime | None = None  # of spouts with windows downstream, and of these windows
+
+    @property
+    def latencies_by_kind(self) -> dict[LatencyKind, Latencies]:
+        """All latencies that this kind of task measures."""
+        found = {
+            LatencyKind.COMPLETE: self.latencies,
+            LatencyKind.EXECUTE: self.execute,
+            LatencyKind.QUEUE: self.queue,
+        }
+        return {kind: latencies for kind, latencies in found.items() if latencies is not None}
 
 
 @dataclass(frozen=True)
@@ -154,12 +205,26 @@ class Snapshot:
     untracked_before: str | None = None  # as WorkerStats.untracked, of previous lives
     stuck: Mapping[int, StuckCall] = field(default_factory=dict)  # task → its call, from 10 s on
     silent: Mapping[int, float] = field(default_factory=dict)  # worker without heartbeats → seconds
-    retired_latencies: Mapping[str, Latencies] = field(default_factory=dict)  # as `retired`
+    retired_latencies: Mapping[LatencyKind, Mapping[str, Latencies]] = field(default_factory=dict)
+    # as `retired`
+    windows: Mapping[str, Mapping[str, Activity]] = field(default_factory=dict)  # name of a window
+    # (see time_windows.py) → component → what it did in this time; only in an overview
 
     def tasks(self) -> Iterable[TaskStats]:
         """All tasks, worker by worker."""
         for _, worker in sorted(self.workers.items()):
             yield from worker.tasks
+
+    def tasks_of(self, component: str) -> list[TaskStats]:
+        """The tasks of a component."""
+        return self._by_component.get(component, [])
+
+    @cached_property
+    def _by_component(self) -> dict[str, list[TaskStats]]:
+        found: dict[str, list[TaskStats]] = {}
+        for task in self.tasks():
+            found.setdefault(task.component, []).append(task)
+        return found
 
     def waiting(self) -> list[TaskStats]:
         """The tasks that wait for a dependency, or are in doubt; see `Health.wait`."""
@@ -173,19 +238,42 @@ class Snapshot:
 
     def component(self, component: str) -> Counts:
         """The sum over a component's tasks, previous incarnations included."""
-        living = (task.counts for task in self.tasks() if task.component == component)
+        living = (task.counts for task in self.tasks_of(component))
         return sum(living, self.retired.get(component, Counts()))
 
     def figures(self, component: str) -> dict[str, float]:
         """The sums of the user-defined figures of a component's tasks, by name."""
         sums: dict[str, float] = {}
-        for task in self.tasks():
-            if task.component == component:
-                for name, value in task.figures.items():
-                    sums[name] = sums.get(name, 0) + value
+        for task in self.tasks_of(component):
+            for name, value in task.figures.items():
+                sums[name] = sums.get(name, 0) + value
         return sums
 
-    def latencies(self, component: str) -> Latencies:
-        """Complete latencies of a spout, previous incarnations included."""
-        parts = (t.latencies for t in self.tasks() if t.component == component and t.latencies)
-        return sum(parts, self.retired_latencies.get(component, Latencies()))
+    def latencies(self, component: str, kind: LatencyKind = LatencyKind.COMPLETE) -> Latencies:
+        """The latencies of a component's tasks, previous incarnations included."""
+        found = (task.latencies_by_kind for task in self.tasks_of(component))
+        parts = (one[kind] for one in found if kind in one)
+        retired = self.retired_latencies.get(kind, {})
+        return sum(parts, retired.get(component, Latencies()))
+
+    def activity(self, component: str, for_s: float) -> Activity:
+        """What a component did since the topology was submitted, `for_s` ago."""
+        found = {kind: self.latencies(component, kind) for kind in LatencyKind}
+        used = {kind: latencies for kind, latencies in found.items() if latencies.total}
+        return Activity(for_s, self.component(component), used)
+
+    def watermark(self, component: str) -> tuple[float, float | None] | None:
+        """The watermark of a component's slowest task, and how far it is behind the newest record
+        that a spout has emitted; None: without event time, or not known yet; both in the unit of
+        the field. The second is None before the first watermark and after the last one."""
+        own = [task.event_time for task in self.tasks_of(component) if task.event_time]
+        if not own:
+            return None
+        times = {task.task: task.event_time for task in self.tasks() if task.event_time}
+        slowest = min(own, key=lambda one: one.watermark)
+        followed = [times[task] for one in own for task in one.spouts if task in times]
+        newest = max(one.newest for one in (*own, *followed))
+        if newest == -inf:
+            return None
+        lag = newest - slowest.watermark
+        return slowest.watermark, max(lag, 0.0) if isfinite(lag) else None

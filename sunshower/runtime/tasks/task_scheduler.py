@@ -86,6 +86,8 @@ class TaskScheduler:
         self._clock = clock
         for bolt in wired.bolts.values():
             bolt.clock = clock
+        for inbox in wired.inboxes.values():
+            inbox.clock = clock
         self._opening = opening
         self._peer_links = peer_links
         self._relay = relay
@@ -178,6 +180,7 @@ class TaskScheduler:
         full = bolt.output_streams.full and (
             bolt.unfinished is not None or not bolt.may_take(inbox)
         )
+        bolt.output_streams.note_blocked(before, is_blocked=full)
         if full or before < care.resumes_s:
             return False
         self._failed_trees.turn(before)
@@ -194,7 +197,7 @@ class TaskScheduler:
             del self._work[bolt.task.id]
         elif bolt.unfinished is None:
             if not bolt.in_progress:
-                bolt.service.measure(max(work.inputs, 1), work.seconds, work.waited_s)
+                bolt.measure(work.inputs, work.seconds, work.waited_s)
             del self._work[bolt.task.id]
         if self._has_work(bolt):
             self._waits_since[bolt.task.id] = now
@@ -211,7 +214,7 @@ class TaskScheduler:
         """
         inbox = self._inboxes[bolt.task.id]
         limit = 1 if self._renewals.is_on(bolt) else self._call.limit(bolt)
-        taken = 0
+        taken, now = 0, self._clock.now()
         while True:
             entries = self._next_entries(bolt, inbox, limit)
             sizes = [len(batch) for batch, _, _ in entries]
@@ -225,7 +228,8 @@ class TaskScheduler:
                 inbox.put_back(rest, origin, seq)
                 entries = [(part, origin, None)]
                 sizes[0] -= len(rest)
-            for (_, origin, seq), size in zip(entries, sizes, strict=True):
+            for (batch, origin, seq), size in zip(entries, sizes, strict=True):
+                bolt.queue_latencies.add_one(now - batch.arrived_s, size)
                 origin.processed(size, seq, bolt.service.window)
             taken += sum(sizes)
             if len(living) or not inbox.entries:
@@ -252,7 +256,7 @@ class TaskScheduler:
             count += len(batch)
         now = self._clock.now()
         if count:
-            bolt.service.measure(count, calls.seconds(now))
+            bolt.measure(count, calls.seconds(now))
         if not calls and care.begin_pause(now) != -inf:
             care.check_doubt(now)
 
@@ -296,6 +300,7 @@ class TaskScheduler:
     def _run_spouts(self, now: float) -> bool:
         worked = False
         for spout in self._spouts:
+            spout.output_streams.note_blocked(now, is_blocked=_is_blocked(spout))
             if self.may_emit(spout) and self._run_spout(spout, now):
                 worked = True
         return worked
@@ -339,6 +344,13 @@ def _order(wired: Wired) -> list[BoltTask | None]:
     letters = [bolt for id, bolt in wired.bolts.items() if id in readers]
     others = [bolt for id, bolt in reversed(wired.bolts.items()) if id not in readers]
     return [*letters, *others, None]
+
+
+def _is_blocked(spout: SpoutTask) -> bool:
+    """Whether it emits nothing new because receivers have no credit, or as many trees are open as
+    are allowed."""
+    waits = spout.output_streams.full or (not spout.exhausted and spout.fresh_room <= 0)
+    return waits and spout.active and not spout.done
 
 
 def _emit(spout: SpoutTask, now: float, limit: int) -> int:

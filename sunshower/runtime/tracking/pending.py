@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sunshower.runtime.tracking.ids import (
-    GENERATION_MASK,
     I64,
     NO_IDS,
     U64,
@@ -23,6 +22,7 @@ from sunshower.runtime.tracking.ids import (
     generations_of,
     incarnations_of,
     make_roots,
+    next_generations,
     slots_of,
 )
 
@@ -84,8 +84,12 @@ class Pending:
         attempts: Sequence[int] | int,
         now: float,
         timeout_s: float,
+        traced: Sequence[int] = (),
     ) -> U64:
-        """Return new roots for `payloads`, at most `room` of them, due `timeout_s` after `now`."""
+        """Return new roots for `payloads`, at most `room` of them, due `timeout_s` after `now`.
+
+        `traced`: the positions of those whose trees are traced.
+        """
         count = len(payloads)
         assert count <= self.free, f"{count} roots taken, but {self.free} are free"
         if count > self._free_count:
@@ -94,8 +98,7 @@ class Pending:
         self._head = (self._head + count) % self._slots
         self._free_count -= count
         generations = self._generation.take(slots)
-        generations += 1
-        generations &= GENERATION_MASK
+        next_generations(generations, traced)
         self._generation[slots] = generations
         self._deadline_s[slots] = now + timeout_s
         self._emitted_s[slots] = now

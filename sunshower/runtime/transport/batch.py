@@ -72,6 +72,7 @@ class Batch:
     shared: bool = False  # whether all records together have the anchors
     alone: bool = False  # a replay that must not be processed together with other trees
     in_common: bool = False  # spread from a shared batch of several trees
+    arrived_s: float = 0.0  # when it arrived in its inbox, on the worker's clock
 
     def __len__(self) -> int:
         return len(self.records)

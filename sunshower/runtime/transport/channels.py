@@ -18,6 +18,7 @@ from typing import Protocol
 
 import numpy as np
 
+from sunshower.clock import Clock, SystemClock
 from sunshower.runtime.tracking.ids import NO_IDS, U64
 from sunshower.runtime.transport.batch import Batch, can_join, join
 from sunshower.runtime.transport.credits import FIRST_WINDOW
@@ -50,9 +51,11 @@ class Inbox:
     """Batches waiting for one task, in order of arrival."""
 
     entries: deque[Entry] = field(default_factory=deque)
+    clock: Clock = field(default_factory=SystemClock)  # the worker's, once its tasks are wired
 
     def put(self, batch: Batch, origin: Origin, seq: int | None = None) -> None:
         """`seq` is the frame's number when the batch came from another worker."""
+        batch.arrived_s = self.clock.now()
         self.entries.append((batch, origin, seq))
 
     def take(self, records_max: int) -> Entry:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,14 @@ class Route:
     channels: Sequence[Channel]  # one per target task, by ascending task id
 
 
+@dataclass(slots=True)
+class SentCounts:
+    """What one task has sent on one stream."""
+
+    emitted: int = 0  # emit calls, as Storm counts them
+    transferred: int = 0  # records sent, one per target task
+
+
 @dataclass(frozen=True)
 class OutputStream:
     """One output stream of one task."""
@@ -39,6 +48,7 @@ class OutputStream:
     index: int  # the stream's index in the plan
     spec: StreamSpec
     routes: Sequence[Route]
+    counts: SentCounts = field(default_factory=SentCounts, compare=False)
 
 
 def _free_to_choose(route: Route) -> list[Channel]:
@@ -86,8 +96,11 @@ class OutputStreams:
         self._metered = {c for stream in often for route in stream.routes for c in route.channels}
         self._widest = max((len(route.channels) for route in routes), default=1)
         self.none = not output_streams  # whether the task has no output stream
-        self.emitted = 0  # emit calls, as Storm counts them
-        self.transferred = 0  # records sent, one per target task
+        self.counts = {  # by stream, without watermarks: users count records
+            id: one.counts for id, one in output_streams.items() if id != WATERMARKS
+        }
+        self._by_index = {one.index: one.counts for one in output_streams.values()}
+        self._blocked_s, self._blocked_since_s = 0.0, inf
         self.alone = False  # mark what is sent, as Batch.alone
 
     def prepare(self) -> None:
@@ -95,6 +108,34 @@ class OutputStreams:
         for output_stream in self._output_streams.values():
             for route in output_stream.routes:
                 prepare(route.router)
+
+    @property
+    def emitted(self) -> int:
+        """Emit calls on all streams."""
+        return sum(one.emitted for one in self.counts.values())
+
+    @property
+    def transferred(self) -> int:
+        """Records sent on all streams, one per target task."""
+        return sum(one.transferred for one in self.counts.values())
+
+    def note_blocked(self, now: float, *, is_blocked: bool) -> None:
+        """Note whether the task has something to do and cannot send it, for `Counts.blocked_s`."""
+        if is_blocked:
+            self._blocked_since_s = min(self._blocked_since_s, now)
+        elif self._blocked_since_s < inf:
+            self._blocked_s += now - self._blocked_since_s
+            self._blocked_since_s = inf
+
+    def counts_at(self, now: float) -> dict[str, Any]:
+        """The fields of `Counts` about what the task has sent."""
+        return {
+            "emitted": self.emitted,
+            "transferred": self.transferred,
+            "blocked_s": self._blocked_s + max(now - self._blocked_since_s, 0.0),
+            "emitted_to": {id: one.emitted for id, one in self.counts.items()},
+            "transferred_to": {id: one.transferred for id, one in self.counts.items()},
+        }
 
     @property
     def default_schema(self) -> Schema | None:
@@ -177,7 +218,7 @@ class OutputStreams:
         shares = self.shares(output_stream, records, count)
         if isinstance(shares, BaseException):
             return self._send_singly(stream, records, anchors, shares)
-        self.emitted += count
+        output_stream.counts.emitted += count
         made = None if anchors is None else np.zeros(count, np.uint64)
         for route, shared in zip(output_stream.routes, shares, strict=True):
             for target, which in shared:
@@ -202,7 +243,7 @@ class OutputStreams:
         shares = self.shares(output_stream, records, len(records))
         if isinstance(shares, BaseException):
             raise NotSent(None, {0: shares})
-        self.emitted += len(records)
+        output_stream.counts.emitted += len(records)
         count = 0 if anchors is None else len(anchors)
         made = np.zeros(count, np.uint64)
         for route, shared in zip(output_stream.routes, shares, strict=True):
@@ -235,7 +276,7 @@ class OutputStreams:
         count = len(records)
         made = None if anchors is None else np.zeros(count, np.uint64)
         if count == 1:
-            self.emitted += 1
+            self.output_stream(stream).counts.emitted += 1
             raise NotSent(made, {0: error})
         errors: dict[int, BaseException] = {}
         for index in range(count):
@@ -253,7 +294,7 @@ class OutputStreams:
 
     def send_batch(self, channel: Channel, batch: Batch) -> None:
         """Send a batch to one target."""
-        self.transferred += len(batch)
+        self._by_index[batch.stream].transferred += len(batch)
         self._instrument.sent(batch, channel.target)
         channel.push(batch)
 

@@ -126,6 +126,14 @@ class OperatorBolt(Bolt[Any, Any]):
             _run(self._ended, self._window.advance(marks), outputs)
         return outputs
 
+    @property
+    def reached_time(self) -> tuple[float, tuple[int, ...]] | None:
+        """As `WindowOperator.reached_time`; None without windows."""
+        found: tuple[float, tuple[int, ...]] | None = None
+        if self.reads_watermarks:
+            found = self._window.reached_time
+        return found
+
     def announce(self, records: Sequence[Any]) -> None:
         """These records are the next ones that `expand` gets, as a batch."""
         self._combined = None

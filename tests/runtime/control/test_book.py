@@ -11,7 +11,8 @@ import pytest
 from sunshower import versions
 from sunshower.errors import VersionMismatch
 from sunshower.runtime.control.master_state import MasterState
-from sunshower.runtime.events.metrics import Counts, Latencies, TaskStats, WorkerStats
+from sunshower.runtime.events.latencies import Latencies
+from sunshower.runtime.events.metrics import Counts, FailurePlace, TaskStats, WorkerStats
 from sunshower.runtime.tasks.user_code import TaskError
 
 
@@ -69,3 +70,19 @@ def test_latencies_of_former_lives_are_read_as_they_were_written() -> None:
     assert read.latencies["lines"].to_fields() == book.latencies["lines"].to_fields()
     assert (read.latencies["lines"].sum_s, read.latencies["lines"].max_s) == (8.75, 8.0)
     assert read.retired["lines"] == Counts()
+
+
+def test_what_bolts_of_former_lives_have_measured_is_kept_too() -> None:
+    execute, queue = Latencies(), Latencies()
+    execute.add_one(0.25, 3)
+    queue.add_one(8.0)
+    place = FailurePlace("exception", "split", 0, 1)
+    counts = Counts(failed=2, places={place: 2}, emitted_to={"default": 7})
+    book = MasterState()
+    task = TaskStats(1, "split", counts, execute=execute, queue=queue)
+    book.retire(WorkerStats(0, 1, (task,)))
+    read = MasterState.from_bytes(book.to_bytes())
+    assert vars(read.retired["split"]) == vars(counts)
+    assert read.execute["split"].to_fields() == execute.to_fields()
+    assert read.queue["split"].to_fields() == queue.to_fields()
+    assert "split" not in read.latencies

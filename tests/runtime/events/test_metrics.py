@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sunshower.runtime.events.metrics import Counts, Latencies, Snapshot, TaskStats, WorkerStats
+from sunshower.runtime.events.latencies import Latencies
+from sunshower.runtime.events.metrics import (
+    Counts,
+    EventTime,
+    FailurePlace,
+    Snapshot,
+    TaskStats,
+    WorkerStats,
+)
 
 durations = st.lists(st.floats(1e-5, 1e4), min_size=1, max_size=50)
 
@@ -80,3 +88,43 @@ def test_figures_of_a_component_are_the_sums_of_its_tasks() -> None:
     snapshot = Snapshot("t", {0: WorkerStats(0, 1, (task(0, 3), task(1, 4)))})
     assert snapshot.figures("spout") == {"lag": 7, "words[0]/lag": 3, "words[1]/lag": 4}
     assert snapshot.figures("nobody") == {}
+
+
+HERE, THERE = FailurePlace("exception", "split", 0, 0), FailurePlace("timeout", "", -1, -1)
+
+
+def test_counts_since_are_never_negative_and_pending_is_that_of_now() -> None:
+    before = Counts(acked=5, failed=2, pending=7, busy_s=1.0, places={HERE: 2}, emitted_to={"a": 9})
+    now = Counts(acked=9, failed=1, pending=3, busy_s=1.5, places={HERE: 2, THERE: 4})
+    since = now.since(before)
+    assert since == Counts(acked=4, pending=3)
+    assert (since.busy_s, since.places, since.emitted_to) == (0.5, {THERE: 4}, {})
+
+
+def test_counts_are_read_as_they_were_written() -> None:
+    counts = Counts(3, causes={"timeout": 4}, places={HERE: 2, THERE: 4}, emitted_to={"a": 3})
+    read = Counts.from_fields({**counts.to_fields(), "later": 1})
+    assert vars(read) == vars(counts)
+    assert vars(counts + Counts()) == vars(counts)
+
+
+def test_watermark_lag_is_behind_the_newest_record_of_the_spouts_it_follows() -> None:
+    def task(number: int, component: str, time: EventTime) -> TaskStats:
+        return TaskStats(number, component, Counts(), event_time=time)
+
+    tasks = (
+        task(1, "fast", EventTime(90.0, 100.0)),
+        task(2, "fast", EventTime(80.0, 99.0)),
+        task(3, "other", EventTime(1.0, 1e9)),
+        task(4, "hourly", EventTime(60.0, spouts=(1, 2))),
+        task(5, "hourly", EventTime(70.0, spouts=(1, 2))),
+        task(6, "by the clock", EventTime(5e5)),
+        task(7, "ended", EventTime(float("inf"), 8.0)),
+        TaskStats(8, "plain", Counts()),
+    )
+    snapshot = Snapshot("t", {0: WorkerStats(0, 1, tasks)})
+    assert snapshot.watermark("hourly") == (60.0, 40.0)
+    assert snapshot.watermark("fast") == (80.0, 20.0)
+    assert snapshot.watermark("by the clock") is None
+    assert snapshot.watermark("ended") == (float("inf"), None)
+    assert snapshot.watermark("plain") is None

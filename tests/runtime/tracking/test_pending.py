@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from sunshower.runtime.tracking.ids import GENERATION_MASK
+from sunshower.runtime.tracking.ids import GENERATION_MASK, is_traced, traced_of
 from sunshower.runtime.tracking.pending import Pending
 
 INCARNATION, SLOTS = 7, 5
@@ -45,16 +45,26 @@ class PendingAgainstModel(RuleBasedStateMachine):
         self.generations = [first] * SLOTS
         self.table._generation[:] = first
 
-    @rule(count=st.integers(0, SLOTS), attempt=st.integers(1, 3), timeout_s=st.integers(1, 4))
-    def take(self, count: int, attempt: int, timeout_s: int) -> None:
+    @rule(
+        count=st.integers(0, SLOTS),
+        attempt=st.integers(1, 3),
+        timeout_s=st.integers(1, 4),
+        marks=st.sets(st.integers(0, SLOTS - 1)),
+    )
+    def take(self, count: int, attempt: int, timeout_s: int, marks: set[int]) -> None:
         count = min(count, len(self.free))
         payloads = [object() for _ in range(count)]
         numbers = list(range(100, 100 + count))
-        roots = self.table.take(payloads, numbers, attempt, self.now, timeout_s).tolist()
+        traced = [at for at in sorted(marks) if at < count]
+        taken = self.table.take(payloads, numbers, attempt, self.now, timeout_s, traced)
+        roots = taken.tolist()
         assert len(roots) == count
+        assert traced_of(taken) == traced == [at for at, one in enumerate(roots) if is_traced(one)]
         for root, payload, number in zip(roots, payloads, numbers, strict=True):
             slot = self.free.popleft()  # the oldest free one
-            self.generations[slot] = (self.generations[slot] + 1) & GENERATION_MASK
+            before, now = self.generations[slot], root >> 24 & GENERATION_MASK
+            assert 0 < (now - before) % (GENERATION_MASK + 1) <= 16, "it is later than the last"
+            self.generations[slot] = now
             assert root == INCARNATION << 48 | self.generations[slot] << 24 | slot
             deadline_s = self.now + timeout_s
             self.open[root] = Open(payload, number, attempt, self.now, deadline_s)

@@ -116,7 +116,7 @@ class AnchoredSender:
         unsent: list[Unsent] = []
         for (stream, task), here in self._take():
             output_stream = self._output_streams.output_stream(stream)
-            self._output_streams.emitted += len(here)
+            output_stream.counts.emitted += len(here)
             if task is None:
                 unsent += self._send_routed(output_stream, here)
             else:

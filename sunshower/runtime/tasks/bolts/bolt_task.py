@@ -18,7 +18,8 @@ from sunshower.clock import Clock, SystemClock
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.instrument import Instrument
-from sunshower.runtime.events.metrics import Counts, TaskStats
+from sunshower.runtime.events.latencies import Latencies
+from sunshower.runtime.events.metrics import Counts, EventTime, TaskStats
 from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tasks.bolts.calls_in_progress import CallsInProgress
 from sunshower.runtime.tasks.bolts.return_values import check_returned
@@ -83,6 +84,7 @@ class BoltTask(Supervised):
         self._make = make
         self.output_streams = output_streams
         self.service = service
+        self.execute_latencies, self.queue_latencies = Latencies(), Latencies()
         self._reports = reports
         self._streams = streams  # of the plan; a batch's stream index refers to them
         self._flushes = False
@@ -227,16 +229,33 @@ class BoltTask(Supervised):
     def stats(self) -> TaskStats:
         """The task's current statistics."""
         counts = Counts(
-            emitted=self.output_streams.emitted,
-            transferred=self.output_streams.transferred,
+            **self.output_streams.counts_at(self.supervision.now_s),
             executed=self._executed,
             acked=self._acked,
             failed=self._failed,
             expired=self.expired,
             busy_s=self.service.busy_s,
         )
-        figures, health = self.figures_of(self.bolt), self.supervision.health
-        return TaskStats(self.task.id, self.task.component, counts, health=health, figures=figures)
+        return TaskStats(
+            self.task.id,
+            self.task.component,
+            counts,
+            health=self.supervision.health,
+            figures=self.figures_of(self.bolt),
+            execute=self.execute_latencies.copy(),
+            queue=self.queue_latencies.copy(),
+            event_time=self._event_time,
+        )
+
+    def measure(self, inputs: int, seconds: float, waited_s: float = 0.0) -> None:
+        """Note the cost of inputs, as `ServiceTime.measure`."""
+        self.service.measure(max(inputs, 1), seconds, waited_s)
+        self.execute_latencies.add_one(seconds / max(inputs, 1), inputs)
+
+    @property
+    def _event_time(self) -> EventTime | None:
+        """How far the bolt is in event time; None if it follows no watermarks."""
+        return None
 
     def pulse(self) -> tuple[object, ...]:
         sent = (self.output_streams.emitted, self.output_streams.transferred)

@@ -19,6 +19,7 @@ from sunshower.async_calls import AsyncCalls
 from sunshower.errors import BadEmit
 from sunshower.failures import Failure
 from sunshower.records import is_table
+from sunshower.runtime.events.metrics import EventTime
 from sunshower.runtime.tasks.bolts.automatic_bolt import PIECE_MAX, AutomaticBoltTask
 from sunshower.runtime.tasks.bolts.return_values import BatchOutputs, is_generator
 from sunshower.runtime.tasks.user_code import RAISED, no_way
@@ -99,6 +100,13 @@ class OperatorBoltTask(AutomaticBoltTask):
             slice_records *= _SLICES
         fan_out = max(1.0, self._rows_out / max(1, self._rows_in))
         return max(1, min(slice_records, int(self.output_streams.allowance / fan_out)))
+
+    @property
+    def _event_time(self) -> EventTime | None:
+        if self.bolt is None or (reached := self.bolt.reached_time) is None:
+            return None
+        time, spouts = reached
+        return EventTime(time, spouts=spouts)
 
     @property
     def patience_s(self) -> float:  # type: ignore[override]

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from sunshower.config import Config
 from sunshower.errors import TopologyFailed
-from sunshower.failures import Cause, Failure
+from sunshower.failures import Failure
 from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.events.log_limit import RateLimitedLog
+from sunshower.runtime.events.metrics import FailurePlace
 from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.bolts.dead_letters import ROW_BYTES, dead_letter, in_a_line
 from sunshower.runtime.tasks.spouts.replay_budget import ReplayBudget
@@ -28,6 +29,8 @@ from sunshower.runtime.tracking.pending import Released
 from sunshower.runtime.tracking.recent_failures import RecentFailures
 from sunshower.runtime.transport.output_streams import OutputStreams
 from sunshower.texts import describe
+
+_PLACES_MAX = 1_000  # later ones count as unknown
 
 
 class Replays:
@@ -44,7 +47,7 @@ class Replays:
         self.keeps = True  # whether the framework replays; else only the spout's `fail` is called
         self.line = retries
         self.notices = RateLimitedLog(f"failures of spout {task.component!r}")
-        self.causes: Counter[Cause] = Counter()  # failed trees
+        self.places: Counter[FailurePlace] = Counter()  # failed trees
         self.replayed = self.dead = 0
         self._task = task
         self._budget = ReplayBudget(config.replay_share)
@@ -77,7 +80,7 @@ class Replays:
         ):
             counts = accused or self.line.is_charged(number, failure, now, held=held)
             counted.append(counts)
-            self.causes[failure.cause] += 1
+            self._count(failure)
             if self.keeps:
                 self.line.put(Replay(number, payload, attempt + 1), failure, now, counts=counts)
             if self.notices.admits(failure.component, now):
@@ -85,6 +88,14 @@ class Replays:
         if self.keeps and not all(counted):
             innocent = ~np.array(counted)
             self._recent.note(released.roots[innocent], released.numbers[innocent], now)
+
+    @property
+    def causes(self) -> dict[str, int]:
+        """The failed trees by cause."""
+        sums: Counter[str] = Counter()
+        for place, count in self.places.items():
+            sums[place.cause] += count
+        return dict(sums)
 
     def accuse(self, roots: U64, failure: Failure) -> None:
         """Charge an attempt to those of these messages that the runtime failed a moment ago."""
@@ -175,6 +186,13 @@ class Replays:
             streams.alone = False
         if others := [replay for replay in replays if not self.line.is_apart(replay)]:
             self._source.send_again(others, now)
+
+    def _count(self, failure: Failure) -> None:
+        cause = failure.cause.value
+        place = FailurePlace(cause, failure.component, failure.task, failure.worker)
+        if place not in self.places and len(self.places) >= _PLACES_MAX:
+            place = FailurePlace(cause, "", -1, -1)
+        self.places[place] += 1
 
     def _bury(self, replay: Replay, charged: Charges) -> Replay:
         """Turn a message that has used up its attempts into its dead letter, or halt."""

@@ -11,7 +11,10 @@ from sunshower.config import Config
 from sunshower.failures import Failure
 from sunshower.records import Schema
 from sunshower.runtime.events.instrument import Instrument
+from sunshower.runtime.events.trace_choice import TraceChoice
 from sunshower.runtime.plan import Task
+from sunshower.runtime.tasks.spouts.retry_queue import Replay
+from sunshower.runtime.tasks.spouts.source import SpoutSource
 from sunshower.runtime.tasks.spouts.watermark_sender import WatermarkSender
 from sunshower.runtime.tasks.user_code import no_way
 from sunshower.runtime.tracking.congestion_control import PendingLimit
@@ -29,6 +32,7 @@ class _Owner(Protocol):
     instrument: Instrument
     output_streams: OutputStreams
     limit: PendingLimit
+    source: SpoutSource
     watermarks: WatermarkSender
 
     def failed(self, roots: U64, why: Mapping[int, Failure], now: float) -> None: ...
@@ -44,6 +48,7 @@ class SpoutOutput:
         self._pending = pending
         self._reports = reports
         self._timeout_s = config.message_timeout_s
+        self._choice = TraceChoice(config.trace_share) if config.trace_share else None
 
     def schema(self, stream: str) -> Schema:
         """The schema of an output stream."""
@@ -108,10 +113,16 @@ class SpoutOutput:
         """Draw roots for records to send; `message_ids`: if they differ from the numbers; `times`:
         see `times`."""
         self._owner.limit.opened(now)
-        roots = self._pending.take(payloads, numbers, attempts, now, self._timeout_s)
+        traced = self._choice.positions(len(payloads), attempts, now) if self._choice else ()
+        roots = self._pending.take(payloads, numbers, attempts, now, self._timeout_s, traced)
         if times is not None:
             self._owner.watermarks.emitted(roots, numbers, times, now)
         self._owner.instrument.emitted(roots, numbers, attempts, message_ids)
+        for at in traced:
+            attempt = attempts if isinstance(attempts, int) else int(attempts[at])
+            message = Replay(int(numbers[at]), payloads[at], attempt)
+            name = self._owner.source.message_id(message)
+            self._owner.instrument.traced(int(roots[at]), message.number, attempt, name)
         return roots
 
     def start(self, roots: U64, made: U64, errors: dict[int, BaseException], now: float) -> None:

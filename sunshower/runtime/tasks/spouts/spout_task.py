@@ -22,7 +22,8 @@ from sunshower.config import Config
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.instrument import Instrument
-from sunshower.runtime.events.metrics import Counts, Latencies, TaskStats
+from sunshower.runtime.events.latencies import Latencies
+from sunshower.runtime.events.metrics import Counts, TaskStats
 from sunshower.runtime.tasks.spouts.poll_backoff import PollBackoff
 from sunshower.runtime.tasks.spouts.replays import Replays
 from sunshower.runtime.tasks.spouts.retry_queue import RetryQueue
@@ -315,27 +316,29 @@ class SpoutTask(Supervised):
     def stats(self) -> TaskStats:
         """The task's current statistics."""
         counts = Counts(
-            emitted=self.output_streams.emitted,
-            transferred=self.output_streams.transferred,
+            **self.output_streams.counts_at(self.supervision.now_s),
             acked=self._acked,
             failed=self._failed,
             replayed=self.replays.replayed,
             pending=self.watermarks.pending_records,
             dead=self.replays.dead,
-            causes={cause.value: count for cause, count in self.replays.causes.items()},
+            busy_s=self.service.busy_s,
+            causes=self.replays.causes,
+            places=dict(self.replays.places),
         )
         times = (self.done, self._first_replay_s, self._last_ack_s if self.done else None)
         return TaskStats(
             self.task.id,
             self.task.component,
             counts,
-            self.latencies + Latencies(),
+            self.latencies.copy(),
             *times,
             self.supervision.health,
             self.committed,
             self.source.drawn,
             unsettled=self.watermarks.pending_records + len(self.replays.line),
             figures=self.figures_of(self.spout),
+            event_time=self.watermarks.event_time,
         )
 
     def pulse(self) -> tuple[object, ...]:

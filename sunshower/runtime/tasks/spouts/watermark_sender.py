@@ -18,6 +18,7 @@ from sunshower.config import Config
 from sunshower.errors import TopologyFailed
 from sunshower.failures import Failure
 from sunshower.records import Schema
+from sunshower.runtime.events.metrics import EventTime
 from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.spouts.retry_queue import RetryQueue
 from sunshower.runtime.tasks.spouts.source import SpoutSource
@@ -95,6 +96,15 @@ class WatermarkSender:
     def pending_records(self) -> int:
         """How many trees of records are pending."""
         return len(self._pending) - (not self._complete)
+
+    @property
+    def event_time(self) -> EventTime | None:
+        """How far the task is in event time, as of the last watermark; None without windows."""
+        if not self.on:
+            return None
+        last = self._mark or _NONE
+        newest = max((time for time, _ in self._reached.values()), default=-inf)
+        return EventTime(inf if last.ended else min(last.pending, last.reached), newest)
 
     @property
     def done(self) -> bool:
@@ -191,14 +201,12 @@ class WatermarkSender:
         mark = self._mark if again and self._mark is not None else self._next(now)
         self._mark = mark._replace(attempt=self._attempt)
         self._failure = None
-        counts = streams.emitted, streams.transferred
         roots = self._pending.take([None], [WATERMARK], self._attempt, now, self._timeout_s)
         self.emitted(roots, [WATERMARK], np.array([inf]), now)
         made = streams.send(WATERMARKS, [self._mark], Anchors(roots))
         assert made is not None
         owner.deadlines.extend(roots)
         self._reports.start(roots, made)
-        streams.emitted, streams.transferred = counts  # users count records
         self._complete, self._sent_s = False, now
 
     @property

@@ -48,6 +48,11 @@ class ReachedTime:
         self._last[mark.task] = mark
         return True
 
+    @property
+    def spouts(self) -> tuple[int, ...]:
+        """The spout tasks that have sent watermarks."""
+        return tuple(self._last)
+
     def time(self, late: float) -> float:
         """Windows that end up to this time are complete, if no record comes later than `late`
         after a record with a higher time; inf after the end of all sources."""

@@ -94,6 +94,12 @@ class WindowOperator(BaseOperator):
                 made += self._committed(partial(self._ended_by, mark))
         return self.out.build(made)
 
+    @property
+    def reached_time(self) -> tuple[float, tuple[int, ...]]:
+        """The time up to which windows have ended, and the spout tasks whose watermarks it
+        follows."""
+        return self._time, self._reached.spouts
+
     def snapshot(self) -> Any:
         """What is in memory, for another process."""
         return self.store.snapshot()

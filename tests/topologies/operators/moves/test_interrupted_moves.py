@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -224,12 +225,13 @@ def test_many_processes_open_write_and_read_at_once_and_nothing_is_lost(
     for index in range(former):
         store = KeyedStore(inner, "visits", "here")
         store.open(task(index, former))
-        store._opened._backing = TurnBacking(store._opened._backing, state.turns)  # type: ignore[union-attr]
-        functions[f"former {index}"] = lambda s=store, i=index: task_of_former(s, i)  # type: ignore[misc]
+        opened_map: Any = store._opened
+        opened_map._backing = TurnBacking(opened_map._backing, state.turns)
+        functions[f"former {index}"] = partial(task_of_former, store, index)
     for new in range(draw.randrange(1, 3)):
         tasks = draw.randrange(1, 5)
         for index in range(tasks):
-            functions[f"new {new} {index}"] = lambda i=index, n=tasks: task_of_new(i, n)  # type: ignore[misc]
+            functions[f"new {new} {index}"] = partial(task_of_new, index, tasks)
     scheduler.run(**functions)
     assert not scheduler.errors, scheduler.errors
     found = dict(inner.items("visits"))

@@ -1,0 +1,209 @@
+"""The fields of `sunshower status --json`: all numbers of a topology, as plain values.
+
+Other programs read them, so names and meanings stay; docs/METRICS.md lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from math import isfinite
+from typing import Any
+
+from sunshower.cli.health import error_text
+from sunshower.runtime.control.overview import Overview
+from sunshower.runtime.events.latencies import Latencies, LatencyKind
+from sunshower.runtime.events.metrics import Activity, Counts, Snapshot, TaskStats
+from sunshower.runtime.events.time_windows import ALL, WINDOWS_S
+from sunshower.trident.coordination.attempts import group_of
+from sunshower.trident.coordination.coordinator import Status
+
+_PERCENTS = (50, 90, 99)
+_PHASES = [status.value for status in Status]
+
+
+def status_fields(found: Overview, up_s: float) -> dict[str, Any]:
+    """All fields; `up_s`: since the topology was submitted."""
+    snapshot = found.snapshot
+    places = {task.id: (task.index, task.worker) for task in found.plan.tasks}
+    return {
+        "topology": snapshot.topology,
+        "state": snapshot.state,
+        "up_s": up_s,
+        "restarts": snapshot.restarts,
+        "error": found.error,
+        "untracked": snapshot.untracked,
+        "degraded": [error.story for error in snapshot.degraded.values()],
+        "waiting": list(_waits(snapshot)),
+        "silent": {str(worker): for_s for worker, for_s in snapshot.silent.items()},
+        "stuck": [asdict(call) for call in snapshot.stuck.values()],
+        "batches": list(_batches(snapshot, found.plan.graph.components)),
+        "components": {
+            component.id: {
+                "parallelism": component.parallelism,
+                **component_numbers(snapshot, component.id, component.parallelism, up_s),
+                "tasks": [
+                    {"task": places[task.task][0], "worker": places[task.task][1]}
+                    | task_numbers(task)
+                    for task in snapshot.tasks_of(component.id)
+                    if task.task in places
+                ],
+            }
+            for component in found.plan.graph.components.values()
+        },
+        "workers": worker_fields(found),
+    }
+
+
+def worker_fields(found: Overview) -> list[dict[str, Any]]:
+    """The workers: where they run, and what."""
+    facts = []
+    for worker in found.plan.workers:
+        node, process = found.processes.get(worker, (None, None))
+        stats = found.snapshot.workers.get(worker)
+        facts.append(
+            {
+                "worker": worker,
+                "life": stats.incarnation if stats else None,
+                "node": node,
+                "process": process,
+                "tasks": [f"{t.component}[{t.index}]" for t in found.plan.tasks_on(worker)],
+                "links": {str(p): for_s for p, for_s in stats.links.items()} if stats else {},
+                "crash_reports": stats.crash_reports if stats else None,
+            }
+        )
+    return facts
+
+
+def component_numbers(snapshot: Snapshot, id: str, parallelism: int, up_s: float) -> dict[str, Any]:
+    """The numbers of a component over all its tasks; `up_s`: since the topology was submitted."""
+    whole = snapshot.activity(id, up_s)
+    complete = whole.latencies.get(LatencyKind.COMPLETE, Latencies())
+    windows = {name: snapshot.windows.get(name, {}).get(id) for name in WINDOWS_S} | {ALL: whole}
+    watermark = snapshot.watermark(id)
+    return {
+        **_counts(whole.counts),
+        **_percentiles(complete),
+        "latencies": _latencies(whole.latencies),
+        "watermark": None if watermark is None else _finite(watermark[0]),
+        "watermark_lag": None if watermark is None else watermark[1],
+        "figures": _figures(snapshot.figures(id)),
+        "windows": {
+            name: _activity(one, parallelism) for name, one in windows.items() if one is not None
+        },
+    }
+
+
+def _activity(activity: Activity, parallelism: int) -> dict[str, Any]:
+    return {
+        "for_s": activity.for_s,
+        "capacity": activity.capacity(parallelism),
+        "blocked": activity.blocked(parallelism),
+        **_counts(activity.counts),
+        "latencies": _latencies(activity.latencies),
+    }
+
+
+def _counts(counts: Counts) -> dict[str, Any]:
+    fields = dict(vars(counts))
+    emitted, transferred = fields.pop("emitted_to"), fields.pop("transferred_to")
+    del fields["places"]
+    fields["causes"] = dict(counts.causes)
+    fields["streams"] = {
+        stream: {"emitted": emitted.get(stream, 0), "transferred": transferred.get(stream, 0)}
+        for stream in {**emitted, **transferred}
+    }
+    fields["failures"] = [
+        {
+            "cause": place.cause,
+            "component": place.component or None,
+            "task": None if place.task < 0 else place.task,
+            "worker": None if place.worker < 0 else place.worker,
+            "count": count,
+        }
+        for place, count in sorted(counts.places.items(), key=lambda one: -one[1])
+    ]
+    return fields
+
+
+def _latencies(latencies: Mapping[LatencyKind, Latencies]) -> dict[str, Any]:
+    return {
+        kind.value: {
+            "count": one.total,
+            "mean_s": one.sum_s / one.total,
+            **_percentiles(one),
+        }
+        for kind, one in latencies.items()
+        if one.total
+    }
+
+
+def _percentiles(latencies: Latencies) -> dict[str, float | None]:
+    found = {f"p{percent}_s": latencies.percentile(percent) for percent in _PERCENTS}
+    return {**found, "max_s": latencies.percentile(100)}
+
+
+def task_numbers(task: TaskStats) -> dict[str, Any]:
+    """The numbers of a task in its current process."""
+    event_time = task.event_time
+    return {
+        **_counts(task.counts),
+        "latencies": _latencies(task.latencies_by_kind),
+        "queued": task.queued,
+        "queue_s": task.queue_s,
+        "done": task.done,
+        "watermark": None if event_time is None else _finite(event_time.watermark),
+        "standing": task.health.standing.value,
+        "errors": task.health.errors,
+        "last_error": task.health.last[-1].line if task.health.last else None,
+        "figures": _figures(task.figures),
+    }
+
+
+def _waits(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
+    for task in snapshot.waiting():
+        if (wait := task.health.wait) is not None:
+            yield {
+                "component": task.component,
+                "task": wait.error.index,
+                "worker": wait.error.worker,
+                "kind": wait.kind,
+                "for_s": wait.for_s,
+                "tries": wait.tries,
+                "error": error_text(wait.error),
+                "reached": wait.reached,
+            }
+
+
+def _batches(snapshot: Snapshot, components: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Each group of batches: how many have ended, and those that are open, the oldest first."""
+    for id in components:
+        figures = snapshot.figures(id)
+        if (group := group_of(id)) is None or "txid" not in figures:
+            continue
+        names = (name.removesuffix("/phase") for name in figures if name.endswith("/phase"))
+        yield {
+            "group": group,
+            "txid": int(figures["txid"]),
+            "committed": int(figures["batches committed"]),
+            "skipped": int(figures["batches skipped"]),
+            "attempts_failed": int(figures["attempts failed"]),
+            "open": sorted((_batch(figures, name) for name in names), key=lambda one: one["txid"]),
+        }
+
+
+def _batch(figures: Mapping[str, float], name: str) -> dict[str, Any]:
+    return {
+        "txid": int(name.removeprefix("batch ")),
+        "phase": _PHASES[int(figures[f"{name}/phase"])],
+        "attempt": int(figures[f"{name}/attempt"]),
+        "age_s": figures[f"{name}/age seconds"],
+    }
+
+
+def _figures(figures: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: _finite(number) for name, number in figures.items()}
+
+
+def _finite(number: float) -> float | None:
+    return number if isfinite(number) else None

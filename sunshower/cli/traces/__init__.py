@@ -1,0 +1,1 @@
+"""`sunshower trace`: recorded tuple trees, in the terminal and for OpenTelemetry."""

@@ -1,0 +1,58 @@
+"""The fields of `status --json` that the simulator's topologies do not have."""
+
+from __future__ import annotations
+
+import json
+
+from sunshower.cli.statistics.json_status import status_fields
+from sunshower.runtime.control.overview import Overview
+from sunshower.runtime.events.metrics import Counts, EventTime, Snapshot, TaskStats, WorkerStats
+from sunshower.runtime.plan import make_plan
+from sunshower.topologies.sources import Counter, Number
+from sunshower.topologies.topology import Topology
+from sunshower.trident import FixedBatchSpout, InMemory, batches
+
+
+def show(number: Number) -> None: ...
+
+
+def test_open_batches_have_their_phase() -> None:
+    topology = Topology("words")
+    batches(
+        topology, "words", FixedBatchSpout([("a",)], 1, fields=("word",)), store=InMemory()
+    ).peek(print)
+    plan = make_plan(topology.graph())
+    figures = {"txid": 17.0, "batches committed": 16.0, "batches active": 2.0}
+    figures |= {"batches skipped": 1.0, "attempts failed": 3.0}
+    for txid, phase in ((18, 0.0), (17, 2.0)):
+        figures |= {f"batch {txid}/attempt": 1.0, f"batch {txid}/phase": phase}
+        figures |= {f"batch {txid}/age seconds": 0.5}
+    task = TaskStats(1, "$mastercoord-words", Counts(), figures=figures)
+    snapshot = Snapshot("words", {0: WorkerStats(0, 1, (task,))})
+    (group,) = status_fields(Overview(plan, snapshot, None, 0.0, {}), 1.0)["batches"]
+    assert group == {
+        "group": "words",
+        "txid": 17,
+        "committed": 16,
+        "skipped": 1,
+        "attempts_failed": 3,
+        "open": [
+            {"txid": 17, "phase": "committing", "attempt": 1, "age_s": 0.5},
+            {"txid": 18, "phase": "processing", "attempt": 1, "age_s": 0.5},
+        ],
+    }
+
+
+def test_what_json_cannot_represent_is_null() -> None:
+    topology = Topology("numbers")
+    topology.spout("numbers", Counter(3)).shuffle().bolt("show", show)
+    plan = make_plan(topology.graph())
+    ended = EventTime(float("inf"), float("-inf"))
+    task = TaskStats(1, "numbers", Counts(), figures={"lag": float("inf")}, event_time=ended)
+    snapshot = Snapshot("numbers", {0: WorkerStats(0, 1, (task,))})
+    fields = status_fields(Overview(plan, snapshot, None, 0.0, {}), 0.0)
+    component = json.loads(json.dumps(fields, allow_nan=False))["components"]["numbers"]
+    assert component["watermark"] is component["watermark_lag"] is None
+    assert component["figures"] == {"lag": None}
+    assert component["tasks"][0]["watermark"] is None
+    assert set(component["windows"]) == {"all"}, "the others are not known"

@@ -1,0 +1,84 @@
+"""On a real Ray: snapshot, JSON, metrics and sinks count the same, and `top` shows it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from sunshower.cli.metrics.command import TopologyCollector, observe
+from tests.cli.conftest import Command, Write
+
+if TYPE_CHECKING:
+    from sunshower.actors.cluster import RayCluster
+
+pytestmark = pytest.mark.ray
+
+NUMBERS = """
+    class Sink(Bolt[Number, None]):
+        def prepare(self, context: Context) -> None:
+            self.seen, self.refused = 0, set()
+
+        def process(self, record: Number) -> None:
+            if record.value % 7 == 0 and record.value not in self.refused:
+                self.refused.add(record.value)
+                raise ValueError("seven")
+            self.seen += 1
+
+        def result(self) -> int:
+            return self.seen
+
+    topology = Topology("numbers", workers=2)
+    topology.spout("count", Counter(1000), 2).shuffle().bolt("sink", Sink)
+"""
+SEVENS = 143  # of the numbers below 1,000 are multiples of 7: each fails once
+
+
+def test_all_that_shows_numbers_shows_those_of_the_sinks(
+    here: Command, ray_cluster: RayCluster, write: Write
+) -> None:
+    here("submit", write(NUMBERS))
+    run = ray_cluster.find("numbers")
+    assert run.wait(120.0)
+    seen = sum(run.results("sink"))
+    assert seen == 1_000
+    fields = json.loads(here("status", "numbers", "--json").stdout)["components"]
+    registry = CollectorRegistry()
+    registry.register(TopologyCollector(lambda: observe(ray_cluster)))
+    samples = {
+        (sample.name, sample.labels.get("component")): sample.value
+        for family in text_string_to_metric_families(generate_latest(registry).decode())
+        for sample in family.samples
+    }
+    snapshot = run.snapshot()
+    for name, component in fields.items():
+        counts = snapshot.component(name)
+        for key in ("emitted", "transferred", "acked", "failed"):
+            number = samples[f"sunshower_tuples_{key}_total", name]
+            assert number == component[key] == getattr(counts, key)
+            assert sum(task[key] for task in component["tasks"]) == number
+            assert {window[key] for window in component["windows"].values()} == {number}
+        assert component["acked"] == seen
+        assert component["failed"] == SEVENS
+    (sink,) = run.plan.tasks_of("sink")
+    place = {"cause": "exception", "component": "sink", "task": 0, "worker": sink.worker}
+    assert fields["count"]["failures"] == [{**place, "count": SEVENS}]
+    execute = fields["sink"]["latencies"]["execute"]
+    assert execute["count"] == fields["sink"]["executed"]
+    assert 0 < execute["p50_s"] <= execute["p99_s"] <= execute["max_s"]
+
+    said = here("top", "--once").stdout
+    assert "count × 2" in said
+    assert f"{SEVENS} failed in sink[0] on worker {sink.worker}: exception" in said
+    said = here("top", "numbers", "--window", "all").stdout  # no terminal: one frame
+    assert "since the beginning" in said
+    said = here("status", "numbers", "--component", "sink", "--window", "10m").stdout
+    assert "sink[0]" in said
+    assert "10m: " in said
+    complaint = here("status", "numbers", "--component", "nobody", status=1).stderr
+    assert "no component 'nobody'; it has count, sink" in complaint
+    complaint = here("top", "nobody", status=1).stderr
+    assert "there is no topology 'nobody'" in complaint

@@ -1,0 +1,106 @@
+"""Windows of time against a plain model, which keeps every change."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sunshower.runtime.events.latencies import Latencies, LatencyKind
+from sunshower.runtime.events.metrics import Activity, Counts, FailurePlace, TaskStats
+from sunshower.runtime.events.time_windows import WINDOWS_S, TimeWindows, Totals, add_up
+
+steps = st.lists(
+    st.tuples(st.floats(0.0, 30.0) | st.floats(0.0, 4_000.0), st.integers(0, 9)), max_size=60
+)
+
+
+def totals(acked: int) -> dict[str, Totals]:
+    latencies = Latencies()
+    latencies.add_one(0.5, acked)
+    counts = Counts(acked=acked, pending=3, causes={"timeout": acked})
+    return {"count": Totals(counts, {LatencyKind.COMPLETE: latencies})}
+
+
+def played(changes: list[tuple[float, int]]) -> TimeWindows:
+    """Windows of counting that began at 0; at each time so many more were acked."""
+    windows, sum_ = TimeWindows(0.0), 0
+    for at_s, more in changes:
+        windows.change(at_s, lambda sum_=sum_: totals(sum_), is_complete=True)
+        sum_ += more
+    return windows
+
+
+@given(steps, st.floats(0.0, 4_000.0))
+def test_a_window_counts_exactly_what_happened_in_its_time(
+    given: list[tuple[float, int]], then_s: float
+) -> None:
+    times = list(accumulate(seconds for seconds, _ in given))
+    changes = [(at_s, more) for at_s, (_, more) in zip(times, given, strict=True)]
+    now = (times or [0.0])[-1] + then_s
+    found = played(changes).at(now, totals(sum(more for _, more in changes)))
+    for name, length_s in WINDOWS_S.items():
+        activity = found[name]["count"]
+        least_s = min(length_s, now)
+        assert least_s - 1e-6 <= activity.for_s <= max(length_s * 13 / 12, least_s) + 1e-6
+        begin_s = now - activity.for_s
+        later = [more for at_s, more in changes if at_s > begin_s + 1e-6]
+        same_time = [more for at_s, more in changes if abs(at_s - begin_s) <= 1e-6]
+        assert sum(later) <= activity.counts.acked <= sum(later) + sum(same_time)
+        assert activity.latencies[LatencyKind.COMPLETE].total == activity.counts.acked
+        assert activity.counts.causes.get("timeout", 0) == activity.counts.acked
+        assert activity.counts.pending == 3
+
+
+def test_a_quiet_minute_has_counted_nothing() -> None:
+    windows = played([(10.0, 5)])
+    found = windows.at(100.0, totals(5))
+    assert found["1m"]["count"].counts.acked == 0
+    assert found["1m"]["count"].for_s == 60.0
+    assert found["10m"]["count"].counts.acked == 5
+
+
+def test_memory_does_not_grow_with_time() -> None:
+    windows = played([(0.25 * tick, 1) for tick in range(40_000)])
+    assert max(map(len, windows._copies.values())) <= 14
+
+
+def test_windows_of_a_later_master_begin_when_it_knows_all_tasks() -> None:
+    windows = TimeWindows(None)
+    windows.change(100.0, lambda: totals(0), is_complete=False)
+    assert windows.at(101.0, totals(700)) == {}
+    windows.change(102.0, lambda: totals(1_000), is_complete=True)
+    found = windows.at(105.0, totals(1_004))
+    assert found["1h"]["count"].counts.acked == 4
+    assert found["1h"]["count"].for_s == 3.0
+
+
+def test_totals_are_those_of_former_and_living_tasks() -> None:
+    def latencies(*seconds: float) -> Latencies:
+        found = Latencies()
+        found.add(np.array(seconds))
+        return found
+
+    place = FailurePlace("exception", "split", 1, 0)
+    kept = {"count": Totals(Counts(acked=5, places={place: 2}))}
+    tasks = [
+        TaskStats(1, "count", Counts(acked=1, places={place: 1}), latencies(0.5)),
+        TaskStats(2, "split", Counts(executed=3), execute=latencies(1.0), queue=latencies(2.0)),
+        TaskStats(3, "split", Counts(executed=4), execute=latencies(1.0, 3.0)),
+    ]
+    found = add_up(kept, tasks)
+    assert found["count"].counts == Counts(acked=6)
+    assert found["count"].counts.places == {place: 3}
+    assert found["split"].counts.executed == 7
+    assert found["split"].latencies[LatencyKind.EXECUTE].total == 3
+    assert found["split"].latencies[LatencyKind.QUEUE].total == 1
+    assert kept["count"].counts.acked == 5
+
+
+@pytest.mark.parametrize(("busy_s", "share"), [(0.0, 0.0), (30.0, 0.25), (500.0, 1.0)])
+def test_capacity_is_the_busy_share_of_all_tasks(busy_s: float, share: float) -> None:
+    activity = Activity(60.0, Counts(busy_s=busy_s, blocked_s=busy_s))
+    assert activity.capacity(2) == activity.blocked(2) == share
