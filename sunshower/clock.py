@@ -13,6 +13,9 @@ class Clock(Protocol):
     def sleep(self, seconds: float) -> None:
         """Let `seconds` pass for the caller."""
 
+    def wall(self) -> float:
+        """Unix time in seconds, for people to read. It may jump: measure nothing with it."""
+
 
 class SystemClock:
     """The machine's monotonic clock."""
@@ -22,6 +25,9 @@ class SystemClock:
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
+
+    def wall(self) -> float:
+        return time.time()
 
 
 class ManualClock:
@@ -40,3 +46,6 @@ class ManualClock:
 
     def sleep(self, seconds: float) -> None:
         self.advance(seconds)
+
+    def wall(self) -> float:
+        return self._now_s

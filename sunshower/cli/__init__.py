@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from sunshower.cli.control import activate, deactivate, kill, rebalance, submit
+from sunshower.cli.dead.command import dead
 from sunshower.cli.demo import demo
 from sunshower.cli.dev import dev
 from sunshower.cli.doctor.command import doctor
@@ -21,6 +22,7 @@ from sunshower.cli.simulate import simulate
 from sunshower.cli.statistics.top import top
 from sunshower.cli.status import ask, list_, query, status
 from sunshower.cli.traces.command import trace
+from sunshower.cli.ui.command import ui
 from sunshower.errors import SunshowerError
 
 app = typer.Typer(
@@ -36,9 +38,11 @@ for command in (run, describe, simulate, demo, doctor):
 app.add_typer(experiment, name="experiment")
 app.add_typer(dev)
 app.add_typer(kafka)
+app.add_typer(dead)
 on_cluster = partial(app.command, rich_help_panel="On a cluster")
 on_cluster(no_args_is_help=True)(submit)
 on_cluster("list")(list_)
+on_cluster()(ui)
 on_cluster()(metrics)
 on_cluster()(top)
 for steer in (status, query, ask, trace, activate, deactivate, rebalance, kill):

@@ -1,10 +1,12 @@
-"""Shared by the commands for a running cluster: options, the connection, and the wait display."""
+"""Shared by the commands for a running cluster: options, connection, times, the wait display."""
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 _LINE_EVERY_S = 2.0
 _CONNECT_S = 5.0
+_AGO = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 Name = Annotated[
     str,
@@ -84,3 +88,17 @@ def check_address(address: str) -> None:
             f"no Ray answers at {address}: {error}. Start one with `ray start --head`, which says "
             "its address, or leave --address away"
         ) from error
+
+
+def moment_of(text: str, now_s: float, hint: str) -> float:
+    """The Unix time that `2026-01-31T12:00`, in local time unless it has an offset, or `15m`, so
+    long before now, stands for. Raises typer.BadParameter."""
+    if found := _AGO.fullmatch(text):
+        return now_s - float(found[1]) * _UNITS_S[found[2]]
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise typer.BadParameter(
+            f"{text!r} is no time; write 2026-01-31T12:00, or 30s, 15m, 2h or 7d for so long ago",
+            param_hint=hint,
+        ) from None

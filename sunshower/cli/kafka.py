@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -70,13 +70,24 @@ def lag(
     from sunshower.kafka.consuming.lag import total
     from sunshower.kafka.partitions.group_offsets import lags
 
-    given = {**_pairs(settings or []), **read_secrets(from_files, from_environment)}
-    found = lags({"bootstrap.servers": bootstrap, **given}, group, topic or ())
+    given = client_settings(bootstrap, settings, from_files, from_environment)
+    found = lags(given, group, topic or ())
     if as_json:
         rows = [_row(one) for one in found]
         echo_json({"group": group, "lag": total(found), "partitions": rows})
         return
     Terminal().print(_table(group, found))
+
+
+def client_settings(
+    bootstrap: str,
+    settings: list[str] | None,
+    from_files: list[str] | None,
+    from_environment: list[str] | None,
+) -> dict[str, Any]:
+    """The settings of a client of Kafka, from options. Raises ConfigError and BadParameter."""
+    given = {**_pairs(settings or []), **read_secrets(from_files, from_environment)}
+    return {"bootstrap.servers": bootstrap, **given}
 
 
 def _pairs(settings: list[str]) -> dict[str, str]:

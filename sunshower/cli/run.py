@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -80,6 +81,10 @@ FromEnvironment = Annotated[
         help="Like --set-from-file, with the value of an environment variable.",
     ),
 ]
+WithPage = Annotated[
+    bool,
+    typer.Option("--ui", help="Serve a web page that shows the run, as `sunshower ui` does."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Mermaid = Annotated[
     bool, typer.Option("--mermaid", help="Print a Mermaid flowchart instead of text.")
@@ -92,6 +97,7 @@ def run(
     workers: Workers = None,
     address: Address = None,
     settings: Settings = None,
+    with_page: WithPage = False,
 ) -> None:
     """Run a topology until its spouts are exhausted.
 
@@ -107,10 +113,13 @@ def run(
     from sunshower.cli.display import summary
     from sunshower.cli.screen import Screen
     from sunshower.cli.session import TopologySession
+    from sunshower.cli.ui.command import page_of_run
     from sunshower.runtime.plan import Layout
 
     screen = Screen()
-    result = TopologySession(screen, address).run(graph, Layout(layout), modules)
+    session = TopologySession(screen, address)
+    with page_of_run(screen) if with_page else nullcontext() as look:
+        result = session.run(graph, Layout(layout), modules, look=look)
     screen.console.print(summary(graph, result))
     if result.snapshot.untracked:
         raise TopologyFailed(result.snapshot.untracked)

@@ -190,24 +190,18 @@ def _meanings(text: str) -> list[Any]:
     """The values that an argument may stand for."""
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return [text]
     return [text] if isinstance(value, list | dict) else [text, value]
 
 
 def _row(name: str, found: Overview) -> list[str]:
-    snapshot = found.snapshot
-    spouts = [snapshot.component(spout.id) for spout in found.plan.graph.spouts]
-    numbers = (
-        len(found.plan.workers),
-        len(found.plan.tasks),
-        sum(counts.acked for counts in spouts),
-        sum(counts.failed for counts in spouts),
-        snapshot.restarts,
-    )
-    up = elapsed(time.time() - found.since_s)
-    marks = ["degraded"] * bool(snapshot.degraded) + ["waiting"] * bool(snapshot.waiting())
-    return [name, ", ".join([snapshot.state, *marks]), up, *(f"{number:,}" for number in numbers)]
+    from sunshower.cli.ui.facts import summary_facts
+
+    facts = summary_facts(name, found, time.time())
+    numbers = (facts[one] for one in ("workers", "tasks", "acked", "failed", "restarts"))
+    state = ", ".join([facts["state"], *facts["marks"]])
+    return [name, state, elapsed(facts["up_s"]), *(f"{number:,}" for number in numbers)]
 
 
 def _workers(found: Overview) -> Table:

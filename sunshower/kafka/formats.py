@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sunshower.errors import ConfigError, KafkaUnreachable
-from sunshower.kafka.record_reader import record_reader
+from sunshower.record_reader import record_reader
 from sunshower.secret import protected, revealed, without_secrets
 
 Decode = Callable[[bytes], Any]

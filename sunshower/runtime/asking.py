@@ -7,16 +7,19 @@ request to the next one; the same request is processed once at a time, and answe
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 from sunshower.arguments import SECONDS
 from sunshower.clock import Clock
-from sunshower.errors import ClusterError, RequestTimeout, UnknownComponent
+from sunshower.errors import ClusterError, RequestFailed, RequestTimeout, UnknownComponent
 from sunshower.runtime.plan import Plan
 from sunshower.topologies.graph import Level
 from sunshower.topologies.requests import Reply, Request, RequestProgress, fields_of
+from sunshower.topologies.retry import DeadLetter
 
 _FIRST_S, _LONGEST_S = 0.002, 0.05  # between two calls
+_LIVES = 3  # of processes that a letter may be lost with
 
 
 class Caller:
@@ -30,6 +33,8 @@ class Caller:
         self.name, self._value, self._id = name, fields_of(value), id
         self._timeout_s, self._ends_s = timeout_s, now + timeout_s
         self._last = "its worker was not asked"
+        self._is_there = False  # a process has it
+        self._lives_left = _LIVES if isinstance(value, DeadLetter) else inf
 
     @property
     def is_late(self) -> bool:
@@ -55,16 +60,32 @@ class Caller:
                 raise said.error
             case RequestProgress():
                 self._last = said.value
+                self._note_lives(said)
             case _:
                 self._last = str(said)
 
+    def _note_lives(self, said: RequestProgress) -> None:
+        """Raise RequestFailed for a letter whose record seems to end each process that has it."""
+        if said is RequestProgress.ABSENT and self._is_there:
+            self._lives_left -= 1
+            if self._lives_left <= 0:
+                raise RequestFailed(
+                    f"a letter of {self.name!r} was lost {_LIVES} times with the process that had "
+                    "it: its record may end them"
+                )
+        self._is_there = said is not RequestProgress.ABSENT
+
 
 def worker_of_requests(plan: Plan, name: str) -> int:
-    """The worker to ask. Raises UnknownComponent."""
-    if name not in (names := [one.id for one in plan.graph.spouts if one.level is Level.REQUESTS]):
+    """The worker to ask: a stream of requests, or a spout with dead letters. Raises
+    UnknownComponent."""
+    names = [one.id for one in plan.graph.spouts if one.level is Level.REQUESTS]
+    letters = [one.id for one in plan.graph.spouts if one.retry and one.retry.has_dead_letters]
+    if name not in (*names, *letters):
         raise UnknownComponent(
             f"topology {plan.graph.id!r} takes no requests {name!r}; it takes: "
-            f"{', '.join(names) or 'none'}"
+            f"{', '.join(names) or 'none'}; spouts with dead letters: "
+            f"{', '.join(letters) or 'none'}"
         )
     return plan.tasks_of(name)[0].worker
 

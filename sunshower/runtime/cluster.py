@@ -36,7 +36,9 @@ class Run(Protocol):
         """Return `result()` of each task of a component."""
 
     def ask(self, name: str, value: Any, *, timeout_s: float = 10.0) -> list[Any]:
-        """Send a request and return the rows of its answer, once its tree is complete.
+        """Send a request and return the rows of its answer, once its tree is complete; or, with
+        the id of a spout and a DeadLetter of it, emit the letter's record again as a new message,
+        and return ["acked"] or, if it has used up its attempts again, ["dead letter"].
 
         `value`: a record of the stream `name`, a dictionary of its fields, or the value of its only
         field. Raises RequestFailed, RequestRefused and RequestTimeout; UnknownComponent for another

@@ -16,6 +16,7 @@ from sunshower.runtime.asking import worker_of_requests
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.events.trace_recorder import TraceRecorder, WorkerTraces
 from sunshower.runtime.plan import Layout, make_plan
+from sunshower.runtime.tasks.letter_replays import taker_of
 from sunshower.runtime.tuple_traces import NO_TRACES, Traces, assemble
 from sunshower.runtime.worker import Worker
 from sunshower.topologies.graph import Graph, Level
@@ -49,9 +50,9 @@ def run_inline(
     TopologyFailed from it. When there is nothing to do, a ManualClock advances to the next due
     time, such as a replay after its back-off; with the system's clock the loop polls in short
     sleeps, each of which counts as one of `steps_max`. The settings are the topology's own: set
-    `check_mutation` there in tests. `requests`: by stream, what to ask; the first error of one is
-    raised at the end. Raises any other error that ends the topology, and ClusterError
-    after `steps_max` slices.
+    `check_mutation` there in tests. `requests`: by stream, what to ask, or by spout, the
+    DeadLetters to replay; the first error of one is raised at the end. Raises any other error that
+    ends the topology, and ClusterError after `steps_max` slices.
     """
     graph = replace(graph, config=replace(graph.config, workers=1))
     clock = clock or SystemClock()
@@ -62,7 +63,7 @@ def run_inline(
     worker = Worker(*own, trace_recorder=recorder)
     steps, asked = 0, _Asked(graph, requests or {})
     try:
-        while (wait_s := worker.step()) == 0 or not worker.finished:
+        while (wait_s := worker.step()) == 0 or not worker.finished or asked.send(worker):
             _raise_first(worker)
             asked.send(worker)
             if wait_s:
@@ -96,20 +97,28 @@ class _Asked:
         for name in requests:
             worker_of_requests(make_plan(graph), name)
         self._requests = requests
-        self._unsent = [one.id for one in graph.spouts if one.level is Level.REQUESTS]
+        asked = [one.id for one in graph.spouts if one.level is Level.REQUESTS]
+        names = dict.fromkeys([*asked, *requests])
+        self._unsent = {name: enumerate(requests.get(name, ())) for name in names}
         self._replies: dict[tuple[str, int], Reply] = {}
 
-    def send(self, worker: Worker) -> None:
-        """Send the requests to those spouts that are open now."""
-        for name in [*self._unsent]:
-            (spout,) = worker.objects(name).values()
-            if spout is None:
+    def send(self, worker: Worker) -> bool:
+        """Send requests to those spouts that are open now, as many as they take at a time. Returns
+        whether there were any."""
+        sent = 0
+        for name, unsent in [*self._unsent.items()]:
+            if not (opened := worker.open_spouts(name)):
                 continue
-            self._unsent.remove(name)
-            for number, value in enumerate(self._requests.get(name, ())):
-                request = Request(str(number), fields_of(value), inf)
-                spout.ask(request, partial(self._hear, (name, number)))
-            spout.ends = True
+            taker = taker_of(opened[0].spout, opened[0].letters)
+            while taker.room > 0 and not taker.ends:
+                if (one := next(unsent, None)) is None:
+                    del self._unsent[name]
+                    taker.ends = True
+                else:
+                    request = Request(str(one[0]), fields_of(one[1]), inf)
+                    taker.ask(request, partial(self._hear, (name, one[0])))
+                    sent += 1
+        return sent > 0
 
     def answers(self) -> dict[str, list[list[Any]]]:
         """The answers of each stream. Raises RequestFailed and RequestRefused."""

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, TypeAlias
 
 from sunshower.arguments import COUNT
-from sunshower.errors import BadEmit, ClusterError, UnknownComponent
+from sunshower.errors import BadEmit, ClusterError, UnknownComponent, Unserialisable
 from sunshower.records import key_of
 from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.tasks.bolts.keyed_bolt import KeyedBolt
@@ -77,8 +76,8 @@ def answer(query: Query, plan: Plan, objects: Mapping[int, Any]) -> list[tuple[A
     if query.keys is None:
         if _is_broadcast(declared) and query.task != plan.tasks_of(query.component)[0].id:
             return []  # the first task has them all
-        some = islice(bolt.stored_items(), query.limit)
-        return [(() if width == 0 else key, found) for key, found in some]
+        some = zip(range(query.limit), bolt.stored_items(), strict=False)
+        return [(() if width == 0 else key, found) for _, (key, found) in some]
     for key in query.keys:
         wrong = type(key) is tuple and len(key) == 1  # the tuple of a key, not the key
         if wrong if width == 1 else not isinstance(key, tuple | list) or len(key) != width:
@@ -87,7 +86,10 @@ def answer(query: Query, plan: Plan, objects: Mapping[int, Any]) -> list[tuple[A
                 f"({', '.join(bolt.by) or 'all records are one group'}), and it is not {key!r:.200}"
             )
     keys = [key_of(key) if width else GLOBAL for key in query.keys]
-    return list(zip(query.keys, bolt.stored(keys), strict=True))
+    try:
+        return list(zip(query.keys, bolt.stored(keys), strict=True))
+    except Unserialisable as error:
+        raise ClusterError(f"no such key can be in {query.component!r}: {error}") from error
 
 
 def _asked(plan: Plan, component: str) -> list[Task]:

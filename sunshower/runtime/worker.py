@@ -102,8 +102,8 @@ class Worker:
         self._inflows = Inflows()
         self._spouts = list(self._wired.spouts.values())
         self._equip_spouts(reservations, recorder)
-        tasks: list[BoltTask | SpoutTask] = [*self._wired.bolts.values(), *self._spouts]
-        self._opening = TaskOpening(plan, self._call, clock, tasks, transfer or {})
+        self._tasks: list[BoltTask | SpoutTask] = [*self._wired.bolts.values(), *self._spouts]
+        self._opening = TaskOpening(plan, self._call, clock, self._tasks, transfer or {})
         own = (self._wired, self._config, self._call, clock, self._opening)
         self._scheduler = TaskScheduler(*own, self._peer_links, self._router)
         self._faults = WorkerFaults(plan, worker, self._wired, clock, generator)
@@ -254,8 +254,7 @@ class Worker:
         self._router.dispatch()
         for inflow in self._inflows.to_grant(now):
             self._peer_links[inflow.worker].content.grants.append(inflow.grant())
-        goes_on = worked and (self._spouts or self._has_inputs)
-        return 0 if goes_on else self._until_next(now)
+        return 0 if worked and (self._spouts or self._has_inputs) else self._until_next(now)
 
     def outgoing(self) -> Iterator[tuple[int, int, bytes]]:
         """Yield (peer, seq, bytes) of each packet to send now; pass the answers to `answered`."""
@@ -294,8 +293,7 @@ class Worker:
             supervision.now_s = self._clock.now()
         spouts = [spout.stats() for spout in self._spouts]
         bolts = [self._queue(bolt.stats(), bolt) for bolt in self._wired.bolts.values()]
-        tasks = (*self._wired.bolts.values(), *self._spouts)
-        untracked = [self._loss_detector.untracked, *(task.untracked for task in tasks)]
+        untracked = [self._loss_detector.untracked, *(task.untracked for task in self._tasks)]
         return WorkerStats(
             self.worker,
             self.life,
@@ -311,18 +309,21 @@ class Worker:
     def pulse(self) -> tuple[object, ...]:
         """A tenth as costly as `stats`; changes with it, but for latencies, positions, figures; and
         every second while a task waits, because `stats` say how long."""
-        tasks = (*self._wired.bolts.values(), *self._spouts)
         at_rest = not any(spout.active for spout in self._spouts)
         now, waits = self._clock.now(), any(one.wait is not None for one in self.supervisions)
         waits = waits or bool(silent_peers(self._peer_links, now, self._config))
         look = int(now / _LOOK_S) if waits else None
-        return (self.idle, at_rest, look, *[task.pulse() for task in tasks])
+        return (self.idle, at_rest, look, *[task.pulse() for task in self._tasks])
 
     def objects(self, component: str) -> dict[int, Any]:
         """The user's object of each of the component's tasks here, None where it is not open."""
         found = {spout.task: spout.spout for spout in self._spouts}
         found |= {bolt.task: bolt.bolt for bolt in self._wired.bolts.values()}
         return {task.id: one for task, one in found.items() if task.component == component}
+
+    def open_spouts(self, id: str) -> list[SpoutTask]:
+        """The tasks of a spout here that are open."""
+        return [spout for spout in self._spouts if spout.task.component == id and spout.is_open]
 
     def results(self, component: str) -> list[Any]:
         """Return `result()` of each of the component's tasks in this worker."""
@@ -378,10 +379,9 @@ class Worker:
             soonest = min(soonest, spout.next_look_s)
             if self._scheduler.may_emit(spout):
                 soonest = min(soonest, spout.next_emit_s)
-        links, opening = self._peer_links.values(), self._opening
-        soonest = min([soonest, *(peer_link.next_look_s for peer_link in links)])
-        soonest = min([soonest, *(ticker.look_s(now) for ticker in opening.tickers)])
-        soonest = min([soonest, *(task.supervision.retry_s for task in opening.waiting)])
+        soonest = min([soonest, *(link.next_look_s for link in self._peer_links.values())])
+        soonest = min([soonest, *(ticker.look_s(now) for ticker in self._opening.tickers)])
+        soonest = min([soonest, *(task.supervision.retry_s for task in self._opening.waiting)])
         return None if soonest == inf else max(soonest - now, 0.0005)
 
     def _hear_grants(self, packet: Packet) -> None:

@@ -29,6 +29,7 @@ from sunshower.runtime.events.event_log import EventWriter
 from sunshower.runtime.events.trace_recorder import TraceRecorder, WorkerTraces
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.queries import Query, answer
+from sunshower.runtime.tasks.letter_replays import taker_of
 from sunshower.runtime.tasks.spouts.emit_reservation import ReservationStore
 from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.runtime.transport.packets import Answer
@@ -271,9 +272,11 @@ class WorkerProcessBase(ABC):
             self._core.receive(data)
 
     def _ask_spout(self, name: str, request: Request) -> None:
-        (spout,) = self._core.objects(name).values() or [None]
-        if spout is not None and not self._replies.has_ended(request.id, self._clock.now()):
-            spout.ask(request, partial(self._replies.put, request.id))
+        if not self._replies.has_ended(request.id, self._clock.now()):
+            for spout in self._core.open_spouts(name)[:1]:
+                taker_of(spout.spout, spout.letters).ask(
+                    request, partial(self._replies.put, request.id)
+                )
 
     def _pack(self, move: int, leaving: list[int]) -> None:
         if self._move >= move:

@@ -90,6 +90,9 @@ class ProcessClock:
         self.ahead_s += seconds / self._rate
         self.slept()
 
+    def wall(self) -> float:
+        return self._world.now_s
+
     def in_world_s(self, seconds: float) -> float:
         """`seconds` of this clock, converted to the world's time."""
         return seconds / self._rate
@@ -107,6 +110,9 @@ class HistoryClock:
 
     def sleep(self, seconds: float) -> None:
         self._clock.sleep(seconds)
+
+    def wall(self) -> float:
+        return self._clock.wall()
 
 
 def _nothing() -> None:

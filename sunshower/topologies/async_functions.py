@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from sunshower.arguments import COUNT, FLAG, SECONDS, check_all
-from sunshower.errors import ConfigError
+from sunshower.errors import ConfigError, TopologyError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -65,6 +65,16 @@ def limits_of(code: Any) -> CallLimits | None:
         return None
     found: CallLimits = getattr(function, "__sunshower_limits__", CallLimits())
     return found
+
+
+def check_call_time(limits: CallLimits, block_max_s: float, where: str) -> None:
+    """Raise TopologyError if a task that waits for a call may be taken for one that is stuck."""
+    if limits.timeout_s >= block_max_s:
+        raise TopologyError(
+            f"{where}: its task waits for a call for up to {limits.timeout_s:g} s, and a process "
+            f"that waits for {block_max_s:g} s is ended: give @asynchronous a shorter timeout_s=, "
+            "or raise block_max_s"
+        )
 
 
 def _is_async(function: Any) -> bool:

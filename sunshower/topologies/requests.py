@@ -13,11 +13,13 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, get_type_hints
+from typing import Any
 
 from sunshower.arguments import COUNT
 from sunshower.errors import RequestFailed, RequestRefused, TopologyError
+from sunshower.field_types import hints_of
 from sunshower.records import Schema
+from sunshower.texts import describe
 from sunshower.topologies.components import DEFAULT, Context, Spout
 from sunshower.topologies.graph import Component, Graph, Level, StreamSpec
 from sunshower.topologies.retry import Retry
@@ -83,6 +85,11 @@ class Requests(Spout[Any]):
     def open(self, context: Context) -> None:
         self._clock = context.clock
 
+    @property
+    def room(self) -> int:
+        """How many further requests it takes now."""
+        return self.pending_max - len(self._open)
+
     def ask(self, request: Request, tell: Callable[[Reply | RequestProgress, float], None]) -> None:
         """A caller sends a request, perhaps again; `tell` gets how far it is and, at its end, its
         reply; and until when the caller waits for it."""
@@ -97,7 +104,7 @@ class Requests(Spout[Any]):
             record = self._record(request.value)
             if self.ends:
                 raise RequestRefused(f"{self.name!r} takes no request any more: its topology ends")
-            if len(self._open) >= self.pending_max:
+            if self.room <= 0:
                 raise RequestRefused(
                     f"{self.name!r} has {len(self._open):,} requests that are not answered, as "
                     "many as it may (pending_max): ask later, or fewer at a time"
@@ -191,18 +198,20 @@ class Requests(Spout[Any]):
     def _meant(self, text: str) -> Any:
         """What a typed text stands for. Raises RequestRefused for what only begins like JSON."""
         names, kind = self.schema.fields, self.schema.type
-        hints = {} if kind is tuple else get_type_hints(kind)
-        if [hints.get(name) for name in names] == [str] and not text.startswith("{"):
+        hints = {} if kind is tuple else hints_of(kind)
+        kinds = [getattr(hint, "__origin__", hint) for hint in map(hints.get, names)]
+        if kinds == [str] and not text.startswith("{"):
             return text
         try:
             return json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if text.startswith(("{", "[")):
                 raise RequestRefused(f"{self._described(text)}, no JSON: {error}") from error
             return text
 
     def _described(self, value: Any) -> str:
-        return f"a request of {self.name!r} is {self.schema.name}, and this is {value!r:.200}"
+        given = describe(value, 200)
+        return f"a request of {self.name!r} is {self.schema.name}, and this is {given}"
 
 
 def request_spout(

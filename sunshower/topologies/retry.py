@@ -12,13 +12,15 @@ from sunshower.errors import ConfigError, DuplicateComponent, TopologyError
 from sunshower.texts import carried, clip
 
 DEAD_LETTERS = "dead_letters"
+ACKED, DEAD_AGAIN = "acked", "dead letter"  # how the replay of a letter has ended
 _SHARE_MIN = 32  # bytes that each value of a letter may have in any case
 
 
 class DeadLetter(NamedTuple):
     """A tuple that has used up its attempts, with the last failure that counted.
 
-    Values that JSON or MessagePack cannot encode are here as their repr. A letter that is larger
+    Values that JSON or MessagePack cannot encode are here as a text: dates, decimals, UUIDs and
+    Enums as JsonLines writes them, others as their repr. A letter that is larger
     than `record_bytes_max`, or than its Kafka topic takes, is clipped, with a marker in each
     clipped text.
     """
@@ -34,6 +36,9 @@ class DeadLetter(NamedTuple):
     reason: str
     exception: str  # the exception's type
     traceback: str
+    stream: str = "default"  # of the spout, that the tuple was emitted on
+    time: float = 0.0  # Unix time at which it became a dead letter; 0: unknown
+    as_text: tuple[str, ...] = ()  # fields of `record` whose value is a text that describes it
 
 
 def fitted(letter: DeadLetter, bytes_max: int, size: Callable[[DeadLetter], int]) -> DeadLetter:
@@ -41,9 +46,12 @@ def fitted(letter: DeadLetter, bytes_max: int, size: Callable[[DeadLetter], int]
     (or about 500, if that is more), and with values that any encoder takes."""
     share = bytes_max
     while True:
+        record = {field: carried(value, share) for field, value in letter.record.items()}
+        texts = [field for field, value in letter.record.items() if record[field] is not value]
         letter = letter._replace(
             message_id=carried(letter.message_id, share),
-            record={field: carried(value, share) for field, value in letter.record.items()},
+            record=record,
+            as_text=tuple(dict.fromkeys([*letter.as_text, *texts])),
             reason=clip(letter.reason, share),
             exception=clip(letter.exception, share),
             traceback=clip(letter.traceback, share),

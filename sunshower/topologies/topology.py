@@ -26,7 +26,7 @@ from sunshower.topologies.operators.keyed.process_settings import (
     bolt_store,
 )
 from sunshower.topologies.operators.schemas import check_equal
-from sunshower.topologies.operators.stages import StageDraft, StageRows
+from sunshower.topologies.operators.stages import StageDraft, StageRows, check_call_times
 from sunshower.topologies.operators.windows.declaring import with_watermarks
 from sunshower.topologies.outputs import Declared, Streams, check_id, output_streams
 from sunshower.topologies.requests import answer_bolt, check_requests, request_spout
@@ -304,6 +304,7 @@ class Topology:
                 "give inputs=[stream.shuffle()], or stream.shuffle().into(...)"
             )
         check_requests(graph)
+        check_call_times(graph)
         for spout in graph.spouts:
             if DEAD_LETTERS in spout.streams and not any(graph.subscribers(spout.id, DEAD_LETTERS)):
                 raise TopologyError(
@@ -318,8 +319,8 @@ class Topology:
         check_id(id, where)
         if id in self._components:
             raise DuplicateComponent(
-                f"{where}: there is one of that id already; the ids in use "
-                f"are: {', '.join(self._components)}"
+                f"{where}: there is a component {id!r} already; give another id or name=. The ids "
+                f"in use are: {', '.join(self._components)}"
             )
         TASKS.check(f"{where}: parallelism", parallelism, TopologyError)
 

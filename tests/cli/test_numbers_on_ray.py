@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import termios
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sunshower.cli.metrics.command import TopologyCollector, observe
 from tests.cli.conftest import Command, Write
+from tests.structure.reading import ROOT
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
@@ -82,3 +87,30 @@ def test_all_that_shows_numbers_shows_those_of_the_sinks(
     assert "no component 'nobody'; it has count, sink" in complaint
     complaint = here("top", "nobody", status=1).stderr
     assert "there is no topology 'nobody'" in complaint
+    watch_in_a_terminal("numbers", until="sink × 1")
+
+
+def watch_in_a_terminal(name: str, until: str) -> None:
+    """Run `sunshower top` in a terminal until it shows a text; q ends it, and the terminal is as
+    before."""
+    import ray
+
+    ours, theirs = os.openpty()
+    before = termios.tcgetattr(theirs)
+    words = ["top", name, "--address", ray.get_runtime_context().gcs_address]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "100"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sunshower", *words],
+        stdin=theirs, stdout=theirs, stderr=theirs, env=environment,
+    )  # fmt: skip
+    shown = ""
+    while until not in shown:
+        assert process.poll() is None, shown
+        shown += os.read(ours, 65_536).decode(errors="replace")
+    os.write(ours, b"q")
+    assert process.wait(60.0) == 0
+    shown += os.read(ours, 65_536).decode(errors="replace")
+    assert shown.count("\x1b[?1049h") == shown.count("\x1b[?1049l") == 1, "its own screen"
+    assert termios.tcgetattr(theirs) == before
+    os.close(ours)
+    os.close(theirs)

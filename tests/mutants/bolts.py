@@ -61,7 +61,7 @@ BOLTS = [
             "one = self._edges.draw(count)\nfor target, which in shared:",
             "edges = self._edges.draw(len(batch))",
             "edges = one[which]",
-            *as_it_is("self.emitted += count"),
+            *as_it_is("output_stream.counts.emitted += count"),
         ),
     ),
     mutant(

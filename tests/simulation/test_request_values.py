@@ -66,3 +66,19 @@ def test_what_is_typed_is_the_text_of_an_only_text_field_or_json(cluster: SimClu
     for name, typed in (("lines", "{a}"), ("asks", "[a]")):
         with pytest.raises(RequestRefused, match="no JSON"):
             run.ask(name, TypedText(typed))
+
+
+def test_a_value_that_is_nested_too_deeply_is_refused_and_the_next_request_is_answered(
+    cluster: SimCluster,
+) -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    topology = Topology("deep")
+    topology.requests("asks", Ask).answer()
+    run = cluster.submit(topology.graph())
+    brackets = "[" * 100_000
+    for value in (TypedText(brackets), TypedText(f'{{"number": {brackets}'), {"wrong": deep}):
+        with pytest.raises(RequestRefused, match=r"'asks' is Ask\(number\), and this is"):
+            run.ask("asks", value)
+        assert run.ask("asks", 5) == [Ask(5)]

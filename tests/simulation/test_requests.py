@@ -359,6 +359,10 @@ def test_in_one_process_requests_are_given_and_the_run_ends() -> None:
     assert run_inline(graph, clock=ManualClock()).answers == {}
     done = run_inline(graph, clock=ManualClock(), requests={"asks": [Ask(1), {"number": 2}, 3]})
     assert [sorted(rows) for rows in done.answers["asks"]] == [answer_to(n) for n in (1, 2, 3)]
+    many = run_inline(declared(1, pending_max=3).graph(), requests={"asks": range(10)})
+    assert [sorted(rows) for rows in many.answers["asks"]] == [answer_to(n) for n in range(10)]
+    with pytest.raises(RequestRefused, match="'wrong'"):
+        run_inline(declared(1, pending_max=1).graph(), requests={"asks": [1, {"wrong": 2}, 3]})
     with pytest.raises(RequestFailed, match="no -1"):
         run_inline(graph, clock=ManualClock(), requests={"asks": [1, -1]})
     with pytest.raises(UnknownComponent, match="it takes: asks"):

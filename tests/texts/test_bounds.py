@@ -128,7 +128,7 @@ def test_a_failure_that_many_roots_share_counts_once() -> None:
 def test_a_dead_letter() -> None:
     record = {"text": "x" * (2 * MIB), "binary": bytes(MIB), "small": 7, "long": [1] * MIB}
     for limit in (4 * MIB, MIB, 10_000, 1_000):
-        letter = dead_letter("s", "id" * MIB, record, raised(0), 5, limit)
+        letter = dead_letter("s", "id" * MIB, record, raised(0), 5, limit, time=0.0)
         assert size_of(tuple(letter)) <= limit
         assert letter.record["small"] == 7
         assert (letter.spout, letter.attempts, letter.cause) == ("s", 5, "exception")

@@ -22,8 +22,8 @@ _PERCENTS = (50, 90, 99)
 _PHASES = [status.value for status in Status]
 
 
-def status_fields(found: Overview, up_s: float) -> dict[str, Any]:
-    """All fields; `up_s`: since the topology was submitted."""
+def status_fields(found: Overview, up_s: float, *, tasks: bool = True) -> dict[str, Any]:
+    """All fields, or those without single `tasks`; `up_s`: since the topology was submitted."""
     snapshot = found.snapshot
     places = {task.id: (task.index, task.worker) for task in found.plan.tasks}
     return {
@@ -45,7 +45,7 @@ def status_fields(found: Overview, up_s: float) -> dict[str, Any]:
                 "tasks": [
                     {"task": places[task.task][0], "worker": places[task.task][1]}
                     | task_numbers(task)
-                    for task in snapshot.tasks_of(component.id)
+                    for task in (snapshot.tasks_of(component.id) if tasks else ())
                     if task.task in places
                 ],
             }
@@ -58,6 +58,9 @@ def status_fields(found: Overview, up_s: float) -> dict[str, Any]:
 def worker_fields(found: Overview) -> list[dict[str, Any]]:
     """The workers: where they run, and what."""
     facts = []
+    names: dict[int, list[str]] = {}
+    for task in found.plan.tasks:
+        names.setdefault(task.worker, []).append(f"{task.component}[{task.index}]")
     for worker in found.plan.workers:
         node, process = found.processes.get(worker, (None, None))
         stats = found.snapshot.workers.get(worker)
@@ -67,7 +70,7 @@ def worker_fields(found: Overview) -> list[dict[str, Any]]:
                 "life": stats.incarnation if stats else None,
                 "node": node,
                 "process": process,
-                "tasks": [f"{t.component}[{t.index}]" for t in found.plan.tasks_on(worker)],
+                "tasks": names[worker],
                 "links": {str(p): for_s for p, for_s in stats.links.items()} if stats else {},
                 "crash_reports": stats.crash_reports if stats else None,
             }

@@ -1,4 +1,4 @@
-"""Reads the last messages of a topic's partitions, to find what a previous process has written."""
+"""Reads the last messages of a topic's partitions, or all of them, up to its present end."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _WITHIN_S = 8.0  # the longest wait for a response
 _TAIL = -2000  # librdkafka's RD_KAFKA_OFFSET_TAIL(n) is this minus n
+_BEGINNING = -2  # its RD_KAFKA_OFFSET_BEGINNING
 _OWN = {
     "group.id": "sunshower-tail",
     "enable.auto.commit": False,
@@ -30,19 +31,28 @@ def tails(settings: Settings, topic: str, count: int) -> Iterator[Message]:
     Fewer where offsets hold none (transaction markers, compacted records). Raises UnknownTopic,
     NotAuthorised, KafkaUnreachable.
     """
+    return _messages(settings, topic, _TAIL - count)
+
+
+def messages(settings: Settings, topic: str) -> Iterator[Message]:
+    """All messages of a topic, in order within each partition. Raises as `tails`."""
+    return _messages(settings, topic, _BEGINNING)
+
+
+def _messages(settings: Settings, topic: str, start: int) -> Iterator[Message]:
     with closing(KafkaDirectory(settings)) as directory:
         partitions = directory.partitions(topic)
     with (
         closing(new_client("Consumer", {"log_level": 0, **settings, **_OWN})) as consumer,
         client_errors(f"the end of topic {topic!r}", str(settings.get("bootstrap.servers"))),
     ):
-        yield from _read(consumer, partitions, count)
+        yield from _read(consumer, partitions, start)
 
 
-def _read(consumer: Consumer, partitions: tuple[Partition, ...], count: int) -> Iterator[Message]:
+def _read(consumer: Consumer, partitions: tuple[Partition, ...], start: int) -> Iterator[Message]:
     from confluent_kafka import KafkaException, TopicPartition
 
-    starts = [TopicPartition(*partition, _TAIL - count) for partition in partitions]
+    starts = [TopicPartition(*partition, start) for partition in partitions]
     consumer.assign(starts)
     ends = {*partitions}  # ends not reached yet; the client may report an end repeatedly
     while ends:

@@ -7,6 +7,18 @@ from dataclasses import dataclass, replace
 
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Plan
+from sunshower.topologies.graph import Graph
+from sunshower.topologies.groupings import describe
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One subscription of the graph, without user code."""
+
+    source: str
+    stream: str
+    target: str
+    grouping: str  # as in the DSL: `fields(word)`
 
 
 @dataclass(frozen=True)
@@ -18,6 +30,16 @@ class Overview:
     error: str | None  # why it failed
     since_s: float  # when it was submitted, in Unix time
     processes: Mapping[int, tuple[str, int]]  # worker → node, process id
+    edges: tuple[Edge, ...] = ()  # in declared order
+
+
+def edges_of(graph: Graph) -> tuple[Edge, ...]:
+    """Every subscription of a graph, by bolt in declared order."""
+    return tuple(
+        Edge(read.source, read.stream, bolt.id, describe(read.grouping))
+        for bolt in graph.bolts
+        for read in bolt.inputs
+    )
 
 
 def without_code(plan: Plan) -> Plan:

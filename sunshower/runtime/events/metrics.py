@@ -8,6 +8,7 @@ from functools import cached_property
 from math import inf, isfinite
 from typing import Any, NamedTuple, TypeVar
 
+from sunshower.failures import Failure
 from sunshower.runtime.events.latencies import Latencies, LatencyKind
 from sunshower.runtime.tasks.supervision import WELL, Health
 from sunshower.runtime.tasks.user_code import TaskError
@@ -146,6 +147,7 @@ class TaskStats:
     queued: int = 0  # bolts: records in the inbox
     queue_s: float = 0.0  # bolts: how long these wait at the task's pace, in seconds
     figures: Mapping[str, float] = field(default_factory=dict)  # of user code
+    failures: tuple[Failure, ...] = ()  # spouts: the newest of each cause and component
     execute: Latencies | None = None  # bolts: see LatencyKind
     queue: Latencies | None = None  # likewise
     event_time: EventTime | None = None  # of spouts with windows downstream, and of these windows

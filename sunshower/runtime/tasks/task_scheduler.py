@@ -171,7 +171,7 @@ class TaskScheduler:
         care = bolt.supervision
         if not self._has_work(bolt) or care.waits:
             return False
-        if bolt.in_progress and (care.wait is not None or bolt.inputs_max < 1):
+        if bolt.in_progress and not (bolt.may_overlap and bolt.inputs_max > 0):
             return False
         before = self._clock.now()
         taken, bolt.flush_s = 0, 0.0
@@ -188,7 +188,8 @@ class TaskScheduler:
             taken = self._go_on(bolt)
         elif care.wait is None or self._renewals.begin(bolt):
             taken = self._take(bolt)
-            self._renewals.end(bolt)
+            if not bolt.in_progress:
+                self._renewals.end(bolt)
         now = self._clock.now()
         work = self._work.setdefault(bolt.task.id, _Work())
         work.add(taken, max(0.0, now - before - bolt.flush_s), before - since_s)
@@ -257,8 +258,10 @@ class TaskScheduler:
         now = self._clock.now()
         if count:
             bolt.measure(count, calls.seconds(now))
-        if not calls and care.begin_pause(now) != -inf:
-            care.check_doubt(now)
+        if not calls:
+            self._renewals.end(bolt)
+            if care.begin_pause(now) != -inf:
+                care.check_doubt(now)
 
     def _go_on(self, bolt: BoltTask) -> int:
         """Send the next piece of the unfinished input, or drop the input if its tree has failed.

@@ -199,11 +199,12 @@ class Pending:
         return make_roots(self.incarnation, self._generation[slots], slots)
 
     def lowest_number(self, otherwise: int) -> int:
-        """Return the lowest pending number. Scans every slot: call it only a few times a second."""
+        """Return the lowest pending number from 0 on. Scans every slot: call it only a few times a
+        second."""
         if not len(self):
             return otherwise
         numbers = self._number[self._deadline_s < _NEVER]
-        return int(numbers.min(initial=otherwise))
+        return int(numbers[numbers >= 0].min(initial=otherwise))
 
     def lowest(self, values: F64) -> float:
         """Return the lowest of `values`, by slot, of the pending roots; inf if there is none."""

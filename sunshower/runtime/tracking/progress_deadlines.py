@@ -36,11 +36,14 @@ class ProgressDeadline:
         self._max_s = config.message_timeout_max_s or config.message_timeout_s
         self.unlimited = NO_IDS  # trees without a maximum
         self._asked = NO_IDS
-        self._hold_s = (0.0, 0.0)  # the last period in which deadlines were stopped
+        self._holds: list[tuple[float, float]] = []  # periods in which deadlines were stopped
 
     def held(self, from_s: float, to_s: float) -> None:
         """Deadlines were stopped: that period does not count for any tree."""
-        self._hold_s = (from_s, to_s)
+        ends = np.array([end for _, end in self._holds])
+        matters = self._after(ends, self._max_s) > from_s  # to a tree that is pending now
+        self._holds = [one for one, kept in zip(self._holds, matters, strict=True) if kept]
+        self._holds.append((from_s, to_s))
 
     def _ends_s(self, pending: Pending, roots: U64) -> F64:
         ends_s = self._after(pending.emitted_s(roots), self._max_s)
@@ -48,9 +51,11 @@ class ProgressDeadline:
         return ends_s
 
     def _after(self, since_s: F64, seconds: float) -> F64:
-        """`seconds` after `since_s`, not counting the period in which deadlines were stopped."""
-        from_s, to_s = self._hold_s
-        return since_s + seconds + np.maximum(0.0, to_s - np.maximum(from_s, since_s))
+        """`seconds` after `since_s`, not counting the periods in which deadlines were stopped."""
+        held_s = np.zeros(len(since_s))
+        for from_s, to_s in self._holds:
+            held_s += np.maximum(0.0, to_s - np.maximum(from_s, since_s))
+        return since_s + seconds + held_s
 
     def overdue(self, pending: Pending, due: U64, now: float) -> tuple[U64, U64]:
         """Split the trees whose deadline has come into (failed, to ask about).

@@ -130,6 +130,8 @@ class ColumnKeys:
         """Return the task index of each key, shape (len(column),)."""
         import pyarrow.compute as pc  # a slow import that few workers need
 
+        if pa.types.is_dictionary(column.type):  # Arrow looks up values only
+            column = column.dictionary_decode()
         if self._known is None or len(self._known) > _KEYS_MAX or self._known.type != column.type:
             self._known, self._indices = column.slice(0, 0), self._indices[:0]
         places = pc.index_in(column, value_set=self._known)

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.records import Schema
+from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.signatures import annotations_of, fits, name_of
 
@@ -180,6 +181,8 @@ class reduce(ReducerAggregator[Any, Any]):  # noqa: N801
         where = f"{where}: reduce({self.name})"
         if not callable(self.function) or isinstance(self.function, type):
             raise TopologyError(f"{where} needs a function of a value and a record")
+        if limits_of(self.function):
+            raise TopologyError(f"{where}: the function is asynchronous; put it into a .map before")
         try:
             parameters, _ = annotations_of(self.function, where)
         except (TypeError, ValueError):  # a builtin without a readable signature

@@ -7,6 +7,7 @@ or cannot, the rows are combined one by one.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -37,6 +38,7 @@ _KERNELS: dict[type[Any], tuple[str, ...]] = {
     average: ("sum", "count"),
 }
 _INT64_MAX = (1 << 63) - 1
+_NO_MATCH = re.compile(r"No match for FieldRef\.(?:Nested\(FieldRef\.)?(?:Name\((.*?)\) |(\S+))")
 
 
 class ArrowExpression(Protocol):
@@ -117,9 +119,8 @@ class CombineColumns(Combine):
         if not all(type(part) in _KERNELS for part in self._parts):
             return None
         # `group_by` names its results after its columns, so they have names of their own here.
-        # The first column says how many rows there are, if no other does.
-        names = ["rows", *(f"key-{number}" for number in range(len(self.by)))]
-        columns = [table.column(0), *(_decoded(table[field]) for field in self.by)]
+        columns = {"rows": table.column(0)}  # says how many rows there are, if no other does
+        keys = [f"key-{number}" for number in range(len(self.by))]
         wanted: list[Any] = []
         for part in self._parts:
             for kernel in _KERNELS[type(part)]:
@@ -129,18 +130,18 @@ class CombineColumns(Combine):
                 column = table[part.field]  # type: ignore[attr-defined]
                 if not _is_exact(column, kernel):
                     return None
-                names.append(f"value-{len(columns)}")
-                columns.append(column)
-                wanted.append((names[-1], kernel))
+                columns[name := f"value-{len(columns)}"] = column
+                wanted.append((name, kernel))
         try:
-            groups = pa.table(columns, names=names).group_by(names[1 : 1 + len(self.by)], False)
-            made = groups.aggregate(wanted)
+            for key, field in zip(keys, self.by, strict=True):
+                columns[key] = _decoded(table[field])
+            made = pa.table(columns).group_by(keys, use_threads=False).aggregate(wanted)
         except pa.ArrowNotImplementedError:  # keys of a type that Arrow cannot group by
             return None
-        found = iter(made.columns[len(self.by) :])
+        found = iter(made.columns[len(keys) :])
         values = [_packed([next(found) for _ in _KERNELS[type(part)]]) for part in self._parts]
-        keys = made.columns[: len(self.by)]
-        return pa.table([*keys, _packed(values)], names=[*self.by, "value-0"])
+        groups = made.columns[: len(keys)]
+        return pa.table([*groups, _packed(values)], names=[*self.by, "value-0"])
 
 
 def partial_rows(rows: Rows) -> Rows:
@@ -164,11 +165,9 @@ def check_expression(stream: Any, expression: Any, where: str) -> None:
     try:  # the types of the columns are not known, so that an error of types says nothing
         pa.table([pa.nulls(0)] * len(schema.fields), names=schema.fields).filter(expression)
     except pa.ArrowInvalid as error:
-        said = str(error)
-        if "No match for FieldRef" in said:
-            name = said.partition("FieldRef.")[2].partition(" in ")[0]
-            field = name.removeprefix("Name(").removesuffix(")")
-            schema.check_field(field, where)
+        # For a field of a struct, what is missing is the field of a column whose type is not known.
+        if found := _NO_MATCH.search(str(error)):
+            schema.check_field(found[found.lastindex or 0], where)
     except pa.ArrowException:
         pass
 

@@ -8,6 +8,7 @@ written once, and the results leave for the next stages.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -16,10 +17,16 @@ from sunshower.records import Schema, is_table
 from sunshower.topologies.components import Bolt, Context
 from sunshower.topologies.operators.aggregating import Combine
 from sunshower.topologies.operators.port import Attempt, Keyed, Operator, Rows
-from sunshower.topologies.operators.steps import RowFunction, RowOperator, check_rows
+from sunshower.topologies.operators.steps import (
+    FunctionOperator,
+    RowFunction,
+    RowOperator,
+    check_rows,
+)
 
 if TYPE_CHECKING:
     from sunshower.async_calls import AsyncCalls
+    from sunshower.topologies.async_functions import CallLimits
 
 _BATCH = Attempt(0, 0, 0)  # operators that need a number of the batch count themselves
 
@@ -81,27 +88,34 @@ class OperatorBolt(Bolt[Any, Any]):
         ticks = [getattr(operator, "tick_s", None) for operator in self._operators]
         self.keeps_state = window is not None or self.keyed is not None
         self.tick_s = min((tick_s for tick_s in ticks if tick_s is not None), default=None)
-        self._prepared = 0
+        self._cleanups = ExitStack()  # of what is prepared, the last first; each is called
         self._async = [one for one in steps if isinstance(one, RowFunction) and one.concurrency]
         self.concurrency = max((one.concurrency for one in self._async), default=0)
         self.ordered = all(one.ordered for one in self._async)
         self.calls: AsyncCalls | None = None  # the event loop of the async functions of its steps
+
+    @property
+    def call_limits(self) -> list[CallLimits | None]:
+        """Those of its functions; None: it is no async one."""
+        return [one.limits for one in self._operators if isinstance(one, FunctionOperator)]
 
     def prepare(self, context: Context) -> None:
         if self._async:
             from sunshower.async_calls import AsyncCalls
 
             self.calls = AsyncCalls(context.clock)
+            self._cleanups.callback(self.calls.close)
         for one in self._async:
             one.calls = self.calls
         try:
             for operator in self._operators:
                 operator.prepare(context)
-                self._prepared += 1
+                self._cleanups.callback(operator.cleanup)
             make = _composed_async if self._async else _composed
             self.expand = make(self._steps)
         except BaseException:
-            self.cleanup()
+            with suppress(Exception):  # what has failed first says whether there is an outage
+                self.cleanup()
             raise
 
     def add(self, rows: Sequence[Any]) -> None:
@@ -173,13 +187,7 @@ class OperatorBolt(Bolt[Any, Any]):
         return next((one for one in reversed(self._operators) if isinstance(one, Keyed)), None)
 
     def cleanup(self) -> None:
-        try:
-            for operator in self._operators[: self._prepared]:
-                operator.cleanup()
-        finally:
-            self._prepared = 0
-            if self.calls is not None:
-                self.calls.close()
+        self._cleanups.close()
 
 
 def _run(branch: Branch, rows: Rows, outputs: dict[str, Rows], batch: Any = None) -> None:

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
-from sunshower.topologies.graph import Component, StreamSpec
+from sunshower.topologies.async_functions import check_call_time, limits_of
+from sunshower.topologies.graph import Component, Graph, StreamSpec
 from sunshower.topologies.operators.compiled_stage import Branch, OperatorBolt
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
 from sunshower.topologies.operators.port import Operator
@@ -154,3 +155,13 @@ class StageDraft:
                     "so it is the first function of a stage that nothing else reads, or follows "
                     'plain functions: put .local_or_shuffle().stage("calls") before it'
                 )
+
+
+def check_call_times(graph: Graph) -> None:
+    """Raise TopologyError for calls in order that may take longer than a task may be within one."""
+    for bolt in graph.bolts:
+        code, where = bolt.implementation, f"topology {graph.id!r}, bolt {bolt.id!r}"
+        limits = code.call_limits if isinstance(code, OperatorBolt) else [limits_of(code)]
+        for one in limits:
+            if one is not None and one.ordered:
+                check_call_time(one, graph.config.block_max_s, where)

@@ -7,6 +7,7 @@ length.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
 
@@ -43,7 +44,8 @@ class Operators:
                 node.operator.prepare(context)
                 self._prepared += 1
         except BaseException:
-            self.cleanup()
+            with suppress(Exception):  # what has failed first says whether there is an outage
+                self.cleanup()
             raise
 
     def takers(self, feeds: Sequence[Feed]) -> list[Take]:
@@ -92,9 +94,10 @@ class Operators:
                 operator.succeeded(txid)
 
     def cleanup(self) -> None:
-        """Clean up the prepared operators."""
-        for node in self._nodes[: self._prepared]:
-            node.operator.cleanup()
+        """Clean up the prepared operators: each, also if another one raises."""
+        with ExitStack() as cleanups:
+            for node in self._nodes[: self._prepared]:
+                cleanups.callback(node.operator.cleanup)
 
     def _process(self, node: int, source: int, rows: Sequence[Any]) -> None:
         operator = self._nodes[node].operator

@@ -13,6 +13,8 @@ from typing import Any
 
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
+from sunshower.topologies.async_functions import check_call_time
+from sunshower.topologies.operators.steps import FunctionOperator
 from sunshower.topologies.outputs import DirectStream, Streams
 from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter
 from sunshower.topologies.sinks import JsonLines
@@ -63,6 +65,10 @@ def assemble(topology: Topology, group: Group) -> None:
     for stage in group.stages:
         if stage.leaves:
             continue
+        for node in stage.nodes:
+            if isinstance(node.operator, FunctionOperator) and node.operator.limits is not None:
+                limit_s = topology.config.block_max_s
+                check_call_time(node.operator.limits, limit_s, f"{where}, stage {stage.id!r}")
         emitter = _emitter(group, stage, where)
         kind = WaitingStageBolt if stage.waits else StageBolt
         executor = kind(group.id, stage, found[stage.id], group.max_batches, emitter)

@@ -106,12 +106,13 @@ def processed(
     id = settings.get("name") or code_name(function)
     calls = keyed_process(function, None, id, stream.schema, by, fields, {}, where)
     state: Any = settings.get("state")
-    slot = new_state(state, id, stream, where, not_exactly_once=False, by=by)
-    if state.kind is not StateKind.OPAQUE:
+    kind = getattr(state, "kind", None)
+    if isinstance(kind, StateKind) and kind is not StateKind.OPAQUE:
         raise TopologyError(
-            f"{where}: a state of kind {state.kind.value} has lost the values from before a batch "
+            f"{where}: a state of kind {kind.value} has lost the values from before a batch "
             "that is repeated, which the function is called with again; take one of kind opaque"
         )
+    slot = new_state(state, id, stream, where, not_exactly_once=False, by=by)
     rows = stream.send_groups(by, settings.get("parallelism", 1))
     out = calls.schema if calls.schema.fields else Schema(("nothing",))
     made = rows.then(ProcessByKey(slot, calls), out)

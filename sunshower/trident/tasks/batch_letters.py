@@ -29,23 +29,21 @@ def is_packed(value: Any) -> bool:
 
 
 def letters(
-    spout: str, txid: int, schema: Schema, rows: Sequence[Any], why: Sequence[Any]
+    spout: str, txid: int, schema: Schema, rows: Sequence[Any], why: Sequence[Any], time: float
 ) -> list[DeadLetter]:
     """One letter for each row of a batch; its message id is the txid."""
     failure, times = _unpacked(why)
-    return [
-        dead_letter(spout, txid, dict(zip(schema.fields, row, strict=True)), failure, times)
-        for row in schema.rows(rows)
-    ]
+    records = (dict(zip(schema.fields, row, strict=True)) for row in schema.rows(rows))
+    return [dead_letter(spout, txid, one, failure, times, time=time) for one in records]
 
 
 def letter_without_rows(
-    spout: str, txid: int, error: IncompleteBatch, why: Sequence[Any]
+    spout: str, txid: int, error: IncompleteBatch, why: Sequence[Any], time: float
 ) -> DeadLetter:
     """The letter, without a record, for rows of a batch that can no longer be emitted."""
     failure, times = _unpacked(why)
     failure = replace(failure, reason=str(error), exception=type(error).__name__)
-    return dead_letter(spout, txid, {}, failure, times)
+    return dead_letter(spout, txid, {}, failure, times, time=time)
 
 
 def _unpacked(why: Sequence[Any]) -> tuple[Failure, int]:

@@ -67,6 +67,7 @@ class EmitterRunner:
         """Emit a batch to `takers`. The rows of a skipped batch become dead letters instead; if
         they cannot all be emitted any more, a further letter says so."""
         put_aside: list[Any] = []
+        wall_s = self._context.clock.wall()
         rows = _Rows([put_aside.extend] if order.skip else takers)
         try:
             self._emitter.emit_batch(Attempt(*order[:3]), order.metadata, rows)
@@ -75,7 +76,7 @@ class EmitterRunner:
                 raise
             rows.emit(error.rows)
             out.emit(
-                letter_without_rows(self._source.id, order.txid, error, order.why),
+                letter_without_rows(self._source.id, order.txid, error, order.why, wall_s),
                 anchor,
                 stream=DEAD_LETTERS,
             )
@@ -85,7 +86,7 @@ class EmitterRunner:
         self._context.noted("batch emitted", **which, rows=rows.count)
         self._idle.emitted(rows.count)
         if put_aside:
-            about = (self._source.id, order.txid, self._source.schema, put_aside, order.why)
+            about = (self._source.id, order.txid, self._source.schema, put_aside, order.why, wall_s)
             for letter in letters(*about):
                 out.emit(letter, anchor, stream=DEAD_LETTERS)
 

@@ -121,7 +121,7 @@ def letters(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Driven:
 def letter_of(value: Any, failure: Failure | None = None) -> DeadLetter:
     record = {"topic": "sales", "offset": 7, "value": value}
     why = failure or Failure(Cause.EXCEPTION, "out", 0, "no \ud800", "E", "trace")
-    return dead_letter("sales", ("sales", 0, 7), record, why, 5)
+    return dead_letter("sales", ("sales", 0, 7), record, why, 5, time=0.0)
 
 
 @pytest.mark.parametrize("value", odd_values(), ids=lambda value: type(value).__name__)

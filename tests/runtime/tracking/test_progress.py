@@ -131,6 +131,22 @@ def test_time_in_which_a_dependency_was_away_counts_neither_for_the_tree_nor_its
     assert heard(here) == [("fail", 0)]
 
 
+def test_no_outage_counts_for_the_maximum_of_a_tree_however_many_there_were() -> None:
+    here = rig(5)
+    spout = here.spout("numbers")
+    for from_s in (10.0, 620.0, 1_230.0):
+        spout.deadlines.hold(True, from_s)
+        spout.deadlines.hold(False, from_s + 600)
+    spout.look(1_830.1)  # 30 s without the outages
+    (roots,) = asked(here)
+    spout.heard_of(roots, np.array([0.0]), 1_830.1)
+    spout.look(1_860.2)
+    (roots,) = asked(here)
+    assert not heard(here)
+    spout.look(1_870.1)  # 70 s
+    assert heard(here) == [("fail", 0)]
+
+
 def test_late_answer_changes_nothing() -> None:
     here = rig(5)
     spout = here.spout("numbers")

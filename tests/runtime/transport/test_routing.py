@@ -195,6 +195,14 @@ def test_missing_value_in_a_column_is_the_key_none() -> None:
     assert chosen(router(by_word, 5), table) == chosen(router(by_word, 5), rows)
 
 
+def test_keys_in_a_dictionary_of_arrow_go_where_their_values_go() -> None:
+    route = router(groupings.Fields(("word",)), 5)
+    for words in (WORDS[:100], WORDS[100:]):  # each table has a dictionary of its own
+        column = pa.array([word.word for word in words]).dictionary_encode()
+        table = pa.table({"word": column, "n": [word.n for word in words]})
+        assert chosen(route, table) == chosen(router(groupings.Fields(("word",)), 5), words)
+
+
 def test_key_without_a_common_hash_is_refused() -> None:
     strange = Schema(("key",))
     with pytest.raises(BadEmit, match="a key of type object has no hash"):

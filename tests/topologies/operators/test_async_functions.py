@@ -22,6 +22,7 @@ from sunshower import (
     asynchronous,
     batch,
     count,
+    reduce,
     run_inline,
 )
 from sunshower.clock import ManualClock
@@ -314,6 +315,11 @@ def plain(sale: Sale) -> Iterator[Sale]:
             TopologyError,
             "a @batch function is a plain one",
         ),
+        (
+            lambda s: s.group_by("shop").aggregate(reduce(with_state, 0)),
+            TopologyError,
+            "the function is asynchronous; put it into a .map before",
+        ),
         (lambda _: asynchronous(concurrency=0), ConfigError, "asynchronous: concurrency"),
         (lambda _: asynchronous(timeout_s=-1), ConfigError, "asynchronous: timeout_s"),
         (lambda _: asynchronous(ordered=2), ConfigError, "asynchronous: ordered"),
@@ -323,6 +329,41 @@ def plain(sale: Sale) -> Iterator[Sale]:
 def test_wrong_declarations(source: Source, assemble: Any, error: Any, says: str) -> None:
     with pytest.raises(error, match=says):
         assemble(source(Topology("wrong"), SALES))
+
+
+@asynchronous(timeout_s=60)
+async def may_take_a_minute(sale: Sale) -> list[Sale]:
+    return [sale]
+
+
+@pytest.mark.parametrize(
+    "assemble",
+    [
+        lambda s: s.shuffle().bolt("it", may_take_a_minute),
+        lambda s: s.shuffle().stage("it").flat_map(may_take_a_minute),
+        lambda s: (
+            s.group_by("shop")
+            .aggregate(count(), fields=Sale, name="it")
+            .flat_map(may_take_a_minute)
+        ),
+    ],
+)
+def test_a_call_in_order_that_may_take_longer_than_its_process_lives_is_refused(
+    assemble: Any,
+) -> None:
+    topology = Topology("long")
+    assemble(topology.spout("sales", Records(SALES, type=Sale))).shuffle().bolt("kept", Kept)
+    with pytest.raises(TopologyError, match=r"bolt 'it': its task waits .* for up to 60 s"):
+        topology.graph()
+
+
+def test_a_batch_whose_calls_may_take_longer_than_its_process_lives_is_refused(
+    source: Source,
+) -> None:
+    topology = Topology("long")
+    source(topology, SALES).flat_map(may_take_a_minute).shuffle()
+    with pytest.raises(TopologyError, match=r"its task waits for a call for up to 60 s"):
+        topology.graph()
 
 
 @pytest.mark.parametrize("bolt", [Later, LaterTables])

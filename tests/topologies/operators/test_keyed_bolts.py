@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -21,7 +21,7 @@ from sunshower import (
     Topology,
     Tuple,
 )
-from sunshower.errors import RecordMismatch, TopologyError
+from sunshower.errors import RecordMismatch, TopologyError, TopologyFailed
 from sunshower.simulation.cluster import SimCluster
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.trident import MemoryState, SqliteState
@@ -326,3 +326,65 @@ def test_several_tasks_need_a_fields_grouping() -> None:
     for grouped in (clicks.shuffle(), clicks.partial_key("user"), clicks.all()):
         with pytest.raises(TopologyError, match=r"bolt 'two': it has a state for each key"):
             grouped.bolt("two", Sink, 2)
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: int
+
+
+class Seen(Bolt[Pair, None]):
+    state: KeyValueState[Any, int]
+
+    def process(self, pair: Pair) -> None:
+        self.state[pair.first] = pair.second
+
+
+def seen(pair: Pair, state: KeyState[int]) -> None:
+    state.value = pair.second
+
+
+def never(key: Any, state: KeyState[int]) -> None: ...
+
+
+@pytest.mark.parametrize("reserved", [{"sunshower": "about"}, ["__sunshower:timer", "a"]])
+@pytest.mark.parametrize("how", ["bolt", "process", "timer"])
+def test_a_key_that_a_state_needs_for_itself_fails_its_record_alone(
+    how: str, reserved: Any, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        topology, letters = Topology("pairs"), tmp_path / "dead.jsonl"
+        letters.unlink(missing_ok=True)
+        pairs = topology.spout(
+            "pairs",
+            Records([Pair("a", 1), Pair(reserved, 2), Pair("b", 3)], type=Pair),
+            retry=Retry(attempts=1, dead_letters=letters),
+        )
+        state = SqliteState(tmp_path / "pairs.db")
+        if how == "bolt":
+            pairs.fields("first").bolt("seen", Seen, state=state)
+        else:
+            on_timer = {"on_timer": never} if how == "timer" else {}
+            pairs.group_by("first").process(seen, state=state, **on_timer)
+        run(topology)
+        assert dict(state.items()) == {"a": 1, "b": 3}
+        assert "cannot be the key of a state" in letters.read_text()
+
+
+class AssignsInPrepare(Seen):
+    def prepare(self, context: Context) -> None:
+        self.state = {}  # type: ignore[assignment]
+
+
+class AssignsInProcess(Seen):
+    def process(self, pair: Pair) -> None:
+        self.state = {pair.first: pair.second}  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("kind", [AssignsInPrepare, AssignsInProcess])
+def test_a_bolt_that_replaces_its_state_is_refused_instead_of_losing_it(kind: Any) -> None:
+    topology = Topology("pairs", attempts_max=1, task_errors_max=1)
+    pairs = topology.spout("pairs", Records([Pair("a", 1)], type=Pair))
+    pairs.fields("first").bolt("seen", kind, state=MemoryState())
+    with pytest.raises(TopologyFailed, match=r"dict to self\.state.*change the entries"):
+        run(topology)

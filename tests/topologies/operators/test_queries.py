@@ -174,6 +174,7 @@ def test_a_key_that_is_no_key_of_the_component_is_refused(cluster: SimCluster) -
         run.query("count", ("a",))
     with pytest.raises(ClusterError, match="cannot be a key of 'count'"):
         run.query("count", object())
+    assert len(run.entries("count", limit=10**30)) == len(AMOUNTS)
     for limit in (0, -1, 1.5):
         with pytest.raises(ConfigError, match="entries of 'count': limit"):
             run.entries("count", limit=limit)  # type: ignore[arg-type]
@@ -186,3 +187,11 @@ def test_the_entries_of_a_broadcast_table_are_those_of_one_task(cluster: SimClus
     run = processed(cluster, topology)
     keys = [key for key, _ in run.entries("table")]
     assert sorted(keys) == sorted({sale.shop for sale in SALES})
+
+
+def test_a_key_that_its_store_cannot_have_is_refused(cluster: SimCluster, tmp_path: Path) -> None:
+    topology, sales = declared()
+    sales.group_by("shop").process(last, state=SqliteState(tmp_path / "last.db"))
+    run = processed(cluster, topology)
+    with pytest.raises(ClusterError, match="no such key can be in 'last'"):
+        run.query("last", "\ud800")

@@ -11,6 +11,7 @@ import pytest
 
 from sunshower import (
     Cause,
+    Context,
     KeyState,
     Records,
     Retry,
@@ -22,6 +23,7 @@ from sunshower import (
 )
 from sunshower.clock import ManualClock
 from sunshower.errors import TopologyError
+from sunshower.runtime.events.metrics import Snapshot
 from sunshower.simulation.cluster import SimCluster
 from sunshower.trident import MemoryState
 from tests.topologies.operators.kinds import SALES, Kept, Sale
@@ -36,7 +38,7 @@ async def slow_once(sale: Sale) -> Sale:
     return sale
 
 
-@asynchronous(ordered=True, timeout_s=60)
+@asynchronous(ordered=True, timeout_s=50)
 async def in_order(sale: Sale) -> Sale:
     return await slow_once(sale)
 
@@ -140,6 +142,65 @@ def test_an_outage_of_the_service_pauses_the_task_and_charges_nothing() -> None:
     done = run_inline(topology.graph(), clock=clock)
     assert {*done.results["kept"][0]} == {*SALES}
     assert {*done.snapshot.component("sales").causes} == {Cause.UNAVAILABLE.value}
+
+
+def outage(call: Any, **settings: Any) -> Snapshot:
+    """A run in which a service is away for some seconds; it charges no attempt."""
+    topology = Topology("outage", **settings)
+    sales = topology.spout("sales", Records(SALES, type=Sale), retry=Retry(attempts=1))
+    sales.map(call, fields=Sale).shuffle().bolt("kept", Kept)
+    with SimCluster(1) as cluster:
+        current = cluster.submit(topology.graph())
+        assert current.wait(600)
+        snapshot = current.snapshot()
+    assert snapshot.component("sales").acked == len(SALES)
+    assert {*snapshot.component("sales").causes} == {Cause.UNAVAILABLE.value}
+    return snapshot
+
+
+def test_a_call_that_ends_an_outage_may_take_longer_than_a_plain_one() -> None:
+    """Also while the task tries one input at a time: it does not wait within the call."""
+    begun: list[float] = []
+
+    @asynchronous(ordered=False)
+    async def call(sale: Sale) -> Sale:
+        begun.append(asyncio.get_running_loop().time())
+        since_s = begun[-1] - begun[0]
+        if 0.2 < since_s < 2:
+            raise Unavailable("the service")
+        await asyncio.sleep(5 if 2 <= since_s < 7 else 0.1)
+        return sale
+
+    assert outage(call, block_max_s=2).restarts == 0
+
+
+def test_an_object_whose_connection_stays_broken_is_made_anew() -> None:
+    made: list[Call] = []
+    ends: list[int] = []
+
+    class Call:
+        async def prepare(self, context: Context) -> None:
+            self.number, self.broken = len(made), False
+            self.since_s = asyncio.get_running_loop().time()
+            made.append(self)
+
+        @asynchronous(ordered=False)
+        async def __call__(self, sale: Sale) -> Sale:
+            await asyncio.sleep(0.1)
+            now = asyncio.get_running_loop().time()
+            self.broken |= 0.2 < now - made[0].since_s < 4
+            if self.broken:
+                raise Unavailable("the service")
+            return sale
+
+        async def cleanup(self) -> None:
+            ends.append(self.number)
+
+    snapshot = outage(Call())
+    assert "was made anew" in str(
+        next(t for t in snapshot.tasks() if t.health.last).health.last[-1]
+    )
+    assert sorted(ends) == list(range(len(made)))
 
 
 def test_records_of_a_shared_batch_are_acked_together() -> None:

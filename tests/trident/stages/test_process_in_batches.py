@@ -154,6 +154,11 @@ def with_timer(key: str, state: KeyState[Visit]) -> None:
         ({"on_timer": with_timer}, TopologyError, "on_timer= is for ordinary streams"),
         ({"ttl_s": 60}, TopologyError, "ttl_s= is for ordinary streams"),
         ({"state": MemoryState(StateKind.TRANSACTIONAL)}, TopologyError, "take one of kind opaque"),
+        (
+            {"state": MemoryState(StateKind.NON_TRANSACTIONAL)},
+            TopologyError,
+            "take one of kind opaque",
+        ),
         ({"state": MemoryState(), "tasks": 2}, TopologyError, "tasks"),
         ({"state": MemoryState(), "fields": ["a"]}, RecordMismatch, "declared to emit"),
     ],

@@ -93,7 +93,7 @@ class AutomaticBoltTask(BoltTask):
         if self.note is not None:
             call = noting(self.note, call, batch)
         self._begin_batch(batch)
-        if self.in_progress is not None and self.may_overlap:
+        if self.in_progress is not None:
             self.in_progress.begin(call, batch, records, self.clock)
             return None
         if self._calls is not None:

@@ -178,8 +178,8 @@ class BoltTask(Supervised):
 
     @property
     def may_overlap(self) -> bool:
-        """Whether calls may go on after the slice: neither during a pause, when one input is tried
-        at a time, nor while the record that ends the process is looked for."""
+        """Whether inputs may be taken while calls are in progress: neither during a pause, when one
+        input is tried at a time, nor while the record that ends the process is looked for."""
         return self.supervision.wait is None and not self.on_trial and self.note is None
 
     @property
@@ -228,6 +228,7 @@ class BoltTask(Supervised):
 
     def stats(self) -> TaskStats:
         """The task's current statistics."""
+        figures = self.figures_of(self.bolt)  # first: an error that they raise is part of `health`
         counts = Counts(
             **self.output_streams.counts_at(self.supervision.now_s),
             executed=self._executed,
@@ -241,7 +242,7 @@ class BoltTask(Supervised):
             self.task.component,
             counts,
             health=self.supervision.health,
-            figures=self.figures_of(self.bolt),
+            figures=figures,
             execute=self.execute_latencies.copy(),
             queue=self.queue_latencies.copy(),
             event_time=self._event_time,

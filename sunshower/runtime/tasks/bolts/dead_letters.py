@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from sunshower.failures import Failure
-from sunshower.texts import size_of
+from sunshower.scalars import for_json
+from sunshower.texts import carried, size_of
+from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.retry import DeadLetter, fitted
 
 ROW_BYTES = 64  # what encoding a letter as a row of a frame may add
@@ -20,15 +22,20 @@ def dead_letter(
     failure: Failure,
     attempts: int,
     bytes_max: int = (1 << 24) - ROW_BYTES,
+    *,
+    stream: str = DEFAULT,
+    time: float,
 ) -> DeadLetter:
-    """The dead letter of a message of `spout` that failed `attempts` times, last with `failure`.
+    """The dead letter of a message of `spout` that failed `attempts` times, last with `failure`;
+    `time`: Unix time.
 
     It has at most `bytes_max` bytes as MessagePack, by default what the usual `record_bytes_max`
     lets travel to another worker.
     """
+    values = {field: _plain(value) for field, value in record.items()}
     letter = DeadLetter(
         message_id,
-        dict(record),
+        values,
         spout,
         attempts,
         str(failure.cause),
@@ -38,8 +45,20 @@ def dead_letter(
         failure.reason,
         failure.exception,
         failure.traceback,
+        stream,
+        time,
+        tuple(field for field, value in record.items() if values[field] is not value),
     )
     return fitted(letter, bytes_max, lambda one: size_of(tuple(one)))
+
+
+def _plain(value: Any) -> Any:
+    """A date, decimal, UUID, Enum or record as record_reader reads it; others as they are."""
+    try:
+        plain = value._asdict() if hasattr(type(value), "_fields") else for_json(value)
+    except (Exception, SystemExit):  # of a property of a dataclass, too
+        return value
+    return plain if carried(plain, 1 << 62) is plain else value
 
 
 def in_a_line(text: str) -> str:

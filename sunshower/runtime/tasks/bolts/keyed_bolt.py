@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from typing import Any, Self
 
-from sunshower.errors import Unserialisable
+from sunshower.errors import TopologyError, Unserialisable
 from sunshower.records import Schema
 from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tasks.bolts.return_values import check_returned
@@ -51,6 +51,7 @@ class KeyedBolt(Bolt[Any, Any]):
         try:
             with self._state.apart():
                 self.bolt.prepare(context)
+            self._check_state()
         except BaseException:
             self._store.close()
             raise
@@ -86,6 +87,7 @@ class KeyedBolt(Bolt[Any, Any]):
         try:
             with self._state.apart():
                 self.bolt.flush()
+            self._check_state()
         except BaseException:
             self._store.discard()
             raise
@@ -135,6 +137,15 @@ class KeyedBolt(Bolt[Any, Any]):
             self.bolt.cleanup()
         finally:
             self._store.close()
+
+    def _check_state(self) -> None:
+        """Raise TopologyError if the bolt has put something else in place of its state."""
+        if self.bolt.state is not self._state:
+            raise TopologyError(
+                f"{type(self.bolt).__name__} assigns {type(self.bolt.state).__name__} to "
+                "self.state, and its state would be lost: change the entries, as in "
+                "self.state[key] = value, and keep other things under another name"
+            )
 
     def _begin(self) -> None:
         self._state.drop()

@@ -6,7 +6,8 @@ bolt must not change its input. With `check_mutation` off (the default) nothing 
 tasks of the worker, and a replay, see the changed record; tasks in other workers see the original.
 
 The check pickles every record before and after, several µs each: it is for tests. It does not cover
-records that cannot be pickled, nor a tuple that a manual bolt has kept from an earlier batch.
+records that cannot be pickled, calls of an async function that go on after the slice, nor a tuple
+that a manual bolt has kept from an earlier batch.
 Arrow tables are immutable.
 """
 

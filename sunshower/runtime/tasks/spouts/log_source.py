@@ -23,7 +23,7 @@ from sunshower.errors import BadEmit, ProtocolError
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.bolts.anchoring import Anchor, AnchoredSender
-from sunshower.runtime.tasks.spouts.retry_queue import ABSENT, Replay
+from sunshower.runtime.tasks.spouts.retry_queue import ABSENT, LETTERS_END, Replay
 from sunshower.runtime.tasks.spouts.source import Drawn, SpoutSource, apart, by_stream
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tasks.user_code import RAISED, Raised, as_raised, guard, no_way
@@ -57,7 +57,7 @@ class LogSource(SpoutSource):
         self._keeps_records = True
 
     def adopt(self, spout: Any) -> None:
-        spout.set_queue(lambda: self._host.replays.line.numbers)
+        spout.set_queue(lambda: [n for n in self._host.replays.line.numbers if n >= LETTERS_END])
         self._host.watermarks.partitions_of = spout.partitions_of
         self._host.watermarks.partitions_read = spout.partitions_read
         self._keeps_records = not (spout.refetches and spout.replay)

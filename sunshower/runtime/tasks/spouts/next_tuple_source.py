@@ -138,6 +138,9 @@ class NextTupleSource(SpoutSource):
     def values(self, replay: Replay) -> dict[str, Any]:
         return self._host.output.values(replay.payload.stream, replay.payload.record)
 
+    def stream_of(self, replay: Replay) -> str:
+        return str(replay.payload.stream)
+
     def letter_payload(self, replay: Replay, letter: DeadLetter) -> Any:
         return replay.payload._replace(stream=DEAD_LETTERS, record=letter, task=None)
 

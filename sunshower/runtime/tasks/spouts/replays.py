@@ -21,8 +21,10 @@ from sunshower.runtime.events.log_limit import RateLimitedLog
 from sunshower.runtime.events.metrics import FailurePlace
 from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.bolts.dead_letters import ROW_BYTES, dead_letter, in_a_line
+from sunshower.runtime.tasks.letter_replays import LetterReplays
+from sunshower.runtime.tasks.spouts.failure_samples import FailureSamples
 from sunshower.runtime.tasks.spouts.replay_budget import ReplayBudget
-from sunshower.runtime.tasks.spouts.retry_queue import Charges, Replay, RetryQueue
+from sunshower.runtime.tasks.spouts.retry_queue import LETTERS_END, Charges, Replay, RetryQueue
 from sunshower.runtime.tasks.spouts.source import SpoutSource
 from sunshower.runtime.tracking.ids import I64, U64
 from sunshower.runtime.tracking.pending import Released
@@ -42,17 +44,19 @@ class Replays:
         retries: RetryQueue,
         config: Config,
         source: SpoutSource,
+        letters: LetterReplays,
         instrument: Instrument,
     ) -> None:
         self.keeps = True  # whether the framework replays; else only the spout's `fail` is called
         self.line = retries
         self.notices = RateLimitedLog(f"failures of spout {task.component!r}")
+        self.samples = FailureSamples()
         self.places: Counter[FailurePlace] = Counter()  # failed trees
         self.replayed = self.dead = 0
         self._task = task
         self._budget = ReplayBudget(config.replay_share)
         self._letter_bytes = config.record_bytes_max - ROW_BYTES
-        self._source = source
+        self._source, self._letters = source, letters
         self._recent = RecentFailures()
         self._instrument = instrument
         self._former: dict[int, int] = {}  # message not drawn yet → its attempts in former lives
@@ -69,6 +73,7 @@ class Replays:
     ) -> None:
         """Handle failed messages. `accused`: charge an attempt, whatever the cause; `held`: a
         component downstream waits for a dependency."""
+        self.samples.add(failures)
         counted: list[bool] = []
         for payload, number, attempt, message_id, failure in zip(
             released.payloads,
@@ -104,8 +109,11 @@ class Replays:
                 self.line.charge(number, failure)
 
     def remember(self, times: Mapping[int, int], failure: Failure) -> None:
-        """Charge messages for attempts in former lives: message number → failed attempts."""
+        """Charge messages for attempts in former lives: message number → failed attempts. Letters
+        have no former life: their numbers begin again."""
         for number, count in times.items():
+            if number < LETTERS_END:
+                continue
             charged = self.line.charge(number, failure)
             charged.times = count
             self._former[number] = count
@@ -167,7 +175,7 @@ class Replays:
         for replay in self.line.take(limit):
             charged = self.line.charges_of(replay.number)
             last = charged if charged is not None and self.line.exhausted(charged) else None
-            if self._source.gives_up(replay, None if last is None else last.failure):
+            if self._source_of(replay).gives_up(replay, None if last is None else last.failure):
                 self.line.settle(replay.number)
             else:
                 replays.append(replay if last is None else self._bury(replay, last))
@@ -181,11 +189,16 @@ class Replays:
         streams.alone = True
         try:
             for replay in apart:
-                self._source.send_again([replay], now)
+                self._source_of(replay).send_again([replay], now)
         finally:
             streams.alone = False
-        if others := [replay for replay in replays if not self.line.is_apart(replay)]:
-            self._source.send_again(others, now)
+        others = [replay for replay in replays if not self.line.is_apart(replay)]
+        for source in (self._source, self._letters):
+            if own := [replay for replay in others if self._source_of(replay) is source]:
+                source.send_again(own, now)
+
+    def _source_of(self, replay: Replay) -> SpoutSource:
+        return self._letters if replay.number < LETTERS_END else self._source
 
     def _count(self, failure: Failure) -> None:
         cause = failure.cause.value
@@ -196,7 +209,8 @@ class Replays:
 
     def _bury(self, replay: Replay, charged: Charges) -> Replay:
         """Turn a message that has used up its attempts into its dead letter, or halt."""
-        message_id = self._source.message_id(replay)
+        source = self._source_of(replay)
+        message_id = source.message_id(replay)
         spout, failure, times = self._task.component, charged.failure, charged.times
         if charged.dead or not self.line.retry.has_dead_letters:
             tail = f"\n{failure.traceback.rstrip()}" if failure.traceback else ""
@@ -209,11 +223,12 @@ class Replays:
             often = f" {times} times, the last time" if times > 1 else ":"
             who = f"{_what(charged)} {describe(message_id)} of spout {spout!r}"
             raise TopologyFailed(f"{who} failed{often} {failure}. {advice}.{tail}")
-        record = self._source.values(replay)
-        letter = dead_letter(spout, message_id, record, failure, times, self._letter_bytes)
+        what = (message_id, source.values(replay), failure, times, self._letter_bytes)
+        stream, wall_s = source.stream_of(replay), self._letters.clock.wall()
+        letter = dead_letter(spout, *what, stream=stream, time=wall_s)
         charged.dead, charged.hopeless, charged.times = True, False, 0
         self._instrument.buried(replay.number)
-        return replay._replace(payload=self._source.letter_payload(replay, letter))
+        return replay._replace(payload=source.letter_payload(replay, letter))
 
     def _notice(self, number: int, message_id: Any, failure: Failure, *, counts: bool) -> str:
         """One line for the log; the traceback is in the dead letter, or in the error of the run."""

@@ -36,6 +36,9 @@ _TEXTS_BYTES = 1 << 24  # of the failures of all messages
 _OUTAGE_FIRST_S, _OUTAGE_MAX_S = 0.1, 10.0
 
 
+LETTERS_FIRST, LETTERS_END = -(1 << 63), -(1 << 62)  # message numbers of replayed dead letters
+
+
 class _NotKept(Enum):
     """The placeholder for a record that is not kept."""
 
@@ -99,8 +102,8 @@ class RetryQueue:
 
     @property
     def lowest(self) -> float:
-        """The lowest queued message number; ∞ if there is none."""
-        return min(self.numbers, default=math.inf) if self else math.inf
+        """The lowest queued message number of a record of the source; ∞ if there is none."""
+        return min((n for n in self.numbers if n >= 0), default=math.inf) if self else math.inf
 
     @property
     def numbers(self) -> list[int]:

@@ -103,6 +103,10 @@ class SpoutSource:
         ids: list[Any] = released.numbers.tolist()
         return ids
 
+    def stream_of(self, replay: Replay) -> str:
+        """The stream of a message that is no dead letter yet."""
+        return apart(replay.payload)[0]
+
     def letter_payload(self, replay: Replay, letter: DeadLetter) -> Any:
         """The payload to keep for a message once it is a dead letter."""
         return OnStream(DEAD_LETTERS, letter)

@@ -13,7 +13,7 @@ from sunshower.records import Schema
 from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.events.trace_choice import TraceChoice
 from sunshower.runtime.plan import Task
-from sunshower.runtime.tasks.spouts.retry_queue import Replay
+from sunshower.runtime.tasks.spouts.retry_queue import LETTERS_END, Replay
 from sunshower.runtime.tasks.spouts.source import SpoutSource
 from sunshower.runtime.tasks.spouts.watermark_sender import WatermarkSender
 from sunshower.runtime.tasks.user_code import no_way
@@ -121,7 +121,9 @@ class SpoutOutput:
         for at in traced:
             attempt = attempts if isinstance(attempts, int) else int(attempts[at])
             message = Replay(int(numbers[at]), payloads[at], attempt)
-            name = self._owner.source.message_id(message)
+            is_letter = message.number < LETTERS_END
+            source = self._owner.source
+            name = message.payload.message_id if is_letter else source.message_id(message)
             self._owner.instrument.traced(int(roots[at]), message.number, attempt, name)
         return roots
 

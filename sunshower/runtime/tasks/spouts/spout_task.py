@@ -24,9 +24,10 @@ from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.events.latencies import Latencies
 from sunshower.runtime.events.metrics import Counts, TaskStats
+from sunshower.runtime.tasks.letter_replays import LetterReplays
 from sunshower.runtime.tasks.spouts.poll_backoff import PollBackoff
 from sunshower.runtime.tasks.spouts.replays import Replays
-from sunshower.runtime.tasks.spouts.retry_queue import RetryQueue
+from sunshower.runtime.tasks.spouts.retry_queue import LETTERS_END, RetryQueue
 from sunshower.runtime.tasks.spouts.source import SpoutSource
 from sunshower.runtime.tasks.spouts.spout_output import SpoutOutput
 from sunshower.runtime.tasks.spouts.watermark_sender import WATERMARK, WatermarkSender
@@ -61,8 +62,7 @@ class SpoutTask(Supervised):
     ) -> None:
         super().__init__(supervision, instrument)
         self.spout: Any = None  # None until it is open
-        self._make = make
-        self.pending = pending
+        self._make, self.pending = make, pending
         self.output_streams = output_streams
         self.exhausted = self.is_open = False
         self.active = True  # whether it may emit at all
@@ -71,8 +71,7 @@ class SpoutTask(Supervised):
         self.is_tracked = reports.tracked
         self.watermarks = WatermarkSender(self, pending, reports, retries, config)
         self.output = SpoutOutput(self, pending, reports, config)
-        self.config = config
-        self._reports = reports
+        self.config, self._reports = config, reports
         self.deadlines = Deadlines(config, pending, reports)
         self._acked = self._failed = 0
         self._first_replay_s = self._last_ack_s = cast("float | None", None)
@@ -80,7 +79,8 @@ class SpoutTask(Supervised):
         self.limit = PendingLimit(config, pending)
         self._hears_ack = self._hears_fail = False
         self.source = make_source(self)
-        self.replays = Replays(self.task, retries, config, self.source, instrument)
+        self.letters = LetterReplays(self, pending, retries)
+        self.replays = Replays(self.task, retries, config, self.source, self.letters, instrument)
 
     def open(self, context: Context) -> None:
         """Create and open the spout, before the first emit. Raises Raised if user code does; a
@@ -88,11 +88,12 @@ class SpoutTask(Supervised):
         spout = guard(self.task, "the constructor", self._make)
         guard(self.task, "prepare of a custom grouping", self.output_streams.prepare)
         guard(self.task, "open", partial(spout.open, context))
-        self._adopt(spout)
+        self._adopt(spout, context)
         self.source.begin()
 
-    def _adopt(self, spout: Spout[Any]) -> None:
+    def _adopt(self, spout: Spout[Any], context: Context) -> None:
         self.spout, self.is_open = spout, True
+        self.letters.clock = context.clock
         self.source.adopt(spout)
         self.watermarks.function = spout.event_time
         self.replays.keeps = spout.replay
@@ -119,6 +120,7 @@ class SpoutTask(Supervised):
         """The state to move in a rebalance. Pending messages are queued for replay."""
         reason = "tasks changed places before it was processed"
         self.failed(self.pending.all_roots(), Failure(Cause.REBALANCED, reason=reason), now)
+        self.letters.forget()
         stays = stays and self.source.may_stay
         line, drawn = self.replays.line, self.source.drawn
         times = self.watermarks.queued
@@ -134,7 +136,7 @@ class SpoutTask(Supervised):
         """Continue from `transfer`, instead of `open`. If this raises, all of it is done again."""
         if transfer.instance is not None:
             guard(self.task, "prepare of a custom grouping", self.output_streams.prepare)
-            self._adopt(transfer.instance)
+            self._adopt(transfer.instance, context)
         elif self.source.repeats_numbers:
             self.source.begin_after(transfer)
             self.replays.inherit(transfer.charges)
@@ -263,6 +265,7 @@ class SpoutTask(Supervised):
             self._first_replay_s = now
         if self.replays.line.remembers:
             self.replays.settle(released.numbers[released.attempts > 1].tolist())
+        released = self.letters.completed(released)
         if self._hears_ack:
             self.source.tell_completed(released)
 
@@ -338,6 +341,7 @@ class SpoutTask(Supervised):
             self.source.drawn,
             unsettled=self.watermarks.pending_records + len(self.replays.line),
             figures=self.figures_of(self.spout),
+            failures=self.replays.samples.newest(),
             event_time=self.watermarks.event_time,
         )
 
@@ -383,17 +387,14 @@ class SpoutTask(Supervised):
     ) -> None:
         held = self.deadlines.held
         released = self.watermarks.failed(released, why, now, held=held)
-        count = len(released.roots)
-        self._failed += count
-        roots = released.roots.tolist()
-        failures = [why if isinstance(why, Failure) else why[root] for root in roots]
+        self._failed += len(released.roots)
+        failures = [why if isinstance(why, Failure) else why[r] for r in released.roots.tolist()]
         self.instrument.failed(released, failures)
-        message_ids = self.source.message_ids(released)
+        message_ids = self.letters.named(released, self.source.message_ids(released))
         self.replays.fail(released, message_ids, failures, now, accused=accused, held=held)
-        if self.replays.keeps and count:
+        if self.replays.keeps and len(released.roots):
             self._reports.failed.append(released.roots)
         if self._hears_fail:
-            attempts = released.attempts.tolist()
-            for message_id, attempt, failure in zip(message_ids, attempts, failures, strict=True):
-                heard = replace(failure, attempt=attempt)
-                self.hear("fail", partial(self.spout.fail, message_id, heard))
+            for index in (released.numbers >= LETTERS_END).nonzero()[0].tolist():
+                heard = replace(failures[index], attempt=int(released.attempts[index]))
+                self.hear("fail", partial(self.spout.fail, message_ids[index], heard))

@@ -20,7 +20,7 @@ from sunshower.failures import Failure
 from sunshower.records import Schema
 from sunshower.runtime.events.metrics import EventTime
 from sunshower.runtime.plan import Task
-from sunshower.runtime.tasks.spouts.retry_queue import RetryQueue
+from sunshower.runtime.tasks.spouts.retry_queue import LETTERS_END, RetryQueue
 from sunshower.runtime.tasks.spouts.source import SpoutSource
 from sunshower.runtime.tasks.user_code import RAISED
 from sunshower.runtime.tracking.deadlines import Deadlines
@@ -128,6 +128,8 @@ class WatermarkSender:
     def emitted(self, roots: U64, numbers: Sequence[int] | I64, times: F64, now: float) -> None:
         """Note messages that are emitted now."""
         numbers = np.asarray(numbers, np.int64)
+        # A replayed letter comes late in any case, and does not hold windows back.
+        times = np.where(numbers < LETTERS_END, inf, times)
         if self.queued:
             for index, number in enumerate(numbers.tolist()):
                 if (known := self.queued.pop(number, None)) is not None:

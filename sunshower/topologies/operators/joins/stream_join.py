@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from math import floor, inf, nextafter
+from types import NoneType
 from typing import Any
 
 from sunshower.errors import Unserialisable
@@ -29,7 +30,9 @@ from sunshower.topologies.operators.windows.window_operator import WindowOperato
 _BUCKET = "bucket"
 _NEAR = 1.001  # in buckets: how far away partners are, and what rounding may add
 _JOINED, _LATE = 0, 1
-Bucket = list[list[list[Any]]]  # of either side: [event time, other values, had a partner]
+_SAME = {str, int, bool, bytes, NoneType}  # types of values that are their own keys
+# Of either side: [event time, other values, had a partner, values of the key if they are not in it]
+Bucket = list[list[list[Any]]]
 
 
 class JoinInput(RowOperator):
@@ -92,10 +95,10 @@ class StreamJoin(WindowOperator, RowOperator):
     def expand(self, row: Any) -> Iterator[tuple[int, Any]]:
         if len(self._announced):
             self._read()
-        side, time, values = row[self.width :]
+        own_key, (side, time, values) = row[: self.width], row[self.width :]
         (group,) = keys_of_partial(self.width, [row])
         if time < self._time:
-            yield _LATE, self._record(group, side, values, self._nothing[1 - side])
+            yield _LATE, self._record(own_key, side, values, self._nothing[1 - side])
             return
         found = [
             (number, place)
@@ -105,10 +108,13 @@ class StreamJoin(WindowOperator, RowOperator):
         ]
         for number, place in found:
             other = self._bucket(group, number)[1 - side][place]
-            yield _JOINED, self._record(group, side, values, other[1])
-        self.store.check(values)
+            yield _JOINED, self._record(own_key, side, values, other[1])
+        kept = [time, values, bool(found)]
+        if self.keeps[side] and not {*map(type, own_key)} <= _SAME:
+            kept.append(list(own_key))
+        self.store.check(kept)
         own = floor(time / self._length)
-        self._bucket(group, own)[side].append([time, values, bool(found)])
+        self._bucket(group, own)[side].append(kept)
         self._changed[group, own] = self._open[own][group] = None
         for number, place in found if self.keeps[1 - side] else ():
             other = self._bucket(group, number)[1 - side][place]
@@ -158,10 +164,11 @@ class StreamJoin(WindowOperator, RowOperator):
         made: list[Sequence[Any]] = []
         for (group, _), key in zip(places, keys, strict=True):
             for side, kept in enumerate(self.store.get(key) or ()):  # None: its batch has failed
-                for at, values, had_partner in kept:
+                for at, values, had_partner, *own_key in kept:
                     self._latest = max(self._latest, nextafter(at, inf))
                     if self.keeps[side] and not had_partner:
-                        made.append(self._row(group, side, values, self._nothing[1 - side]))
+                        first = own_key[0] if own_key else values_of_key(group, self.width)
+                        made.append(self._row(first, side, values, self._nothing[1 - side]))
             self.store.remove(key)
         if ended:  # who comes now is late, also after a restart: its partners are gone
             self.store.put((TIME,), time if time < inf else max(before, self._latest))
@@ -187,9 +194,11 @@ class StreamJoin(WindowOperator, RowOperator):
             self._buckets[place] = self.store.get((_BUCKET, *place)) or [[], []]
         return self._buckets[place]
 
-    def _row(self, group: Any, side: int, own: Sequence[Any], other: Sequence[Any]) -> list[Any]:
+    def _row(
+        self, key: Sequence[Any], side: int, own: Sequence[Any], other: Sequence[Any]
+    ) -> list[Any]:
         left, right = (own, other) if side == 0 else (other, own)
-        return [*values_of_key(group, self.width), *left, *right]
+        return [*key, *left, *right]
 
     def _record(self, *about: Any) -> Any:
         (made,) = self.out.build([self._row(*about)])

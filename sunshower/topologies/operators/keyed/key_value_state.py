@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from sunshower.records import key_of
-from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore, check_key
 from sunshower.topologies.operators.states import Key
 
 K = TypeVar("K")
@@ -42,6 +42,7 @@ class KeyValueState(MutableMapping[K, V]):
         return found
 
     def __setitem__(self, key: K, value: V | None) -> None:
+        check_key(key)
         known = key_of(key)
         self._held[known] = value
         self._assigned.add(known)

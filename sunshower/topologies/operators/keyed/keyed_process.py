@@ -17,7 +17,7 @@ from sunshower.errors import TopologyError, Unserialisable
 from sunshower.records import Schema
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.grouping import group_keys
-from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore, check_key
 from sunshower.topologies.operators.steps import FunctionOperator, RowOperator, check_rows
 from sunshower.topologies.operators.windows.watermarks import event_time
 
@@ -111,7 +111,8 @@ class KeyedProcess(FunctionOperator, RowOperator):
         self.keep(key, state)
 
     def state_of(self, key: Any, row: Any) -> KeyState[Any]:
-        """The state of a key for the call with a row."""
+        """The state of a key for the call with a row. Raises BadEmit for a reserved key."""
+        check_key(key)
         return KeyState(self.store.get(key), self._now)
 
     def keep(self, key: Any, state: KeyState[Any]) -> None:
@@ -166,8 +167,10 @@ class KeyedProcess(FunctionOperator, RowOperator):
         return self.store.stored_items()
 
     def cleanup(self) -> None:
-        super().cleanup()
-        self.store.close()
+        try:
+            super().cleanup()
+        finally:
+            self.store.close()
 
     def __deepcopy__(self, memo: Any) -> Self:
         made = super().__deepcopy__(memo)

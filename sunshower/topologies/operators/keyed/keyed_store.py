@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 from sunshower.clock import Clock, SystemClock
-from sunshower.errors import FailedBatch, StaleAttempt, StateMismatch, StoreUnreachable
+from sunshower.errors import BadEmit, FailedBatch, StaleAttempt, StateMismatch, StoreUnreachable
 from sunshower.records import key_of
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.keyed.ages import Ages, stamped, unstamped
@@ -349,6 +349,12 @@ class KeyedStore:
     def _forget(self) -> None:
         self.discard()
         self._cache.clear()
+
+
+def check_key(key: Any) -> None:
+    """Raise BadEmit for the key of a record that would be one of the store's own."""
+    if type(key) is not str and is_own(key_of(key)):
+        raise BadEmit(f"{key!r:.200} cannot be the key of a state: it is reserved")
 
 
 def as_read(stored: Any) -> Any:

@@ -16,12 +16,11 @@ from math import inf
 from types import MethodType
 from typing import Any, Self
 
-from sunshower.errors import BadEmit
 from sunshower.records import Schema
 from sunshower.topologies.components import Context
 from sunshower.topologies.graph import own_copy
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess, KeyState
-from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore, check_key
 from sunshower.topologies.operators.keyed.moved_parts import TIMER, is_own
 from sunshower.topologies.operators.steps import check_rows, prepare_code
 from sunshower.topologies.operators.windows.watermarks import ReachedTime, event_time
@@ -61,8 +60,7 @@ class TimedProcess(KeyedProcess, WindowOperator):
         WindowOperator.prepare(self, context)
 
     def state_of(self, key: Any, row: Any) -> KeyState[Any]:
-        if is_own(key):
-            raise BadEmit(f"{key!r:.200} cannot be the key of a state: its first text is reserved")
+        check_key(key)
         get = self._event_time
         time = self._now if get is None else event_time(get(row))
         return KeyState(self.store.get(key), time, self.store.get((TIMER, key)))

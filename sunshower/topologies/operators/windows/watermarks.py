@@ -10,7 +10,7 @@ their window. So watermarks need no order relative to records, however they trav
 from __future__ import annotations
 
 from datetime import datetime
-from math import inf, isnan
+from math import inf, isfinite
 from typing import NamedTuple
 
 from sunshower.errors import BadEmit
@@ -73,6 +73,6 @@ def event_time(value: object) -> float:
     """
     if isinstance(value, datetime):
         return value.timestamp()
-    if isinstance(value, int | float) and not isnan(value):
+    if isinstance(value, int | float) and isfinite(value):
         return value
-    raise BadEmit(f"{value!r:.200} is no event time; give a number or a datetime")
+    raise BadEmit(f"{value!r:.200} is no event time; give a finite number or a datetime")

@@ -221,8 +221,15 @@ def test_a_sum_of_nulls_raises_as_it_does_over_rows() -> None:
         combined(sum_("n"), ["key"], pa.table({"key": ["a", "a"], "n": [1, None]}))
 
 
-def test_keys_that_arrow_cannot_group_by_are_grouped_in_python() -> None:
-    table = pa.table({"key": [[1], [2], [1]], "n": [1, 2, 3]})
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pa.array([[1], [2], [1]]),
+        pa.DictionaryArray.from_arrays(pa.array([0, 1, 0]), pa.array([[1], [2]])),
+    ],
+)
+def test_keys_that_arrow_cannot_group_by_are_grouped_in_python(keys: pa.Array) -> None:
+    table = pa.table({"key": keys, "n": [1, 2, 3]})
     by_kernel, found = combined(count(), ["key"], table)
     assert not by_kernel
     assert sorted(found.values()) == [1, 2]
@@ -285,6 +292,7 @@ def test_poison_in_a_table_is_charged_alone(tmp_path: Path) -> None:
             UnknownField,
             "no field 'town'",
         ),
+        (pc.field("town", "x") > 1, UnknownField, "no field 'town'"),
         (pc.field(7) > 1, UnknownField, "its fields are: shop, amount"),
     ],
 )
@@ -295,6 +303,20 @@ def test_an_expression_on_a_column_that_is_not_there_is_refused(
     with pytest.raises(error, match="topology 'sales', stream 'default' of 'sales', filter") as no:
         sales.filter(expression)
     assert says in str(no.value)
+
+
+@batch
+def nested(table: pa.Table) -> Derived:
+    amounts = pa.StructArray.from_arrays([table["amount"].combine_chunks()], ["cents"])
+    return Derived(pa.table({"paid": amounts}), range(len(table)))
+
+
+def test_an_expression_may_name_a_field_of_a_struct() -> None:
+    made = results(
+        lambda s: s.flat_map(nested, fields=("paid",)).filter(pc.field("paid", "cents") > 117),
+        Tables(),
+    )
+    assert made == [({"cents": 118},), ({"cents": 119},)]
 
 
 def test_an_expression_on_rows_is_refused() -> None:

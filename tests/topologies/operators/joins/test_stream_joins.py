@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import pytest
@@ -14,6 +15,7 @@ from sunshower import Context, Records, Retry, Spout, Topology, count, run_inlin
 from sunshower.clock import ManualClock
 from sunshower.errors import RecordMismatch, TopologyError, UnknownField
 from sunshower.topologies.streams import Stream
+from sunshower.trident import SqliteState
 from tests.topologies.operators.kinds import Kept
 
 
@@ -203,6 +205,44 @@ def test_an_event_time_that_is_none_fails_its_record_alone() -> None:
     (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
     assert kept == [("a", 1, "y", 3, 5)]
     assert "'now' is no event time" in str(dead)
+
+
+class Place(NamedTuple):
+    shop: str
+    shelf: int
+
+
+class Sold(NamedTuple):
+    place: Place
+    at: float
+
+
+class Filled(NamedTuple):
+    place: Place
+    on: float
+
+
+class Both(NamedTuple):
+    place: Place
+    at: float | None
+    on: float | None
+
+
+def test_a_key_that_is_a_record_comes_out_as_this_record(tmp_path: Path) -> None:
+    here, there, away = (Place("a", shelf) for shelf in range(3))
+    topology = Topology("places")
+    sold = source(topology, Sold, [Sold(here, 1), Sold(there, 2)])
+    filled = source(topology, Filled, [Filled(here, 3), Filled(away, 4)])
+    state = SqliteState(tmp_path / "places.db")
+    times: dict[str, Any] = {"field": "at", "other_field": "on", "within": 10}
+    both = sold.join(filled, "place", **times, how="outer", fields=Both, state=state)
+    both.map(place_of).shuffle().bolt("kept", Kept)
+    (kept,) = run_inline(topology.graph(), clock=ManualClock()).results["kept"]
+    assert sorted(kept) == [("a", 0), ("a", 1), ("a", 2)]
+
+
+def place_of(both: Both) -> Place:
+    return Place(both.place.shop, both.place.shelf)
 
 
 # ---- refused when it is declared ----------------------------------------------------------------

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from math import inf
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -36,7 +38,7 @@ from sunshower.errors import TopologyFailed
 from sunshower.runtime.inline import Finished
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow
 from sunshower.topologies.streams import Stream
-from sunshower.trident import Aggregator, Attempt
+from sunshower.trident import Aggregator, Attempt, SqliteState
 
 
 class Click(NamedTuple):
@@ -361,3 +363,22 @@ def test_a_record_without_a_time_fails_alone() -> None:
     clicks.window(tumbling(seconds=10, field="at"), count())
     with pytest.raises(TopologyFailed, match=r"message 1 .*'noon' is no event time"):
         run(topology)
+
+
+@pytest.mark.parametrize("window", [tumbling(seconds=10, field="at"), sessions(gap=9, field="at")])
+@pytest.mark.parametrize("time", [inf, -inf])
+def test_a_record_at_an_infinite_time_fails_alone_and_ends_no_window(
+    window: AnyWindow, time: float, tmp_path: Path
+) -> None:
+    made = []
+    for first in (0, 100):
+        topology, state = Topology("clicks"), SqliteState(tmp_path / "clicks.db")
+        times = [first + 1, time, first + 2]
+        retry = Retry(attempts=1, dead_letters=tmp_path / "dead.jsonl")
+        clicks = topology.spout("clicks", Paced(*times), retry=retry)
+        counts = clicks.window(window, count(), state=state)
+        counts.shuffle().bolt("kept", Kept)
+        made += [number for _, number in run(topology).results["kept"][0]]
+    assert made == [2, 2]
+    letters = (tmp_path / "dead.jsonl").read_text().splitlines()
+    assert ["inf is no event time" in letter for letter in letters] == [True, True]

@@ -176,8 +176,8 @@ class _Converters:
         return read
 
     def _union(self, kinds: Sequence[Any]) -> Convert | None:
-        members = [self.of(one) or partial(_as_it_is, one) for one in kinds]
-        converting = [one for one in members if getattr(one, "func", None) is not _as_it_is]
+        members = [self.of(one) or partial(plain_value, one) for one in kinds]
+        converting = [one for one in members if getattr(one, "func", None) is not plain_value]
         if not converting:
             return None
 
@@ -233,7 +233,7 @@ def _plain_key(kind: Any, text: Any) -> Any:
     raise ValueError(f"{_shown(text)} is no {kind.__name__}")
 
 
-def _as_it_is(annotation: Any, value: Any) -> Any:
+def plain_value(annotation: Any, value: Any) -> Any:
     """The value, if it fits an annotation that converts nothing. Raises ValueError."""
     kind = get_origin(annotation) or annotation
     fits = isinstance(value, kind) if isinstance(kind, type) else True

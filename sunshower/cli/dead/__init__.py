@@ -1,0 +1,1 @@
+"""`sunshower dead`: dead letters in files and Kafka topics, and their replay."""

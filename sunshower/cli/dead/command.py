@@ -1,0 +1,268 @@
+"""`sunshower dead list|show|export|replay`: the commands for dead letters."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sunshower.cli.cluster_options import Address, Name, connect, moment_of
+from sunshower.cli.dead.letters import (
+    Found,
+    ReplayIndex,
+    Selection,
+    StoredLetter,
+    as_line,
+    indexes_of,
+    read_letters,
+)
+from sunshower.cli.dead.tables import as_json, details, letter_table
+from sunshower.cli.formatting import Terminal, echo, echo_json, format_error, print_lines
+from sunshower.cli.kafka import Bootstrap, client_settings
+from sunshower.cli.kafka import Settings as ClientSettings
+from sunshower.cli.run import AsJson, FromEnvironment, FromFile
+from sunshower.errors import ClusterError, ConfigError, SourceError, SunshowerError, TopologyFailed
+from sunshower.texts import utf8
+from sunshower.topologies.retry import ACKED, DEAD_AGAIN
+
+if TYPE_CHECKING:
+    from sunshower.actors.run import RayRun
+
+_AT_ONCE = 16  # letters that a topology is sent at a time
+_FATAL = (ClusterError, TopologyFailed)  # no other letter can be replayed either
+
+dead = typer.Typer(
+    name="dead",
+    no_args_is_help=True,
+    help="List, show, export and replay the dead letters in files and Kafka topics.",
+)
+
+Files = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[FILE]...",
+        show_default=False,
+        help="JSON lines files with dead letters, or patterns, such as 'dead.*.jsonl'.",
+    ),
+]
+Topic = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", show_default=False, help="Instead: a Kafka topic with them."),
+]
+Numbers = Annotated[
+    list[int] | None,
+    typer.Option("--number", metavar="N", show_default=False, help="As `list` shows it."),
+]
+Causes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cause", metavar="CAUSE", show_default=False, help="Such as exception or timeout."
+    ),
+]
+Components = Annotated[
+    list[str] | None,
+    typer.Option("--component", metavar="NAME", show_default=False, help="Where it failed."),
+]
+Since = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", show_default=False, help="2026-01-31T12:00, or 15m, 2h, 7d ago."),
+]
+Until = Annotated[str | None, typer.Option(metavar="TIME", show_default=False, help="Likewise.")]
+Timeout = Annotated[
+    float,
+    typer.Option("--timeout", min=0.001, metavar="SECONDS", help="How long to wait for a letter."),
+]
+
+
+@dead.command("list")
+def list_(
+    files: Files = None,
+    topic: Topic = None,
+    number: Numbers = None,
+    cause: Causes = None,
+    component: Components = None,
+    since: Since = None,
+    until: Until = None,
+    bootstrap: Bootstrap = "127.0.0.1:9092",
+    settings: ClientSettings = None,
+    from_files: FromFile = None,
+    from_environment: FromEnvironment = None,
+    as_json_: AsJson = False,
+) -> None:
+    """List dead letters, with their numbers, causes and records.
+
+    Options that are given several times select letters of any of these values.
+    """
+    chosen = _selection(number, cause, component, since, until)
+    found = _read(files, topic, client_settings(bootstrap, settings, from_files, from_environment))
+    letters = chosen.of(found.letters)
+    indexes = indexes_of(letters)
+    if as_json_:
+        rows = [as_json(one, indexes[one.index]) for one in letters]
+        echo_json({"letters": rows, "not_letters": found.others})
+        return
+    Terminal().print(letter_table(letters, indexes, len(found.letters)))
+
+
+@dead.command(no_args_is_help=True)
+def show(
+    number: Annotated[int, typer.Argument(metavar="N", help="As `list` shows it.")],
+    files: Files = None,
+    topic: Topic = None,
+    bootstrap: Bootstrap = "127.0.0.1:9092",
+    settings: ClientSettings = None,
+    from_files: FromFile = None,
+    from_environment: FromEnvironment = None,
+) -> None:
+    """Show all of one dead letter, with its record and traceback; control characters escaped."""
+    found = _read(files, topic, client_settings(bootstrap, settings, from_files, from_environment))
+    chosen = Selection(numbers=[number]).of(found.letters)
+    if not chosen:
+        raise ConfigError(
+            f"there is no dead letter {number}: there are {len(found.letters):,}, from 1 on"
+        )
+    for line in details(chosen[0], ReplayIndex(chosen[0].index)):
+        echo(line)
+
+
+@dead.command(no_args_is_help=True)
+def export(
+    target: Annotated[
+        Path, typer.Argument(metavar="TARGET", help="The file to write; it must not exist.")
+    ],
+    files: Files = None,
+    topic: Topic = None,
+    number: Numbers = None,
+    cause: Causes = None,
+    component: Components = None,
+    since: Since = None,
+    until: Until = None,
+    bootstrap: Bootstrap = "127.0.0.1:9092",
+    settings: ClientSettings = None,
+    from_files: FromFile = None,
+    from_environment: FromEnvironment = None,
+) -> None:
+    """Write the selected dead letters to a file, a line of JSON each.
+
+    `sunshower dead replay` reads it: correct a record there, and replay that file.
+    """
+    chosen = _selection(number, cause, component, since, until)
+    found = _read(files, topic, client_settings(bootstrap, settings, from_files, from_environment))
+    letters = chosen.of(found.letters)
+    data = b"".join(utf8(as_line(one.letter)) + b"\n" for one in letters)
+    try:
+        with target.open("xb") as file:
+            file.write(data)
+    except OSError as error:
+        raise SourceError(f"{target} cannot be written: {error.strerror}") from None
+    echo(f"{_count(letters)} {'is' if len(letters) == 1 else 'are'} in {target}.")
+
+
+@dead.command(no_args_is_help=True)
+def replay(
+    name: Name,
+    files: Files = None,
+    topic: Topic = None,
+    number: Numbers = None,
+    cause: Causes = None,
+    component: Components = None,
+    since: Since = None,
+    until: Until = None,
+    bootstrap: Bootstrap = "127.0.0.1:9092",
+    settings: ClientSettings = None,
+    from_files: FromFile = None,
+    from_environment: FromEnvironment = None,
+    timeout_s: Timeout = 60.0,
+    address: Address = "auto",
+) -> None:
+    """Let the spouts of a running topology emit the records of dead letters again.
+
+    Each is a new tracked tuple, with all attempts: it is acked, or becomes a dead letter again.
+    Letters that were replayed before are left out: a file `….replayed` beside theirs, for a topic
+    in the current folder, says which. Exit status 1: some letters were not settled.
+    """
+    chosen = _selection(number, cause, component, since, until)
+    found = _read(files, topic, client_settings(bootstrap, settings, from_files, from_environment))
+    letters = chosen.of(found.letters)
+    indexes = indexes_of(letters)
+    new = {one.id: one for one in letters if one.id not in indexes[one.index].replayed}
+    if len(new) < len(letters):
+        echo(f"{len(letters) - len(new):,} of {_count(letters)} were replayed before, or are twice")
+    if not new:
+        echo("There is nothing to replay.")
+        return
+    outcomes: Counter[str | None] = Counter()
+    errors = Terminal(stderr=True)
+    with connect(address) as cluster:
+        for one, outcome in _replayed(cluster.find(name), new.values(), timeout_s):
+            if isinstance(outcome, SunshowerError):
+                outcomes[None] += 1
+                print_lines(errors, [f"letter {one.number}: {format_error(outcome)}"], "red")
+                continue
+            outcomes[outcome] += 1
+            indexes[one.index].add(one, name, outcome, time.time())
+    echo(
+        f"{_count(new)}: {outcomes[ACKED]:,} acked, {outcomes[DEAD_AGAIN]:,} dead again, "
+        f"{outcomes[None]:,} not settled."
+    )
+    if outcomes[None]:
+        raise typer.Exit(1)
+
+
+def _replayed(
+    run: RayRun, letters: Iterable[StoredLetter], timeout_s: float
+) -> Iterator[tuple[StoredLetter, str | SunshowerError]]:
+    """Send letters to their spouts, some at a time. Yields how each has ended, or why not. Raises
+    other errors than those of single letters, once the letters under way have ended."""
+
+    def ask(one: StoredLetter) -> str:
+        (outcome,) = run.ask(one.letter.spout, one.letter, timeout_s=timeout_s)
+        return str(outcome)
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        under_way = {pool.submit(ask, one): one for one in letters}
+        try:
+            for done in as_completed(under_way):
+                error = done.exception()
+                if error is None:
+                    yield under_way[done], done.result()
+                elif isinstance(error, SunshowerError) and not isinstance(error, _FATAL):
+                    yield under_way[done], error
+                else:
+                    raise error
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _read(files: list[str] | None, topic: str | None, settings: dict[str, object]) -> Found:
+    found = read_letters(files or (), topic, settings)
+    if found.others:
+        what = "message" if topic else "line"
+        echo(f"{found.others:,} {what}{'s'[: found.others != 1]} are no dead letters.", err=True)
+    return found
+
+
+def _selection(
+    numbers: Sequence[int] | None,
+    causes: Sequence[str] | None,
+    components: Sequence[str] | None,
+    since: str | None,
+    until: str | None,
+) -> Selection:
+    now_s = time.time()
+    return Selection(
+        numbers or (),
+        causes or (),
+        components or (),
+        None if since is None else moment_of(since, now_s, "--since"),
+        None if until is None else moment_of(until, now_s, "--until"),
+    )
+
+
+def _count(letters: Sequence[object] | dict[str, StoredLetter]) -> str:
+    return f"{len(letters):,} dead letter{'s'[: len(letters) != 1]}"

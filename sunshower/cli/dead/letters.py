@@ -1,0 +1,196 @@
+"""Reads dead letters from JSON lines files and Kafka topics, and selects some of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+from sunshower.errors import ConfigError, SourceError
+from sunshower.texts import utf8
+from sunshower.topologies.retry import DeadLetter
+
+_ID_DIGITS = 24
+_DEFAULTS = DeadLetter._field_defaults
+_KINDS: Mapping[str, Any] = {
+    "record": dict,
+    **dict.fromkeys(("spout", "cause", "component", "reason", "exception", "traceback"), str),
+    **dict.fromkeys(("attempts", "task", "worker"), int),
+    "stream": str,
+    "time": (int, float),
+    "as_text": list,
+}
+
+
+@dataclass(frozen=True)
+class StoredLetter:
+    """A dead letter as it was found."""
+
+    number: int  # from 1, over all places that were read
+    place: str  # `dead.jsonl, line 3`, or `dead[0], offset 17`
+    index: Path  # the file that says which letters of that place were replayed
+    letter: DeadLetter
+
+    @cached_property
+    def id(self) -> str:
+        """The same for equal letters, wherever they are: a letter may be written twice."""
+        return hashlib.sha256(utf8(as_line(self.letter))).hexdigest()[:_ID_DIGITS]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What files or a topic hold."""
+
+    letters: list[StoredLetter]
+    others: int  # lines or messages that are no dead letters
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which letters to take: those that satisfy each condition that is given."""
+
+    numbers: Sequence[int] = ()
+    causes: Sequence[str] = ()
+    components: Sequence[str] = ()
+    since_s: float | None = None  # Unix time
+    until_s: float | None = None
+
+    def of(self, letters: Iterable[StoredLetter]) -> list[StoredLetter]:
+        """The selected letters. One without a time is not of any time."""
+        return [one for one in letters if self._has(one)]
+
+    def _has(self, one: StoredLetter) -> bool:
+        letter, is_timed = one.letter, self.since_s is not None or self.until_s is not None
+        return (
+            (not self.numbers or one.number in self.numbers)
+            and (not self.causes or letter.cause in self.causes)
+            and (not self.components or letter.component in self.components)
+            and (letter.time > 0 or not is_timed)
+            and (self.since_s is None or letter.time >= self.since_s)
+            and (self.until_s is None or letter.time < self.until_s)
+        )
+
+
+def as_line(letter: DeadLetter) -> str:
+    """A letter as a line of JSON, as JsonLines writes it."""
+    return json.dumps(letter._asdict(), ensure_ascii=False)
+
+
+def read_files(patterns: Sequence[str]) -> Found:
+    """The letters of JSON lines files, in the order of the files' names; a pattern such as
+    `dead.*.jsonl` stands for the files of several tasks. Raises SourceError."""
+    paths = [path for pattern in patterns for path in sorted(glob(pattern)) or [pattern]]
+    placed: list[tuple[str, Path, str | bytes]] = []
+    for path in dict.fromkeys(map(Path, paths)):
+        try:
+            lines = path.read_bytes().splitlines()
+        except OSError as error:
+            raise SourceError(
+                f"{path} cannot be read ({error.strerror}); name a file that "
+                'Retry(dead_letters="dead.jsonl") has written, or a pattern of several'
+            ) from None
+        index = path.with_name(f"{path.name}.replayed")
+        placed += [(f"{path}, line {n}", index, line) for n, line in enumerate(lines, 1) if line]
+    return _found(placed)
+
+
+def read_topic(settings: Mapping[str, Any], topic: str) -> Found:
+    """The letters of a Kafka topic, oldest first in each partition; the index is in the current
+    folder. Raises UnknownTopic, NotAuthorised, KafkaUnreachable."""
+    from sunshower.kafka.partitions.topic_ends import messages
+
+    index, placed = Path(f"{topic}.replayed"), list[tuple[str, Path, str | bytes]]()
+    for one in messages(settings, topic):
+        place = f"{topic}[{one.partition()}], offset {one.offset()}"
+        placed.append((place, index, one.value() or b""))
+    return _found(placed)
+
+
+def read_letters(files: Sequence[str], topic: str | None, settings: Mapping[str, Any]) -> Found:
+    """The letters of files or of a topic. Raises ConfigError unless exactly one is given."""
+    if bool(files) == bool(topic):
+        raise ConfigError("give files with dead letters, or --topic NAME, and not both")
+    return read_topic(settings, topic) if topic else read_files(files)
+
+
+def _found(placed: Iterable[tuple[str, Path, str | bytes]]) -> Found:
+    letters: list[StoredLetter] = []
+    others = 0
+    for place, index, text in placed:
+        letter = _letter_of(text)
+        if letter is None:
+            others += 1
+        else:
+            letters.append(StoredLetter(len(letters) + 1, place, index, letter))
+    return Found(letters, others)
+
+
+def _letter_of(text: str | bytes) -> DeadLetter | None:
+    """The letter that a JSON text stands for; fields that an older release did not write have their
+    defaults. None if it is no letter."""
+    try:
+        fields = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(fields, dict) or not fields.keys() >= {*DeadLetter._fields} - {*_DEFAULTS}:
+        return None
+    values = {**_DEFAULTS, **{name: fields[name] for name in DeadLetter._fields if name in fields}}
+    values["as_text"] = [*values["as_text"]]
+    if not all(isinstance(values[name], kind) for name, kind in _KINDS.items()):
+        return None
+    return DeadLetter(**values)
+
+
+class ReplayIndex:
+    """Which letters were replayed: a file beside theirs, with a line of JSON for each.
+
+    A line is written once the topology has said how the replay ended. If this process or the
+    topology dies before, the letter is replayed again: at least once.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.replayed: dict[str, dict[str, Any]] = {}  # letter → the line
+        for line in self._lines():
+            self.replayed[str(line["letter"])] = line
+
+    def add(self, letter: StoredLetter, topology: str, outcome: str, wall_s: float) -> None:
+        """Note that a letter is settled: the line survives this process, but not a power failure.
+        Raises SourceError."""
+        line = {"letter": letter.id, "topology": topology, "outcome": outcome, "time": wall_s}
+        try:
+            with self.path.open("a+b") as file:
+                file.seek(max(file.tell() - 1, 0))
+                torn = file.read() not in (b"", b"\n")  # a process was killed while it wrote
+                file.write(b"\n" * torn + json.dumps(line).encode() + b"\n")
+        except OSError as error:
+            raise SourceError(
+                f"{self.path} cannot be written ({error.strerror}), so the letter {letter.number} "
+                "would be replayed again; make its folder writable"
+            ) from None
+        self.replayed[letter.id] = line
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        try:
+            lines = self.path.read_bytes().splitlines()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise SourceError(f"{self.path} cannot be read ({error.strerror})") from None
+        for text in lines:
+            try:
+                line = json.loads(text)
+            except ValueError:
+                continue
+            if isinstance(line, dict) and "letter" in line:
+                yield line
+
+
+def indexes_of(letters: Iterable[StoredLetter]) -> dict[Path, ReplayIndex]:
+    """The index of each place, by its path."""
+    return {path: ReplayIndex(path) for path in dict.fromkeys(one.index for one in letters)}

@@ -1,0 +1,130 @@
+"""Where the page gets its data: the masters of topologies on a Ray cluster."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from sunshower.cli.ui.facts import component_facts, summary_facts, topology_facts
+from sunshower.errors import ClusterError, VersionMismatch
+from sunshower.runtime.control.overview import Overview
+
+if TYPE_CHECKING:
+    from sunshower.actors.run import RayRun
+
+ANSWER_WITHIN_S = 5.0
+_FRESH_S = 0.5  # an overview is shared by requests within this time
+_AT_ONCE = 16  # topologies that are asked at the same time
+Look = Callable[[str], Overview]
+
+
+class FreshOverviews:
+    """Calls `look` at most twice a second for each topology, however many pages are open. Returns
+    the overview, and when it was taken, in Unix time."""
+
+    def __init__(self, look: Look, clock: Callable[[], float] = time.time) -> None:
+        self._look = look
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._locks: dict[str, threading.Lock] = {}
+        self._found: dict[str, tuple[Overview, float]] = {}
+
+    def __call__(self, name: str) -> tuple[Overview, float]:
+        with self._lock:
+            lock = self._locks.setdefault(name, threading.Lock())
+        with lock:
+            now_s = self._clock()
+            found = self._found.pop(name, None)
+            if found is None or abs(now_s - found[1]) >= _FRESH_S:
+                found = self._look(name), now_s
+            self._found[name] = found
+            return found
+
+    def forget(self, name: str) -> None:
+        """Ask again at the next call."""
+        with self._lock:
+            self._found.pop(name, None)
+
+
+class OverviewSource:
+    """The facts of topologies whose overviews `look` returns; nothing can be done to them."""
+
+    def __init__(
+        self,
+        names: Callable[[], Iterable[str]],
+        look: Look,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`clock`: Unix time, in seconds."""
+        self._names = names
+        self._look = FreshOverviews(look, clock)
+
+    def topologies(self) -> list[dict[str, Any]]:
+        def row(name: str) -> dict[str, Any]:
+            try:
+                return summary_facts(name, *self._look(name))
+            except VersionMismatch:
+                return {"topology": name, "state": "of another release"}
+            except ClusterError:  # it was just removed, or its master is away
+                return {"topology": name, "state": "does not answer"}
+
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return list(pool.map(row, sorted(self._names())))
+
+    def topology(self, name: str) -> dict[str, Any]:
+        found, at_s = self._look(name)
+        facts = topology_facts(found, at_s - found.since_s)
+        for worker in facts["workers"]:
+            worker["tasks"] = len(worker["tasks"])  # thousands of names, which nobody sees
+        return facts
+
+    def component(self, name: str, component: str) -> dict[str, Any]:
+        return component_facts(self._look(name)[0], component)
+
+    def actions(self) -> list[str]:
+        return []
+
+    def act(self, name: str, action: str, workers: int | None) -> str:
+        raise ClusterError(f"nothing can be done to {name!r} here")
+
+
+class RaySource(OverviewSource):
+    """Topologies on Ray. `end`: what ends one: `kill`, or `drain` where `sunshower run` waits for
+    its end."""
+
+    def __init__(
+        self, names: Callable[[], Iterable[str]], find: Callable[[str], RayRun], end: str
+    ) -> None:
+        super().__init__(names, lambda name: find(name).overview(ANSWER_WITHIN_S))
+        self._find = find
+        self._end = end
+
+    def actions(self) -> list[str]:
+        return ["activate", "deactivate", "rebalance", self._end]
+
+    def act(self, name: str, action: str, workers: int | None) -> str:
+        run = self._find(name)
+        try:
+            match action:
+                case "activate":
+                    run.activate()
+                    return f"{name} is active"
+                case "deactivate":
+                    run.deactivate()
+                    return f"{name} is inactive"
+                case "rebalance":
+                    run.rebalance(workers, waits=False)
+                    return f"{name} is being rebalanced"
+                case "drain":
+                    run.drain()
+                    return f"{name} finishes what is pending, and ends"
+                case "kill":
+                    report = run.kill()
+                    return f"{name} is gone; {report.unsettled:,} records were still pending"
+                case _:
+                    return super().act(name, action, workers)
+        finally:
+            self._look.forget(name)

@@ -1,0 +1,218 @@
+"""Emits the records of dead letters again when a client sends them, and reports how that ended.
+
+A letter is a new message of the spout task, with a number that no record of its source has. It is
+emitted, fails, is emitted again, and is acked or becomes a dead letter again like any message; the
+user's spout does not hear of it. Letters are lost with their process: a client sends its letter
+again until it has the answer. Kinds of records that a letter cannot restore are refused.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, get_args
+
+from sunshower.clock import Clock, SystemClock
+from sunshower.errors import BadEmit, RequestRefused
+from sunshower.field_types import hints_of
+from sunshower.record_reader import plain_value, record_reader
+from sunshower.runtime.plan import Task
+from sunshower.runtime.tasks.spouts.retry_queue import (
+    LETTERS_END,
+    LETTERS_FIRST,
+    Replay,
+    RetryQueue,
+)
+from sunshower.runtime.tasks.spouts.source import SpoutSource
+from sunshower.runtime.tasks.spouts.spout_output import SpoutOutput
+from sunshower.runtime.tasks.spouts.watermark_sender import WatermarkSender
+from sunshower.runtime.tracking.pending import Pending, Released
+from sunshower.runtime.transport.output_streams import OutputStreams
+from sunshower.texts import message_of
+from sunshower.topologies.requests import Reply, Request, RequestProgress, Requests
+from sunshower.topologies.retry import ACKED, DEAD_AGAIN, DEAD_LETTERS, DeadLetter
+
+_PLAIN = (str, bytes, int, float, bool)
+Tell = Callable[[Reply | RequestProgress, float], None]
+
+
+class LetterPayload(NamedTuple):
+    """What the pending table keeps of a letter."""
+
+    id: str  # of the client's request
+    stream: str
+    record: Any
+    message_id: Any
+
+
+@dataclass(slots=True)
+class _Sender:
+    """A client that waits for the end of its letter."""
+
+    tell: Tell
+    ends_s: float
+
+
+class _Owner(Protocol):
+    """The spout task."""
+
+    task: Task
+    is_tracked: bool
+    output: SpoutOutput
+    output_streams: OutputStreams
+    watermarks: WatermarkSender
+
+
+class LetterReplays(SpoutSource):
+    """The letters of one spout task that are not settled: a second source beside the user's."""
+
+    def __init__(self, owner: _Owner, pending: Pending, retries: RetryQueue) -> None:
+        self.clock: Clock = SystemClock()  # the worker's, once the task is open
+        self._owner, self._pending, self._retries = owner, pending, retries
+        self._senders: dict[str, _Sender] = {}  # by request
+        self._number = LETTERS_FIRST
+        self.ends = False  # no further letters come
+
+    @property
+    def room(self) -> int:
+        """How many more letters it takes now."""
+        return self._pending.free - len(self._retries)
+
+    def ask(self, request: Request, tell: Tell) -> None:
+        """A client sends a letter, perhaps again; `tell` gets how far it is and, at its end, ACKED
+        or DEAD_AGAIN; and until when the client waits for it."""
+        ends_s = self.clock.now() + request.left_s
+        if (known := self._senders.get(request.id)) is not None:
+            known.ends_s = ends_s
+            tell(RequestProgress.RUNS, ends_s)
+            return
+        try:
+            payload = self._payload(request)
+        except RequestRefused as refusal:
+            tell(Reply(error=refusal), ends_s)
+            return
+        if self.room <= 0:  # full; the client sends it again
+            tell(RequestProgress.ABSENT, ends_s)
+            return
+        self._senders[request.id] = _Sender(tell, ends_s)
+        self._retries.put_last(Replay(self._number, payload, 1))
+        self._number += 1
+        tell(RequestProgress.WAITS, ends_s)
+
+    def completed(self, released: Released) -> Released:
+        """Report the letters among complete messages. Returns the others."""
+        if not self._senders or released.numbers.min(initial=0) >= LETTERS_END:
+            return released
+        mine: Any = released.numbers < LETTERS_END
+        for payload in released.payloads[mine]:
+            sender = self._senders.pop(payload.id)
+            outcome = DEAD_AGAIN if payload.stream == DEAD_LETTERS else ACKED
+            sender.tell(Reply([outcome]), sender.ends_s)
+        return Released(*(values[~mine] for values in released))
+
+    def named(self, released: Released, message_ids: list[Any]) -> list[Any]:
+        """The message ids of these trees; `message_ids`: as the user's source has them."""
+        if self._senders:
+            for index, number in enumerate(released.numbers.tolist()):
+                if number < LETTERS_END:
+                    message_ids[index] = released.payloads[index].message_id
+        return message_ids
+
+    def forget(self) -> None:
+        """Drop all letters: the task moves, and clients send them again."""
+        self._retries.forget(LETTERS_FIRST, LETTERS_END)
+        self._senders.clear()
+
+    # ---- SpoutSource ----------------------------------------------------------------------------
+
+    def send_again(self, replays: Sequence[Replay], now: float) -> None:
+        for number, payload, attempt in replays:
+            given = ([payload.record], [payload], [number], attempt, now)
+            self._owner.output.send(payload.stream, *given)
+
+    def message_id(self, replay: Replay) -> Any:
+        return replay.payload.message_id
+
+    def values(self, replay: Replay) -> dict[str, Any]:
+        return self._owner.output.values(replay.payload.stream, replay.payload.record)
+
+    def stream_of(self, replay: Replay) -> str:
+        return str(replay.payload.stream)
+
+    def letter_payload(self, replay: Replay, letter: DeadLetter) -> Any:
+        return replay.payload._replace(stream=DEAD_LETTERS, record=letter)
+
+    # ---- helpers --------------------------------------------------------------------------------
+
+    def _payload(self, request: Request) -> LetterPayload:
+        """The message of a letter, given as field → value. Raises RequestRefused."""
+        spout, fields = self._owner.task.component, request.value
+        if not isinstance(fields, Mapping) or not fields.keys() >= {*DeadLetter._fields}:
+            raise RequestRefused(
+                f"{spout!r} is a spout, not a stream of requests: it takes only dead letters, from "
+                "`sunshower dead replay`"
+            )
+        if not self._owner.is_tracked:
+            raise RequestRefused(f"{spout!r} is not tracked (ackers=0): it cannot replay letters")
+        if self._owner.watermarks.stops:
+            raise RequestRefused(f"{spout!r} takes no letter any more: its topology ends")
+        letter = DeadLetter(**{name: fields[name] for name in DeadLetter._fields})
+        try:
+            record = self._record(letter)
+        except Exception as error:  # of the constructor of a record, too
+            raise RequestRefused(
+                f"the letter of message {letter.message_id!r:.200} of spout {spout!r} cannot be "
+                f"emitted again: {message_of(error)}"
+            ) from error
+        return LetterPayload(request.id, letter.stream, record, letter.message_id)
+
+    def _record(self, letter: DeadLetter) -> Any:
+        """The record of a letter, of its stream's type. Raises any exception."""
+        streams = self._owner.output_streams
+        spec = streams.output_stream(letter.stream).spec
+        names, kind = spec.schema.fields, spec.schema.type
+        if spec.direct:
+            raise BadEmit(f"stream {letter.stream!r} needs a task to emit to")
+        if letter.record.keys() != {*names}:
+            raise BadEmit(f"its fields are {[*letter.record]}, those of the stream {[*names]}")
+        hints = {} if kind is tuple else hints_of(kind)
+        values = dict(letter.record)
+        for name in names:
+            hint, value = hints.get(name, Any), values[name]
+            if hint is Any and name not in letter.as_text:
+                continue
+            values[name] = _plain(hint, value, f"field {name!r}")
+        if kind is tuple:
+            record: Any = tuple(values[name] for name in names)
+        else:
+            record = record_reader(kind)(values)
+        (restored,) = spec.schema.rows([record])
+        for name, value in zip(names, restored, strict=True):
+            if name in letter.as_text and value is letter.record[name]:
+                raise BadEmit(f"the letter has only a text in place of the value of field {name!r}")
+        if streams.check(letter.stream, [record]) is not None:
+            raise streams.misfit_error(letter.stream, record)
+        return record
+
+
+def taker_of(spout: Any, letters: LetterReplays) -> Requests | LetterReplays:
+    """What takes the requests of the clients of a spout task, whose object is `spout`."""
+    return spout if isinstance(spout, Requests) else letters
+
+
+def _plain(hint: Any, value: Any, where: str) -> Any:
+    """`value`, or the bytes that a text like "b'…'" stands for. Raises BadEmit for a value that is
+    not of its plain type, which record_reader does not check."""
+    is_of_bytes = hint is Any or bytes in (hint, *get_args(hint))
+    if is_of_bytes and type(value) is str and value.startswith(("b'", 'b"')):
+        with suppress(ValueError, SyntaxError):  # it was clipped
+            found = ast.literal_eval(value)
+            value = found if type(found) is bytes else value
+    if hint in _PLAIN:
+        try:
+            return plain_value(hint, value)
+        except ValueError as error:
+            raise BadEmit(f"{where}: {error}") from None
+    return value

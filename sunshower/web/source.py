@@ -1,0 +1,27 @@
+"""The port of the page: where plain data of topologies comes from, and what may be done to them."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+Facts = dict[str, Any]  # what JSON can represent
+
+
+class TopologySource(Protocol):
+    """Called on several threads. Each method raises ClusterError for a name that is not there, and
+    for a topology that does not answer."""
+
+    def topologies(self) -> list[Facts]:
+        """A summary of each topology, sorted by name."""
+
+    def topology(self, name: str) -> Facts:
+        """Everything about a topology but its single tasks."""
+
+    def component(self, name: str, component: str) -> Facts:
+        """The tasks and the last errors of a component."""
+
+    def actions(self) -> list[str]:
+        """The names of the actions that `act` takes."""
+
+    def act(self, name: str, action: str, workers: int | None) -> str:
+        """Do something to a topology; returns a sentence about it. `workers`: for `rebalance`."""

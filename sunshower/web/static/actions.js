@@ -1,0 +1,74 @@
+// Actions on a topology. Without the token of the command the page only shows, and asks for it.
+
+import { html, useState } from "./vendor/preact-htm.js";
+import * as api from "./api.js";
+
+const WORDS = {
+  activate: ["Activate", "The spouts emit again."],
+  deactivate: ["Deactivate", "The spouts emit nothing; acks and failures go on."],
+  rebalance: ["Rebalance", "Tasks are distributed over so many workers."],
+  drain: ["Drain and end", "The spouts emit nothing new; pending tuples finish, and the run ends."],
+  kill: ["Kill", "Pending tuples may finish; then the topology is removed."],
+};
+const CONFIRMED = new Set(["drain", "kill"]);
+
+export function Actions({ name, actions, state, workers }) {
+  const [token, setToken] = useState(api.token());
+  const [typed, setTyped] = useState("");
+  const [count, setCount] = useState(null);
+  const [asked, setAsked] = useState(null); // the action that waits for a confirmation
+  const [isBusy, setIsBusy] = useState(false);
+  const [said, setSaid] = useState(null);
+  if (!actions.length) return null;
+
+  const unlock = (event) => {
+    event.preventDefault();
+    api.keepToken(typed.trim());
+    setToken(typed.trim());
+    setTyped("");
+    setSaid(null);
+  };
+  const act = async (action) => {
+    setAsked(null);
+    setIsBusy(true);
+    setSaid({ kind: "", text: `${WORDS[action][0]} …` });
+    try {
+      const chosen = action === "rebalance" ? count ?? workers : null;
+      setSaid({ kind: "good", text: await api.act(name, action, chosen) });
+    } catch (error) {
+      if (error.status === 401) {
+        api.forgetToken();
+        setToken("");
+      }
+      setSaid({ kind: "bad", text: error.message });
+    }
+    setIsBusy(false);
+  };
+  const isOffered = (action) => !(action === "activate" && state === "active") &&
+    !(action === "deactivate" && state === "inactive");
+
+  return html`<details class="actions"><summary class="button">Actions</summary>
+    <div class="menu">
+      ${said && html`<p class=${`notice ${said.kind}`} role="status">${said.text}</p>`}
+      ${!token ? html`<form onSubmit=${unlock}>
+          <label for="token">Token</label>
+          <p class="quiet">This page is read-only. The command printed a token when it started: with
+            it, you can act.</p>
+          <div class="inline"><input id="token" type="password" autocomplete="off" required value=${typed}
+            onInput=${(event) => setTyped(event.target.value)} />
+            <button type="submit">Use token</button></div></form>`
+        : asked ? html`<p><strong>${WORDS[asked][0]} ${name}?</strong> ${WORDS[asked][1]}</p>
+          <div class="inline"><button type="button" class="danger" disabled=${isBusy}
+            onClick=${() => act(asked)}>${WORDS[asked][0]}</button>
+            <button type="button" onClick=${() => setAsked(null)}>Cancel</button></div>`
+        : html`<ul class="plain">${actions.filter(isOffered).map((action) => html`<li key=${action}>
+            <div class="inline"><button type="button" disabled=${isBusy}
+              class=${CONFIRMED.has(action) ? "danger" : ""}
+              onClick=${() => (CONFIRMED.has(action) ? setAsked(action) : act(action))}>
+              ${WORDS[action][0]}${CONFIRMED.has(action) ? " …" : ""}</button>
+              ${action === "rebalance" && html`<label for="workers">workers</label>
+                <input id="workers" type="number" min="1" value=${count ?? workers}
+                  onInput=${(event) => setCount(Number(event.target.value) || null)} />`}</div>
+            <p class="quiet">${WORDS[action][1]}</p></li>`)}</ul>`}
+    </div></details>`;
+}

@@ -1,0 +1,50 @@
+// Talks to the server: data, and actions with the token that the user has typed.
+
+const TOKEN = "sunshower-token";
+
+/** An answer that is no success; `status` 0: the server does not answer. */
+export class Refusal extends Error {
+  constructor(message, status) {
+    super(message);
+    this.status = status;
+  }
+}
+
+async function answer(path, options) {
+  let response;
+  try {
+    response = await fetch(path, { cache: "no-store", ...options });
+  } catch {
+    throw new Refusal("The server does not answer: the command has ended, or is cut off.", 0);
+  }
+  let body;
+  try {
+    body = await response.json();
+  } catch {
+    throw new Refusal(`The server answered ${response.status}.`, response.status);
+  }
+  if (!response.ok) throw new Refusal(body.error ?? `error ${response.status}`, response.status);
+  return body;
+}
+
+const query = (parameters) => new URLSearchParams(parameters).toString();
+
+export const topologies = () => answer("/api/topologies");
+export const topology = (name) => answer(`/api/topology?${query({ name })}`);
+export const component = (name, id) =>
+  answer(`/api/component?${query({ name, component: id })}`);
+
+/** The token of this browser tab, or "". */
+export const token = () => sessionStorage.getItem(TOKEN) ?? "";
+export const keepToken = (text) => sessionStorage.setItem(TOKEN, text);
+export const forgetToken = () => sessionStorage.removeItem(TOKEN);
+
+/** Do something to a topology; returns a sentence. Throws a Refusal with status 401 for a token. */
+export async function act(name, action, workers = null) {
+  const found = await answer("/api/action", {
+    method: "POST",
+    headers: { "Content-Type": "application/json", "X-Sunshower-Token": token() },
+    body: JSON.stringify({ name, action, workers }),
+  });
+  return found.said;
+}

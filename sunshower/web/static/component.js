@@ -1,0 +1,152 @@
+// The panel of one component: latencies, counters, waits, errors, figures and tasks.
+
+import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
+import { count, duration, elapsed, figure, plural, rate, share } from "./format.js";
+import { level } from "./graph.js";
+import { figureTable } from "./model.js";
+
+const TASKS_SHOWN = 24;
+const COUNTERS = [
+  "emitted", "transferred", "executed", "acked", "failed", "replayed", "expired", "dead", "pending",
+  "queued", "errors",
+];
+const NAMES = { dead: "dead letters" };
+
+export function ComponentPanel({ node, facts, derived, detail, close, href }) {
+  const heading = useRef(null);
+  useEffect(() => {
+    heading.current.focus({ preventScroll: innerWidth >= 1000 });
+    const leave = (event) => {
+      if (event.key === "Escape") location.hash = close;
+    };
+    addEventListener("keydown", leave);
+    return () => removeEventListener("keydown", leave);
+  }, []);
+  const one = node.facts;
+  return html`<aside class="card panel" aria-labelledby="component-title">
+    <div class="panel-top"><h2 id="component-title" tabindex="-1" ref=${heading}>${node.id}</h2>
+      <a class="button" href=${close}>Close<span class="unseen"> the component ${node.id}</span></a></div>
+    <p class="quiet">${one.level} · ${plural(one.parallelism, "task")}
+      ${node.isBottleneck && html` <span class="badge warn">bottleneck</span>`}
+      ${node.state && html` <span class=${`badge ${node.state.kind}`}>${node.state.text}</span>`}</p>
+    <${Waits} waits=${node.waits} />
+    <${Calls} calls=${node.stuck} />
+    <${Flow} node=${node} derived=${derived} href=${href} />
+    <${Latency} latencies=${one.latencies} />
+    <h3>Counters</h3>
+    <dl class="facts">${COUNTERS.filter((name) => one[name] || ["emitted", "failed"].includes(name))
+      .map((name) => html`<div class=${["failed", "dead", "errors"].includes(name) && one[name]
+        ? "bad" : ""}><dt>${NAMES[name] ?? name}</dt><dd>${count(one[name])}</dd></div>`)}</dl>
+    <${Why} failures=${facts.failures.filter((failure) =>
+      failure.component === node.id || failure.spout === node.id)} />
+    <${Figures} figures=${one.figures} />
+    ${detail == null ? html`<p class="quiet">Loading its tasks …</p>`
+      : detail.error ? html`<p class="notice bad">${detail.error.message}</p>`
+      : html`<${Errors} errors=${detail.errors} /><${Tasks} tasks=${detail.tasks}
+          isSpout=${node.isSpout} />`}
+  </aside>`;
+}
+
+function Waits({ waits }) {
+  return waits.slice(0, 5).map((wait) => html`<div class="notice wait" key=${wait.task}>
+    <strong>Task ${wait.task} ${wait.kind === "doubt" ? "has failed every input (doubt)"
+      : "has waited for a dependency"} for ${elapsed(wait.for_s)}</strong>
+    <p>${wait.error}</p><p class="quiet">${count(wait.tries)} tries${
+      wait.reached ? "" : "; it was never reached"}</p></div>`);
+}
+
+function Calls({ calls }) {
+  return calls.map((call) => html`<div class="notice bad" key=${call.index}>
+    <strong>Task ${call.index} has been in one call for ${elapsed(call.for_s)}</strong>
+    <p><code>${call.where}</code></p></div>`);
+}
+
+function Flow({ node, derived, href }) {
+  const one = node.facts;
+  const side = (edges, end) => edges.map((edge) => html`<li><a href=${href(edge[end])}>${edge[end]}</a>
+    ${" "}<span class="quiet">${edge.stream === "default" ? "" : `${edge.stream} · `}${edge.grouping}
+    ${edge.rate == null ? "" : ` · ${rate(edge.rate)}/s`}</span></li>`);
+  const reads = derived.edges.filter((edge) => edge.target === node.id);
+  const sends = derived.edges.filter((edge) => edge.source === node.id);
+  return html`
+    <dl class="facts"><div><dt>${node.isSpout ? "done" : "executed"} a second</dt><dd>${rate(node.rate)}</dd></div>
+      <div><dt>busy (capacity)</dt><dd>${share(node.capacity)}
+        <span class=${`meter ${level(node.capacity)}`}><i style=${{ width: `${node.capacity * 100}%` }}></i></span>
+        </dd></div>
+      ${node.blocked > 0.005 && html`<div><dt>waits for credit</dt><dd>${share(node.blocked)}</dd></div>`}
+      ${one.watermark_lag != null && html`<div><dt>watermark lag</dt><dd>${
+        figure(one.watermark_lag)}</dd></div>`}
+      ${!node.isSpout && html`<div><dt>waits in the inbox</dt><dd>${node.facts.queue_s < 100
+        ? duration(node.facts.queue_s) : elapsed(node.facts.queue_s)}</dd></div>`}
+    </dl>
+    ${reads.length > 0 && html`<h3>Reads</h3><ul class="plain">${side(reads, "source")}</ul>`}
+    ${sends.length > 0 && html`<h3>Is read by</h3><ul class="plain">${side(sends, "target")}</ul>`}`;
+}
+
+function Latency({ latencies }) {
+  const kinds = Object.entries(latencies);
+  if (!kinds.length) return null;
+  const names = ["p50", "p90", "p99", "max"];
+  return html`<h3>Latency</h3><div class="scroll" tabindex="0" role="region" aria-label="Latency">
+    <table class="rows"><caption class="unseen">Latencies since the start</caption>
+    <thead><tr><th scope="col"></th>${names.map((name) =>
+      html`<th scope="col" class="number">${name}</th>`)}</tr></thead>
+    <tbody>${kinds.map(([kind, found]) => html`<tr key=${kind}><th scope="row">${kind}</th>
+      ${names.map((name) => html`<td class="number">${duration(found[`${name}_s`])}</td>`)}</tr>`)}
+    </tbody></table></div>`;
+}
+
+function Why({ failures }) {
+  if (!failures.length) return null;
+  return html`<h3>Why trees failed</h3>${failures.map((one) => html`
+    <details class="error" key=${`${one.cause} ${one.component} ${one.spout}`}>
+      <summary><b>${one.cause}</b>${one.component ? ` in ${one.component}` : ""}${
+        one.task == null ? "" : `[${one.task}]`}: ${one.reason}</summary>
+      <pre tabindex="0">${one.traceback || "without a traceback"}</pre></details>`)}`;
+}
+
+function Figures({ figures }) {
+  const { single, rows, columns } = figureTable(figures);
+  return html`
+    ${single.length > 0 && html`<h3>Figures</h3><dl class="facts">${single.map(([name, value]) =>
+      html`<div><dt>${name}</dt><dd>${figure(value)}</dd></div>`)}</dl>`}
+    ${rows.length > 0 && html`<h3>Parts</h3><div class="scroll" tabindex="0" role="region"
+      aria-label="Figures of parts"><table class="rows"><caption class="unseen">Figures of each part,
+      such as a partition of Kafka</caption><thead><tr><th scope="col">part</th>
+      ${columns.map((name) => html`<th scope="col" class="number">${name}</th>`)}</tr></thead>
+      <tbody>${rows.slice(0, 100).map(([part, row]) => html`<tr key=${part}><th scope="row">${part}</th>
+        ${columns.map((name) => html`<td class="number">${name in row ? figure(row[name]) : ""}</td>`)}
+      </tr>`)}</tbody></table></div>`}`;
+}
+
+function Errors({ errors }) {
+  if (!errors.length) return null;
+  return html`<h3>Last errors</h3>${errors.map((one, n) => html`
+    <details class="error" key=${`${one.task} ${one.error}`} open=${n === 0}>
+      <summary>Task ${one.task}, worker ${one.worker}: ${one.error}</summary>
+      ${one.traceback && html`<pre tabindex="0">${one.traceback}</pre>`}</details>`)}`;
+}
+
+function Tasks({ tasks, isSpout }) {
+  const [isOpen, setIsOpen] = useState(false);
+  const shown = isOpen ? tasks : tasks.slice(0, TASKS_SHOWN);
+  const counters = isSpout ? ["emitted", "acked", "failed", "pending"] : ["executed", "failed", "queued"];
+  const state = (task) => task.quarantined ? ["bad", "quarantined"] : task.waits ? ["wait", "waits"]
+    : task.standing == null ? ["still", "no report yet"] : task.standing === "running" ? null
+    : ["warn", task.standing];
+  return html`<h3>Tasks</h3><div class="scroll" tabindex="0" role="region" aria-label="Tasks">
+    <table class="rows"><caption class="unseen">The tasks of this component</caption>
+      <thead><tr><th scope="col">task</th><th scope="col" class="number">worker</th>
+        ${counters.map((name) => html`<th scope="col" class="number">${name}</th>`)}
+        <th scope="col" class="number">p99</th><th scope="col">state</th></tr></thead>
+      <tbody>${shown.map((task) => html`<tr key=${task.task}><th scope="row">${task.task}</th>
+        <td class="number">${task.worker}</td>
+        ${counters.map((name) => html`<td class=${`number ${name === "failed" && task.failed ? "bad" : ""}`}>
+          ${count(task[name])}</td>`)}
+        <td class="number">${duration(
+          task.latencies?.[isSpout ? "complete" : "execute"]?.p99_s)}</td>
+        <td>${state(task) && html`<span class=${`badge ${state(task)[0]}`}>${state(task)[1]}</span>`}</td></tr>`)}
+      </tbody></table></div>
+    ${tasks.length > shown.length && html`<p><button type="button" onClick=${() => setIsOpen(true)}>
+      Show all ${count(tasks.length)} tasks</button></p>`}`;
+}

@@ -1,0 +1,42 @@
+// The list of topologies, with their health.
+
+import { html } from "./vendor/preact-htm.js";
+import { count, elapsed } from "./format.js";
+import { linkTo } from "./route.js";
+
+export function TopologyList({ topologies }) {
+  if (!topologies.length) {
+    return html`<section class="empty"><h1>No topology is running</h1>
+      <p>Start one: <code>sunshower submit FILE.py</code></p>
+      <p class="quiet">It appears here by itself.</p></section>`;
+  }
+  return html`<section aria-labelledby="topologies"><h1 id="topologies">Topologies</h1>
+    <div class="scroll" tabindex="0" role="region" aria-label="Topologies"><table class="rows">
+      <caption class="unseen">Topologies of this cluster</caption>
+      <thead><tr><th scope="col">topology</th><th scope="col">state</th>
+        ${["up", "workers", "tasks", "acked", "failed", "restarts"].map((name) =>
+          html`<th scope="col" class="number">${name}</th>`)}</tr></thead>
+      <tbody>${topologies.map((one) => html`<tr key=${one.topology}>
+        <th scope="row"><a href=${linkTo(one.topology)}>${one.topology}</a></th>
+        <td><${State} state=${one.state} marks=${one.marks} /></td>
+        ${one.up_s == null
+          ? html`<td colspan="6"></td>`
+          : html`<td class="number">${elapsed(one.up_s)}</td>
+            ${["workers", "tasks", "acked"].map((name) =>
+              html`<td class="number">${count(one[name])}</td>`)}
+            <td class=${`number ${one.failed ? "bad" : ""}`}>${count(one.failed)}</td>
+            <td class=${`number ${one.restarts ? "warn" : ""}`}>${count(one.restarts)}</td>`}
+      </tr>`)}</tbody></table></div></section>`;
+}
+
+const KINDS = {
+  active: "good", finished: "done", inactive: "still", killed: "still", failed: "bad",
+  "does not answer": "bad", "of another release": "bad",
+};
+
+/** The state of a topology as a coloured word; `marks` are further words. */
+export function State({ state, marks = [] }) {
+  return html`<span class=${`badge ${KINDS[state] ?? "warn"}`}>${state}</span>
+    ${(marks ?? []).map((mark) =>
+      html` <span class=${`badge ${mark === "waiting" ? "wait" : "bad"}`}>${mark}</span>`)}`;
+}

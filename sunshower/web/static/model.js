@@ -1,0 +1,232 @@
+// Derives what the page shows from the facts of a topology: rates, capacity, edges, problems.
+// Nothing here touches the document.
+
+import { count, elapsed, plural } from "./format.js";
+
+const WINDOW_S = 5; // rates are averages over this time
+const KEPT = 1800; // samples of the time chart: half an hour
+const BUSY = 0.5; // from this share on the busiest component is a bottleneck
+const SUMS = ["emitted", "transferred", "executed", "acked", "failed", "replayed", "busy_s", "blocked_s"];
+
+/** The counters of a topology since the page was opened, one sample for each answer. */
+export class History {
+  constructor() {
+    this.samples = []; // {at: seconds since the submission, wall: ms, components}
+  }
+
+  /** Add an answer. An older or repeated one is ignored; after a new start all begins anew. */
+  add(facts) {
+    const last = this.samples.at(-1);
+    if (last && facts.up_s < last.at - 5) this.samples = [];
+    else if (last && facts.up_s <= last.at) return;
+    const components = {};
+    for (const [id, one] of Object.entries(facts.components)) {
+      components[id] = Object.fromEntries(SUMS.map((name) => [name, one[name]]));
+      components[id].to = Object.fromEntries(
+        Object.entries(one.streams).map(([stream, sent]) => [stream, sent.transferred]));
+    }
+    this.samples.push({ at: facts.up_s, wall: Date.now(), components });
+    if (this.samples.length > KEPT) this.samples.shift();
+  }
+
+  /** Two samples that are about WINDOW_S apart; before there are two: the submission and now. */
+  window() {
+    const last = this.samples.at(-1);
+    if (!last) return null;
+    let first = this.samples.length - 1;
+    while (first > 0 && last.at - this.samples[first].at < WINDOW_S) first -= 1;
+    const before = first < this.samples.length - 1 ? this.samples[first] : { at: 0, components: {} };
+    return { before, last, for_s: Math.max(last.at - before.at, 1e-9) };
+  }
+
+  /** Per second, for a counter of a component. Counters go back when processes are lost: 0 then. */
+  rate(component, name) {
+    const found = this.window();
+    return found ? slope(found.before, found.last, component, name) : null;
+  }
+
+  /** The sums of `read(component, name)` between each two samples: [{wall, value}]. */
+  series(pairs) {
+    const points = [];
+    for (let at = 1; at < this.samples.length; at += 1) {
+      const [before, after] = [this.samples[at - 1], this.samples[at]];
+      const value = pairs.reduce((sum, [id, name]) => sum + slope(before, after, id, name), 0);
+      points.push({ wall: after.wall, value });
+    }
+    return points;
+  }
+}
+
+function slope(before, after, component, name) {
+  const grown = (after.components[component]?.[name] ?? 0) -
+    (before.components[component]?.[name] ?? 0);
+  return Math.max(grown, 0) / Math.max(after.at - before.at, 1e-9);
+}
+
+/** Rates, capacity and marks of each component, and the rate of each edge. */
+export function derive(facts, history) {
+  const nodes = Object.entries(facts.components).map(([id, one]) => {
+    const isSpout = one.kind === "spout";
+    const done = isSpout ? (facts.tracked ? "acked" : "emitted") : "executed";
+    const busy = history.rate(id, "busy_s");
+    return {
+      id,
+      isSpout,
+      facts: one,
+      rate: history.rate(id, done),
+      failing: history.rate(id, "failed"),
+      capacity: Math.min((busy ?? 0) / one.parallelism, 1),
+      blocked: Math.min((history.rate(id, "blocked_s") ?? 0) / one.parallelism, 1),
+      waits: facts.waiting.filter((wait) => wait.component === id),
+      stuck: facts.stuck.filter((call) => call.component === id),
+      quarantined: facts.quarantined.filter((error) => error.component === id),
+      isBottleneck: false,
+      isInternal: id.startsWith("$"),
+    };
+  });
+  const isActive = facts.state === "active" || facts.state === "draining";
+  const bolts = nodes.filter((node) => !node.isSpout);
+  const busiest = bolts.reduce((most, one) => (one.capacity > (most?.capacity ?? 0) ? one : most),
+    null);
+  if (isActive && busiest && busiest.capacity >= BUSY) busiest.isBottleneck = true;
+  const isPlaced = bolts.some((node) => isFailing(node)); // else only the spout knows of failures
+  for (const node of nodes) node.state = stateOf(node, !node.isSpout || !isPlaced);
+  return { nodes, byId: new Map(nodes.map((one) => [one.id, one])), edges: edgeRates(facts, history) };
+}
+
+const isFailing = (node) => node.failing > 0.05;
+
+/** What a component is coloured by; the worst comes first. */
+function stateOf(node, marksFailures) {
+  if (node.quarantined.length) return { kind: "bad", text: "quarantined" };
+  if (node.stuck.length) return { kind: "bad", text: "stuck" };
+  if (node.waits.length) {
+    const kinds = node.waits.map((wait) => wait.kind);
+    const longest = Math.max(...node.waits.map((wait) => wait.for_s));
+    return kinds.includes("unavailable")
+      ? { kind: "wait", text: `waits ${elapsed(longest)}` }
+      : { kind: "wait", text: `in doubt ${elapsed(longest)}` };
+  }
+  if (marksFailures && isFailing(node)) return { kind: "bad", text: "failing" };
+  return null;
+}
+
+/**
+ * Edges with their rates. A counter is of all edges that leave a stream, or that enter a component: an edge that is the only unknown one of such a sum follows from it. Where none does,
+ * the rate is null.
+ */
+export function edgeRates(facts, history) {
+  const edges = facts.edges.map((edge) => ({ ...edge, rate: null }));
+  const found = history.window();
+  if (!found) return edges;
+  const sums = [];
+  const sum = (total, of) => of.length && sums.push({ total, edges: of });
+  for (const [id, one] of Object.entries(facts.components)) {
+    const leaving = edges.filter((edge) => edge.source === id);
+    const entering = edges.filter((edge) => edge.target === id);
+    if (one.kind !== "spout") sum(history.rate(id, "executed"), entering);
+    const to = found.last.components[id]?.to ?? {};
+    const before = found.before.components[id]?.to ?? {};
+    for (const stream of new Set(leaving.map((edge) => edge.stream))) {
+      const grown = Math.max((to[stream] ?? 0) - (before[stream] ?? 0), 0);
+      sum(grown / found.for_s, leaving.filter((edge) => edge.stream === stream));
+    }
+  }
+  for (let progress = true; progress;) {
+    progress = false;
+    for (const one of sums) {
+      const open = one.edges.filter((edge) => edge.rate == null);
+      if (open.length !== 1) continue;
+      const known = one.edges.reduce((all, edge) => all + (edge.rate ?? 0), 0);
+      open[0].rate = Math.max(one.total - known, 0);
+      progress = true;
+    }
+  }
+  return edges;
+}
+
+/** What is wrong, worst first: {kind, title, text, component, traceback}. */
+export function problems(facts, derived) {
+  const found = [];
+  const add = (kind, title, text, component = null, traceback = "") =>
+    found.push({ kind, title, text, component, traceback });
+  if (facts.error) add("bad", "The topology has failed", ...split(facts.error));
+  if (facts.untracked) add("bad", "An untracked record failed", ...split(facts.untracked));
+  for (const one of facts.quarantined) {
+    add("bad", `${one.component}[${one.task}] is quarantined`,
+      `${one.error} · it is tried again every 30 s at most`, one.component, one.traceback);
+  }
+  for (const one of facts.stuck) {
+    add("bad", `${one.component}[${one.index}] is stuck`,
+      `in one call for ${elapsed(one.for_s)}, at ${one.where}`, one.component);
+  }
+  for (const one of groupedWaits(facts.waiting)) add("wait", one.title, one.text, one.component);
+  for (const node of derived.nodes.filter((one) => isFailing(one) && !one.isSpout)) {
+    const why = facts.failures.find((failure) => failure.component === node.id);
+    add("bad", `${node.id} fails ${rateWord(node.failing)}`,
+      why ? `${why.cause}: ${firstLine(why.reason)}` : "", node.id, why?.traceback);
+  }
+  for (const [worker, for_s] of Object.entries(facts.silent)) {
+    add("wait", `Worker ${worker} is silent`, `for ${elapsed(for_s)}: it is stopped, cut off, or ` +
+      "starts; it is replaced after worker_timeout_s");
+  }
+  for (const one of facts.workers) {
+    for (const [peer, for_s] of Object.entries(one.links)) {
+      add("wait", `Worker ${one.worker} does not reach worker ${peer}`,
+        `for ${elapsed(for_s)}; what it sends waits`);
+    }
+  }
+  for (const node of derived.nodes.filter((one) => one.isBottleneck)) {
+    add("info", `${node.id} is the bottleneck`,
+      `its ${plural(node.facts.parallelism, "task")} were busy ` +
+      `${Math.round(node.capacity * 100)} % of the last seconds` +
+      (node.facts.queued ? `; ${count(node.facts.queued)} tuples wait for it` : ""), node.id);
+  }
+  return found;
+}
+
+const rateWord = (perSecond) =>
+  perSecond < 1 ? "now and then" : `${count(Math.round(perSecond))} a second`;
+const firstLine = (text) => text.split("\n", 1)[0];
+
+function split(text) {
+  const [first, ...rest] = text.split("\n");
+  return [first, null, rest.join("\n")];
+}
+
+function groupedWaits(waiting) {
+  const groups = new Map();
+  for (const one of waiting) {
+    const key = JSON.stringify([one.component, one.kind, one.error]);
+    groups.set(key, [...(groups.get(key) ?? []), one]);
+  }
+  return [...groups.values()].map((waits) => {
+    const [{ component, kind, error, task }] = waits;
+    const who = waits.length === 1 ? `${component}[${task}]` : `${component} (${waits.length} tasks)`;
+    const never = kind === "unavailable" && !waits.some((wait) => wait.reached);
+    const tries = waits.reduce((sum, wait) => sum + wait.tries, 0);
+    const what = kind === "doubt" ? "has failed every input (doubt)" : "has waited for a dependency";
+    return {
+      component,
+      title: `${who} ${what} for ${elapsed(Math.max(...waits.map((wait) => wait.for_s)))}`,
+      text: `${error} · ${count(tries)} ${tries === 1 ? "try" : "tries"}` +
+        (never ? " · never reached so far" : ""),
+    };
+  });
+}
+
+/** Figures with names such as "words[0]/lag" as a table: part → name → value; and the others. */
+export function figureTable(figures) {
+  const rows = new Map();
+  const single = [];
+  for (const [name, value] of Object.entries(figures)) {
+    const cut = name.lastIndexOf("/");
+    if (cut < 0) single.push([name, value]);
+    else {
+      const part = name.slice(0, cut);
+      rows.set(part, { ...rows.get(part), [name.slice(cut + 1)]: value });
+    }
+  }
+  const columns = [...new Set([...rows.values()].flatMap((row) => Object.keys(row)))];
+  return { single, rows: [...rows], columns };
+}

@@ -1,0 +1,104 @@
+// One topology: its state, problems, graph, charts, failures, components and workers.
+
+import { html, useEffect, useMemo, useRef } from "./vendor/preact-htm.js";
+import { Actions } from "./actions.js";
+import { Chart } from "./chart.js";
+import { ComponentPanel } from "./component.js";
+import { count, duration, elapsed, plural, rate } from "./format.js";
+import { GraphView } from "./graph.js";
+import { State } from "./list.js";
+import { derive, problems } from "./model.js";
+import { Batches, Components, Failures, Workers } from "./tables.js";
+import { linkTo } from "./route.js";
+
+export function TopologyView({ name, facts, history, component, detail, isStale }) {
+  const derived = useMemo(() => derive(facts, history), [facts]);
+  const found = problems(facts, derived);
+  const spouts = derived.nodes.filter((node) => node.isSpout);
+  const href = (id) => linkTo(name, id);
+  useAnnouncements(facts.state, found);
+  const shown = component != null && derived.byId.get(component);
+  return html`
+    <div class="title"><h1>${name}</h1><${State} state=${facts.state} />
+      <span class="quiet">up ${elapsed(facts.up_s)} · ${facts.layout} ·
+        ${" "}${plural(facts.workers.length, "worker")}</span>
+      <${Actions} name=${name} actions=${facts.actions} state=${facts.state} workers=${facts.workers.length} />
+    </div>
+    <${Totals} spouts=${spouts} facts=${facts} />
+    <${Problems} found=${found} href=${href} />
+    <div class=${`board${shown ? " split" : ""}${isStale ? " stale" : ""}`}>
+      <div class="column">
+        <section class="card" aria-labelledby="graph-title"><h2 id="graph-title">Graph</h2>
+          <${GraphView} derived=${derived} selected=${component} href=${href} /></section>
+        <section class="card charts" aria-label="Rates since this page was opened">
+          ${charts(facts, history, spouts)}</section>
+        <${Failures} facts=${facts} derived=${derived} href=${href} />
+        <${Batches} batches=${facts.batches} />
+        <${Components} derived=${derived} href=${href} tracked=${facts.tracked} />
+        <${Workers} workers=${facts.workers} silent=${facts.silent} />
+      </div>
+      ${shown && html`<${ComponentPanel} key=${component} node=${shown} facts=${facts}
+        derived=${derived} detail=${detail} close=${linkTo(name)} href=${href} />`}
+      ${component != null && !shown && html`<p class="notice bad">There is no component
+        ${" "}${component}. <a href=${linkTo(name)}>Close</a></p>`}
+    </div>`;
+}
+
+function charts(facts, history, spouts) {
+  const done = facts.tracked ? "acked" : "emitted";
+  const of = (name) => history.series(spouts.map((node) => [node.id, name]));
+  return html`
+    <${Chart} title=${facts.tracked ? "Complete trees" : "Emitted tuples"}
+      series=${[{ label: done, kind: "good", points: of(done) }]}
+      empty="The chart begins with the next answer." />
+    <${Chart} title="Failures and replays" empty="The chart begins with the next answer."
+      series=${[{ label: "failed", kind: "bad", points: of("failed") },
+        { label: "replayed", kind: "warn", points: of("replayed") }]} />`;
+}
+
+function Totals({ spouts, facts }) {
+  const sum = (name) => spouts.reduce((all, node) => all + node.facts[name], 0);
+  const rates = (name) => spouts.reduce((all, node) => all + (node[name] ?? 0), 0);
+  const slowest = (name) => spouts.reduce((most, node) =>
+    (node.facts[name] ?? -1) > (most ?? -1) ? node.facts[name] : most, null);
+  const cells = [
+    [facts.tracked ? "acked a second" : "emitted a second", rate(rates("rate")), ""],
+    [facts.tracked ? "acked" : "emitted", count(sum(facts.tracked ? "acked" : "emitted")), ""],
+    ["failed", count(sum("failed")), sum("failed") ? "bad" : ""],
+    ["dead letters", count(sum("dead")), sum("dead") ? "bad" : ""],
+    ["pending", count(sum("pending")), ""],
+    ["latency p50", duration(slowest("p50_s")), ""],
+    ["latency p99", duration(slowest("p99_s")), ""],
+    ["restarts", count(facts.restarts), facts.restarts ? "warn" : ""],
+  ];
+  return html`<dl class="totals">${cells.map(([name, value, kind]) =>
+    html`<div class=${kind}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+}
+
+const WORDS = { bad: "problem", wait: "outage", info: "note" };
+
+function Problems({ found, href }) {
+  if (!found.length) return null;
+  return html`<section aria-label="What needs attention"><ul class="problems">${found.map((one) => html`
+    <li key=${one.title} class=${one.kind}>
+      <span class="badge">${WORDS[one.kind]}</span>
+      <div><strong>${one.component ? html`<a href=${href(one.component)}>${one.title}</a>` : one.title}
+        </strong>${one.text && html`<p>${one.text}</p>`}
+        ${one.traceback && html`<details><summary>Traceback</summary>
+          <pre tabindex="0">${one.traceback}</pre></details>`}
+      </div></li>`)}</ul></section>`;
+}
+
+/** Tells screen readers about a new state and new problems; numbers are not announced. */
+function useAnnouncements(state, found) {
+  const before = useRef({ state, keys: new Set() });
+  const key = (one) => `${one.kind} ${one.component ?? one.title}`;
+  const keys = found.map(key).sort().join("\n");
+  useEffect(() => {
+    const news = found.filter((one) => !before.current.keys.has(key(one))).map((one) => one.title);
+    if (state !== before.current.state) news.unshift(`The topology is ${state}`);
+    if (!found.length && before.current.keys.size) news.push("Nothing needs attention any more");
+    before.current = { state, keys: new Set(found.map(key)) };
+    if (news.length) document.getElementById("announcements").textContent = news.join(". ");
+  }, [state, keys]);
+}

@@ -1,0 +1,253 @@
+"""`sunshower dead`: what it lists, shows, exports and replays, from files of every condition."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from sunshower import DeadLetter, Records, Retry, Topology, run_inline
+from sunshower.cli.dead.letters import ReplayIndex, as_line, read_files
+from sunshower.cli.formatting import printable
+from sunshower.clock import ManualClock
+from tests.cli.conftest import Capture, Command, Write
+from tests.conftest import Sunshower
+
+LETTER = DeadLetter(
+    7,
+    {"number": 7, "text": "a\x1b[31m\nb"},
+    "items",
+    3,
+    "exception",
+    "picky",
+    1,
+    2,
+    "ValueError: no seven\nsecond line",
+    "ValueError",
+    'Traceback (most recent call last):\n  File "x.py", line 1, in f\n\x1b]0;title\x07',
+    time=1_700_000_000.0,
+)
+LETTERS = [
+    LETTER,
+    LETTER._replace(message_id=8, cause="timeout", component="slow", time=1_700_000_100.0),
+    LETTER._replace(message_id=9, component="slow", time=1_700_000_200.0),
+    LETTER._replace(message_id=10, time=0.0),
+]
+Said = Callable[..., str]
+
+
+@pytest.fixture
+def said(sunshower: Sunshower, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> Said:
+    """What `sunshower dead …` prints, on both outputs."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: object, status: int = 0) -> str:
+        capsys.readouterr()
+        found = sunshower("dead", *arguments)
+        out, err = capsys.readouterr()
+        assert found == status, err
+        return str(out + err)
+
+    return run
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "dead.jsonl"
+    path.write_text("".join(as_line(one) + "\n" for one in LETTERS))
+    return path
+
+
+def numbers(said: Said, *arguments: object) -> list[int]:
+    found = json.loads(said("list", *arguments, "--json"))
+    return [one["number"] for one in found["letters"]]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((), [1, 2, 3, 4]),
+        (("--cause", "exception"), [1, 3, 4]),
+        (("--component", "slow"), [2, 3]),
+        (("--component", "slow", "--cause", "exception"), [3]),
+        (("--cause", "timeout", "--cause", "exception", "--number", 2, "--number", 4), [2, 4]),
+        (("--since", "2023-11-14T22:15:00+00:00"), [2, 3]),
+        (("--until", "2023-11-14T22:15:00+00:00"), [1]),
+        (("--since", "1h"), []),
+    ],
+)
+def test_letters_are_selected_by_number_cause_component_and_time(
+    said: Said, file: Path, options: tuple[object, ...], expected: list[int]
+) -> None:
+    assert numbers(said, file, *options) == expected
+
+
+def test_a_row_has_the_first_line_of_the_error_and_no_control_characters(
+    said: Said, file: Path
+) -> None:
+    table = said("list", file)
+    assert "4 of 4 dead letters" in table
+    assert "2023-11-14 22:13:20Z" in table
+    assert "no seven" in table
+    assert "second line" not in table
+    assert printable(table) == table
+
+
+def test_show_has_everything_with_control_characters_escaped(said: Said, file: Path) -> None:
+    text = said("show", 1, file)
+    assert printable(text) == text
+    for part in (
+        f"place      {file}, line 1",
+        "failed in  picky[1], worker 2",
+        r'error      "ValueError: no seven\nsecond line"',
+        r'  "text": "a\u001b[31m\nb"',
+        '  File "x.py", line 1, in f',
+        r"\x1b]0;title\x07",
+    ):
+        assert part in text
+    assert "there is no dead letter 5: there are 4" in said("show", 5, file, status=1)
+
+
+def test_an_export_is_read_like_the_file_it_came_from(
+    said: Said, file: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "some.jsonl"
+    assert "2 dead letters are in" in said("export", target, file, "--component", "slow")
+    assert [one.letter for one in read_files([str(target)]).letters] == [
+        one.letter for one in read_files([str(file)]).letters[1:3]
+    ]
+    assert "cannot be written: File exists" in said("export", target, file, status=1)
+
+
+def test_files_of_several_tasks_are_a_pattern_and_other_lines_are_counted(
+    said: Said, tmp_path: Path
+) -> None:
+    for task, letter in enumerate(LETTERS[:2]):
+        (tmp_path / f"dead.{task}.jsonl").write_text(as_line(letter) + '\n{"a": 1}\n{"message_id"')
+    found = json.loads(said("list", tmp_path / "dead.*.jsonl", "--json").partition("\n")[0])
+    assert [one["message_id"] for one in found["letters"]] == [7, 8]
+    assert found["not_letters"] == 4
+    assert "4 lines are no dead letters." in said("list", tmp_path / "dead.*.jsonl")
+    assert "cannot be read" in said("list", tmp_path / "none.jsonl", status=1)
+    assert "give files with dead letters, or --topic" in said("list", status=1)
+    assert "is no time; write" in said("list", tmp_path, "--since", "soon", status=2)
+
+
+def test_letters_of_an_older_release_have_defaults(tmp_path: Path) -> None:
+    fields = {name: getattr(LETTER, name) for name in DeadLetter._fields[:11]}
+    path = tmp_path / "old.jsonl"
+    path.write_text(json.dumps(fields))
+    (found,) = read_files([str(path)]).letters
+    assert (found.letter.stream, found.letter.time, found.letter.record) == (
+        "default",
+        0.0,
+        LETTER.record,
+    )
+
+
+def test_a_line_of_the_index_that_was_not_finished_is_left_out(file: Path) -> None:
+    first, second, *_ = read_files([str(file)]).letters
+    index = ReplayIndex(first.index)
+    index.add(first, "t", "acked", 1.0)
+    with first.index.open("a") as torn:
+        torn.write('{"letter": "ab')
+    again = ReplayIndex(first.index)
+    assert [*again.replayed] == [first.id]
+    again.add(second, "t", "dead letter", 2.0)
+    assert [*ReplayIndex(first.index).replayed] == [first.id, second.id]
+
+
+class Word(NamedTuple):
+    text: str
+
+
+def refuse(word: Word) -> None:
+    raise ValueError(word.text)
+
+
+def test_the_file_that_a_topology_writes_is_listed(said: Said, tmp_path: Path) -> None:
+    path = tmp_path / "dead.jsonl"
+    topology = Topology("t")
+    words = topology.spout(
+        "words", Records([Word("a")], type=Word), retry=Retry(attempts=2, dead_letters=path)
+    )
+    words.shuffle().bolt("refuse", refuse)
+    run_inline(topology.graph(), clock=ManualClock(1_700_000_000.0))
+    (found,) = json.loads(said("list", path, "--json"))["letters"]
+    assert (found["number"], found["place"]) == (1, f"{path}, line 1")
+    assert (found["record"], found["component"], found["attempts"]) == ({"text": "a"}, "refuse", 2)
+    assert found["time"] >= 1_700_000_000
+
+
+SHOP = """
+    from pathlib import Path
+    from sunshower import JsonLines, Records, Retry
+
+    class Sale(NamedTuple):
+        number: int
+        shop: str
+
+    HERE = Path(__file__).parent
+
+    def sales() -> Iterator[Sale | None]:
+        for number in range(4):
+            yield Sale(number, "a")
+        while True:
+            yield None
+
+    def check(sale: Sale) -> Iterator[Sale]:
+        if sale.number in (1, 3) and not (HERE / f"open{sale.number}").exists():
+            raise ValueError(f"shop of {sale.number} is closed")
+        yield sale
+
+    topology = Topology("shop")
+    retry = Retry(attempts=2, initial_s=0.01, dead_letters=HERE / "dead.jsonl")
+    found = topology.spout("sales", Records(sales, type=Sale), retry=retry)
+    found.shuffle().bolt("check", check).shuffle().bolt("out", JsonLines(HERE / "out.jsonl"))
+"""
+
+
+@pytest.mark.ray
+def test_a_running_topology_replays_letters_once_and_those_that_fail_again_are_new_letters(
+    here: Command, command: Command, said: Said, write: Write, tmp_path: Path
+) -> None:
+    dead, out = tmp_path / "dead.jsonl", tmp_path / "out.jsonl"
+    here("submit", write(SHOP))
+    while not dead.exists() or len(dead.read_bytes().splitlines()) < 2:
+        pass
+    (tmp_path / "open1").touch()
+    printed = command("dead", "replay", "shop", dead).stdout
+    assert printed == "2 dead letters: 1 acked, 1 dead again, 0 not settled.\n"
+    lines = [json.loads(line)["number"] for line in out.read_text().splitlines()]
+    assert sorted(lines) == [0, 1, 2]
+    assert outcomes(said, dead) == {(1, "acked"), (3, "dead letter"), (3, None)}
+
+    (tmp_path / "open3").touch()
+    printed = here("dead", "replay", "shop", dead).stdout
+    assert "2 of 3 dead letters were replayed before, or are twice" in printed
+    assert "1 dead letter: 1 acked, 0 dead again, 0 not settled." in printed
+    assert "There is nothing to replay." in here("dead", "replay", "shop", dead).stdout
+
+    wrong = tmp_path / "wrong.jsonl"
+    letters = [
+        LETTER._replace(spout="sales", record={"number": "7", "shop": "a"}),
+        LETTER._replace(spout="nobody"),
+        LETTER._replace(spout="sales", record={"number": 8, "shop": "b"}),
+    ]
+    wrong.write_text("\n".join(map(as_line, letters)))
+    ended = here("dead", "replay", "shop", wrong, status=1)
+    assert "letter 1: sunshower: the letter of message 7 of spout 'sales' cannot" in ended.stderr
+    assert "spouts with dead letters: sales" in ended.stderr
+    assert "3 dead letters: 1 acked, 0 dead again, 2 not settled." in ended.stdout
+    status = json.loads(here("status", "shop", "--json").stdout)["components"]["sales"]
+    while status["pending"] or status["acked"] < 8:
+        status = json.loads(here("status", "shop", "--json").stdout)["components"]["sales"]
+    assert (status["acked"], status["dead"]) == (8, 3)
+
+
+def outcomes(said: Said, path: Path) -> set[tuple[Any, Any]]:
+    rows = json.loads(said("list", path, "--json"))["letters"]
+    return {(one["message_id"], (one["replayed"] or {}).get("outcome")) for one in rows}

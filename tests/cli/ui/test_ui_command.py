@@ -1,0 +1,92 @@
+"""Tests of `sunshower ui` and `sunshower run --ui`: what they print, serve, do and leave."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli.conftest import Command, PrintedBy, Start, Write, read_until
+from tests.web.conftest import ask
+
+if TYPE_CHECKING:
+    from sunshower.actors.cluster import RayCluster
+
+NUMBERS = """
+    def drop(number: Number) -> None: ...
+
+    topology = Topology("numbers")
+    topology.spout("count", Counter({total})).shuffle().bolt("drop", drop, 2)
+"""
+
+
+def url_and_token(said: str) -> tuple[str, str]:
+    (url,) = re.findall(r"The page is at (\S+)", said)
+    (token,) = re.findall(r"need this token: (\S+)", said)
+    return url, token
+
+
+def action(url: str, token: str, name: str) -> dict[str, str]:
+    body = json.dumps({"name": "numbers", "action": name})
+    found = ask(url, "/api/action", "POST", body, X_Sunshower_Token=token)
+    assert found.status == 200, found.text
+    answer: dict[str, str] = found.json
+    return answer
+
+
+@pytest.mark.parametrize("words", [("ui",), ("run", "--ui")])
+def test_without_the_extra_the_command_says_how_to_install_it(
+    words: tuple[str, ...], printed_by: PrintedBy, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [write(NUMBERS.format(total=10))] if words[0] == "run" else []
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    complaint = printed_by(*words, *files, status=1).err
+    assert "starlette, which serves the page, is missing" in complaint
+    assert "ui" in complaint.partition("is missing")[2]
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_the_page_of_a_cluster_shows_what_status_shows_and_acts(
+    command: Command, ray_cluster: RayCluster, start: Start, write: Write
+) -> None:
+    import ray
+
+    command("submit", write(NUMBERS.format(total=500)))
+    assert ray_cluster.find("numbers").wait(60)
+    address = ray.get_runtime_context().gcs_address
+    process = start("ui", "--port", 0, "--address", address, PYTHONUNBUFFERED="1")
+    url, token = url_and_token(read_until(process.stdout, "Ctrl-C ends"))
+    page = ask(url, "/api/topology?name=numbers").json
+    status = json.loads(command("status", "numbers", "--json").stdout)
+    for id, component in status["components"].items():
+        for name in ("emitted", "executed", "acked", "failed", "latencies", "streams"):
+            assert page["components"][id][name] == component[name]
+    assert page["components"]["count"]["acked"] == 500
+    assert [(edge["source"], edge["target"]) for edge in page["edges"]] == [("count", "drop")]
+    assert page["state"] == "finished"
+    assert "numbers is gone" in action(url, token, "kill")["said"]
+    assert ask(url, "/api/topologies").json == {"topologies": []}
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 0
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_run_with_its_page_is_drained_from_there(start: Start, write: Write) -> None:
+    path = write(NUMBERS.format(total=1_000_000_000))
+    process = start("run", path, "--ui", PYTHONUNBUFFERED="1")
+    url, token = url_and_token(read_until(process.stderr, "need this token: "))
+    found = ask(url, "/api/topology?name=numbers").json
+    assert found["actions"] == ["activate", "deactivate", "rebalance", "drain"]
+    assert ask(url, "/api/topology?name=other").status == 404
+    assert action(url, token, "drain")["said"] == "numbers finishes what is pending, and ends"
+    errors = process.communicate(timeout=120)[1]
+    assert process.returncode == 0, errors
+    assert "acked" in errors
+    with pytest.raises(ConnectionRefusedError):
+        ask(url)

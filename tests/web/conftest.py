@@ -1,0 +1,126 @@
+"""Fixtures of the page's tests: a served page, requests to it, and a real Chromium."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+
+import pytest
+
+from sunshower.web.server import served_page
+from tests.web.prepared import PreparedSource, batches, quiet, shop
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+TOKEN = "a token that nobody guesses"
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking",
+             "--disable-component-update", "--disable-sync", "--no-first-run"]  # fmt: skip
+# The milliseconds between the next 120 frames.
+FRAMES = """() => new Promise((done) => {
+  const times = [];
+  let last = performance.now();
+  const frame = (now) => {
+    times.push(now - last);
+    last = now;
+    if (times.length < 120) requestAnimationFrame(frame);
+    else done(times.slice(1));
+  };
+  requestAnimationFrame(frame);
+})"""
+Open = Callable[..., "Page"]
+
+
+class Answer(NamedTuple):
+    """The answer to a request."""
+
+    status: int
+    headers: dict[str, str]  # names in lower case
+    text: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+
+def ask(url: str, path: str = "/", method: str = "GET", body: str = "", **headers: str) -> Answer:
+    """Send a request; `headers`: with `_` for `-`."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    connection.request(method, path, body.encode(), given)
+    answer = connection.getresponse()
+    found = {name.lower(): value for name, value in answer.getheaders()}
+    text = answer.read().decode()
+    connection.close()
+    return Answer(answer.status, found, text)
+
+
+@pytest.fixture
+def source() -> PreparedSource:
+    return PreparedSource(shop(), quiet(), batches())
+
+
+@pytest.fixture
+def url(source: PreparedSource) -> Iterator[str]:
+    with served_page(source, TOKEN, port=0) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A Chromium of this machine. Without one the test is skipped, unless SUNSHOWER_BROWSER=1."""
+    from playwright.sync_api import sync_playwright
+
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        why = "there is no Chromium on PATH: install Debian's package chromium"
+        if os.environ.get("SUNSHOWER_BROWSER") == "1":
+            pytest.fail(why)
+        pytest.skip(why)
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[Open]:
+    """Open an address, in a size and a colour scheme. Nothing may fail or be refused in the page,
+    and it may send requests to its own server alone."""
+    contexts = []
+    complaints: list[str] = []
+
+    def opened(
+        url: str, path: str = "", width: int = 1280, scheme: str = "light", height: int = 800
+    ) -> Page:
+        context = browser.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme=scheme,  # type: ignore[arg-type]
+            reduced_motion="reduce",
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on(
+            "console", lambda said: complaints.append(said.text) if is_complaint(said) else None
+        )
+        page.on(
+            "request",
+            lambda request: None if request.url.startswith(url) else complaints.append(request.url),
+        )
+        page.goto(url + path)
+        return page
+
+    def is_complaint(said: Any) -> bool:
+        return said.type == "error" and not said.text.startswith("Failed to load resource")
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert complaints == []

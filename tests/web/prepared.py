@@ -1,0 +1,316 @@
+"""Prepared topologies for tests of the page: overviews whose counters grow with a clock."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from sunshower import Bolt, Counter, Number, Topology
+from sunshower.cli.ui.source import OverviewSource
+from sunshower.errors import ClusterError
+from sunshower.failures import Cause, Failure
+from sunshower.runtime.control.overview import Overview, edges_of, without_code
+from sunshower.runtime.events.latencies import Latencies
+from sunshower.runtime.events.metrics import (
+    Counts,
+    FailurePlace,
+    Snapshot,
+    StuckCall,
+    TaskStats,
+    WorkerStats,
+)
+from sunshower.runtime.plan import Plan, Task, make_plan
+from sunshower.runtime.tasks.supervision import Health, Standing, Wait, WaitKind
+from sunshower.runtime.tasks.user_code import TaskError
+from sunshower.web.source import Facts
+
+TRACE = """Traceback (most recent call last):
+  File "shop.py", line 41, in price
+    return PRICES[order.article] * order.count
+           ~~~~~~^^^^^^^^^^^^^^^
+KeyError: 'A-1047'"""
+
+
+_LATENCIES = Latencies()
+_LATENCIES.add(np.random.default_rng(7).lognormal(-3.4, 0.7, 500))
+
+
+class Pass(Bolt[Number, Number]):
+    """Never called: the numbers of its tasks are prepared."""
+
+    def process(self, record: Number) -> Number:
+        return record
+
+
+@dataclass(frozen=True)
+class Load:
+    """How fast the counters of a component grow, a second; of all its tasks together."""
+
+    rate: float  # spouts: trees; bolts: inputs
+    busy: float = 0.1  # the share of each task's time
+    failed: float = 0.0
+    out: float = 1.0  # emitted for each input
+    queued: int = 0
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A topology whose snapshot at a time follows from its loads, and from what is wrong."""
+
+    topology: Topology
+    loads: Mapping[str, Load]
+    state: str = "active"
+    waits: Mapping[str, Wait] = field(default_factory=dict)  # component → of each of its tasks
+    failures: tuple[Failure, ...] = ()  # of the first spout
+    quarantined: Mapping[str, TaskError] = field(default_factory=dict)
+    stuck: Mapping[str, StuckCall] = field(default_factory=dict)
+    restarts: int = 0
+
+    @cached_property
+    def plan(self) -> Plan:
+        return make_plan(self.topology.graph())
+
+    def overview(self, now_s: float) -> Overview:
+        """The overview `now_s` seconds after the submission, which was at 0."""
+        plan, graph = self.plan, self.plan.graph
+        tasks: dict[int, list[TaskStats]] = {worker: [] for worker in plan.workers}
+        for task in plan.tasks:
+            tasks[task.worker].append(self._task(task, now_s))
+        workers = {id: WorkerStats(id, 1, tuple(found)) for id, found in tasks.items()}
+        first = {t.component: t.id for t in reversed(plan.tasks)}
+        snapshot = Snapshot(
+            graph.id,
+            workers,
+            self.restarts,
+            state=self.state,
+            degraded={first[id]: error for id, error in self.quarantined.items()},
+            stuck={first[id]: call for id, call in self.stuck.items()},
+        )
+        processes = {worker: ("4f2a91c07b", 21_400 + 13 * worker) for worker in plan.workers}
+        return Overview(without_code(plan), snapshot, None, 0.0, processes, edges_of(graph))
+
+    def _task(self, task: Task, now_s: float) -> TaskStats:
+        load = self.loads.get(task.component, Load(0.0, 0.0))
+        component = self.plan.graph.components.get(task.component)
+        tasks = component.parallelism if component else 1
+        wave = (
+            now_s + 1.5 * np.sin(now_s / 5.0) + 0.5 * np.sin(now_s / 1.7)
+        )  # so that charts are no flat lines
+        done, failed = int(load.rate * wave / tasks), int(load.failed * wave / tasks)
+        wait = self.waits.get(task.component)
+        if wait is not None:
+            text = wait.error.text.replace("[0]", f"[{task.index}]")
+            error = replace(wait.error, index=task.index, worker=task.worker, text=text)
+            wait = replace(wait, error=error)
+        errors = (wait.error,) if wait else ()
+        health = Health(Standing.RUNNING, len(errors), errors, wait)
+        own = self.quarantined.get(task.component)
+        if own is not None and own.index == task.index:
+            health = Health(Standing.QUARANTINED, 5, (own,))
+        if component is None or not component.level.is_spout:
+            out = int(done * load.out)
+            counts = Counts(
+                emitted=out, transferred=out, executed=done, acked=done - failed, failed=failed,
+                busy_s=load.busy * wave, emitted_to={"default": out},
+                transferred_to={"default": out},
+            )  # fmt: skip
+            return TaskStats(
+                task.id, task.component, counts, health=health, queued=load.queued // tasks,
+                queue_s=load.queued / load.rate if load.rate else 0.0, figures=load.figures,
+                execute=_LATENCIES, queue=_LATENCIES,
+            )  # fmt: skip
+        failures = self.failures if load.failed else ()
+        places = {
+            FailurePlace(one.cause.value, one.component, one.task, one.worker): failed
+            // len(failures)
+            for one in failures
+        }
+        out = done + failed
+        counts = Counts(
+            emitted=out, transferred=out, acked=done, failed=failed, replayed=failed,
+            pending=420 // tasks, causes={place.cause: count for place, count in places.items()},
+            places=places, busy_s=0.2 * wave, emitted_to={"default": out},
+            transferred_to={"default": out},
+        )  # fmt: skip
+        return TaskStats(
+            task.id, task.component, counts, _LATENCIES, health=health, figures=load.figures,
+            failures=failures,
+        )  # fmt: skip
+
+
+class PreparedSource(OverviewSource):
+    """Serves prepared topologies; a second passes with each look. It notes the actions."""
+
+    def __init__(self, *topologies: Prepared) -> None:
+        self.prepared = {one.topology.graph().id: one for one in topologies}
+        self.now_s = 7_440.0
+        self.acted: list[tuple[str, str, int | None]] = []
+        super().__init__(lambda: self.prepared, self._overview, lambda: self.now_s)
+
+    def _overview(self, name: str) -> Overview:
+        if name not in self.prepared:
+            raise ClusterError(f"there is no topology {name!r}")
+        self.now_s += 1.0
+        return self.prepared[name].overview(self.now_s)
+
+    def actions(self) -> list[str]:
+        return ["activate", "deactivate", "rebalance", "kill"]
+
+    def act(self, name: str, action: str, workers: int | None) -> str:
+        self.acted.append((name, action, workers))
+        if action == "kill":
+            del self.prepared[name]
+        elif action == "deactivate":
+            self.prepared[name] = replace(self.prepared[name], state="inactive")
+        return f"{name}: {action}"
+
+
+def shop() -> Prepared:
+    """A topology with a bottleneck, a component that fails, and one that waits."""
+    topology = Topology("web-shop", workers=4)
+    orders = topology.spout("orders", Counter(1), 4)
+    visits = topology.spout("visits", Counter(1), 2)
+    parsed = orders.shuffle().bolt("parse", Pass, 4)
+    priced = parsed.shuffle().bolt("price", Pass, 6)
+    sessions = visits.shuffle().bolt("sessions", Pass, 4)
+    joined = topology.bolt("recommend", Pass, [priced.shuffle(), sessions.shuffle()], 8)
+    joined.shuffle().bolt("store", Pass, 2)
+    priced.shuffle().bolt("audit", Pass, 1)
+    partitions = {
+        f"orders[{n}]/{name}": float(value)
+        for n in range(4)
+        for name, value in (("committed", 81_000 + 37 * n), ("end", 81_900 + 51 * n),
+                            ("lag", 900 + 14 * n), ("waiting", n))
+    }  # fmt: skip
+    refused = TaskError(
+        "store", 0, 1, "process of store[0] raised OperationalError: connection refused",
+        "OperationalError", TRACE.replace("KeyError: 'A-1047'", "OperationalError: refused"),
+    )  # fmt: skip
+    return Prepared(
+        topology,
+        {
+            "orders": Load(5_200, figures={"lag": 921.0, **partitions}, failed=14),
+            "visits": Load(9_100),
+            "parse": Load(5_200, 0.22),
+            "price": Load(5_200, 0.31, failed=14),
+            "sessions": Load(9_100, 0.18, out=0.3),
+            "recommend": Load(7_930, 0.93, queued=18_400),
+            "store": Load(0, 0.01, queued=96_000),
+            "audit": Load(5_186, 0.41),
+        },
+        waits={"store": Wait(WaitKind.UNAVAILABLE, 130.0, 14, refused, True)},
+        failures=(
+            Failure(Cause.EXCEPTION, "price", 2, "KeyError: 'A-1047'", "KeyError", TRACE, 1),
+            Failure(Cause.TIMEOUT, reason="not complete after 30 s"),
+        ),
+        restarts=1,
+    )
+
+
+def quiet() -> Prepared:
+    """A small topology where nothing is wrong."""
+    topology = Topology("quiet")
+    topology.spout("numbers", Counter(1)).shuffle().bolt("drop", Pass, 2)
+    return Prepared(topology, {"numbers": Load(50), "drop": Load(50, 0.05)})
+
+
+HOSTILE = "<script>window.broken = 1</script><img src=x onerror='window.broken = 1'>"
+
+
+class HostileSource:
+    """A topology whose ids, errors and figures are all HOSTILE; the DSL refuses such ids."""
+
+    def __init__(self) -> None:
+        error = TaskError("bolt", 0, 0, f"process raised {HOSTILE}", HOSTILE, HOSTILE)
+        topology = Topology("name")
+        topology.spout("spout", Counter(1)).shuffle().bolt("bolt", Pass, 2)
+        self._source = PreparedSource(
+            Prepared(
+                topology,
+                {
+                    "spout": Load(90, figures={HOSTILE: 1.0, f"{HOSTILE}/lag": 2.0}, failed=5),
+                    "bolt": Load(90, 0.2, failed=5),
+                },
+                failures=(Failure(Cause.EXCEPTION, "bolt", 0, HOSTILE, HOSTILE, HOSTILE),),
+                quarantined={"bolt": error},
+                stuck={"bolt": StuckCall("bolt", 1, 0, 40.0, HOSTILE)},
+            )
+        )
+
+    def topologies(self) -> list[Facts]:
+        return _renamed(self._source.topologies())
+
+    def topology(self, name: str) -> Facts:
+        return _renamed(self._source.topology("name"))
+
+    def component(self, name: str, component: str) -> Facts:
+        return _renamed(self._source.component("name", component.partition(" ")[0]))
+
+    def actions(self) -> list[str]:
+        return ["activate"]
+
+    def act(self, name: str, action: str, workers: int | None) -> str:
+        return HOSTILE
+
+
+def _renamed(facts: Any) -> Any:
+    """The same with HOSTILE in the place, or at the end, of each id."""
+    text = json.dumps(facts)
+    for id, other in (
+        ("name", HOSTILE),
+        ("bolt", f"bolt {HOSTILE}"),
+        ("spout", f"spout {HOSTILE}"),
+    ):
+        text = text.replace(f'"{id}"', json.dumps(other))
+    return json.loads(
+        text.replace(json.dumps({"kind": f"spout {HOSTILE}"})[1:-1], '"kind": "spout"')
+    )
+
+
+def batches() -> Prepared:
+    """A group of exactly-once batches: two are open."""
+    topology = Topology("batches")
+    topology.spout("$mastercoord-words", Counter(1)).shuffle().bolt("count", Pass, 2)
+    figures = {
+        "txid": 17.0, "batches active": 2.0, "batches committed": 16.0, "attempts failed": 1.0,
+        "batches skipped": 0.0, "process seconds": 0.35, "commit seconds": 0.05,
+        "mean seconds": 0.4, "batch 17/attempt": 2.0, "batch 17/phase": 2.0,
+        "batch 17/age seconds": 0.4, "batch 18/attempt": 1.0, "batch 18/phase": 0.0,
+        "batch 18/age seconds": 0.1,
+    }  # fmt: skip
+    return Prepared(topology, {"$mastercoord-words": Load(3, figures=figures)})
+
+
+def huge(components: int = 50, tasks: int = 100) -> Prepared:
+    """Layers of five components with so many tasks each; every one reads two of the layer before.
+
+    One in ten fails records, and one is the bottleneck.
+    """
+    topology = Topology("huge", workers=100)
+    layers = [
+        [topology.spout(f"source-{n}", Counter(1), tasks) for n in range(5)],
+    ]
+    for layer in range(1, components // 5):
+        inputs = layers[-1]
+        layers.append(
+            [
+                topology.bolt(
+                    f"stage-{layer}-{n}", Pass,
+                    [inputs[n].shuffle(), inputs[(n + 1) % 5].shuffle()], tasks,
+                )
+                for n in range(5)
+            ]
+        )  # fmt: skip
+    ids = list(topology.graph().components)
+    loads = {
+        id: Load(20_000, 0.05 + 0.012 * n, failed=40.0 * (n % 10 == 7)) for n, id in enumerate(ids)
+    }
+    loads["stage-4-2"] = Load(20_000, 0.97, queued=70_000)
+    failure = Failure(Cause.EXCEPTION, "stage-1-2", 2, "KeyError: 'A-1047'", "KeyError", TRACE, 1)
+    return Prepared(topology, loads, failures=(failure,))

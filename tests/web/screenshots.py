@@ -1,0 +1,91 @@
+"""Makes the pictures in docs/images, and measures the page: `python -m tests.web.screenshots`."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from PIL import Image
+
+from sunshower.web.server import served_page
+from tests.web.conftest import ARGUMENTS, FRAMES
+from tests.web.prepared import PreparedSource, huge, shop
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+IMAGES = Path(__file__).resolve().parents[2] / "docs/images"
+PICTURES = [  # name, width, height, colour scheme, address
+    ("page-light", 1280, 860, "light", "#/t/web-shop"),
+    ("page-dark", 1280, 860, "dark", "#/t/web-shop/c/price"),
+    ("page-narrow", 360, 1180, "light", "#/t/web-shop"),
+]
+_SAMPLES = 25  # the charts of a picture show so many seconds
+
+
+def take(browser: Browser, url: str) -> None:
+    """Write the pictures."""
+    for name, width, height, scheme, path in PICTURES:
+        page = browser.new_page(
+            viewport={"width": width, "height": height},
+            color_scheme=scheme,  # type: ignore[arg-type]
+            reduced_motion="reduce",
+        )
+        page.goto(url + path)
+        page.locator(".node").first.wait_for()
+        page.wait_for_function(
+            "(least) => (document.querySelector('.chart .stroke')?.getAttribute('d') ?? '')"
+            ".split('L').length > least",
+            arg=_SAMPLES,
+            timeout=120_000,
+        )
+        if "/c/" in path:
+            page.locator(".panel details.error summary").first.click()
+            page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
+        picture = Image.open(io.BytesIO(page.screenshot()))
+        IMAGES.mkdir(exist_ok=True)
+        picture.convert("RGB").quantize(192).save(IMAGES / f"{name}.png", optimize=True)
+        page.close()
+
+
+def measure(browser: Browser) -> None:
+    """Print how long 50 components of 100 tasks take to open, the times between frames, and the
+    processor time of the page's thread, which does not depend on what else the machine does."""
+    opened, frames, busy = [], [], []
+    for _ in range(5):
+        with served_page(PreparedSource(huge()), "", port=0) as url:
+            page = browser.new_page(viewport={"width": 1280, "height": 860})
+            devtools = page.context.new_cdp_session(page)
+            devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
+            page.goto(f"{url}#/t/huge")
+            page.locator(".node").nth(49).wait_for()
+            opened.append(page.evaluate("performance.now()"))
+            metrics = devtools.send("Performance.getMetrics")["metrics"]
+            busy += [1e3 * one["value"] for one in metrics if one["name"] == "TaskDuration"]
+            frames += page.evaluate(FRAMES)
+            page.close()
+    frames.sort()
+    lines = [f"opened after {median(opened):.0f} ms, of it {median(busy):.0f} ms of processor time"]
+    lines += [f"frames: p{p} {frames[len(frames) * p // 100]:.1f} ms" for p in (50, 95, 99)]
+    print("\n".join([*lines, f"longest {frames[-1]:.1f} ms, of {len(frames)}"]))  # noqa: T201
+
+
+def main() -> None:
+    """Use the Chromium on PATH."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=ARGUMENTS
+        )
+        measure(browser)
+        with served_page(PreparedSource(shop()), "", port=0) as url:
+            take(browser, url)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,288 @@
+"""The page in a real Chromium, with prepared topologies: what one sees, and the keyboard."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import pytest
+
+from sunshower.web.server import served_page
+from tests.web.conftest import FRAMES, TOKEN, Open
+from tests.web.prepared import HOSTILE, HostileSource, PreparedSource, huge
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+SHOP = "#/t/web-shop"
+SIZES = [(360, "light"), (360, "dark"), (1280, "light"), (1280, "dark")]
+FOCUSED = "document.activeElement.ariaLabel ?? document.activeElement.innerText"
+# The lowest contrast of a text with what is behind it, over all texts that are shown.
+CONTRAST = """() => {
+  const parse = (text) => (text.match(/[\\d.]+/g) ?? [0, 0, 0, 0]).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((c) => c / 255)
+    .map((c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, c, n) => sum + c * [0.2126, 0.7152, 0.0722][n], 0);
+  const behind = (element) => {
+    for (let one = element; one; one = one.parentElement) {
+      const color = parse(getComputedStyle(one).backgroundColor);
+      if (color.length < 4 || color[3] > 0) return color;
+    }
+    return [255, 255, 255];
+  };
+  const found = [];
+  for (const element of document.querySelectorAll("main *:not(svg *), header *")) {
+    const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+    if (!own || !element.getClientRects().length || element.closest(".unseen, svg")) continue;
+    const [a, b] = [light(parse(getComputedStyle(element).color)), light(behind(element))];
+    const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    found.push([contrast, element.outerHTML.slice(0, 120)]);
+  }
+  return found.sort((x, y) => x[0] - y[0])[0];
+}"""
+
+
+def text_of(page: Page, selector: str) -> str:
+    return page.locator(selector).first.inner_text()
+
+
+def wait_for(page: Page, selector: str, text: str) -> None:
+    page.locator(selector, has_text=text).first.wait_for()
+
+
+def node(page: Page, id: str) -> Any:
+    return page.locator(f'.node[aria-label^="{id},"]')
+
+
+# ---- what one sees ------------------------------------------------------------------------------
+
+
+def test_the_list_leads_to_a_topology(url: str, open_page: Open) -> None:
+    page = open_page(url)
+    wait_for(page, ".rows tbody tr", "web-shop")
+    row = page.locator("tbody tr", has_text="web-shop").inner_text()
+    assert "active" in row
+    assert "waiting" in row
+    page.get_by_role("link", name="web-shop").click()
+    wait_for(page, "h1", "web-shop")
+    assert page.title() == "web-shop · Sunshower"
+
+
+def test_without_a_topology_the_page_says_how_to_start_one(open_page: Open) -> None:
+    with served_page(PreparedSource(), TOKEN, port=0) as url:
+        page = open_page(url)
+        wait_for(page, "h1", "No topology is running")
+        assert "sunshower submit" in text_of(page, "main")
+
+
+def test_bottleneck_failure_and_outage_are_words_at_first_sight(url: str, open_page: Open) -> None:
+    page = open_page(url, SHOP)
+    wait_for(page, ".problems li", "price fails")
+    problems = page.locator(".problems li").all_inner_texts()
+    assert any("outage" in one and "store (2 tasks)" in one and "2 min 10 s" in one
+               and "OperationalError: connection refused" in one for one in problems)  # fmt: skip
+    assert any("price fails" in one and "exception: KeyError: 'A-1047'" in one for one in problems)
+    assert any("recommend is the bottleneck" in one for one in problems)
+    assert "bottleneck" in str(node(page, "recommend").get_attribute("aria-label"))
+    assert "busy" in str(node(page, "recommend").get_attribute("class"))
+    assert "failing" in str(node(page, "price").get_attribute("aria-label"))
+    assert "waits 2 min 10 s" in str(node(page, "store").get_attribute("aria-label"))
+    assert page.locator(".mark").count() == 3  # and nothing else is marked
+
+
+def test_edges_have_the_rates_that_follow_from_the_counters(url: str, open_page: Open) -> None:
+    page = open_page(url, SHOP)
+    page.locator(".edge text").nth(6).wait_for()
+    assert page.locator(".edge").count() == 7
+    rates = page.locator(".edge text").all_inner_texts()
+    assert len(rates) == 7
+    assert all(rate != "0" for rate in rates)
+
+
+def test_numbers_and_charts_go_on(url: str, open_page: Open) -> None:
+    page = open_page(url, SHOP)
+    before = page.locator(".totals dd").nth(1).text_content()
+    page.wait_for_function(
+        "(before) => document.querySelectorAll('.totals dd')[1].textContent !== before", arg=before
+    )
+    page.locator(".chart .stroke").nth(2).wait_for()
+    assert "Complete trees: acked" in str(
+        page.locator(".chart svg").first.get_attribute("aria-label")
+    )
+
+
+def test_a_component_shows_why_it_fails_and_its_tasks(url: str, open_page: Open) -> None:
+    page = open_page(url, SHOP)
+    node(page, "price").click()
+    wait_for(page, ".panel h2", "price")
+    wait_for(page, "[aria-label=Tasks] tbody tr", "0")
+    assert page.locator("[aria-label=Tasks] tbody tr").count() == 6
+    page.locator(".panel details.error summary").first.click()
+    assert "PRICES[order.article]" in text_of(page, ".panel pre")
+    page.get_by_role("link", name="Close").click()
+    page.locator(".panel").wait_for(state="detached")
+
+
+def test_a_spout_shows_latencies_and_the_lag_of_each_partition(url: str, open_page: Open) -> None:
+    page = open_page(url, f"{SHOP}/c/orders")
+    wait_for(page, ".panel tbody tr", "orders[3]")
+    panel = text_of(page, ".panel")
+    for word in ("p50", "p90", "p99", "max", "lag", "committed", "timeout"):
+        assert word in panel
+
+
+def test_an_outage_says_what_is_waited_for_and_since_when(url: str, open_page: Open) -> None:
+    page = open_page(url, f"{SHOP}/c/store")
+    wait_for(page, ".panel .notice", "has waited for a dependency for 2 min 10 s")
+    wait_for(page, ".panel", "OperationalError: connection refused")
+
+
+def test_open_batches_have_their_phases(url: str, open_page: Open) -> None:
+    page = open_page(url, "#/t/batches")
+    wait_for(page, "h2", "Batches of words")
+    wait_for(page, "tbody tr", "committing")
+
+
+def test_what_is_not_there_is_said(url: str, open_page: Open) -> None:
+    page = open_page(url, f"{SHOP}/c/none")
+    wait_for(page, ".notice", "There is no component")
+
+
+def test_when_the_server_ends_the_page_says_that_it_is_not_live(open_page: Open) -> None:
+    with served_page(PreparedSource(huge(10, 1)), TOKEN, port=0) as url:
+        page = open_page(url)
+        wait_for(page, "h1", "huge")  # the only topology is shown at once
+    page.locator(".live.off").wait_for()
+    wait_for(page, ".notice", "The server does not answer")
+
+
+# ---- texts that a page could run ----------------------------------------------------------------
+
+
+def test_hostile_texts_are_shown_and_never_run(open_page: Open) -> None:
+    with served_page(HostileSource(), TOKEN, port=0) as url:
+        name, component = quote(HOSTILE, safe=""), quote(f"bolt {HOSTILE}", safe="")
+        page = open_page(url, f"#/t/{name}/c/{component}")
+        wait_for(page, ".panel h2", "bolt <script>")
+        wait_for(page, ".panel tbody tr", "quarantined")
+        for summary in page.locator("details > summary").all():
+            summary.evaluate("(one) => { one.parentElement.open = true; }")
+        page.goto(f"{url}#/t/{name}/c/{quote(f'spout {HOSTILE}', safe='')}")
+        wait_for(page, ".panel tbody th", "<script>")
+        assert page.locator("h1").inner_text() == HOSTILE
+        assert page.locator("main script, main img").count() == 0
+        assert page.evaluate("window.broken") is None
+
+
+# ---- actions ------------------------------------------------------------------------------------
+
+
+def test_without_the_token_the_page_asks_for_it_and_does_nothing(
+    url: str, source: PreparedSource, open_page: Open
+) -> None:
+    page = open_page(url, SHOP)
+    page.locator("summary", has_text="Actions").click()
+    assert "read-only" in text_of(page, ".menu")
+    page.get_by_label("Token").fill("guessed")
+    page.get_by_role("button", name="Use token").click()
+    page.get_by_role("button", name="Deactivate").click()
+    wait_for(page, ".menu .notice", "needs the token")
+    assert page.get_by_label("Token").is_visible()
+    assert source.acted == []
+
+
+def test_with_the_token_the_page_acts_and_shows_the_new_state(
+    url: str, source: PreparedSource, open_page: Open
+) -> None:
+    page = open_page(url, SHOP)
+    page.locator("summary", has_text="Actions").click()
+    page.get_by_label("Token").fill(TOKEN)
+    page.get_by_role("button", name="Use token").click()
+    page.get_by_role("spinbutton").fill("6")
+    page.get_by_role("button", name="Rebalance").click()
+    wait_for(page, ".menu .notice", "rebalance")
+    page.get_by_role("button", name="Deactivate").click()
+    wait_for(page, ".title .badge", "inactive")
+    wait_for(page, "#announcements", "The topology is inactive")
+    page.get_by_role("button", name="Kill …").click()
+    assert len(source.acted) == 2  # it asks first
+    page.get_by_role("button", name="Cancel").click()
+    assert source.acted == [("web-shop", "rebalance", 6), ("web-shop", "deactivate", None)]
+
+
+# ---- every size, keyboard and screen readers ----------------------------------------------------
+
+
+@pytest.mark.parametrize(("width", "scheme"), SIZES)
+def test_everything_fits_and_can_be_read(
+    url: str, open_page: Open, width: int, scheme: str
+) -> None:
+    page = open_page(url, f"{SHOP}/c/price", width, scheme)
+    wait_for(page, ".panel tbody tr", "0")
+    for path in (f"{SHOP}/c/price", f"{SHOP}/c/store", SHOP, "#/"):
+        page.goto(url + path)
+        wait_for(page, "#main", "web-shop")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        contrast, where = page.evaluate(CONTRAST)
+        assert contrast >= 4.5, where
+    dark = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+    assert (dark == "rgb(14, 17, 22)") == (scheme == "dark")
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_the_keyboard_is_enough(url: str, open_page: Open, width: int) -> None:
+    page = open_page(url, "", width)
+    wait_for(page, ".rows tbody tr", "web-shop")
+
+    def press_tab_until(label: str) -> None:
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            found = page.evaluate(FOCUSED)
+            if str(found).startswith(label):
+                return
+        pytest.fail(f"Tab does not reach {label!r}")
+
+    press_tab_until("web-shop")
+    page.keyboard.press("Enter")
+    wait_for(page, "h1", "web-shop")
+    press_tab_until("price, bolt")
+    shown = page.evaluate("getComputedStyle(document.activeElement.querySelector('.focus')).stroke")
+    assert shown != "none"  # the focus can be seen
+    page.keyboard.press("Enter")
+    wait_for(page, ".panel h2", "price")
+    page.wait_for_function("document.activeElement.id === 'component-title'")
+    page.keyboard.press("Escape")
+    page.locator(".panel").wait_for(state="detached")
+
+
+def test_tables_and_regions_have_names(url: str, open_page: Open) -> None:
+    page = open_page(url, f"{SHOP}/c/orders")
+    wait_for(page, ".panel tbody tr", "orders[3]")
+    assert page.locator("table:not(:has(caption))").count() == 0
+    assert page.locator("main").count() == page.locator("header").count() == 1
+    assert page.locator("th:not([scope])").count() == 0
+    unnamed = page.locator("section:not([aria-label]):not([aria-labelledby])")
+    assert unnamed.count() == 0
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map((one) => one.id)")
+    assert len(ids) == len(set(ids))
+    rows = page.locator("section", has_text="Components").locator("tbody th").all_inner_texts()
+    assert {"orders", "recommend", "store"} <= set(rows)  # what the graph shows, as a table
+
+
+# ---- size ---------------------------------------------------------------------------------------
+
+
+def test_fifty_components_of_a_hundred_tasks_open_within_a_second_and_stay_fluid(
+    open_page: Open,
+) -> None:
+    """The limits leave room for a busy machine; docs/UI.md has measured values."""
+    with served_page(PreparedSource(huge()), TOKEN, port=0) as url:
+        page = open_page(url, "#/t/huge")
+        page.locator(".node").nth(49).wait_for()
+        assert page.evaluate("performance.now()") < 5_000  # since the address was opened
+        frames = page.evaluate(FRAMES)
+        assert sorted(frames)[len(frames) // 2] < 50
+        page.locator('.node[aria-label^="stage-4-2,"]').focus()
+        page.keyboard.press("Enter")
+        wait_for(page, ".panel button", "Show all 100 tasks")

@@ -1,0 +1,69 @@
+"""The files of the page: libraries of others are unchanged, and data never become markup."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from sunshower.web.application import STATIC
+
+VENDOR = STATIC / "vendor"
+README = (VENDOR / "README.md").read_text(encoding="utf-8")
+OWN = sorted(STATIC.glob("*.js"))
+LINES_MAX = 260
+
+
+def test_libraries_are_those_that_were_written_down() -> None:
+    rows = re.findall(r"^\| `([\w.-]+\.js)` .* `([0-9a-f]{64})` \|$", README, re.MULTILINE)
+    found = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in VENDOR.glob("*.js")
+    }
+    assert dict(rows) == found
+
+
+def test_each_library_has_its_licence() -> None:
+    named = set(re.findall(r"`([\w.-]+\.LICENSE)`", README))
+    assert named == {path.name for path in VENDOR.glob("*.LICENSE")}
+    assert re.findall(r"\| \d+\.\d+\.\d+ \| (?:MIT|Apache-2\.0),", README)
+
+
+@pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
+def test_data_never_become_markup_or_code(path: Path) -> None:
+    """Preact makes text nodes of texts; these names would go around it."""
+    words = (
+        r"innerHTML|outerHTML|insertAdjacent|document\.write|srcdoc|\beval\b|new Function|import\("
+    )
+    assert not re.findall(words, path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
+def test_modules_are_small_and_begin_with_what_they_contain(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert lines[0].startswith("// ")
+    assert lines[0].endswith(".")
+    assert len(lines) <= LINES_MAX
+
+
+@pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
+def test_modules_import_only_files_that_are_there(path: Path) -> None:
+    for name in re.findall(r'from "([^"]+)"', path.read_text(encoding="utf-8")):
+        assert name.startswith("./")
+        assert (STATIC / name).is_file()
+
+
+def test_the_page_names_every_module_so_that_they_load_at_once() -> None:
+    page = (STATIC / "index.html").read_text(encoding="utf-8")
+    named = set(re.findall(r'(?:src|href)="/static/([^"]+\.js)"', page))
+    assert named == {path.relative_to(STATIC).as_posix() for path in STATIC.rglob("*.js")}
+
+
+def test_the_wheel_contains_the_page() -> None:
+    root = STATIC.parents[2]
+    build = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    assert build["targets"]["wheel"]["packages"] == ["sunshower"]
+    assert "exclude" not in build["targets"]["wheel"]
+    assert STATIC.relative_to(root).parts[0] == "sunshower"
