@@ -111,6 +111,8 @@ async def all_of(calls: Iterable[Awaitable[Any]]) -> list[Any]:
     tasks = list(map(asyncio.ensure_future, calls))
     try:
         return await asyncio.gather(*tasks)
+    except GeneratorExit:  # the event loop is closed: there is nothing to wait for
+        raise
     except BaseException:
         for task in tasks:
             task.cancel()
