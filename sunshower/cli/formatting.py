@@ -74,13 +74,27 @@ def elapsed(seconds: float) -> str:
     return f"{whole} s"
 
 
-def new_table(*headings: str, numbers: Sequence[str] = (), title: str | None = None) -> Table:
-    """Return an empty table: columns with folded text, then columns of right-aligned numbers."""
+def new_table(
+    *headings: str,
+    numbers: Sequence[str] = (),
+    title: str | None = None,
+    clipped: Sequence[str] = (),
+) -> Table:
+    """Return an empty table: columns with folded text, then columns of right-aligned numbers. With
+    `clipped` each row has one line: these columns share the width that the others leave."""
     table = Table(
-        box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_style="bold", title_justify="left"
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        title=title,
+        title_style="bold",
+        title_justify="left",
+        expand=bool(clipped),
     )
     for heading in headings:
-        table.add_column(Text(heading), overflow="fold")
+        if heading in clipped:
+            table.add_column(Text(heading), no_wrap=True, overflow="ellipsis", ratio=1)
+        else:
+            table.add_column(Text(heading), no_wrap=bool(clipped), overflow="fold")
     for heading in numbers:
         table.add_column(heading, justify="right", no_wrap=True)
     return table

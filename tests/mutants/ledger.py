@@ -136,7 +136,7 @@ LEDGER = [
             "generations &= 3",
             "generations += generations & _TRACED_BITS == 0",
             "pass",
-            "if traced: ...",
+            "if marked is not None: ...",
             "pass",
         ),
         slip("is_newer", "(generations - tags) << 8", "(generations - tags) << 30"),

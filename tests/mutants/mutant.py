@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.mutants.patterns import rewrite
-from tests.structure.reading import HOUSE, module_name, syntax, text
+from tests.structure.reading import PACKAGE_FILES, module_name, syntax, text
 
 _MAKE = """
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Slip:
         class_name, _, name = self.where.rpartition(".")
         found = [
             (path, function)
-            for path in HOUSE
+            for path in PACKAGE_FILES
             if f"def {name}(" in text(path)
             for owner in syntax(path).body
             if not class_name or (isinstance(owner, ast.ClassDef) and owner.name == class_name)

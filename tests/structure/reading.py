@@ -30,7 +30,7 @@ PYTHON = tuple(
     for path in FILES
     if path.suffix == ".py" and path.parts[0] in {PACKAGE, "tests", "benchmarks", "examples"}
 )
-HOUSE = tuple(path for path in PYTHON if path.parts[0] == PACKAGE)
+PACKAGE_FILES = tuple(path for path in PYTHON if path.parts[0] == PACKAGE)
 
 
 @cache

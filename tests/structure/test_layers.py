@@ -1,4 +1,4 @@
-"""The house plan, as a test: who may import whom, which doors lead outside, and what stays pure."""
+"""Which package may import which, which external libraries it may use, and what stays pure."""
 
 from __future__ import annotations
 
@@ -12,20 +12,28 @@ from pathlib import Path
 import pytest
 
 import sunshower
-from tests.structure.reading import HOUSE, ROOT, Import, all_imports, imports, module_name, syntax
+from tests.structure.reading import (
+    PACKAGE_FILES,
+    ROOT,
+    Import,
+    all_imports,
+    imports,
+    module_name,
+    syntax,
+)
 
-# ---- the plan -----------------------------------------------------------------------------------
+# ---- the rules ----------------------------------------------------------------------------------
 
-GROUND = {
+FOUNDATIONS = {
     *("errors", "arguments", "clock", "failures", "outages", "records", "config", "secret"),
     *("versions", "texts", "scalars", "field_types", "record_reader", "codec"),
     "async_calls",
 }
 
-# Room → the rooms it may import, besides itself and (from floor 2 up) the ground. An import inside
-# a function counts like any other; one under `if TYPE_CHECKING:` does not.
+# Package → the packages it may import, besides itself and (from level 2) the shared foundations. An
+# import inside a function counts like any other; one under `if TYPE_CHECKING:` does not.
 MAY_IMPORT: dict[str, set[str]] = {
-    # floor 1: the ground
+    # level 1: shared foundations
     "errors": set(),
     "clock": set(),
     "texts": set(),
@@ -41,17 +49,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     "secret": {"errors"},
     "async_calls": {"errors", "clock"},
     "config": {"errors", "arguments"},
-    # floor 2: declarations · memory
+    # level 2: declarations · storage
     "topologies": set(),
     "state": set(),
-    # floor 3: pure algorithms
+    # level 3: pure algorithms
     "runtime": {"topologies"},
-    # floor 4: shells and their neighbours; `actors` and `simulation` are twins who never meet
+    # level 4: adapters; `actors` and `simulation` are independent of each other
     "trident": {"topologies", "runtime", "state"},
     "actors": {"topologies", "runtime", "state"},
     "simulation": {"topologies", "runtime", "state"},
     "experiments": {"topologies", "runtime"},
-    # level 5: extensions, with terms of their own
+    # level 5: extensions
     "kafka": {"topologies", "trident", "state"},
     "spark_integration": {"topologies", "trident", "state"},
     "dev": set(),
@@ -59,29 +67,29 @@ MAY_IMPORT: dict[str, set[str]] = {
     # and the packages of `experiments` that run them, on Ray and on the simulator
     "experiments/runner": {"topologies", "runtime", "actors", "simulation", "experiments"},
     "experiments/demo": {"topologies", "runtime", "experiments"},
-    # floor 6: the front
+    # level 6: the command line
     "cli": {
         *("topologies", "state", "runtime", "trident", "actors", "simulation"),
         *("experiments", "experiments/runner", "experiments/demo"),
         *("kafka", "spark_integration", "dev", "web"),
     },
-    # the lid on all: what `import sunshower` offers; nobody inside imports it
+    # what `import sunshower` offers; no other module imports it
     "__init__": {"topologies", "runtime", "actors"},
 }
-FLOORS = (
-    GROUND,
+LEVELS = (
+    FOUNDATIONS,
     {"topologies", "state"},
     {"runtime"},
     {"trident", "actors", "simulation", "experiments"},
     {"kafka", "spark_integration", "dev", "web", "experiments/runner", "experiments/demo"},
     {"cli"},
 )
-SAME_ROOM = {"__main__": "cli"}  # a file at the top that belongs to the front
-GUESTS = {"trident", "kafka", "spark_integration", "dev"}  # deleting one leaves the rest running
+SAME_PACKAGE = {"__main__": "cli"}  # a top-level file that belongs to the command line
+EXTENSIONS = {"trident", "kafka", "spark_integration", "dev"}  # without one the rest still runs
 
-# What is not ours → the rooms that have a door to it. Every package from outside needs a row;
-# a module of the standard library needs one only where it is somebody's business alone.
-DOORS: dict[str, set[str]] = {
+# External library → the packages that may import it. Each needs a row; a module of the standard
+# library needs one only if few packages may use it.
+EXTERNAL: dict[str, set[str]] = {
     "ray": {"actors", "spark_integration"},
     "numpy": {"runtime", "records", "topologies", "experiments", "kafka"},
     "msgpack": {"runtime", "codec", "kafka"},
@@ -113,15 +121,15 @@ DOORS: dict[str, set[str]] = {
     "cryptography": {"dev"},
 }
 # `import sunshower` passes through these: what is not ours they import inside functions.
-LIGHT = GROUND | {"topologies", "__init__"}
+LIGHT = FOUNDATIONS | {"topologies", "__init__"}
 
 # Time, chance, the machine and the network are handed in (design §2, style P2).
-PURE = GROUND | {"topologies", "runtime", "trident", "experiments", "simulation"}
+PURE = FOUNDATIONS | {"topologies", "runtime", "trident", "experiments", "simulation"}
 IMPURE = {
     *("time", "random", "os", "threading", "asyncio", "uuid", "socket", "secrets", "select"),
     *("selectors", "signal", "subprocess", "multiprocessing", "concurrent", "sched", "tempfile"),
 }
-EXCEPTIONS: dict[str, set[str]] = {  # module → what it may do that its room may not
+EXCEPTIONS: dict[str, set[str]] = {  # module → what it may import that its package may not
     "sunshower.clock": {"time"},
     "sunshower.async_calls": {"asyncio", "selectors"},  # an event loop on the clock it is given
     "sunshower.secret": {"os"},
@@ -133,73 +141,77 @@ EXCEPTIONS: dict[str, set[str]] = {  # module → what it may do that its room m
 
 # ---- the reading --------------------------------------------------------------------------------
 
-every_file = pytest.mark.parametrize("path", HOUSE, ids=str)
+every_file = pytest.mark.parametrize("path", PACKAGE_FILES, ids=str)
 
 
-def room_of(module: str) -> str:
-    """The room of a module: `sunshower.runtime.tracking` → `runtime`, `sunshower` → `__init__`."""
+def package_of(module: str) -> str:
+    """The package of a module: of `sunshower.runtime.tracking` `runtime`."""
     parts = module.split(".")[1:]
     if "/".join(parts[:2]) in MAY_IMPORT:
         return "/".join(parts[:2])
-    room = parts[0] if parts else "__init__"
-    return SAME_ROOM.get(room, room)
+    package = parts[0] if parts else "__init__"
+    return SAME_PACKAGE.get(package, package)
 
 
 def is_ours(module: str) -> bool:
     return module.split(".")[0] == "sunshower"
 
 
-def report(path: Path, found: Import, law: str) -> str:
-    return f"{path}:{found.line} imports {found.module}: {law}"
+def report(path: Path, found: Import, rule: str) -> str:
+    return f"{path}:{found.line} imports {found.module}: {rule}"
 
 
-def some(rooms: set[str]) -> str:
-    return ", ".join(sorted(rooms)) or "nobody"
+def some(packages: set[str]) -> str:
+    return ", ".join(sorted(packages)) or "no package"
 
 
 @every_file
-def test_every_file_has_a_room_in_the_plan(path: Path) -> None:
-    room = room_of(module_name(path))
-    assert room in MAY_IMPORT, (
-        f"{path}: no room {room!r} in the plan; there are {some({*MAY_IMPORT})}"
+def test_every_file_has_a_package_with_a_rule(path: Path) -> None:
+    package = package_of(module_name(path))
+    assert package in MAY_IMPORT, (
+        f"{path}: no rule for package {package!r}; there are {some({*MAY_IMPORT})}"
     )
 
 
 @every_file
 def test_file_imports_only_downward(path: Path) -> None:
-    room = room_of(module_name(path))
-    allowed = MAY_IMPORT.get(room, set()) | {room} | (set() if room in GROUND else GROUND)
-    if room != "__init__":
+    package = package_of(module_name(path))
+    allowed = (
+        MAY_IMPORT.get(package, set())
+        | {package}
+        | (set() if package in FOUNDATIONS else FOUNDATIONS)
+    )
+    if package != "__init__":
         allowed -= {"__init__"}
     assert not [
-        report(path, found, f"{room} may import {some(allowed)}")
+        report(path, found, f"{package} may import {some(allowed)}")
         for found in imports(path)
-        if is_ours(found.module) and room_of(found.module) not in allowed
+        if is_ours(found.module) and package_of(found.module) not in allowed
     ]
 
 
 @every_file
-def test_file_goes_outside_only_through_its_doors(path: Path) -> None:
-    room = room_of(module_name(path))
+def test_file_imports_only_allowed_libraries(path: Path) -> None:
+    package = package_of(module_name(path))
     wrong = []
     for found in imports(path):
         top = found.module.split(".")[0]
-        if is_ours(top) or (top in sys.stdlib_module_names and top not in DOORS):
+        if is_ours(top) or (top in sys.stdlib_module_names and top not in EXTERNAL):
             continue
         if found.module == "?":
-            if room not in {"cli", "__init__"}:
+            if package not in {"cli", "__init__"}:
                 wrong.append(report(path, found, "name it, so that this test can read it"))
-        elif room not in DOORS.get(top, set()):
-            wrong.append(report(path, found, f"only {some(DOORS.get(top, set()))} may"))
-        elif room in LIGHT and not found.late:
-            wrong.append(report(path, found, f"{room} must do so inside a function"))
+        elif package not in EXTERNAL.get(top, set()):
+            wrong.append(report(path, found, f"only {some(EXTERNAL.get(top, set()))} may"))
+        elif package in LIGHT and not found.late:
+            wrong.append(report(path, found, f"{package} must do so inside a function"))
     assert not wrong
 
 
 @every_file
-def test_pure_rooms_have_no_clock_no_dice_and_no_socket(path: Path) -> None:
+def test_pure_packages_have_no_clock_no_randomness_and_no_socket(path: Path) -> None:
     module = module_name(path)
-    if room_of(module) not in PURE:
+    if package_of(module) not in PURE:
         return
     excused = EXCEPTIONS.get(module, set())
     assert not [
@@ -233,8 +245,8 @@ def unrepeatable(node: ast.AST) -> str | None:
 
 
 @every_file
-def test_pure_rooms_give_the_same_answer_in_every_process(path: Path) -> None:
-    if room_of(module_name(path)) not in PURE:
+def test_pure_packages_give_the_same_answer_in_every_process(path: Path) -> None:
+    if package_of(module_name(path)) not in PURE:
         return
     assert not [
         f"{path}:{getattr(node, 'lineno', '?')} {reason}"
@@ -243,46 +255,48 @@ def test_pure_rooms_give_the_same_answer_in_every_process(path: Path) -> None:
     ]
 
 
-# ---- the plan itself ----------------------------------------------------------------------------
+# ---- the rules themselves -----------------------------------------------------------------------
 
 
-def test_the_plan_points_only_down() -> None:
-    floor = {room: number for number, rooms in enumerate(FLOORS, start=1) for room in rooms}
-    assert floor.keys() == MAY_IMPORT.keys() - {"__init__"}
+def test_the_rules_point_only_down() -> None:
+    level = {
+        package: number for number, packages in enumerate(LEVELS, start=1) for package in packages
+    }
+    assert level.keys() == MAY_IMPORT.keys() - {"__init__"}
     assert not [
-        f"{room} → {below}"
-        for room in floor
-        for below in MAY_IMPORT[room]
-        if floor[below] >= floor[room] > 1
+        f"{package} → {below}"
+        for package in level
+        for below in MAY_IMPORT[package]
+        if level[below] >= level[package] > 1
     ]
 
 
-def test_the_page_shows_this_plan() -> None:
+def test_the_page_shows_these_rules() -> None:
     page = (ROOT / "docs/ARCHITECTURE.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `sunshower/([\w/]+)/` \|.*\| ([^|]+) \|$", page, re.MULTILINE)
-    shown = {room: set(may.split(", ")) - {"–"} for room, may in rows}
-    ground = next(line for line in page.splitlines() if "| shared foundations:" in line)
-    assert set(re.findall(r"(\w+)\.py`", ground)) == GROUND
-    rooms = MAY_IMPORT.keys() - GROUND - {"__init__", "cli"}  # which may import all
-    assert shown == {room: MAY_IMPORT[room] for room in rooms}
+    shown = {package: set(may.split(", ")) - {"–"} for package, may in rows}
+    foundations = next(line for line in page.splitlines() if "| shared foundations:" in line)
+    assert set(re.findall(r"(\w+)\.py`", foundations)) == FOUNDATIONS
+    packages = MAY_IMPORT.keys() - FOUNDATIONS - {"__init__", "cli"}  # which may import all
+    assert shown == {package: MAY_IMPORT[package] for package in packages}
 
 
-def test_guests_can_be_deleted() -> None:
+def test_extensions_can_be_deleted() -> None:
     assert not [
-        f"{room} → {guest}"
-        for room, may in MAY_IMPORT.items()
-        for guest in may & GUESTS
-        if room not in GUESTS | {"cli"}
+        f"{package} → {extension}"
+        for package, may in MAY_IMPORT.items()
+        for extension in may & EXTENSIONS
+        if package not in EXTENSIONS | {"cli"}
     ]
 
 
-def test_no_module_imports_itself_by_a_detour() -> None:
+def test_no_module_imports_itself_through_others() -> None:
     """Not even for types: two files that need each other are read as one."""
     graph = {
         module_name(path): {
             found.module for found in all_imports(path) if found.module != module_name(path)
         }
-        for path in HOUSE
+        for path in PACKAGE_FILES
     }
     try:
         TopologicalSorter(graph).prepare()
@@ -292,7 +306,7 @@ def test_no_module_imports_itself_by_a_detour() -> None:
 
 def test_no_two_public_classes_share_a_name() -> None:
     places: defaultdict[str, list[str]] = defaultdict(list)
-    for path in HOUSE:
+    for path in PACKAGE_FILES:
         for node in syntax(path).body:
             if isinstance(node, ast.ClassDef) and node.name[0] != "_":
                 places[node.name].append(f"{path}:{node.lineno}")
@@ -300,7 +314,7 @@ def test_no_two_public_classes_share_a_name() -> None:
     assert not shared
 
 
-def test_the_front_door_offers_what_it_names() -> None:
+def test_the_package_has_what_it_names() -> None:
     assert {name for name in sunshower.__all__ if not hasattr(sunshower, name)} == set()
     with pytest.raises(AttributeError, match="no attribute 'no_such_thing'"):
         sunshower.no_such_thing  # noqa: B018

@@ -40,7 +40,7 @@ def test_id_that_is_taken(topology: Any, lines: Any) -> None:
         lambda: lines.shuffle().bolt("words", count),
         "'clicks'",
         "'words'",
-        "the ids in use are: words",
+        "The ids in use are: words",
     )
 
 

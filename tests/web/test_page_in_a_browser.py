@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from sunshower.web.server import served_page
-from tests.web.conftest import FRAMES, TOKEN, Open
+from tests.web.conftest import TOKEN, Open
 from tests.web.prepared import HOSTILE, HostileSource, PreparedSource, huge
 
 if TYPE_CHECKING:
@@ -273,16 +273,13 @@ def test_tables_and_regions_have_names(url: str, open_page: Open) -> None:
 # ---- size ---------------------------------------------------------------------------------------
 
 
-def test_fifty_components_of_a_hundred_tasks_open_and_stay_fluid(
-    open_page: Open,
-) -> None:
-    """Limits for a busy machine: 5 s to open, 50 ms a frame. docs/UI.md has measured values."""
+def test_tasks_are_on_the_page_only_once_their_component_is_selected(open_page: Open) -> None:
+    """What fifty components of a hundred tasks cost does not depend on the tasks; how long they
+    take is measured by screenshots.py."""
     with served_page(PreparedSource(huge()), TOKEN, port=0) as url:
         page = open_page(url, "#/t/huge")
         page.locator(".node").nth(49).wait_for()
-        assert page.evaluate("performance.now()") < 5_000  # since the address was opened
-        frames = page.evaluate(FRAMES)
-        assert sorted(frames)[len(frames) // 2] < 50
+        assert page.evaluate("document.querySelectorAll('*').length") < 5_000  # all tasks: 5,000
         page.locator('.node[aria-label^="stage-4-2,"]').focus()
         page.keyboard.press("Enter")
         wait_for(page, ".panel button", "Show all 100 tasks")

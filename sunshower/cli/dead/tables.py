@@ -21,24 +21,24 @@ _CELL_BYTES = 80
 def letter_table(
     letters: Sequence[StoredLetter], indexes: Mapping[Path, ReplayIndex], total: int
 ) -> Table:
-    """The selected of `total` letters, a row each."""
+    """The selected of `total` letters, a row each; `time`: in UTC, without the year."""
     title = f"{len(letters):,} of {total:,} dead letters"
-    columns = ("number", "time", "message", "failed in", "cause", "attempts", "error", "record")
-    table = new_table(*columns, "replayed", title=title)
-    for one in letters:
+    columns = ("number", "time", "failed in", "cause", "error", "record")
+    marks = [indexes[one.index].replayed.get(one.id) for one in letters]
+    replayed = ["replayed"] if any(marks) else []
+    table = new_table(*columns, *replayed, title=title, clipped=["error", "record"])
+    for one, mark in zip(letters, marks, strict=True):
         letter = one.letter
-        mark = indexes[one.index].replayed.get(one.id)
-        table.add_row(
+        row = (
             str(one.number),
-            time_of(letter.time),
-            f"{clip(letter.spout)} {_clipped(letter.message_id)}",
+            time_of(letter.time)[5:-1],
             letter.component or "–",
             letter.cause,
-            str(letter.attempts),
             clip(letter.reason.strip().partition("\n")[0], _CELL_BYTES),
             _clipped(letter.record),
             "" if mark is None else str(mark.get("outcome")),
         )
+        table.add_row(*row[: len(table.columns)])
     return table
 
 

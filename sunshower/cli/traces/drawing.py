@@ -95,16 +95,17 @@ def _hop_style(hop: TraceHop) -> str:
 
 
 def _table(title: str, trees: tuple[TupleTrace, ...]) -> Table:
-    columns = ("root", "outcome", "emitted", "spout", "message")
-    table = new_table(*columns, numbers=("attempt", "edges", "took"), title=title)
+    columns = ("root", "outcome", "emitted", "message")
+    table = new_table(
+        *columns, numbers=("attempt", "edges", "took"), title=title, clipped=["message"]
+    )
     for found in trees:
         latency_s = found.latency_s
         table.add_row(
             found.root,
             Text(found.cause or found.outcome, style=_style(found.outcome)),
             "" if found.emitted_s is None else _clock(found.emitted_s),
-            found.spout,
-            one_line(found.message_id, _ID_MAX),
+            f"{found.spout} {one_line(found.message_id, _ID_MAX)}",
             str(found.attempt or "?"),
             f"{len(found.hops) + found.dropped:,}",
             "" if latency_s is None else _length(latency_s),

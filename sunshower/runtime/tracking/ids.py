@@ -61,12 +61,12 @@ def make_roots(incarnation: int, generations: NDArray[np.uint32], slots: I64) ->
 def next_generations(generations: NDArray[np.uint32], traced: Sequence[int]) -> None:
     """Replace each generation by the next one that marks its root as traced, at the positions
     `traced`, or as not traced."""
+    marked = (generations[traced] | _TRACED_BITS) + np.uint32(1) if traced else None
     generations += 1
-    generations &= GENERATION_MASK
     generations += generations & _TRACED_BITS == 0
-    if traced:
-        later = (generations[traced] | _TRACED_BITS) + np.uint32(1)
-        generations[traced] = later & np.uint32(GENERATION_MASK)
+    if marked is not None:
+        generations[traced] = marked
+    generations &= GENERATION_MASK
 
 
 def is_traced(root: int) -> bool:

@@ -33,6 +33,12 @@ def stable_hash(value: Any) -> int:
     return crc32(_canonical(key_of(value)))
 
 
+def task_index(key: Any, tasks: int) -> int:
+    """The index of the task to which a fields grouping sends records with this key. States of keys
+    are distributed over tasks by it, too. Raises BadEmit as stable_hash."""
+    return stable_hash(key) % tasks
+
+
 def _canonical(value: Any) -> bytes:
     match value:
         case str():
@@ -88,7 +94,7 @@ class KeyTable(dict[Any, int]):
     def __missing__(self, key: Any) -> int:
         if len(self) >= _KEYS_MAX:
             self.clear()
-        index = stable_hash(key) % self._tasks
+        index = task_index(key, self._tasks)
         if _may_be_cached(key):
             self[key] = index
         return index
@@ -105,7 +111,7 @@ class KeyTable(dict[Any, int]):
         try:
             return self[key]
         except TypeError:
-            return stable_hash(key) % self._tasks
+            return task_index(key, self._tasks)
 
 
 class ColumnKeys:

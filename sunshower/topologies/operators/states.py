@@ -12,10 +12,10 @@ org.apache.storm.trident.state.State, MapState, StateFactory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
-from typing import Any, Protocol, runtime_checkable
+from enum import Enum, StrEnum
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from sunshower.topologies.operators.port import Attempt
 
@@ -31,6 +31,32 @@ class StateKind(Enum):
     OPAQUE = "opaque"  # the value, its txid, and the value before
 
 
+class Spread(StrEnum):
+    """Which tasks have a key of a state; stored in its marks."""
+
+    BY_KEY = "key"  # the task to which a fields grouping sends records with this key
+    BY_GROUP = "group"  # that of the second value of the key, which is a tuple
+    EVERYWHERE = "everywhere"  # each task has all keys
+
+
+class FoundPart(NamedTuple):
+    """What a task of the former number of tasks leaves to a new task."""
+
+    is_heir: bool  # the new task alone gets what is beside the keys
+    beside: Mapping[Key, Any]  # entries that no key of a record has, such as owed rows
+    items: Callable[[], Iterator[tuple[Key, Any]]]  # the keys that the new task gets, with values
+
+
+@dataclass(frozen=True)
+class Moving:
+    """How a state goes to another number of tasks."""
+
+    spread: Spread
+    join: Callable[[Sequence[FoundPart]], Mapping[Key, Any]]
+    """What the new task has instead of the values of `items`, and beside them. None: removed."""
+    may_begin: bool = True  # False: it was open here already, with this number of tasks
+
+
 @dataclass(frozen=True)
 class Place:
     """A task's part of a state."""
@@ -40,6 +66,7 @@ class Place:
     index: int
     parallelism: int
     batches: str = ""  # the numbering of batches, see counted.py; "": unknown
+    moving: Moving | None = None  # None: the number of tasks cannot change
 
 
 class MapState(Protocol):

@@ -22,7 +22,16 @@ from sunshower.topologies.operators.aggregators import (
 from sunshower.topologies.operators.columns import CombineColumns, partial_rows
 from sunshower.topologies.operators.persisting import Persist, PersistCombined, PersistReduced
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
-from sunshower.topologies.operators.states import Key, MapState, Place, StateFactory, Update
+from sunshower.topologies.operators.states import (
+    FoundPart,
+    Key,
+    MapState,
+    Moving,
+    Place,
+    Spread,
+    StateFactory,
+    Update,
+)
 
 
 class TaskMemory:
@@ -83,14 +92,19 @@ class TotalsSlot:
         self._state: MapState | None = None
         self._number = 0  # of the last write
         self._epoch = 1
+        self._was_open = False
 
     def open(self, context: Context) -> None:
         """Open the state. Raises what the factory raises, such as StoreUnreachable."""
         if self.factory is None:
             self._state = TaskMemory()
             return
-        place = Place(context.topology, self.name, context.index, context.parallelism)
+        moving = Moving(Spread.BY_KEY, _nothing_else, not self._was_open)
+        place = Place(
+            context.topology, self.name, context.index, context.parallelism, moving=moving
+        )
         self._state = self.factory.make(place)
+        self._was_open = True
         self._epoch = int(context.clock.now() * 1e6)
         self._pass_others()
 
@@ -130,6 +144,11 @@ class TotalsSlot:
             self._number = max(self._number, last.txid)
             if last.epoch > self._epoch:
                 self._epoch = last.epoch + 1
+
+
+def _nothing_else(_: Sequence[FoundPart]) -> dict[Key, Any]:
+    """Beside totals nothing is stored."""
+    return {}
 
 
 class _InMemory(Persist):

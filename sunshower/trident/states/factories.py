@@ -6,9 +6,8 @@ dict(SqliteState("counts.db").items())       reads the state, also while the top
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
@@ -18,9 +17,12 @@ from sunshower.errors import ConfigError
 from sunshower.state.backing import Backing, Home
 from sunshower.state.memory_backing import MemoryBacking, MemoryShelf
 from sunshower.state.sqlite import check_machine, machine
-from sunshower.topologies.operators.keyed.keyed_store import ABOUT, as_read, is_own
+from sunshower.topologies.operators.keyed.keyed_store import as_read
+from sunshower.topologies.operators.keyed.moved_parts import ABOUT, is_own
 from sunshower.topologies.operators.states import Key, Place, StateKind
 from sunshower.trident.states.marks import StateOwner
+from sunshower.trident.states.moves import Move
+from sunshower.trident.states.parts import Parts
 from sunshower.trident.states.stored_map import StoredMap
 from sunshower.trident.states.texts import key_of, text_of_key, values_of
 from sunshower.trident.states.values import unpacked
@@ -49,7 +51,10 @@ class KeptState(ABC):
         """Open the state of one task (port StateFactory)."""
         home = Home(self.name or place.state, place.index)
         owner = StateOwner(place, self.kind, self.where)
-        if place.index == 0:  # one task is enough: nothing is committed before all have started
+        if place.moving is not None:
+            with Parts(self.open, home.state, self.where) as parts:
+                home = Move(parts, owner, place.moving, self.homes).home()
+        elif place.index == 0:  # one task is enough: nothing is committed before all have started
             for other in self.homes():
                 owner.check_home(other, home)
         backing = self.open(home)
@@ -64,8 +69,9 @@ class KeptState(ABC):
 
         `state` may be omitted if the store has only one. Each task's part is read as of its last
         commit; while the topology runs, the parts may differ by a batch. In Redis and ZooKeeper one
-        part may too, because several commands read its keys. In states of `process` a record is a
-        dictionary of its fields, and an Enum the name of its member.
+        part may too, because several commands read its keys. While the state moves to another
+        number of tasks each key is there once. In states of `process` a record is a dictionary of
+        its fields, and an Enum the name of its member.
         """
         homes = self.homes()
         names = {home.state for home in homes}
@@ -75,22 +81,27 @@ class KeptState(ABC):
                 f"{self.where} has several states: say which, as in items({min(names)!r}); it has "
                 f"{', '.join(sorted(names))}"
             )
-        for home in homes:
-            if home.state == name:
-                yield from _items(self.open(home))
+        numbers = [home.task for home in homes if home.state == name]
+        if name is None or not numbers:
+            return
+        with Parts(self.open, name, self.where) as parts:
+            yield from _items(parts, numbers)
 
 
-def _items(backing: Backing) -> Iterator[tuple[Key, Any]]:
-    try:
-        mark = backing.mark()
-        kind = StateKind(json.loads(mark.word)["kind"]) if mark else StateKind.OPAQUE
-        is_keyed = backing.get([text_of_key(ABOUT)]) != [None]  # of `process`
-        for key, text in backing.items():
-            value = unpacked(kind, values_of([text]))[0].value
-            if value is not None and not is_own(found := key_of(key)):
-                yield found, as_read(value) if is_keyed else value
-    finally:
-        backing.close()
+def _items(parts: Parts, numbers: Sequence[int]) -> Iterator[tuple[Key, Any]]:
+    mark = parts.mark(numbers[0])
+    kind = StateKind(mark.word["kind"]) if mark else StateKind.OPAQUE
+    is_keyed = any(parts.backing(one).get([text_of_key(ABOUT)]) != [None] for one in numbers)
+    entries = parts.entries() if parts.mark(0) else _entries(parts, numbers)
+    for key, text in entries:
+        value = unpacked(kind, values_of([text]))[0].value
+        if value is not None and not is_own(found := key_of(key)):
+            yield found, as_read(value) if is_keyed else value
+
+
+def _entries(parts: Parts, numbers: Sequence[int]) -> Iterator[tuple[str, str]]:
+    for number in numbers:
+        yield from parts.backing(number).items()
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,18 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from sunshower import versions
-from sunshower.errors import StaleAttempt, StateMismatch
+from sunshower.errors import FailedBatch, StaleAttempt, StateMismatch, StoreUnreachable
 from sunshower.state.backing import Home, Mark
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import Place, StateKind
 from sunshower.trident.states.counted import describe, order_of
 from sunshower.trident.states.texts import key_of, text_of_key
+
+_ANOTHER = "give the state another name, under which it begins empty"
+_CAN_CHANGE = (
+    ". The number of tasks can change for states of ordinary streams whose tasks are chosen by "
+    "their key; not for batches(…)"
+)
 
 
 @dataclass(frozen=True)
@@ -49,10 +55,20 @@ class StateOwner:
     def mark(self, attempt: Attempt, journal: Journal) -> Mark:
         """The mark that is written with a batch."""
         word = {**self._identity(), **attempt._asdict(), "version": versions.STATE}
+        if (moving := self.place.moving) is not None:
+            word["spread"] = moving.spread
         return Mark(json.dumps(word), journal.text())
 
     def last(self, mark: Mark) -> Attempt:
-        """The last attempt that wrote the state. Raises StateMismatch if another owner wrote it."""
+        """The last attempt that wrote the state. Raises StateMismatch if another owner wrote it,
+        and StoreUnreachable if another number of tasks has the values now."""
+        found, attempt = self.read(mark)
+        if is_moved(found):
+            self._moved_away(found)
+        return attempt
+
+    def read(self, mark: Mark) -> tuple[dict[str, Any], Attempt]:
+        """A mark, and its attempt. Raises StateMismatch if another owner wrote it."""
         try:
             found = json.loads(mark.word)
             attempt = Attempt(found["txid"], found["attempt"], found["epoch"])
@@ -61,24 +77,25 @@ class StateOwner:
         if not all(type(number) is int and number >= 0 for number in attempt):
             self.corrupt("its mark", mark.word)
         way_out = "use the release that wrote it, or give the state another name"
-        versions.check(str(self), found.get("version", 1), versions.STATE, way_out)
+        version = versions.STATE_MOVED if is_moved(found) else versions.STATE
+        versions.check(str(self), found.get("version", 1), version, way_out)
         for what, ours in self._identity().items():
             if found.get(what) != ours:
                 if what == "batches":
                     self._counted_elsewhere(attempt)
+                hint = _CAN_CHANGE if what == "parallelism" else ""
                 raise StateMismatch(
                     f"{self} was written with {what} {found.get(what)!r}, and this is {ours!r}: "
-                    "set that back, or give the state another name, under which it begins empty"
+                    f"set that back, or {_ANOTHER}{hint}"
                 )
-        return attempt
+        return found, attempt
 
     def check_home(self, found: Home, ours: Home) -> None:
         """Raise StateMismatch for a part of a task that does not exist with this parallelism."""
         if found.state == ours.state and found.task >= self.place.parallelism:
             raise StateMismatch(
                 f"{self} has {self.place.parallelism} tasks, and task {found.task} has written "
-                "there, too: give it back the parallelism that it had, or give the state another "
-                "name, under which it begins empty"
+                f"there, too: give it back the parallelism that it had, or {_ANOTHER}"
             )
 
     def journal(self, mark: Mark) -> Journal:
@@ -90,7 +107,8 @@ class StateOwner:
             self.corrupt("its journal", mark.journal)
 
     def check(self, last: Attempt | None, attempt: Attempt) -> None:
-        """Raise StaleAttempt or StateMismatch unless `attempt` may write after `last`."""
+        """Raise StaleAttempt, FailedBatch or StateMismatch unless `attempt` may write after
+        `last`."""
         if last is None:
             return
         if order_of(attempt) < order_of(last):
@@ -101,12 +119,25 @@ class StateOwner:
                 "to begin anew"
             )
         if attempt.txid < last.txid:
+            if self.place.moving is not None:
+                raise FailedBatch(f"{self} was written meanwhile by a former life of its task")
             self._counted_elsewhere(last)
 
     def corrupt(self, what: str, found: str) -> NoReturn:
         raise StateMismatch(
             f"{self}: {what} cannot be read: {found[:100]!r}. Somebody else has written there; "
             "give the state another name, under which it begins empty"
+        )
+
+    def _moved_away(self, found: dict[str, Any]) -> NoReturn:
+        tasks = found["next"][1] if found.get("next") else found.get("parallelism")
+        if self.place.moving is None:
+            raise StateMismatch(
+                f"{self} is one of an ordinary stream that has {tasks} tasks now: {_ANOTHER}"
+            )
+        raise StoreUnreachable(
+            f"{self} has moved to a run with {tasks} tasks, so this one writes nothing more. If "
+            "that run has ended, start this one again, and the state moves back"
         )
 
     def _counted_elsewhere(self, last: Attempt) -> NoReturn:
@@ -123,6 +154,11 @@ class StateOwner:
             "kind": self.kind.value,
             "parallelism": self.place.parallelism,
         }
+
+
+def is_moved(word: dict[str, Any]) -> bool:
+    """Whether the values of a part are with other tasks now, or are not all there yet."""
+    return word.get("version") == versions.STATE_MOVED
 
 
 def _texts(found: Sequence[Any]) -> tuple[str, ...]:

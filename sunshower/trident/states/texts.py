@@ -88,6 +88,11 @@ def key_of(text: str) -> Any:
     return hashable(_DECODER.decode(text))
 
 
+def keys_of(texts: Sequence[str]) -> list[Any]:
+    """The keys of many texts."""
+    return [one if type(one) is str else hashable(one) for one in values_of(texts)]
+
+
 def listed(key: Any) -> Any:
     """A key as a value for `text_of`, from which `hashable` makes it again."""
     if type(key) is tuple:

@@ -90,7 +90,7 @@ def test_a_row_has_the_first_line_of_the_error_and_no_control_characters(
 ) -> None:
     table = said("list", file)
     assert "4 of 4 dead letters" in table
-    assert "2023-11-14 22:13:20Z" in table
+    assert "11-14 22:13:20" in table
     assert "no seven" in table
     assert "second line" not in table
     assert printable(table) == table

@@ -23,13 +23,16 @@ from sunshower import (
     Topology,
     Tuple,
 )
+from sunshower.clock import ManualClock
 from sunshower.errors import (
     ClusterError,
     StateMismatch,
     StoreUnreachable,
     TopologyFailed,
+    WrongVersion,
 )
 from sunshower.simulation.cluster import SimCluster
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.streams import GroupedRecords
 from sunshower.trident import MemoryState
 from tests.seeds import seeds
@@ -225,6 +228,38 @@ def test_states_in_memory_move_with_their_task(kind: int) -> None:
         id = "own" if kind else "gathered"
         found = {k: v for task in current.results(id) for k, v in task.items()}
     assert check_never_less(found) <= len(CLICKS) + clicks.replayed
+
+
+class Late(Troubles):
+    """The next write raises, and happens later."""
+
+    is_armed = False
+    waiting: Callable[[], None]
+
+    def put(self, write: Callable[[], None]) -> None:
+        if self.is_armed:
+            self.is_armed, self.waiting = False, write
+            raise StoreUnreachable("it happens later")
+        write()
+
+
+def test_a_write_that_may_still_happen_is_kept_out_before_anything_is_read() -> None:
+    """Otherwise who computes with what was there before it would write over it."""
+    inner, late = MemoryState(), Late(Random(0), 0.0)
+    store = KeyedStore(UnsureState(inner, late), "own", "here")
+    store.open(context := Context("shop", "own", 1, 0, 1, clock=ManualClock()))
+    store.put("a", 1)
+    late.is_armed = True
+    with pytest.raises(StoreUnreachable, match="it happens later"):
+        store.commit()
+    assert not store.is_open
+    store.open(context)
+    assert store.get("a") is None
+    with pytest.raises(WrongVersion):
+        late.waiting()
+    store.put("b", 2)
+    store.commit()
+    assert dict(inner.items()) == {"b": 2}
 
 
 # ---- time and versions --------------------------------------------------------------------------

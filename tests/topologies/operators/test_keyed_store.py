@@ -27,7 +27,8 @@ from sunshower.errors import (
 )
 from sunshower.records import Schema
 from sunshower.state.memory_backing import MemoryBacking
-from sunshower.topologies.operators.keyed.keyed_store import ABOUT, KeyedStore
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
+from sunshower.topologies.operators.keyed.moved_parts import ABOUT
 from sunshower.topologies.operators.states import StateFactory
 from sunshower.trident import (
     MemoryState,

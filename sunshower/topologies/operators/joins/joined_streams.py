@@ -12,6 +12,7 @@ from sunshower.topologies.operators.joins.stream_join import JoinInput, StreamJo
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.schemas import joined_schema, rest_of
 from sunshower.topologies.operators.stages import StageRows
+from sunshower.topologies.operators.states import Spread
 from sunshower.topologies.operators.totals_stage import AnyStream, TotalsSettings
 from sunshower.topologies.outputs import Columns
 
@@ -29,7 +30,7 @@ class JoinSettings(TotalsSettings, total=False):
     other_field     that of the other stream, if it has another name
     late            how much later than a record with a higher time a record may come, 0
     state           where records wait; None: in the memory of the task, lost with its process
-    parallelism     the number of tasks, 1; that of a stored state cannot change
+    parallelism     the number of tasks, 1; another one takes a stored state over
     name            of the bolt and of the state, by which a later run finds it; "join"
     """
 
@@ -69,7 +70,7 @@ def joined_streams(
     left.topology.check_new(name, parallelism, where)
     classes = {*left.schema.classes, *right.schema.classes, *out.classes}
     widths = len(rest_of(left.schema, ours)), len(rest_of(right.schema, theirs))
-    store = KeyedStore(settings.get("state"), name, where, classes)
+    store = KeyedStore(settings.get("state"), name, where, classes, spread=Spread.BY_GROUP)
     keeps = how != "inner", how == "outer"
     operator = StreamJoin(store, ours, out, within, late, keeps, widths)
     inputs = [

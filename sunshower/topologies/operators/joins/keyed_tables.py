@@ -18,6 +18,7 @@ from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.record_operators import PAIRS
 from sunshower.topologies.operators.schemas import joined_schema, rest_of
 from sunshower.topologies.operators.stages import Declarations, StageRows
+from sunshower.topologies.operators.states import Spread
 from sunshower.topologies.operators.steps import TakeBranch
 from sunshower.topologies.operators.totals_stage import AnyStream, TotalsSettings
 from sunshower.topologies.operators.windows.watermarks import event_time
@@ -31,7 +32,7 @@ class TableSettings(TotalsSettings, total=False):
                     that is lower than that of the record in the table changes nothing
     broadcast       each task has the whole table, so the streams are not distributed by key
     state           where the table is; None: in the memory of the task, lost with its process
-    parallelism     the number of tasks, 1; that of a stored state cannot change
+    parallelism     the number of tasks, 1; another one takes a stored state over
     name            of the bolt and of the state, by which a later run finds it; "table"
     """
 
@@ -142,8 +143,10 @@ def table_of(
         )
     name, parallelism = settings.get("name") or "table", settings.get("parallelism", 1)
     stream.topology.check_new(name, parallelism, where)
-    store = KeyedStore(settings.get("state"), name, where, schema.classes)
+    broadcast = settings.get("broadcast", False)
+    spread = Spread.EVERYWHERE if broadcast else Spread.BY_KEY
+    store = KeyedStore(settings.get("state"), name, where, schema.classes, spread=spread)
     changes, key = join_input(stream, by, 0, field, f"{name}-changes")
-    grouped = changes.all() if settings.get("broadcast", False) else changes.fields(*key)
+    grouped = changes.all() if broadcast else changes.fields(*key)
     rows = stream.topology.begin_stage(name, [grouped], parallelism)
     return KeyedTable(stream.topology, schema, by, rows, store, settings)

@@ -19,7 +19,8 @@ from typing import Any
 from sunshower.errors import Unserialisable
 from sunshower.records import Schema
 from sunshower.topologies.operators.grouping import keys_of_partial, values_of_key
-from sunshower.topologies.operators.keyed.keyed_store import TIME, KeyedStore
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
+from sunshower.topologies.operators.keyed.moved_parts import TIME
 from sunshower.topologies.operators.port import Emit, Rows
 from sunshower.topologies.operators.schemas import rest_of
 from sunshower.topologies.operators.steps import RowOperator

@@ -10,26 +10,33 @@ life of the task, which may still run somewhere, can store nothing afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any, TypeAlias
 
 from sunshower.clock import Clock, SystemClock
 from sunshower.errors import BadEmit, FailedBatch, StaleAttempt, StateMismatch, StoreUnreachable
-from sunshower.records import DictKey, key_of
+from sunshower.records import key_of
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.keyed.ages import Ages, stamped, unstamped
+from sunshower.topologies.operators.keyed.moved_parts import ABOUT, is_own, joined
 from sunshower.topologies.operators.keyed.recent import Recent
 from sunshower.topologies.operators.keyed.stored_values import StoredValues, fields_of, size_of
 from sunshower.topologies.operators.port import Attempt
-from sunshower.topologies.operators.states import Key, MapState, Place, StateFactory, StateKind
+from sunshower.topologies.operators.states import (
+    FoundPart,
+    Key,
+    MapState,
+    Moving,
+    Place,
+    Spread,
+    StateFactory,
+    StateKind,
+)
 from sunshower.topologies.operators.totals import TaskMemory, check_factory
 
 CACHE_BYTES = 64 << 20  # of each task
-ABOUT = DictKey(sunshower="about")  # the key of what the store says of itself
-_OWN = "__sunshower:"  # begins the first text of other keys of its own
-OWED, TIME, TIMER = _OWN + "owed", _OWN + "time", _OWN + "timer"
 Migration: TypeAlias = Callable[[int, Any], Any]  # of (the version of a value, the value)
 _TICK_MAX_S = 60.0
 _NOT_OPEN = "a keyed store that is not open"
@@ -53,12 +60,16 @@ class KeyedStore:
         ttl_s: float | None = None,
         version: int = 1,
         migrate: Migration | None = None,
+        spread: Spread = Spread.BY_KEY,
+        has_panes: bool = False,
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
         """`name`: by which a later run finds it. `classes`: the Enums and record types in values,
         as Schema.classes. `ttl_s`: values that were put longer ago are absent, and are removed by a
         later commit; the time of each key is kept in memory. `migrate` makes values of `version` of
-        those of earlier versions when the store is opened. Raises TopologyError for a value that is
+        those of earlier versions when the store is opened. `spread`: by which another number of
+        tasks finds its keys. `has_panes`: see moved_parts.joined. Raises
+        TopologyError for a value that is
         no state factory, and RecordMismatch for two classes of one name."""
         check_factory(factory, where)
         self.name, self._where = name, where
@@ -67,6 +78,8 @@ class KeyedStore:
         self.tick_s = None if ttl_s is None else min(ttl_s, _TICK_MAX_S)  # to remove old values
         self._factory = None if factory is None else _of_values_alone(factory)
         self._values = StoredValues(classes, where)
+        self._spread, self._has_panes = spread, has_panes
+        self._was_open = False
         self._opened: MapState | None = None
         self._found: dict[Key, Any] = {}  # what this batch has read, converted
         self._written: dict[Key, Any] = {}  # None: removed
@@ -83,18 +96,23 @@ class KeyedStore:
         if self._factory is None:
             self._opened = TaskMemory()
             return
-        place = Place(context.topology, self.name, context.index, context.parallelism)
+        moving = Moving(self._spread, self._joined, not self._was_open)
+        place = Place(
+            context.topology, self.name, context.index, context.parallelism, moving=moving
+        )
         self._opened = self._factory.make(place)
         last: Attempt | None = getattr(self._opened, "last_attempt", None)
         self._epoch, self._number = int(context.clock.now() * 1e6), 0
         if last is not None:
             self._epoch, self._number = max(self._epoch, last.epoch + 1), last.txid
         try:
-            self._write({**self._migrated(), ABOUT: self._about})
+            (about,) = self._opened.multi_get([ABOUT])
+            self._write({**self._migrated(about, self._opened.items), ABOUT: self._about})
             self._read_ages()
         except BaseException:
             self.close()
             raise
+        self._was_open = True
 
     def fetch(self, keys: Iterable[Any]) -> None:
         """Read many keys at once, before `get` is called for each."""
@@ -202,7 +220,8 @@ class KeyedStore:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is open, and no later life of the task has opened it since."""
+        """Whether it is open, no later life of the task has opened it since, and the last write has
+        not failed with an unknown outcome. If not, open it again."""
         return self._opened is not None and self._taken is None
 
     def snapshot(self) -> dict[Key, Any] | None:
@@ -247,9 +266,18 @@ class KeyedStore:
             return plain
         return None if self._ages.is_over(at, self._clock.now()) else plain
 
-    def _migrated(self) -> dict[Key, Any]:
-        """What opening changes: all values, if they are of an earlier version."""
-        (about,) = self._state.multi_get([ABOUT])
+    def _joined(self, parts: Sequence[FoundPart]) -> dict[Key, Any]:
+        """What this task has of those of another number of tasks, of one version each."""
+        changes = joined(parts, has_panes=self._has_panes)
+        for part in parts:
+            changes |= self._migrated(part.beside.get(ABOUT), part.items)
+        return {**changes, ABOUT: self._about}
+
+    def _migrated(
+        self, about: Any, items: Callable[[], Iterable[tuple[Key, Any]]]
+    ) -> dict[Key, Any]:
+        """What opening changes: all values, if they are of an earlier version. `about`: what is
+        stored of them."""
         if about is None:
             return {}
         match about:
@@ -275,7 +303,7 @@ class KeyedStore:
                 "the program that wrote them, or give the state another name="
             )
         changes: dict[Key, Any] = {}
-        for key, stored in self._state.items():
+        for key, stored in items():
             if not is_own(key):
                 at, plain = unstamped(stored)
                 made = self._values.plain(self._migrate(found, fields_of(plain)))
@@ -305,10 +333,11 @@ class KeyedStore:
         except BaseException as error:
             state.abort()
             self._forget()
-            if isinstance(error, FailedBatch | StaleAttempt):
+            if isinstance(error, FailedBatch | StaleAttempt | StoreUnreachable):
                 self._taken = error
+            if isinstance(error, FailedBatch | StaleAttempt):
                 raise self._refused(error) from error
-            raise
+            raise  # the write may happen later: opening again keeps it out, before anything is read
 
     def _refused(self, error: BaseException) -> StoreUnreachable:
         """An outage: it ends when the task opens the store again."""
@@ -320,13 +349,6 @@ class KeyedStore:
     def _forget(self) -> None:
         self.discard()
         self._cache.clear()
-
-
-def is_own(key: Key) -> bool:
-    """Whether a key is not one of a user's records: what the store or an operator notes."""
-    if type(key) is not tuple:
-        return key == ABOUT
-    return bool(key) and type(key[0]) is str and key[0].startswith(_OWN)
 
 
 def check_key(key: Any) -> None:

@@ -46,7 +46,7 @@ class ProcessSettings(StateSettings, total=False):
 
     name            of the bolt and of the state, by which a later run finds it; default: that of
                     the function
-    parallelism     the number of tasks, 1; that of a stored state cannot change
+    parallelism     the number of tasks, 1; another one takes a stored state over
     event_time      the field with the time of a record, for timers; None: they are by the clock
     late            how much later than a record with a higher time a record may come, 0
     """

@@ -18,6 +18,7 @@ from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.schemas import bound_aggregators
 from sunshower.topologies.operators.stages import StageDraft, StageRows
+from sunshower.topologies.operators.states import Spread
 from sunshower.topologies.operators.totals import check_one_task
 from sunshower.topologies.operators.totals_stage import (
     AnyStream,
@@ -60,7 +61,14 @@ def windows_of(
         schema.check_field(window.field, where)
     given, out = bound_aggregators(aggregators, schema, by, fields, where, ("window",))
     check_one_task(by, settings.get("parallelism", 1), where)
-    store = KeyedStore(settings.get("state"), name, where, {*schema.classes, *out.classes})
+    store = KeyedStore(
+        settings.get("state"),
+        name,
+        where,
+        {*schema.classes, *out.classes},
+        spread=Spread.BY_GROUP,
+        has_panes=isinstance(window, Window) and not window.by_count,
+    )
     contents = PaneValues(schema, given)
     if isinstance(window, Sessions):
         operator: WindowOperator = SessionWindows(store, window, contents, by, out)

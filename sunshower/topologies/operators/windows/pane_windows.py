@@ -13,6 +13,7 @@ from sunshower.topologies.operators.aggregating import AggregatorOperator
 from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.grouping import group_keys, keys_of_partial, values_of_key
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
+from sunshower.topologies.operators.keyed.moved_parts import BEHIND, is_own
 from sunshower.topologies.operators.port import Attempt, Emit
 from sunshower.topologies.operators.windows.pane_values import Content, PaneValues
 from sunshower.topologies.operators.windows.watermarks import ReachedTime, event_time
@@ -76,8 +77,12 @@ class PaneWindows(WindowOperator):
 
     def forget(self) -> None:
         self._open: defaultdict[int, dict[Any, None]] = defaultdict(dict)  # pane → its groups
+        self._behind: dict[Any, float] = {}  # group → up to where its windows have ended
 
     def load(self, key: Any, value: Any) -> None:
+        if is_own(key):
+            self._behind[key[1]] = value
+            return
         _, group, pane = key
         self._open[pane][group] = None
 
@@ -103,11 +108,18 @@ class PaneWindows(WindowOperator):
         count, opened = self.window.panes, self._open
         ended = max(opened, default=0) + count if time == inf else self._last_ended(time)
         lasts = {pane + more for pane in opened for more in range(count)}
-        due = sorted(last for last in lasts if self._last_ended(before) < last <= ended)
+        behind, self._behind = self._behind, {}
+        first = min(before, *behind.values()) if behind else before
+        due = sorted(last for last in lasts if self._last_ended(first) < last <= ended)
         made: list[Sequence[Any]] = []
         for last in due:
             panes = [pane for pane in range(last - count + 1, last + 1) if pane in opened]
-            groups = {group: None for pane in panes for group in opened[pane]}
+            groups = {
+                group: None
+                for pane in panes
+                for group in opened[pane]
+                if self._last_ended(behind.get(group, before)) < last
+            }
             self.store.fetch((_PANE, group, pane) for pane in panes for group in opened[pane])
             for group in groups:
                 within = [
@@ -117,6 +129,8 @@ class PaneWindows(WindowOperator):
         for pane in [pane for pane in opened if pane + count - 1 <= ended]:
             for group in opened.pop(pane):
                 self.store.remove((_PANE, group, pane))
+        for group in behind:
+            self.store.remove((BEHIND, group))
         return made
 
     def _parts(self, rows: Sequence[Any], attempt: Attempt) -> dict[tuple[Any, int], Content]:

@@ -20,7 +20,8 @@ from sunshower.records import Schema
 from sunshower.topologies.components import Context
 from sunshower.topologies.graph import own_copy
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess, KeyState
-from sunshower.topologies.operators.keyed.keyed_store import TIMER, KeyedStore, check_key, is_own
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore, check_key
+from sunshower.topologies.operators.keyed.moved_parts import TIMER, is_own
 from sunshower.topologies.operators.steps import check_rows, prepare_code
 from sunshower.topologies.operators.windows.watermarks import ReachedTime, event_time
 from sunshower.topologies.operators.windows.window_operator import WindowOperator

@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 
 from sunshower.records import Schema
 from sunshower.topologies.components import Context
-from sunshower.topologies.operators.keyed.keyed_store import OWED, TIME, KeyedStore
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
+from sunshower.topologies.operators.keyed.moved_parts import OWED, TIME
 from sunshower.topologies.operators.port import Attempt, Emit, Rows
 from sunshower.topologies.operators.steps import BaseOperator
 from sunshower.topologies.operators.windows.watermarks import ReachedTime, Watermark

@@ -30,8 +30,9 @@ class SlowBacking(MemoryBacking):
     state: SlowState
 
     def put(self, changes: Any, mark: Mark, seen: str | None) -> None:
-        self.state.watch.clock.advance(WRITE_S)
-        self.state.writes.append(self.state.watch.clock.now())
+        if changes:
+            self.state.watch.clock.advance(WRITE_S)
+            self.state.writes.append(self.state.watch.clock.now())
         super().put(changes, mark, seen)
 
 

@@ -1,0 +1,381 @@
+"""Programs whose number of tasks changes between runs: at least once, or exactly without deaths."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+
+from sunshower import (
+    Bolt,
+    Context,
+    KeyState,
+    KeyValueState,
+    Spout,
+    SpoutCollector,
+    Topology,
+    count,
+    sessions,
+    sliding,
+    sum_,
+    tumbling,
+)
+from sunshower.errors import ClusterError
+from sunshower.simulation.cluster import SimCluster
+from sunshower.trident import MemoryState
+from tests.seeds import seeds
+from tests.trident.rigs.unsure import Troubles, UnsureState
+
+TOTAL, SECONDS, DISORDER, USERS, WITHIN, GAP = 40, 1.5, 8, "abcdefg", 6, 7
+Noted = Counter[tuple[Any, ...]]
+
+
+class Click(NamedTuple):
+    user: str
+    at: int
+
+
+def clicks_of(seed: int) -> list[Click]:
+    draw = Random(seed)
+    times = [n * 2 + draw.randrange(DISORDER) for n in range(TOTAL)]
+    return [Click(draw.choice(USERS), time) for time in times]
+
+
+class Source:
+    """What a source knows of its records, from run to run: which ones are acked."""
+
+    def __init__(self, clicks: list[Click]) -> None:
+        self.clicks, self.acked, self.bound = clicks, set[int](), 0
+
+    def __deepcopy__(self, memo: Any) -> Source:
+        return self
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all records up to the bound are acked."""
+        return self.acked >= {*range(self.bound)}
+
+
+class Resumed(Spout[Click]):
+    """Emits what is not acked, up to the bound of this run."""
+
+    emits = Click
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    def open(self, context: Context) -> None:
+        self.clock, source = context.clock, self.source
+        self.left = [n for n in range(source.bound) if n not in source.acked]
+        self.next_s = self.clock.now()
+
+    def next_tuple(self, out: SpoutCollector[Any]) -> None:
+        if self.left and self.clock.now() >= self.next_s:
+            number = self.left.pop(0)
+            out.emit(self.source.clicks[number], number)
+            self.next_s += SECONDS / TOTAL
+        elif not self.left and self.source.bound == TOTAL:
+            out.finish()
+
+    def ack(self, message_id: Any) -> None:
+        self.source.acked.add(message_id)
+
+    def event_time(self, record: Any) -> float:
+        return float(record.at)
+
+
+class Note(Bolt[Any, None]):
+    """Notes what it gets, in all runs."""
+
+    def __init__(self, found: Noted) -> None:
+        self.found = found
+
+    def __deepcopy__(self, memo: Any) -> Note:
+        return Note(self.found)
+
+    def process(self, record: Any) -> None:
+        self.found[tuple(record)] += 1
+
+
+# ---- programs -----------------------------------------------------------------------------------
+
+
+class Program:
+    """A program over clicks, and what it must note or store. `settings`: its state and tasks."""
+
+    def __init__(self, seed: int) -> None:
+        self.left, self.right = Source(clicks_of(seed)), Source(clicks_of(-seed - 1))
+        self.found: Noted = Counter()
+
+    @property
+    def sources(self) -> list[Source]:
+        return [self.left]
+
+    def topology(self, **settings: Any) -> Topology:
+        topology = Topology("clicks", workers=3, attempts_max=1_000, peer_link_retry_s=0.5)
+        left = topology.spout("left", Resumed(self.left))
+        made = self.declare(topology, left, settings)
+        if made is not None:
+            made.shuffle().bolt("note", Note(self.found))
+        return topology
+
+    def declare(self, topology: Topology, left: Any, settings: dict[str, Any]) -> Any:
+        raise NotImplementedError
+
+    def check(self, found: Noted, state: MemoryState, *, is_exact: bool) -> None:
+        raise NotImplementedError
+
+
+class Windowed(Program):
+    window: Any
+
+    def declare(self, topology: Topology, left: Any, settings: dict[str, Any]) -> Any:
+        return left.group_by("user").window(self.window, count(), **settings)
+
+    def expected(self) -> Counter[tuple[Any, ...]]:
+        """(user, end of the window) → its clicks."""
+        made: Counter[tuple[Any, ...]] = Counter()
+        for click in self.left.clicks:
+            first = click.at - click.at % self.window.every + self.window.every
+            made.update(
+                (click.user, first + n * self.window.every) for n in range(self.window.panes)
+            )
+        return made
+
+    def check(self, found: Noted, state: MemoryState, *, is_exact: bool) -> None:
+        counts = defaultdict[tuple[Any, ...], set[int]](set)
+        for user, end, times in found:
+            counts[user, end].add(times)
+        expected = self.expected()
+        assert counts.keys() == expected.keys()
+        for place, times in expected.items():
+            if is_exact:  # it may come again, with the same count
+                assert counts[place] == {times}, place
+            else:
+                assert max(counts[place]) >= times, place
+
+
+class Tumbling(Windowed):
+    window = tumbling(seconds=30, field="at", late=DISORDER)
+
+
+class Sliding(Windowed):
+    window = sliding(seconds=30, every=10, field="at", late=DISORDER)
+
+
+class BySession(Windowed):
+    window = sessions(gap=5, field="at", late=DISORDER)
+
+    def expected(self) -> Counter[tuple[Any, ...]]:
+        made: Counter[tuple[Any, ...]] = Counter()
+        for user in USERS:
+            times = sorted(click.at for click in self.left.clicks if click.user == user)
+            own: list[int] = []
+            for time in [*times, 10**9]:
+                if own and time - own[-1] >= self.window.gap:
+                    made[user, own[-1] + self.window.gap] = len(own)
+                    own = []
+                own.append(time)
+        return made
+
+
+class ByCount(Windowed):
+    """Windows of three clicks; which ones they are depends on the order."""
+
+    window = tumbling(count=3)
+
+    def check(self, found: Noted, state: MemoryState, *, is_exact: bool) -> None:
+        clicks = Counter(click.user for click in self.left.clicks)
+        full = {(user, n, 3) for user, number in clicks.items() for n in range(number // 3)}
+        assert found.keys() == full if is_exact else found.keys() >= full
+
+
+class Totals(Program):
+    def declare(self, topology: Topology, left: Any, settings: dict[str, Any]) -> Any:
+        left.group_by("user").aggregate(count(), sum_("at"), name="totals", **settings)
+
+    def check(self, found: Noted, state: MemoryState, *, is_exact: bool) -> None:
+        totals = dict(state.items("totals"))
+        times = defaultdict[str, list[int]](list)
+        for click in self.left.clicks:
+            times[click.user].append(click.at)
+        expected = {user: [len(own), sum(own)] for user, own in times.items()}
+        assert totals.keys() == expected.keys()
+        for user, (number, total) in expected.items():
+            if is_exact:
+                assert [*totals[user]] == [number, total]
+            else:
+                assert all(a >= b for a, b in zip(totals[user], (number, total), strict=True))
+
+
+def gathers(click: Click, state: KeyState[list[int]]) -> None:
+    state.value = [*(state.value or ()), click.at]
+
+
+class Processed(Program):
+    def declare(self, topology: Topology, left: Any, settings: dict[str, Any]) -> Any:
+        left.group_by("user").process(gathers, name="own", **settings)
+
+    def check(self, found: Noted, state: MemoryState, *, is_exact: bool) -> None:
+        kept = dict(state.items("own"))
+        for user in USERS:
+            times = Counter(click.at for click in self.left.clicks if click.user == user)
+            stored = Counter(kept.get(user, ()))
+            assert stored == times if is_exact else not times - stored, user
+
+
+class Gathers(Bolt[Click, None]):
+    state: KeyValueState[str, list[int]]
+
+    def process(self, click: Click) -> None:
+        self.state[click.user] = [*self.state.get(click.user, ()), click.at]
+
+
+class Bolts(Processed):
+    def declare(self, topology: Topology, left: Any, settings: dict[str, Any]) -> Any:
+        left.fields("user").bolt("own", Gathers, settings["parallelism"], state=settings["state"])
+
+
+def waits(click: Click, state: KeyState[set[int]]) -> None:
+    state.value = {*(state.value or ()), click.at}
+    if state.timer is None:
+        state.timer = state.time + GAP
+
+
+def fires(key: Any, state: KeyState[set[int]]) -> Iterator[tuple[str, str]]:
+    yield key, " ".join(map(str, state.value or ()))
+    state.value = None
+
+
+class Timed(Program):
+    def declare(self, topology: Topology, left: Any, settings: dict[str, Any]) -> Any:
+        times = {"event_time": "at", "late": DISORDER, "fields": ("user", "clicks")}
+        return left.group_by("user").process(waits, on_timer=fires, **times, **settings)
+
+    def check(self, found: Noted, state: MemoryState, *, is_exact: bool) -> None:
+        clicks = {(user, int(second)) for user, text in found for second in text.split()}
+        assert clicks == {(click.user, click.at) for click in self.left.clicks}
+
+
+class Joined(Program):
+    how: str = "inner"
+
+    @property
+    def sources(self) -> list[Source]:
+        return [self.left, self.right]
+
+    def declare(self, topology: Topology, left: Any, settings: dict[str, Any]) -> Any:
+        right = topology.spout("right", Resumed(self.right))
+        place = {"field": "at", "late": DISORDER, "fields": ("user", "at", "other_at")}
+        return left.join(right, "user", within=WITHIN, how=self.how, **place, **settings)
+
+    def check(self, found: Noted, state: MemoryState, *, is_exact: bool) -> None:
+        left, right = self.left.clicks, self.right.clicks
+        both = [(a, b) for a in left for b in right if a.user == b.user]
+        pairs = [(a, b) for a, b in both if abs(a.at - b.at) <= WITHIN]
+        expected: Noted = Counter((a.user, a.at, b.at) for a, b in pairs)
+        if is_exact:
+            assert {place: n for place, n in found.items() if None not in place} == expected
+        matched = {id(one) for pair in pairs for one in pair}
+        if self.how == "outer":
+            expected.update((a.user, a.at, None) for a in left if id(a) not in matched)
+            expected.update((b.user, None, b.at) for b in right if id(b) not in matched)
+        assert not expected - found
+        assert found.keys() == expected.keys()
+
+
+class Outer(Joined):
+    how = "outer"
+
+
+def changed(click: Click) -> tuple[str, int, str]:
+    return click.user, click.at, click.user * 2
+
+
+class Tables(Program):
+    """The right side is a table; what it is at the end is checked."""
+
+    is_broadcast = False
+
+    @property
+    def sources(self) -> list[Source]:
+        return [self.left, self.right]
+
+    def declare(self, topology: Topology, left: Any, settings: dict[str, Any]) -> Any:
+        right = topology.spout("right", Resumed(self.right))
+        changes = right.map(changed, fields=("user", "at", "name"))
+        table = changes.group_by("user").table(field="at", broadcast=self.is_broadcast, **settings)
+        return left.join(table, how="left", fields=("user", "at", "last", "name"))
+
+    def check(self, found: Noted, state: MemoryState, *, is_exact: bool) -> None:
+        latest = dict[str, int]()
+        for user, at in self.right.clicks:
+            latest[user] = max(at, latest.get(user, 0))
+        items = [*state.items("table")]
+        assert {user: change[1] for user, change in items} == latest
+        assert len(items) == len(latest)  # once each
+        clicks = Counter((user, at) for user, at in self.left.clicks)
+        joined = Counter[tuple[str, int]]()
+        for (user, at, *_), times in found.items():
+            joined[user, at] += times
+        assert joined == clicks if is_exact else not clicks - joined
+
+
+class Broadcast(Tables):
+    is_broadcast = True
+
+
+PROGRAMS: list[Callable[[int], Program]] = [
+    *(Tumbling, Sliding, BySession, ByCount, Totals, Processed, Bolts, Timed),
+    *(Joined, Outer, Tables, Broadcast),
+]
+
+
+# ---- runs ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", seeds(300, short=60))
+def test_nothing_is_lost_when_the_number_of_tasks_changes_and_workers_die(seed: int) -> None:
+    """Every second time with a store whose calls fail, come late or twice."""
+    draw = Random(seed)
+    program = PROGRAMS[seed % len(PROGRAMS)](seed)
+    inner, troubles = MemoryState(), Troubles(draw, 0.05)
+    state = inner if seed % 2 else UnsureState(inner, troubles)
+    for source in program.sources:
+        source.bound = TOTAL
+    for life in range(lives := draw.randrange(2, 5)):
+        topology = program.topology(state=state, parallelism=draw.randrange(1, 5))
+        with SimCluster(seed + life, latency_s=0.005) as cluster:
+            run = cluster.submit(topology.graph())
+            for _ in range(draw.randrange(3)):
+                if not run.wait(draw.uniform(0.05, 1.0)):
+                    with suppress(ClusterError):  # it has just died
+                        run.kill_worker(draw.randrange(3))
+            is_last = life == lives - 1
+            assert run.wait(600 if is_last else draw.uniform(0.0, 1.0)) or not is_last
+            run.stop()
+    troubles.calm()
+    program.check(program.found, inner, is_exact=False)
+
+
+@pytest.mark.parametrize("seed", seeds(300, short=60))
+def test_without_deaths_the_result_is_that_of_a_plain_program(seed: int) -> None:
+    draw = Random(seed)
+    program = PROGRAMS[seed % len(PROGRAMS)](seed)
+    state = MemoryState()
+    bounds = sorted(draw.randrange(TOTAL) for _ in range(draw.randrange(1, 4)))
+    for life, bound in enumerate([*bounds, TOTAL]):
+        for source in program.sources:
+            source.bound = bound
+        topology = program.topology(state=state, parallelism=draw.randrange(1, 5))
+        with SimCluster(seed + life, latency_s=0.005) as cluster:
+            run = cluster.submit(topology.graph())
+            while not all(source.is_done for source in program.sources):
+                run.wait(0.1)
+            run.wait(600 if bound == TOTAL else draw.uniform(0.0, 0.5))
+            run.stop()
+    program.check(program.found, state, is_exact=True)

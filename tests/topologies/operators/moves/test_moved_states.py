@@ -1,0 +1,268 @@
+"""A stored state that another number of tasks opens: what each task has then, whoever ends when."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sunshower import Context
+from sunshower.clock import ManualClock
+from sunshower.errors import StateMismatch, StoreUnreachable
+from sunshower.runtime.transport.hashing import task_index
+from sunshower.state.backing import Home
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
+from sunshower.topologies.operators.keyed.moved_parts import BEHIND, OWED, TIME, TIMER
+from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.states import Place, Spread
+from sunshower.topologies.operators.totals import TotalsSlot
+from sunshower.trident import (
+    MemoryState,
+    PostgresState,
+    RedisState,
+    SqliteState,
+    ZooKeeperState,
+)
+from sunshower.trident.states.factories import KeptState
+from sunshower.trident.states.texts import key_of, text_of_key
+from tests.trident.rigs.additions import batch
+
+FIRST = Attempt(1, 0, 0)
+KEYS: list[Any] = [
+    *(f"user {n} 你" for n in range(20)),
+    *(-1, 7, 2.5, True, None, "", "__sunshower", Decimal("1.10"), b"\0\xff"),
+    *((), ("a", 1), ("a", (2, None)), frozenset({1, "x"}), datetime(2026, 1, 1, tzinfo=UTC)),
+]
+
+
+@pytest.fixture
+def factory(request: pytest.FixtureRequest, tmp_path: Path) -> KeptState:
+    name = f"visits {uuid.uuid4().hex[:8]}"
+    match request.param:
+        case "memory":
+            return MemoryState(name=name)
+        case "sqlite":
+            return SqliteState(tmp_path / "visits.db", name=name)
+        case "redis":
+            return RedisState(request.getfixturevalue("redis"), name=name)
+        case "postgres":
+            return PostgresState(request.getfixturevalue("postgres"), name=name)
+    return ZooKeeperState(request.getfixturevalue("zookeeper").connect, name=name)
+
+
+every_store = pytest.mark.parametrize(
+    "factory",
+    [
+        *("memory", "sqlite"),
+        *(
+            pytest.param(one, marks=pytest.mark.servers)
+            for one in ("redis", "postgres", "zookeeper")
+        ),
+    ],
+    indirect=True,
+)
+
+
+def task(index: int, tasks: int, clock: ManualClock | None = None) -> Context:
+    return Context("shop", "visits", 1, index, tasks, clock=clock or ManualClock())
+
+
+def opened(factory: Any, index: int, tasks: int, **settings: Any) -> KeyedStore:
+    store = KeyedStore(factory, "visits", "here", **settings)
+    store.open(task(index, tasks))
+    return store
+
+
+def add(store: KeyedStore, key: Any, number: int) -> None:
+    store.put(key, [*(store.get(key) or ()), number])
+    store.commit()
+
+
+def write(slot: TotalsSlot) -> None:
+    slot.begin_commit(FIRST)
+    slot.state.multi_put(["late"], [1])
+    slot.commit(FIRST)
+
+
+USERS = [f"user {n}" for n in range(12)]
+
+
+def filled(tasks: int) -> MemoryState:
+    inner = MemoryState(name="visits")
+    for index in range(tasks):
+        store = opened(inner, index, tasks)
+        for user in [user for user in USERS if task_index(user, tasks) == index]:
+            store.put(user, [0])
+        store.commit()
+    return inner
+
+
+# ---- every store --------------------------------------------------------------------------------
+
+
+@every_store
+def test_each_task_has_its_keys_whatever_the_number_of_tasks_was(factory: KeptState) -> None:
+    expected: dict[Any, list[int]] = {key: [] for key in KEYS}
+    for number, tasks in enumerate((2, 5, 1, 3, 3, 2)):
+        stores = [opened(factory, index, tasks) for index in reversed(range(tasks))][::-1]
+        if number:
+            assert dict(factory.items(factory.name)) == expected
+        for index, store in enumerate(stores):
+            own = [key for key in KEYS if task_index(key, tasks) == index]
+            assert dict(store.items()) == {key: expected[key] for key in own if expected[key]}
+            for key in own:
+                expected[key].append(number)
+                store.put(key, expected[key])
+            store.commit()
+            store.close()
+        items = [*factory.items(factory.name)]
+        assert dict(items) == expected
+        assert len(items) == len(expected)
+        parts = [[*factory.open(home).items()] for home in _homes(factory)]
+        assert sum(map(len, parts)) == len(KEYS) + tasks  # nothing is left behind
+
+
+@every_store
+def test_a_former_run_that_wakes_up_late_writes_nothing(factory: KeptState) -> None:
+    former = [opened(factory, index, 2) for index in range(2)]
+    totals: Any = replace(factory, name="totals")  # type: ignore[type-var]
+    slots = [TotalsSlot(totals, "totals", "here") for _ in range(2)]
+    for index, (store, slot) in enumerate(zip(former, slots, strict=True)):
+        slot.open(task(index, 2))
+        for key in [key for key in KEYS if task_index(key, 2) == index]:
+            add(store, key, 1)
+    now = opened(factory, 0, 1)
+    slot = TotalsSlot(totals, "totals", "here")
+    slot.open(task(0, 1))
+    before = {home: [*factory.open(home).items()] for home in _homes(factory)}
+    for store, old in zip(former, slots, strict=True):
+        store.put("late", 1)
+        with pytest.raises(StoreUnreachable, match="moved to a run with 1 tasks"):
+            store.commit()
+        assert not store.is_open
+        with pytest.raises(StoreUnreachable, match="moved to a run with 1 tasks"):
+            store.open(task(0, 2))
+        with pytest.raises(StoreUnreachable, match="moved to a run with 1 tasks"):
+            write(old)
+    assert {home: [*factory.open(home).items()] for home in _homes(factory)} == before
+    add(now, "late", 2)
+    assert dict(factory.items(factory.name)) == {**{key: [1] for key in KEYS}, "late": [2]}
+
+
+def _homes(factory: KeptState) -> list[Home]:
+    return [home for home in factory.homes() if home.state in (factory.name, "totals")]
+
+
+# ---- what is beside the keys --------------------------------------------------------------------
+
+
+def test_rows_that_are_owed_go_to_one_task_each_and_the_time_is_the_latest() -> None:
+    state, by_group = MemoryState(name="visits"), {"spread": Spread.BY_GROUP, "has_panes": True}
+    for index in range(3):
+        store = opened(state, index, 3, **by_group)
+        for user in [user for user in USERS if task_index(user, 3) == index]:
+            store.put(("pane", user, 1), [index])
+        store.put((OWED, 7), [1, index, [[f"row {index}"]]])
+        store.put(("full",), [[f"full {index}"]])
+        store.put((TIME,), 10.0 * index)
+        store.commit()
+    found = [dict(opened(state, index, 2, **by_group).items(own=True)) for index in range(2)]
+    for index, own in enumerate(found):
+        heirs = [former for former in range(3) if former % 2 == index]
+        assert own[OWED, -1] == [-1, 0, [[f"row {former}"] for former in heirs]]
+        assert own[("full",)] == [[f"full {former}"] for former in heirs]
+        assert own[(TIME,)] == 20.0
+        users = [user for user in USERS if task_index(user, 2) == index]
+        assert {key[1] for key in own if key[0] == "pane"} == {*users}
+        behind = {key[1]: time for key, time in own.items() if key[0] == BEHIND}
+        times = {user: 10.0 * task_index(user, 3) for user in users}
+        assert behind == {user: time for user, time in times.items() if time < 20}
+
+
+def test_timers_and_times_to_live_go_with_their_key() -> None:
+    state = MemoryState(name="visits")
+    for index in range(2):
+        store = opened(state, index, 2, ttl_s=10.0)
+        for user in [user for user in USERS if task_index(user, 2) == index]:
+            store.put(user, 1)
+            store.put((TIMER, user), 5.0)
+        store.commit()
+    for index in range(3):
+        store = KeyedStore(state, "visits", "here", ttl_s=10.0)
+        store.open(context := task(index, 3))
+        users = {user for user in USERS if task_index(user, 3) == index}
+        assert {key for key, _ in store.items()} == users
+        assert {key[1] for key, _ in store.items(own=True) if key[0] == TIMER} == users
+        context.clock.sleep(10.0)
+        assert {key for key, _ in store.items()} == set()
+
+
+def test_a_table_in_every_task_is_copied_to_new_ones() -> None:
+    state = MemoryState(name="visits")
+    for tasks in (2, 5, 1):
+        for index in range(tasks):
+            store = opened(state, index, tasks, spread=Spread.EVERYWHERE)
+            if tasks > 2:
+                assert dict(store.items()) == dict.fromkeys(USERS, 1)
+            for user in USERS:
+                store.put(user, 1)
+            store.commit()
+        assert sorted(state.items("visits")) == [(user, 1) for user in sorted(USERS)]
+
+
+def test_values_of_two_versions_are_migrated_each_by_its_own() -> None:
+    """The first task of two has opened its state with the new version, and the other one not."""
+    state = filled(2)
+
+    def migrate(version: int, value: Any) -> Any:
+        assert version == 1
+        return [*value, 2]
+
+    opened(state, 0, 2, version=2, migrate=migrate)
+    with pytest.raises(StateMismatch, match="of version 1, and this is version 2: give migrate="):
+        opened(state, 0, 1, version=2)
+    store = opened(state, 0, 1, version=2, migrate=migrate)
+    assert dict(store.items()) == {user: [0, 2] for user in USERS}
+
+
+# ---- what is refused ----------------------------------------------------------------------------
+
+
+def test_the_number_of_tasks_of_batches_cannot_change() -> None:
+    state = MemoryState(name="counts")
+    batch(state.make(Place("words", "counts", 0, 1)), 1, storm=3)
+    with pytest.raises(StateMismatch, match=r"parallelism 1, and this is 2: set that back, or .*"):
+        state.make(Place("words", "counts", 0, 2))
+
+
+def test_another_topology_and_another_kind_move_nothing() -> None:
+    state = filled(2)
+    marks = dict(state.shelf.marks)
+    other = KeyedStore(state, "visits", "here")
+    with pytest.raises(StateMismatch, match="topology 'shop', and this is 'other'"):
+        other.open(replace(task(0, 3), topology="other"))
+    slot = TotalsSlot(state, "visits", "here")
+    with pytest.raises(StateMismatch, match="kind 'non-transactional', and this is 'opaque'"):
+        slot.open(task(0, 3))
+    assert state.shelf.marks == marks
+
+
+def test_keys_that_are_not_those_of_the_grouping_are_refused_before_anything_moves() -> None:
+    state = filled(2)
+    (foreign,) = [index for index in range(2) if task_index("total", 2) != index]
+    store = opened(state, foreign, 2)
+    store.put("total", 1)
+    store.commit()
+    with pytest.raises(StateMismatch, match=r'key "total" was written by task . of 2, and records'):
+        opened(state, 0, 3)
+    assert opened(state, foreign, 2).get("total") == 1
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_stored_key_has_the_task_of_its_records(key: Any) -> None:
+    assert task_index(key_of(text_of_key(key)), 1_000) == task_index(key, 1_000)
