@@ -39,6 +39,11 @@ def make_application(source: TopologySource, token: str, hosts: Collection[str])
                     lambda q: source.component(q["name"], q["component"]), "name", "component"
                 ),
             ),
+            Route("/api/traces", _reading(lambda q: source.traces(q["name"]), "name")),
+            Route(
+                "/api/trace",
+                _reading(lambda q: source.trace(q["name"], q["root"]), "name", "root"),
+            ),
             Route("/api/action", _acting(source, token), methods=["POST"]),
         ],
         middleware=[Middleware(Protection, hosts=hosts)],

@@ -20,6 +20,12 @@ class TopologySource(Protocol):
     def component(self, name: str, component: str) -> Facts:
         """The tasks and the last errors of a component."""
 
+    def traces(self, name: str) -> Facts:
+        """Lists of recorded tuple trees, without their edges."""
+
+    def trace(self, name: str, root: str) -> Facts:
+        """One recorded tuple tree. Raises ConfigError for what is no root."""
+
     def actions(self) -> list[str]:
         """The names of the actions that `act` takes."""
 

@@ -27,7 +27,9 @@ from sunshower.runtime.events.metrics import (
 from sunshower.runtime.plan import Plan, Task, make_plan
 from sunshower.runtime.tasks.supervision import Health, Standing, Wait, WaitKind
 from sunshower.runtime.tasks.user_code import TaskError
+from sunshower.runtime.tuple_traces import NO_TRACES, Traces, root_number
 from sunshower.web.source import Facts
+from tests.web.prepared_trees import shop_trees
 
 TRACE = """Traceback (most recent call last):
   File "shop.py", line 41, in price
@@ -70,6 +72,7 @@ class Prepared:
     failures: tuple[Failure, ...] = ()  # of the first spout
     quarantined: Mapping[str, TaskError] = field(default_factory=dict)
     stuck: Mapping[str, StuckCall] = field(default_factory=dict)
+    traces: Traces = NO_TRACES
     restarts: int = 0
 
     @cached_property
@@ -159,6 +162,13 @@ class PreparedSource(OverviewSource):
         self.now_s += 1.0
         return self.prepared[name].overview(self.now_s)
 
+    def _recorded(self, name: str, root: str | None) -> Traces:
+        found = self.prepared[name].traces
+        if root is None:
+            return found
+        trees = [one for one in found.trees if int(one.root, 16) == root_number(root)]
+        return Traces(tuple(trees), found.silent)
+
     def actions(self) -> list[str]:
         return ["activate", "deactivate", "rebalance", "kill"]
 
@@ -210,6 +220,7 @@ def shop() -> Prepared:
             Failure(Cause.TIMEOUT, reason="not complete after 30 s"),
         ),
         restarts=1,
+        traces=shop_trees(),
     )
 
 
@@ -240,6 +251,7 @@ class HostileSource:
                 failures=(Failure(Cause.EXCEPTION, "bolt", 0, HOSTILE, HOSTILE, HOSTILE),),
                 quarantined={"bolt": error},
                 stuck={"bolt": StuckCall("bolt", 1, 0, 40.0, HOSTILE)},
+                traces=_hostile_trees(),
             )
         )
 
@@ -252,11 +264,23 @@ class HostileSource:
     def component(self, name: str, component: str) -> Facts:
         return _renamed(self._source.component("name", component.partition(" ")[0]))
 
+    def traces(self, name: str) -> Facts:
+        return self._source.traces("name")
+
+    def trace(self, name: str, root: str) -> Facts:
+        return self._source.trace("name", root)
+
     def actions(self) -> list[str]:
         return ["activate"]
 
     def act(self, name: str, action: str, workers: int | None) -> str:
         return HOSTILE
+
+
+def _hostile_trees() -> Traces:
+    found = shop_trees(HOSTILE)
+    failed = replace(found.failed[0], message_id=HOSTILE, cause=HOSTILE, reason=HOSTILE)
+    return Traces((failed,), (0,))
 
 
 def _renamed(facts: Any) -> Any:

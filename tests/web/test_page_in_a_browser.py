@@ -251,7 +251,7 @@ def test_the_keyboard_is_enough(url: str, open_page: Open, width: int) -> None:
     assert shown != "none"  # the focus can be seen
     page.keyboard.press("Enter")
     wait_for(page, ".panel h2", "price")
-    page.wait_for_function("document.activeElement.id === 'component-title'")
+    page.wait_for_function("() => document.activeElement.id === 'component-title'")
     page.keyboard.press("Escape")
     page.locator(".panel").wait_for(state="detached")
 

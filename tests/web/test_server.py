@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import socket
+from dataclasses import replace
 
 import pytest
 
+from sunshower import Counter, Topology
 from sunshower.cli.statistics.json_status import status_fields
+from sunshower.cli.traces.facts import traces_fields
 from sunshower.errors import ClusterError, ConfigError
+from sunshower.runtime.tuple_traces import Traces
+from sunshower.texts import json_of
 from sunshower.web.protection import HEADERS, is_own_host
 from sunshower.web.server import served_page
 from tests.web.conftest import TOKEN, ask
-from tests.web.prepared import PreparedSource, huge, shop
+from tests.web.prepared import HOSTILE, HostileSource, Prepared, PreparedSource, huge, quiet, shop
+from tests.web.prepared_trees import FAILED_ROOT
 
 ACTION = json.dumps({"name": "web-shop", "action": "deactivate"})
 
@@ -58,7 +64,77 @@ def test_open_batches_have_their_phases(url: str) -> None:
     assert (group["committed"], group["attempts_failed"]) == (16, 1)
 
 
-@pytest.mark.parametrize("path", ["/api/topology?name=none", "/api/component?name=none&component=a",
+def test_a_tree_is_the_json_of_trace(url: str, source: PreparedSource) -> None:
+    found = ask(url, f"/api/trace?name=web-shop&root={FAILED_ROOT}")
+    recorded = source.prepared["web-shop"].traces
+    assert found.text == json_of(traces_fields(recorded, recorded.failed))
+    (tree,) = found.json["trees"]
+    assert (tree["root"], tree["cause"], len(tree["hops"])) == (FAILED_ROOT, "exception", 5)
+    assert tree["latency_s"] == pytest.approx(0.0312, abs=1e-6)
+
+
+def test_lists_of_trees_are_the_json_of_trace_with_the_number_of_edges(
+    url: str, source: PreparedSource
+) -> None:
+    found = ask(url, "/api/traces?name=web-shop").json
+    assert found["counts"] == {"failed": 1, "slowest": 62, "latest": 62}
+    recorded = source.prepared["web-shop"].traces
+    for kind, trees in (("failed", recorded.failed), ("slowest", recorded.slowest),
+                        ("latest", recorded.trees)):  # fmt: skip
+        expected = json.loads(json_of(traces_fields(recorded, trees[:50])))["trees"]
+        for tree in expected:
+            tree["edges"] = len(tree.pop("hops"))
+        assert found["lists"][kind] == expected
+    assert found["lists"]["slowest"][0]["attempt"] == 2
+    assert found["missing"] == []
+
+
+def test_a_hostile_record_is_a_text_of_json() -> None:
+    with served_page(HostileSource(), TOKEN, port=0) as url:
+        found = ask(url, f"/api/trace?name=any&root={FAILED_ROOT}")
+        assert found.headers["content-type"] == "application/json"
+        assert found.json["trees"][0]["hops"][0]["record"] == HOSTILE
+
+
+def test_without_trees_the_lists_say_why() -> None:
+    untracked = Topology("untracked", ackers=0)
+    untracked.spout("numbers", Counter(1))
+    unshared = Topology("unshared", trace_share=0)
+    unshared.spout("numbers", Counter(1))
+    others = [Prepared(one, {}) for one in (untracked, unshared)]
+    with served_page(PreparedSource(quiet(), *others), TOKEN, port=0) as url:
+        for name, why in (("quiet", "No tree is recorded yet"), ("untracked", "ackers=0"),
+                          ("unshared", "trace_share=0")):  # fmt: skip
+            found = ask(url, f"/api/traces?name={name}").json
+            assert why in found["none"]["latest"]
+            assert why in found["none"]["failed"]
+
+
+def test_a_worker_that_does_not_answer_is_named_and_none_at_all_is_an_error(
+    source: PreparedSource, url: str
+) -> None:
+    shown = source.prepared["web-shop"]
+    source.prepared["web-shop"] = replace(shown, traces=replace(shown.traces, silent=(3,)))
+    assert "worker 3 does not answer" in ask(url, "/api/traces?name=web-shop").json["missing"][0]
+    source.prepared["web-shop"] = replace(shown, traces=Traces((), (0, 1, 2, 3)))
+    found = ask(url, "/api/traces?name=web-shop")
+    assert (found.status, "no worker of 'web-shop' answers" in found.json["error"]) == (404, True)
+    found = ask(url, f"/api/trace?name=web-shop&root={FAILED_ROOT}")
+    assert "worker 0 does not answer" in found.json["error"]
+
+
+@pytest.mark.parametrize(
+    ("root", "why"), [("0001000001ffffff", "0001000001ffffff"), ("x" * 9, "is no root of a tree")]
+)
+def test_a_root_that_is_not_there_is_an_error_that_says_so(url: str, root: str, why: str) -> None:
+    found = ask(url, f"/api/trace?name=web-shop&root={root}")
+    assert found.status == 404
+    assert why in found.json["error"]
+
+
+@pytest.mark.parametrize("path", ["/api/topology?name=none", "/api/traces?name=none",
+                                  "/api/trace?name=none&root=1",
+                                  "/api/component?name=none&component=a",
                                   "/api/component?name=web-shop&component=none"])  # fmt: skip
 def test_what_is_not_there_is_an_error_that_names_it(url: str, path: str) -> None:
     found = ask(url, path)
@@ -95,7 +171,7 @@ def test_one_look_serves_all_pages_within_half_a_second() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/static/app.js", "/api/topologies", "/none", "/static/none"]
+    "path", ["/", "/static/app.js", "/api/topologies", "/api/traces", "/none", "/static/none"]
 )
 def test_every_answer_has_the_headers_and_no_cors(url: str, path: str) -> None:
     found = ask(url, path, Origin="http://elsewhere.example")
@@ -111,7 +187,7 @@ def test_every_answer_has_the_headers_and_no_cors(url: str, path: str) -> None:
     "host", ["elsewhere.example", "elsewhere.example:8127", "", "localhost.evil"]
 )
 def test_a_foreign_host_header_is_refused(url: str, host: str) -> None:
-    for path in ("/", "/api/topologies"):
+    for path in ("/", "/api/topologies", "/api/traces?name=web-shop"):
         found = ask(url, path, Host=host)
         assert found.status == 400
         assert "web-shop" not in found.text

@@ -8,9 +8,12 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from sunshower.cli.traces.facts import missing, no_such_tree, traces_fields
 from sunshower.cli.ui.facts import component_facts, summary_facts, topology_facts
+from sunshower.cli.ui.trees import listed_trees
 from sunshower.errors import ClusterError, VersionMismatch
 from sunshower.runtime.control.overview import Overview
+from sunshower.runtime.tuple_traces import NO_TRACES, Traces
 
 if TYPE_CHECKING:
     from sunshower.actors.run import RayRun
@@ -84,6 +87,27 @@ class OverviewSource:
     def component(self, name: str, component: str) -> dict[str, Any]:
         return component_facts(self._look(name)[0], component)
 
+    def traces(self, name: str) -> dict[str, Any]:
+        plan = self._look(name)[0].plan  # of a master that does not answer, this says so soon
+        found = self._recorded(name, None)
+        if list(found.silent) == plan.workers:
+            raise ClusterError(
+                f"no worker of {name!r} answers, so its recorded trees are not known; try again, "
+                f"or see `sunshower status {name}`"
+            )
+        return listed_trees(plan, found)
+
+    def trace(self, name: str, root: str) -> dict[str, Any]:
+        self._look(name)
+        found = self._recorded(name, root)
+        if not found.trees:
+            raise ClusterError(". ".join([str(no_such_tree(name, root)), *missing(found)]))
+        return traces_fields(found, found.trees)
+
+    def _recorded(self, name: str, root: str | None) -> Traces:
+        """What the workers of a topology have recorded."""
+        return NO_TRACES
+
     def actions(self) -> list[str]:
         return []
 
@@ -101,6 +125,9 @@ class RaySource(OverviewSource):
         super().__init__(names, lambda name: find(name).overview(ANSWER_WITHIN_S))
         self._find = find
         self._end = end
+
+    def _recorded(self, name: str, root: str | None) -> Traces:
+        return self._find(name).traces(root)
 
     def actions(self) -> list[str]:
         return ["activate", "deactivate", "rebalance", self._end]

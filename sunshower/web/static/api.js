@@ -14,7 +14,8 @@ async function answer(path, options) {
   let response;
   try {
     response = await fetch(path, { cache: "no-store", ...options });
-  } catch {
+  } catch (error) {
+    if (error.name === "TimeoutError") throw new Refusal("The topology does not answer.", 0);
     throw new Refusal("The server does not answer: the command has ended, or is cut off.", 0);
   }
   let body;
@@ -33,6 +34,13 @@ export const topologies = () => answer("/api/topologies");
 export const topology = (name) => answer(`/api/topology?${query({ name })}`);
 export const component = (name, id) =>
   answer(`/api/component?${query({ name, component: id })}`);
+
+const TREES_WITHIN_MS = 20_000; // workers have five seconds to answer
+const soon = () => ({ signal: AbortSignal.timeout(TREES_WITHIN_MS) });
+
+/** Lists of recorded tuple trees, and one of them: only on demand, all workers are asked. */
+export const traces = (name) => answer(`/api/traces?${query({ name })}`, soon());
+export const trace = (name, root) => answer(`/api/trace?${query({ name, root })}`, soon());
 
 /** The token of this browser tab, or "". */
 export const token = () => sessionStorage.getItem(TOKEN) ?? "";

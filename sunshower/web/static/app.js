@@ -89,7 +89,8 @@ function App() {
         ${problem.status === 404 && html` <a href="#/">All topologies</a>`}</p>`}
       ${where.name
         ? shown?.found && html`<${TopologyView} key=${where.name} facts=${shown.found}
-            history=${historyOf(where.name)} component=${where.component} name=${where.name}
+            history=${historyOf(where.name)} component=${where.component} root=${where.root}
+            name=${where.name}
             detail=${shown.component === where.component ? shown.detail : null}
             isStale=${problem != null} />`
         : list && html`<${TopologyList} topologies=${list} />`}

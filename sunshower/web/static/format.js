@@ -46,6 +46,12 @@ export function elapsed(seconds) {
   return `${all} s`;
 }
 
+const time = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", second: "2-digit",
+  fractionalSecondDigits: 3, hourCycle: "h23" });
+
+/** Unix time → the time of day, "12:04:11.205"; null → "–". */
+export const clock = (atS) => (atS == null ? "–" : time.format(new Date(1e3 * atS)));
+
 /** A share from 0 to 1: "63 %"; null → "–". */
 export const share = (value) =>
   value == null ? "–" : `${value > 0 && value < 0.01 ? "< 1" : Math.round(value * 100)} %`;

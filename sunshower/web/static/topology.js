@@ -10,8 +10,9 @@ import { State } from "./list.js";
 import { derive, problems } from "./model.js";
 import { Batches, Components, Failures, Workers } from "./tables.js";
 import { linkTo } from "./route.js";
+import { Trees } from "./trees.js";
 
-export function TopologyView({ name, facts, history, component, detail, isStale }) {
+export function TopologyView({ name, facts, history, component, root, detail, isStale }) {
   const derived = useMemo(() => derive(facts, history), [facts]);
   const found = problems(facts, derived);
   const spouts = derived.nodes.filter((node) => node.isSpout);
@@ -33,6 +34,7 @@ export function TopologyView({ name, facts, history, component, detail, isStale 
         <section class="card charts" aria-label="Rates since this page was opened">
           ${charts(facts, history, spouts)}</section>
         <${Failures} facts=${facts} derived=${derived} href=${href} />
+        <${Trees} name=${name} root=${root} href=${href} />
         <${Batches} batches=${facts.batches} />
         <${Components} derived=${derived} href=${href} tracked=${facts.tracked} />
         <${Workers} workers=${facts.workers} silent=${facts.silent} />

@@ -6,7 +6,7 @@ import importlib.util
 import json
 import re
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NUMBERS = """
     def drop(number: Number) -> None: ...
 
-    topology = Topology("numbers")
+    topology = Topology("numbers", trace_share=1)
     topology.spout("count", Counter({total})).shuffle().bolt("drop", drop, 2)
 """
 
@@ -28,6 +28,16 @@ def url_and_token(said: str) -> tuple[str, str]:
     (url,) = re.findall(r"The page is at (\S+)", said)
     (token,) = re.findall(r"need this token: (\S+)", said)
     return url, token
+
+
+def without_times(found: dict[str, Any]) -> tuple[dict[str, Any], list[float]]:
+    """The JSON of `trace` without its times, and those. A worker reads its system clock for each
+    answer, so the times of two answers differ slightly."""
+    times: list[float] = []
+    for one in [*found["trees"], *(hop for tree in found["trees"] for hop in tree["hops"])]:
+        names = [name for name in one if name.endswith("_s") and one[name] is not None]
+        times += [one.pop(name) for name in names]
+    return found, times
 
 
 def action(url: str, token: str, name: str) -> dict[str, str]:
@@ -69,6 +79,14 @@ def test_the_page_of_a_cluster_shows_what_status_shows_and_acts(
     assert page["components"]["count"]["acked"] == 500
     assert [(edge["source"], edge["target"]) for edge in page["edges"]] == [("count", "drop")]
     assert page["state"] == "finished"
+    trees = ask(url, "/api/traces?name=numbers").json["lists"]["latest"]
+    traced = json.loads(command("trace", "numbers", "--json", "--limit", "50").stdout)["trees"]
+    assert [tree["root"] for tree in trees] == [tree["root"] for tree in traced]
+    root = trees[0]["root"]
+    page_tree = without_times(ask(url, f"/api/trace?name=numbers&root={root}").json)
+    tree = without_times(json.loads(command("trace", "numbers", root, "--json").stdout))
+    assert page_tree[0] == tree[0]
+    assert page_tree[1] == pytest.approx(tree[1], abs=0.5)
     assert "numbers is gone" in action(url, token, "kill")["said"]
     assert ask(url, "/api/topologies").json == {"topologies": []}
     process.send_signal(signal.SIGINT)

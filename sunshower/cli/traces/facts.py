@@ -1,0 +1,49 @@
+"""Recorded tuple trees as plain data, and sentences about those that are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from sunshower.errors import ClusterError
+from sunshower.runtime.plan import Plan
+from sunshower.runtime.tuple_traces import Traces, TupleTrace
+
+
+def traces_fields(found: Traces, trees: Iterable[TupleTrace]) -> dict[str, Any]:
+    """What `sunshower trace --json` prints: these trees, and the workers that did not answer."""
+    return {"trees": [tree_fields(one) for one in trees], "silent": found.silent}
+
+
+def tree_fields(tree: TupleTrace) -> dict[str, Any]:
+    """The fields of a tree, with its latency in seconds."""
+    return {**asdict(tree), "latency_s": tree.latency_s}
+
+
+def no_such_tree(name: str, root: str, *, failed: bool = False) -> ClusterError:
+    """The error for a root that no worker has recorded."""
+    return ClusterError(
+        f"no {'failed ' * failed}tree {root} of {name!r} is recorded, or not any more; "
+        f"`sunshower trace {name}` lists those that are"
+    )
+
+
+def missing(found: Traces) -> list[str]:
+    """A sentence for each worker that did not answer."""
+    return [
+        f"worker {worker} does not answer: what it has recorded is missing"
+        for worker in found.silent
+    ]
+
+
+def why_none(plan: Plan, *, failed: bool = False) -> str:
+    """Why there are no trees, or no failed ones."""
+    config = plan.graph.config
+    if not config.tracked:
+        return "The topology has ackers=0: its tuples are not tracked, so there are no trees."
+    if not config.trace_share:
+        return "The topology has trace_share=0: nothing is recorded."
+    if failed:
+        return "No recorded tree has failed. A tuple is recorded for sure from its first replay on."
+    return "No tree is recorded yet."

@@ -1,0 +1,91 @@
+// The section with recorded tuple trees: lists, which are loaded when it is opened, and one tree.
+
+import { html, useEffect, useState } from "./vendor/preact-htm.js";
+import * as api from "./api.js";
+import { clock, count, duration, plural } from "./format.js";
+import { linkTo, linkToTree } from "./route.js";
+import { TreeView, why } from "./tree.js";
+
+const KINDS = ["failed", "slowest", "latest"];
+const STYLES = { complete: "good", failed: "bad" };
+
+export function Trees({ name, root, href }) {
+  const [isOpen, setIsOpen] = useState(root != null);
+  const [round, setRound] = useState(0); // grows with each refresh
+  const [kind, setKind] = useState(null); // null: failed ones if there are any, else the latest
+  const isShown = isOpen || root != null;
+  const lists = useLoaded(isShown, () => api.traces(name), [name, round]);
+  const tree = useLoaded(root != null, () => api.trace(name, root), [name, root, round]);
+  const shown = kind ?? (lists.found?.counts.failed ? "failed" : "latest");
+  const close = () => {
+    setIsOpen(false);
+    if (root != null) location.hash = linkTo(name);
+  };
+  return html`<section class="card trees" aria-labelledby="trees-title">
+    <div class="panel-top"><h2 id="trees-title">Tuple trees</h2><span class="inline">
+      ${isShown && html`<button type="button" onClick=${() => setRound(round + 1)}>Refresh<span
+        class="unseen"> the tuple trees</span></button>`}
+      <button type="button" aria-expanded=${isShown} onClick=${isShown ? close
+        : () => setIsOpen(true)}>${isShown ? "Hide" : "Show"}<span class="unseen"> tuple
+        trees</span></button></span></div>
+    ${!isShown && html`<p class="quiet">What happened to single tuples: recorded trees, with the
+      tasks they went through. They are loaded when this is opened.</p>`}
+    ${isShown && html`<${State} loaded=${lists} text="Loading the trees …" />`}
+    ${isShown && lists.found && html`<${Lists} name=${name} lists=${lists.found} shown=${shown}
+      choose=${setKind} root=${root} />`}
+    ${root != null && html`<${State} loaded=${tree} text="Loading the tree …" />`}
+    ${tree.found && html`<${TreeView} key=${root} tree=${tree.found.trees[0]} name=${name}
+      href=${href} />`}
+  </section>`;
+}
+
+/** What `load` returns, or its error; loaded again when `keys` change. Meanwhile `found` stays if
+ * all keys but the last, the round, are the same. */
+function useLoaded(isWanted, load, keys) {
+  const [state, setState] = useState({});
+  const subject = JSON.stringify(keys.slice(0, -1));
+  useEffect(() => {
+    if (!isWanted) return undefined;
+    let isOver = false;
+    setState((old) => ({ subject, found: old.subject === subject ? old.found : null, isBusy: true }));
+    load().then((found) => isOver || setState({ subject, found }),
+      (error) => isOver || setState({ subject, error }));
+    return () => { isOver = true; };
+  }, [isWanted, ...keys]);
+  return isWanted && state.subject === subject ? state : { isBusy: isWanted };
+}
+
+function State({ loaded, text }) {
+  return html`<p class=${loaded.error ? "notice bad" : "quiet"} role=${loaded.error ? "alert"
+    : "status"}>${loaded.error ? loaded.error.message : loaded.isBusy && !loaded.found ? text : ""}</p>`;
+}
+
+function Lists({ name, lists, shown, choose, root }) {
+  const trees = lists.lists[shown];
+  const all = lists.counts[shown];
+  return html`
+    ${lists.missing.map((text) => html`<p class="notice bad" key=${text}>${text}</p>`)}
+    <div class="inline kinds" role="group" aria-label="Which trees">${KINDS.map((kind) => html`<button
+      type="button" key=${kind} aria-pressed=${kind === shown} onClick=${() => choose(kind)}>${kind}
+      ${kind === "slowest" ? "" : html`${" "}<span class="quiet">${count(lists.counts[kind])}</span>`}
+      </button>`)}</div>
+    ${!trees.length && html`<p>${lists.none[shown]}</p>`}
+    ${trees.length > 0 && html`<div class="scroll list" tabindex="0" role="region"
+      aria-label="Recorded tuple trees"><table class="rows">
+      <caption class="unseen">Recorded tuple trees: ${shown}</caption>
+      <thead><tr>${["message", "outcome", "cause", "took", "emitted", "attempt", "edges", "spout"].map(
+        (title) => html`<th scope="col" class=${isNumber(title) ? "number" : ""}>${title}</th>`)}</tr></thead>
+      <tbody>${trees.map((one) => html`<tr key=${one.root} class=${one.root === root ? "chosen" : ""}>
+        <th scope="row"><a href=${linkToTree(name, one.root)} id=${`tree-${one.root}`}
+          aria-current=${one.root === root ? "true" : null}>${one.message_id || one.root}</a></th>
+        <td><span class=${`badge ${STYLES[one.outcome] ?? "warn"}`}>${one.outcome}</span></td>
+        <td><div class="short" title=${why(one)}>${why(one)}</div></td>
+        <td class="number">${duration(one.latency_s)}</td>
+        <td class="number">${clock(one.emitted_s)}</td>
+        <td class=${`number ${one.attempt > 1 ? "warn" : ""}`}>${count(one.attempt)}</td>
+        <td class="number">${count(one.edges)}</td><td>${one.spout}</td></tr>`)}</tbody></table></div>`}
+    ${all > trees.length && html`<p class="quiet more">${plural(trees.length, "tree")} of
+      ${" "}${count(all)}</p>`}`;
+}
+
+const isNumber = (title) => ["took", "emitted", "attempt", "edges"].includes(title);

@@ -1,0 +1,127 @@
+"""The section of tuple trees in a real Chromium: lists, one tree, keyboard, hostile records."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import pytest
+
+from sunshower.web.server import served_page
+from tests.web.conftest import TOKEN, Open
+from tests.web.prepared import HOSTILE, HostileSource, PreparedSource, shop
+from tests.web.prepared_trees import FAILED_ROOT
+from tests.web.test_page_in_a_browser import CONTRAST, SHOP, SIZES, text_of, wait_for
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+TREE = f"{SHOP}/r/{FAILED_ROOT}"
+
+
+def test_trees_are_loaded_when_the_section_is_opened_and_on_refresh(
+    url: str, open_page: Open
+) -> None:
+    page = open_page(url, SHOP)
+    asked: list[str] = []
+    page.on("request", lambda one: asked.append(one.url) if "/api/trace" in one.url else None)
+    wait_for(page, ".trees", "They are loaded when this is opened")
+    with page.expect_response("**/api/topology?*"):
+        pass
+    assert asked == []
+    page.get_by_role("button", name="Show tuple trees").click()
+    wait_for(page, ".list tbody tr", "order-7")
+    assert page.locator(".list tbody tr").count() == 1  # the failed one is shown first
+    reason = "exception in price[2]: KeyError: 'A-1047'"
+    for text in ("order-7", "failed", reason, "31 ms", "orders[0]"):
+        assert text in text_of(page, ".list tbody tr")
+    page.get_by_role("button", name="latest").click()
+    wait_for(page, ".more", "50 trees of 62")
+    assert page.locator(".list tbody tr").count() == 50
+    page.get_by_role("button", name="slowest").click()
+    wait_for(page, ".list tbody tr:first-child", "0.50 s")
+    for _ in range(2):  # two polls of the page
+        with page.expect_response("**/api/topology?*"):
+            pass
+    assert len(asked) == 1
+    with page.expect_response("**/api/traces?*"):
+        page.get_by_role("button", name="Refresh").click()
+    assert len(asked) == 2
+
+
+def test_the_keyboard_selects_a_failed_tree_which_shows_its_cause(
+    url: str, open_page: Open
+) -> None:
+    page = open_page(url, SHOP)
+    page.get_by_role("button", name="Show tuple trees").focus()
+    page.keyboard.press("Enter")
+    wait_for(page, ".list tbody tr", "order-7")
+    for _ in range(10):
+        page.keyboard.press("Tab")
+        if "order-7" in page.evaluate("document.activeElement.innerText.slice(0, 20)"):
+            break
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => document.activeElement.id === 'tree-title'")
+    assert page.url.endswith(TREE)
+    assert "exception in price[2]: KeyError: 'A-1047'" in text_of(page, ".tree .notice")
+    page.keyboard.press("Escape")
+    page.locator(".tree").wait_for(state="detached")
+    assert page.url.endswith(SHOP)
+    page.wait_for_function(f"() => document.activeElement.id === 'tree-{FAILED_ROOT}'")
+
+
+def test_each_edge_is_below_its_input_with_its_times(url: str, open_page: Open) -> None:
+    page = open_page(url, TREE)
+    wait_for(page, ".tree .hop", "price[2]")
+    assert page.locator(".tree > .hops > li").count() == 1
+    assert page.locator(".tree > .hops > li > .hops > li").count() == 2
+    assert page.locator(".tree > .hops > li > .hops > li > .hops > li").count() == 2
+    refused = page.locator(".hop.failed").inner_text()
+    for text in ("price[2]", "worker 2", "failed: exception", "sent after 9.1 ms", "waited 12 ms",
+                 "processed in 8.9 ms", "Parsed(article='A-1047')"):  # fmt: skip
+        assert text in refused
+    wait_for(page, ".hop", "audit[0]")
+    assert "not processed" in page.locator(".hop", has_text="audit[0]").inner_text()
+    page.locator(".tree").get_by_role("link", name="price[2]").click()
+    wait_for(page, ".panel h2", "price")
+
+
+@pytest.mark.parametrize(("width", "scheme"), SIZES)
+def test_a_tree_fits_and_can_be_read(url: str, open_page: Open, width: int, scheme: str) -> None:
+    page = open_page(url, TREE, width, scheme)
+    wait_for(page, ".tree .hop", "price[2]")
+    wait_for(page, ".list tbody tr", "order-7")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    contrast, where = page.evaluate(CONTRAST)
+    assert contrast >= 4.5, where
+    assert page.locator("section:not([aria-label]):not([aria-labelledby])").count() == 0
+    assert page.locator("table:not(:has(caption))").count() == 0
+    right = page.evaluate(
+        "Math.max(...[...document.querySelectorAll('.tree *')]"
+        ".map((one) => one.getBoundingClientRect().right))"
+    )
+    assert right <= width
+
+
+def test_what_is_not_recorded_and_why_there_is_nothing_is_said(url: str, open_page: Open) -> None:
+    page = open_page(url, f"{SHOP}/r/00000000000000ff")
+    wait_for(page, ".trees .notice", "no tree 00000000000000ff of 'web-shop' is recorded")
+    page.goto(f"{url}#/t/quiet")
+    page.get_by_role("button", name="Show tuple trees").click()
+    wait_for(page, ".trees", "No tree is recorded yet.")
+
+
+def test_without_an_answer_of_the_server_the_section_says_so(open_page: Open) -> None:
+    with served_page(PreparedSource(shop()), TOKEN, port=0) as url:
+        page = open_page(url, SHOP)
+        wait_for(page, ".trees", "They are loaded")
+    page.get_by_role("button", name="Show tuple trees").click()
+    wait_for(page, ".trees .notice", "The server does not answer")
+
+
+def test_hostile_records_are_shown_and_never_run(open_page: Open) -> None:
+    with served_page(HostileSource(), TOKEN, port=0) as url:
+        page = open_page(url, f"#/t/{quote(HOSTILE, safe='')}/r/{FAILED_ROOT}")
+        wait_for(page, ".tree .record", "<script>window.broken")
+        wait_for(page, ".list tbody tr", "<script>")
+        wait_for(page, ".trees .notice", "worker 0 does not answer")
+        assert HOSTILE in text_of(page, ".tree .notice")
+        assert page.locator("main script, main img").count() == 0
+        assert page.evaluate("window.broken") is None
