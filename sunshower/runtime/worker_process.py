@@ -77,6 +77,7 @@ class WorkerProcessBase(ABC):
         self._move = 0  # the last rebalance that this process knows of
         self._last_pulse: tuple[object, ...] | None = None  # as last sent to the master
         self._trace_recorder: TraceRecorder | None = None  # kept through all lives
+        self._trace_epoch_s: float | None = None  # Unix time less that of the recorder's clock
         self._stats_due_s = 0.0  # on the process's clock: no statistics before that
 
     # ---- the port: implemented by the adapter ------------------------------------------------
@@ -244,8 +245,9 @@ class WorkerProcessBase(ABC):
         may call it, also while user code runs."""
         if (recorder := self._trace_recorder) is None:
             return WorkerTraces(self._worker, 0.0, {})
-        offset_s = epoch_s - recorder.clock.now()
-        return WorkerTraces(self._worker, offset_s, recorder.trees(root))
+        if self._trace_epoch_s is None:  # the times of a tree are the same in each answer
+            self._trace_epoch_s = epoch_s - recorder.clock.now()
+        return WorkerTraces(self._worker, self._trace_epoch_s, recorder.trees(root))
 
     def ask(self, name: str, request: Request) -> Reply | RequestProgress:
         """A caller sends a request, perhaps again. Returns at once what there is to say."""
