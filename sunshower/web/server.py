@@ -23,12 +23,12 @@ def served_page(
     source: TopologySource, token: str, host: str = "127.0.0.1", port: int | None = None
 ) -> Iterator[str]:
     """Serve the page; yields its address. `port`: 0 takes a free one; None takes 8127, or a free
-    one if that is taken. Raises ConfigError if nobody can listen there."""
+    one if that is taken. Raises ConfigError if it cannot listen there."""
     with _listening(host, port) as listener:
         server = uvicorn.Server(
             uvicorn.Config(
                 make_application(source, token, own_hosts(host)),
-                log_level="critical",  # requests that the end cancels are no errors
+                log_level="critical",  # not the requests that the end cancels
                 access_log=False,
                 lifespan="off",
                 server_header=False,

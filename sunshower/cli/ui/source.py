@@ -81,14 +81,14 @@ class OverviewSource:
         found, at_s = self._look(name)
         facts = topology_facts(found, at_s - found.since_s)
         for worker in facts["workers"]:
-            worker["tasks"] = len(worker["tasks"])  # thousands of names, which nobody sees
+            worker["tasks"] = len(worker["tasks"])  # not thousands of names
         return facts
 
     def component(self, name: str, component: str) -> dict[str, Any]:
         return component_facts(self._look(name)[0], component)
 
     def traces(self, name: str) -> dict[str, Any]:
-        plan = self._look(name)[0].plan  # of a master that does not answer, this says so soon
+        plan = self._look(name)[0].plan  # fails soon without its master
         found = self._recorded(name, None)
         if list(found.silent) == plan.workers:
             raise ClusterError(

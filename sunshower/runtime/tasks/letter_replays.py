@@ -2,7 +2,7 @@
 
 A letter is a new message of the spout task, with a number that no record of its source has. It is
 emitted, fails, is emitted again, and is acked or becomes a dead letter again like any message; the
-user's spout does not hear of it. Letters are lost with their process: a client sends its letter
+user's spout is not called for it. Letters are lost with their process: a client sends its letter
 again until it has the answer. Kinds of records that a letter cannot restore are refused.
 """
 
@@ -105,12 +105,12 @@ class LetterReplays(SpoutSource):
         """Report the letters among complete messages. Returns the others."""
         if not self._senders or released.numbers.min(initial=0) >= LETTERS_END:
             return released
-        mine: Any = released.numbers < LETTERS_END
-        for payload in released.payloads[mine]:
+        is_letter: Any = released.numbers < LETTERS_END
+        for payload in released.payloads[is_letter]:
             sender = self._senders.pop(payload.id)
             outcome = DEAD_AGAIN if payload.stream == DEAD_LETTERS else ACKED
             sender.tell(Reply([outcome]), sender.ends_s)
-        return Released(*(values[~mine] for values in released))
+        return Released(*(values[~is_letter] for values in released))
 
     def named(self, released: Released, message_ids: list[Any]) -> list[Any]:
         """The message ids of these trees; `message_ids`: as the user's source has them."""

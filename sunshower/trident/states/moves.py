@@ -203,7 +203,7 @@ class Move:
     # ---- clear -----------------------------------------------------------------------------------
 
     def _clear(self, chain: Sequence[Assignment]) -> None:
-        """Remove the values of parts that nobody needs any more. Raises WrongVersion if another
+        """Remove the values of parts that are no longer needed. Raises WrongVersion if another
         task does it at the same time."""
         for place, (former, now) in enumerate(pairwise(chain), start=1):
             root = self.parts.mark(former.first)

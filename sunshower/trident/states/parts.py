@@ -51,7 +51,7 @@ class Assignment(NamedTuple):
 
 
 class PartMark(NamedTuple):
-    """The mark of a part that somebody has written."""
+    """The mark of a part that has been written."""
 
     mark: Mark
     word: dict[str, Any]
@@ -104,8 +104,8 @@ class Parts:
         return self._opened[number]
 
     def mark(self, number: int) -> PartMark | None:
-        """The mark of a part; None: nobody has written it. Raises StateMismatch for one that is
-        none."""
+        """The mark of a part; None: it was never written. Raises StateMismatch for a value that is
+        no mark."""
         try:
             mark = self.backing(number).mark()
             word = None if mark is None else json.loads(mark.word)
