@@ -12,8 +12,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from sunshower.clock import SystemClock
 
 WITHIN_S = 60.0
-# Of a broker that is still looking for its ZooKeeper, which another test has killed.
+# Answers of a broker that reconnects to its ZooKeeper, which another test has killed.
 _SHAKEN = {"UNKNOWN", "NOT_CONTROLLER", "REQUEST_TIMED_OUT", "_TIMED_OUT"}
+_ATTEMPT_S = 5.0
 
 
 @cache
@@ -34,7 +35,10 @@ def new_topic(
     clock = SystemClock()
     end_s = clock.now() + WITHIN_S
     while True:
-        made = client.create_topics([NewTopic(topic, partitions, config=config)])[topic]
+        # A client without a controller asks for one every five minutes, or here.
+        client.list_topics(timeout=WITHIN_S)
+        wanted = [NewTopic(topic, partitions, config=config)]
+        made = client.create_topics(wanted, request_timeout=_ATTEMPT_S)[topic]
         try:
             made.result(WITHIN_S)
         except KafkaException as error:
