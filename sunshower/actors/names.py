@@ -49,6 +49,11 @@ def plan_key(run: str) -> str:
     return f"{run}/plan"
 
 
+def packet_key(run: str) -> str:
+    """The key of the secret by which the workers of a run know each other."""
+    return f"{run}/packets"
+
+
 def master_state_key(run: str) -> str:
     """The key of a run's MasterState."""
     return f"{run}/master-state"

@@ -16,26 +16,33 @@ from typing import Any
 import ray
 
 from sunshower.actors.names import NAMESPACE, worker_name
+from sunshower.actors.packet_sockets import Endpoint, PacketSockets, PeerConnection
 from sunshower.runtime.events.injected_faults import WELL, Fate, flipped
 from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.transport.packets import Answer
 from sunshower.runtime.worker import Worker
 
+_Hear = Callable[[int | None], None]
 _Put = Callable[[Callable[[], Any]], None]
 _Late = tuple[float, int, Callable[[], None]]  # due time, sequence number, action
 
 
+def _ignore(answer: int | None) -> None:
+    """Of a copy of a packet only the first answer counts."""
+
+
 class PacketSender:
-    """Sends the packets of one core to the actors of its peers.
+    """Sends the packets of one core to its peers.
 
     `put` adds a call to the loop's mailbox, from any thread.
     """
 
-    def __init__(self, run: str, core: Worker, put: _Put) -> None:
+    def __init__(self, run: str, core: Worker, sockets: PacketSockets, put: _Put) -> None:
         self._run = run
         self._core = core
+        self._sockets = sockets
         self._put = put
-        self._peers: dict[int, Any] = {}
+        self._peers: dict[int, PeerConnection] = {}
         self._generator = seeded(secrets.randbits(128))
         self._late: list[_Late] = []
         self._count = 0
@@ -62,7 +69,9 @@ class PacketSender:
         if not fate.delays_s and fate.fails:
             self._put(partial(self._core.answered, peer, seq, None))
         for copy, delay_s in enumerate(fate.delays_s):  # only the answer to the first copy counts
-            carry = partial(self._carry, peer, packet, None if copy else partial(hear, peer, seq))
+            carry = partial(
+                self._carry, peer, packet, _ignore if copy else partial(hear, peer, seq)
+            )
             if delay_s:
                 self._count += 1
                 late: _Late = (now + delay_s, self._count, carry)
@@ -70,28 +79,41 @@ class PacketSender:
             else:
                 carry()
 
-    def _carry(self, peer: int, packet: bytes, hear: Callable[[Future[int]], None] | None) -> None:
-        if (actor := self._peers.get(peer)) is None:
-            name = worker_name(self._run, peer)
-            try:
-                actor = self._peers[peer] = ray.get_actor(name, namespace=NAMESPACE)
-            except Exception as error:  # it is being replaced, or Ray's head does not answer
-                if hear is not None:
-                    failed: Future[int] = Future()
-                    failed.set_exception(error)
-                    hear(failed)
-                return
-        answer = actor.deliver.remote(packet)
-        if hear is not None:
-            answer.future().add_done_callback(hear)
+    def close(self) -> None:
+        """Close the connections to all peers."""
+        for connection in self._peers.values():
+            connection.close()
 
-    def _answered(self, peer: int, seq: int, call: Future[int]) -> None:
-        """Runs on a thread of Ray's, so it only adds to the mailbox."""
-        answer = None if call.exception() else Answer(call.result())
-        if answer is None or answer is Answer.STALE:
-            self._peers.pop(peer, None)  # it may have been replaced by another actor
-        self._put(partial(self._core.answered, peer, seq, answer))
+    def _carry(self, peer: int, packet: bytes, hear: _Hear = _ignore) -> None:
+        connection = self._peers.get(peer)
+        if connection is None or connection.closed:
+            connection = self._peers[peer] = self._connect(peer)
+        connection.send(packet, hear)
 
-    def _unheard(self, peer: int, seq: int, call: Future[int]) -> None:
+    def _connect(self, peer: int) -> PeerConnection:
+        """Ask the peer's actor where it listens, and connect. Returns at once."""
+        connection = PeerConnection(self._sockets)
+        try:
+            actor = ray.get_actor(worker_name(self._run, peer), namespace=NAMESPACE)
+        except Exception:  # it is being replaced, or Ray's head does not answer
+            connection.close()
+            return connection
+
+        def found(call: Future[Endpoint]) -> None:
+            if call.exception():
+                connection.close()
+            else:
+                connection.open(call.result())
+
+        actor.endpoint.remote().future().add_done_callback(found)
+        return connection
+
+    def _answered(self, peer: int, seq: int, answer: int | None) -> None:
+        """Runs on any thread, so it only adds to the mailbox."""
+        self._put(
+            partial(self._core.answered, peer, seq, None if answer is None else Answer(answer))
+        )
+
+    def _unheard(self, peer: int, seq: int, answer: int | None) -> None:
         """Report a failed call to the core, although the packet has arrived."""
         self._put(partial(self._core.answered, peer, seq, None))

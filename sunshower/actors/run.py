@@ -20,6 +20,7 @@ from sunshower.actors.names import (
     NAMESPACE,
     detached,
     master_name,
+    packet_key,
     plan_key,
     topology_of,
     worker_name,
@@ -69,6 +70,7 @@ class RayRun:
             plan = pickled(self.plan)
             write_version(self.id)
             RayStore().write(plan_key(self.id), plan)
+            RayStore().write(packet_key(self.id), secrets.token_bytes(32))
             if sample is not None:
                 event_log_files.create(self.id, sample)
             self._master = MasterClass.options(**detached(master_name(self.id))).remote(

@@ -33,12 +33,14 @@ from sunshower.actors.names import (
     CALL_S,
     NAMESPACE,
     master_name,
+    packet_key,
     plan_key,
     silent,
     topology_of,
     transfer_key,
 )
 from sunshower.actors.packet_sender import PacketSender
+from sunshower.actors.packet_sockets import Endpoint, PacketSockets
 from sunshower.actors.processes import RayProcess, end_with_ray
 from sunshower.actors.store import RayReservationStore, RayStore, check_version
 from sunshower.actors.watchdog import Slow
@@ -76,13 +78,14 @@ class WorkerActor(WorkerProcessBase):
         end_with_ray()
         self._run = run
         self._store = RayStore()
-        self._mail = threading.Event()
         self._stopped = False
         self._sent_finished = False
         self._master = ray.get_actor(master_name(run), namespace=NAMESPACE)
         self._process = RayProcess(ray.get_runtime_context().get_node_id(), os.getpid())
         self._has_begun = threading.Event()  # cleared between hello and the start of the new life
         self._has_begun.set()
+        self._sockets = PacketSockets(ray.util.get_node_ip_address(), self._deliver)
+        self._post: PacketSender  # of the present life
         self._recorder = Recorder()
         self._event_log: EventLogFolder | None = None  # if there is an event log
         self._entries: EventLogFile | None = None
@@ -93,11 +96,9 @@ class WorkerActor(WorkerProcessBase):
 
     # ---- called by Ray, on the main thread, besides the methods of WorkerProcessBase ------------
 
-    def deliver(self, packet: bytes) -> int:
-        """Receive a packet of a peer. The answer says whether it will be processed."""
-        while not self._has_begun.is_set() and self._thread.is_alive():
-            self._has_begun.wait(_READY_S)  # the sender knew of this life before it began
-        return int(self.accept(packet) if self._thread.is_alive() else Answer.STALE)
+    def endpoint(self) -> Endpoint:
+        """Where this process receives packets."""
+        return self._sockets.endpoint
 
     def reachable(self) -> None:
         """Return at once, as soon as calls reach this actor."""
@@ -135,7 +136,7 @@ class WorkerActor(WorkerProcessBase):
     # ---- the port of WorkerProcessBase --------------------------------------------------------
 
     def wake(self) -> None:
-        self._mail.set()
+        self._sockets.wake()
 
     def call_master(self, what: str, *given: Any) -> None:
         silent(getattr(self._master, what)).remote(*given)
@@ -181,6 +182,13 @@ class WorkerActor(WorkerProcessBase):
         flight_recorder.remove(self._run, self._worker)
         return errors
 
+    def _deliver(self, packet: bytes) -> int | None:
+        """Receive a packet of a peer. The answer says whether it will be processed; there is none
+        before this life has begun, because the sender may know of it before."""
+        if not self._thread.is_alive():
+            return int(Answer.STALE)
+        return int(self.accept(packet)) if self._has_begun.is_set() else None
+
     # ---- the loop, on its own thread ------------------------------------------------------
 
     def _live(self) -> None:
@@ -193,9 +201,11 @@ class WorkerActor(WorkerProcessBase):
             else:  # the first life, or a master that does not know the former one
                 crash_report = flight_recorder.find(self._run, self._worker)
             plan = self._retry_store(partial(self._store.read, plan_key(self._run)))
+            key = self._retry_store(partial(self._store.read, packet_key(self._run)))
             self._event_log = self._retry_store(partial(event_log_files.find, self._run))
-            assert plan is not None, f"no plan of {self._run} in the store"
+            assert plan is not None and key is not None, f"no plan of {self._run} in the store"
             self.start(cloudpickle.loads(plan), crash_report)
+            self._sockets.trust(key, self.submitted.graph.config.worker_timeout_s / 2)
             self._greet()
             niceness.step_back()
             threading.Thread(target=self._beat, name="heartbeats", daemon=True).start()
@@ -254,8 +264,11 @@ class WorkerActor(WorkerProcessBase):
     def _greet(self) -> None:
         """Say hello to the master, and begin the new life."""
         self.begin(*self._retry_store(self._say_hello))
-        self._post = PacketSender(self._run, self._core, self.put)
+        if hasattr(self, "_post"):
+            self._post.close()
+        self._post = PacketSender(self._run, self._core, self._sockets, self.put)
         self._has_begun.set()
+        self._sockets.resume()
 
     def _say_hello(self) -> tuple[Welcome, float]:
         """Say hello to the master, but not before calls reach this actor. Returns the answer, and
@@ -298,9 +311,9 @@ class WorkerActor(WorkerProcessBase):
         sent_s = 0.0
         while not self._stopped:
             if not self.lease.holds(time.monotonic()):
-                self._mail.wait(_TURN_S)
-                self._mail.clear()
+                self._sockets.work(_TURN_S)
                 continue
+            self._sockets.work(0)
             self.read_mail()
             if self.greeting:
                 self._greet()
@@ -312,9 +325,8 @@ class WorkerActor(WorkerProcessBase):
                     self._entries.check()
                 late_s = self._post.send(now)
                 wait_s = _sooner(late_s, self._report(now, wait_s))
-            if wait_s != 0 and not self.mailbox:
-                self._mail.wait(wait_s)
-                self._mail.clear()
+            if wait_s != 0:
+                self._sockets.work(wait_s, self.mailbox)
 
     def _report(self, now: float, wait_s: float | None) -> float | None:
         """Send changed statistics to the master, if they are due. Returns the longest wait."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +13,7 @@ from sunshower.actors import run as runs
 from sunshower.actors import worker as workers
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.names import CALL_S
+from sunshower.actors.packet_sockets import PacketSockets
 from sunshower.errors import ClusterError
 
 
@@ -42,7 +42,8 @@ def test_a_worker_that_is_busy_says_so_before_who_asks_gives_up(
 ) -> None:
     assert workers._ANSWER_S < CALL_S
     busy = workers.WorkerActor.__new__(workers.WorkerActor)
-    busy._run, busy._worker, busy.mailbox, busy._mail = "words-1", 3, deque(), threading.Event()
+    busy._run, busy._worker, busy.mailbox = "words-1", 3, deque()
+    busy._sockets = PacketSockets("127.0.0.1", lambda _: None)
     monkeypatch.setattr(workers, "_ANSWER_S", 0.01)
     with pytest.raises(ClusterError, match="worker 3 of 'words' has not come to an answer"):
         busy._ask(lambda: 1)

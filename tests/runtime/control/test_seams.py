@@ -19,6 +19,7 @@ from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.runtime.tasks.user_code import Raised
 from sunshower.runtime.tracking.ids import seeded
+from sunshower.runtime.transport.packets import Answer
 from sunshower.runtime.wiring import context
 from sunshower.runtime.worker import Worker
 from tests.runtime.rig import Rig
@@ -220,9 +221,7 @@ def test_untracked_failure_is_told_at_the_end_though_its_worker_has_begun_anew()
 def test_packet_that_comes_before_a_worker_can_say_hello_does_not_hold_it_up() -> None:
     actor = object.__new__(WorkerActor)
     actor._packet_receiver, actor._has_begun = None, threading.Event()
-    actor._has_begun.set()
     actor._thread = SimpleNamespace(is_alive=lambda: True)  # type: ignore[assignment]
-    call = threading.Thread(target=actor.deliver, args=(b"",), daemon=True)
-    call.start()
-    call.join(10)
-    assert not call.is_alive(), "the call that hello waits for is behind it"
+    assert actor._deliver(b"") is None, "it is held, and other packets can be read"
+    actor._has_begun.set()
+    assert actor._deliver(b"") == Answer.STALE

@@ -1,0 +1,183 @@
+"""Packets between two processes: in order, answered one by one, and only for who has the key."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from queue import Queue
+
+import pytest
+
+from sunshower.actors.packet_sockets import Endpoint, PacketSockets, PeerConnection
+
+KEY = b"k" * 32
+WITHIN_S = 30.0
+HOST = "127.0.0.1"
+
+
+class Process:
+    """The sockets of one process, with a loop of their own; `answers` has what was answered."""
+
+    def __init__(self, key: bytes = KEY, answer: Callable[[bytes], int | None] = lambda _: 0):
+        self.received: Queue[bytes] = Queue()
+        self.answers: Queue[int | None] = Queue()
+        self._answer = answer
+        self.sockets = PacketSockets(HOST, self._deliver)
+        self.sockets.trust(key, 10.0)
+        self._stopped = False
+        self._thread = threading.Thread(target=self._loop, daemon=True)
+        self._thread.start()
+
+    def connect(self, endpoint: Endpoint) -> PeerConnection:
+        connection = PeerConnection(self.sockets)
+        connection.open(endpoint)
+        return connection
+
+    def close(self) -> None:
+        self._stopped = True
+        self.sockets.wake()
+        self._thread.join(WITHIN_S)
+        self.sockets.close()
+
+    def _deliver(self, packet: bytes) -> int | None:
+        answer = self._answer(packet)
+        if answer is not None:
+            self.received.put(packet)
+        return answer
+
+    def _loop(self) -> None:
+        while not self._stopped:
+            self.sockets.work(WITHIN_S, [1] if self._stopped else [])
+
+
+@pytest.fixture
+def processes() -> Iterator[Callable[..., Process]]:
+    with ExitStack() as stack:
+
+        def new(*given: object, **named: object) -> Process:
+            process = Process(*given, **named)  # type: ignore[arg-type]
+            stack.callback(process.close)
+            return process
+
+        yield new
+
+
+def test_packets_arrive_in_order_and_each_has_its_answer(
+    processes: Callable[..., Process],
+) -> None:
+    here, there = processes(), processes(answer=len)
+    connection = here.connect(there.sockets.endpoint)
+    for length in range(100):
+        connection.send(b"x" * length, here.answers.put)
+    assert [here.answers.get(timeout=WITHIN_S) for _ in range(100)] == list(range(100))
+    assert [len(there.received.get(timeout=WITHIN_S)) for _ in range(100)] == list(range(100))
+
+
+def test_a_packet_larger_than_all_buffers_arrives_whole(processes: Callable[..., Process]) -> None:
+    here, there = processes(), processes()
+    packet = bytes(range(256)) * (1 << 16)
+    here.connect(there.sockets.endpoint).send(packet, here.answers.put)
+    assert here.answers.get(timeout=WITHIN_S) == 0
+    assert there.received.get(timeout=WITHIN_S) == packet
+
+
+def test_both_ends_send_at_the_same_time(processes: Callable[..., Process]) -> None:
+    one, other = processes(), processes()
+    packet = bytes(1 << 22)
+    for here, there in ((one, other), (other, one)):
+        connection = here.connect(there.sockets.endpoint)
+        for _ in range(4):
+            connection.send(packet, here.answers.put)
+    for here in (one, other):
+        assert [here.answers.get(timeout=WITHIN_S) for _ in range(4)] == [0] * 4
+
+
+def test_without_the_key_of_the_run_no_packet_is_received(
+    processes: Callable[..., Process],
+) -> None:
+    stranger, there = processes(key=b"?" * 32), processes()
+    stranger.connect(there.sockets.endpoint).send(b"forged", stranger.answers.put)
+    assert stranger.answers.get(timeout=WITHIN_S) is None
+    assert there.received.empty()
+
+
+def test_a_listener_without_the_key_receives_no_packet(processes: Callable[..., Process]) -> None:
+    here, stranger = processes(), processes(key=b"?" * 32)
+    here.connect(stranger.sockets.endpoint).send(b"secret", here.answers.put)
+    assert here.answers.get(timeout=WITHIN_S) is None
+    assert stranger.received.empty()
+
+
+def test_who_sends_anything_else_is_cut_off_and_stops_nobody(
+    processes: Callable[..., Process],
+) -> None:
+    here, there = processes(), processes()
+    endpoint = tuple(there.sockets.endpoint)
+    with socket.create_connection(endpoint) as silent, socket.create_connection(endpoint) as loud:
+        loud.settimeout(WITHIN_S)
+        loud.sendall(b"GET / HTTP/1.1\r\nHost: anything at all, as long as it has 64 bytes\r\n\r\n")
+        nonce = loud.recv(32)
+        assert len(nonce) == 32
+        with suppress(ConnectionResetError):
+            assert loud.recv(1) == b"", "it is closed"
+        here.connect(there.sockets.endpoint).send(b"well", here.answers.put)
+        assert here.answers.get(timeout=WITHIN_S) == 0
+        assert silent.recv(32) != nonce, "each connection has a challenge of its own"
+
+
+def test_a_packet_waits_for_its_answer_until_the_life_has_begun(
+    processes: Callable[..., Process],
+) -> None:
+    begun, asked = threading.Event(), threading.Event()
+
+    def answer(packet: bytes) -> int | None:
+        asked.set()
+        return int(packet) if begun.is_set() else None
+
+    here, there = processes(), processes(answer=answer)
+    connection = here.connect(there.sockets.endpoint)
+    for number in range(3):
+        connection.send(b"%d" % number, here.answers.put)
+    assert asked.wait(WITHIN_S)
+    assert here.answers.empty()
+    begun.set()
+    there.sockets.resume()
+    assert [here.answers.get(timeout=WITHIN_S) for _ in range(3)] == [0, 1, 2]
+
+
+def test_packets_without_an_answer_are_reported_when_the_connection_is_lost(
+    processes: Callable[..., Process],
+) -> None:
+    here = processes()
+    with socket.create_server((HOST, 0)) as server:
+        connection = here.connect(Endpoint(*server.getsockname()))
+        connection.send(b"1", here.answers.put)
+        connection.send(b"2", here.answers.put)
+        server.accept()[0].close()
+    assert [here.answers.get(timeout=WITHIN_S) for _ in range(2)] == [None, None]
+    assert connection.closed
+    connection.send(b"3", here.answers.put)
+    assert here.answers.get(timeout=WITHIN_S) is None
+
+
+def test_nobody_listens_there(processes: Callable[..., Process]) -> None:
+    here = processes()
+    with socket.create_server((HOST, 0)) as server:
+        endpoint = Endpoint(*server.getsockname())
+    here.connect(endpoint).send(b"1", here.answers.put)
+    assert here.answers.get(timeout=WITHIN_S) is None
+
+
+def test_packets_are_answered_while_the_loop_is_busy(processes: Callable[..., Process]) -> None:
+    here = processes()
+    received: Queue[bytes] = Queue()
+    busy = PacketSockets(HOST, lambda packet: received.put(packet) or 0)  # nobody calls `work`
+    busy.trust(KEY, 10.0)
+    try:
+        here.connect(busy.endpoint).send(b"now", here.answers.put)
+        assert here.answers.get(timeout=WITHIN_S) == 0
+        assert received.get(timeout=WITHIN_S) == b"now"
+    finally:
+        busy.close()
