@@ -71,8 +71,8 @@ class Shared:
         return kafka.Topic(self.server, self.lines, messages, name)
 
 
-def matches(shared: Shared) -> Iterator[Match]:
-    """Those that were asked for, one after the other."""
+def matches(shared: Shared) -> Iterator[tuple[str, Callable[[], Match]]]:
+    """The names that were asked for, and what makes the match of each, one after the other."""
     options, tell = shared.options, shared.tell
     makers: dict[str, Callable[[], Match]] = {
         "ledger": lambda: ledger.match(options.windows),
@@ -93,8 +93,11 @@ def matches(shared: Shared) -> Iterator[Match]:
         ),
         "spark-kafka": lambda: spark_kafka.match(shared.local_spark, shared.topic()),
         "pipeline": lambda: pipeline.match(shared.arena, shared.server, options.messages // 10),
-        "trident": lambda: trident.words(
-            shared.arena, shared.lines, options.words, options.seconds, shared.zookeeper, tell
+        "exactly-once": lambda: trident.exactly_once(
+            shared.arena, shared.lines, options.words, shared.zookeeper_for_all, tell
+        ),
+        "trident": lambda: trident.batches(
+            shared.arena, options.words, options.seconds, shared.zookeeper, tell
         ),
         "trident-kafka": lambda: trident.kafka_words(
             shared.arena, shared.topic(), shared.topic("few", trident.SHARE), tell
@@ -102,4 +105,4 @@ def matches(shared: Shared) -> Iterator[Match]:
     }
     for name in NAMES:
         if name in options.only:
-            yield makers[name]()
+            yield name, makers[name]

@@ -1,4 +1,4 @@
-"""What `--only` may name, in the order in which it is measured."""
+"""What `--only` may name, in the order in which it is measured, and what a run has by default."""
 
 NAMES = (
     "ledger",
@@ -10,9 +10,21 @@ NAMES = (
     "idle",
     "kafka",
     "kafka-words",
+    "exactly-once",
     "trident",
     "trident-kafka",
     "spark",  # whose sessions stay
     "spark-kafka",
     "pipeline",
+)
+
+# What `make bench` measures, in 15 minutes at most; `make bench-all` measures NAMES.
+SHORT = (
+    "ledger",
+    "word-count",
+    "word-count-classes",
+    "constants",
+    "kafka",
+    "kafka-words",
+    "exactly-once",
 )
