@@ -22,6 +22,7 @@ _UNIT = "M words/s"
 _PLACES = ((1, 1), (1, 2), (2, 1))  # processes, threads of each
 _BATCHES = (100, 1_000, 10_000)  # lines; ten words each
 _FINALISTS = 3
+_VARIANTS = {"operators": "operators-rows", "operators-columns": "operators-columns"}
 
 
 def rows_and_columns(arena: Arena, path: Path, words: int, tell: Tell) -> Match:
@@ -81,7 +82,9 @@ def _ours(arena: Arena, path: Path, words: int, variant: str, **settings: int) -
         topology = word_count(variant, path, gate, **settings)
         return arena.run(topology, gate, Layout.PACK).expect(words).sample(MILLION)
 
-    name = f"pack-{variant}-untracked" if settings.get("ackers") == 0 else f"pack-{variant}"
+    name = _VARIANTS.get(variant, f"pack-{variant}")
+    if settings.get("ackers") == 0:
+        name += "-untracked"
     return Entry(Key(_NAME, "sunshower", name, _UNIT), run)
 
 
