@@ -107,3 +107,15 @@ def significant(value: float, digits: int = 4) -> float:
 def rounded(values: Iterable[float]) -> list[float]:
     """Each rounded to four digits that count."""
     return [significant(value) for value in values]
+
+
+def with_spread(value: float, spread: Sequence[float] = ()) -> str:
+    """The value to three digits that count, with the smallest and the largest in brackets."""
+    if not spread or spread[0] == spread[1]:
+        return _short(value)
+    return f"{_short(value)} ({_short(spread[0])} to {_short(spread[1])})"
+
+
+def _short(value: float) -> str:
+    digits = f"{value:.3g}"
+    return f"{float(digits):,.0f}" if "e+" in digits or abs(value) >= 1_000 else digits

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.figures import with_spread
+
 ALLOWED = 0.2  # part of the old value
 
 
@@ -21,8 +23,8 @@ class Regression:
 
     def __str__(self) -> str:
         return (
-            f"{self.name}: {_with_spread(self.before, self.before_spread)} before, "
-            f"{_with_spread(self.after, self.after_spread)} now ({self.after / self.before - 1:+.0%})"
+            f"{self.name}: {with_spread(self.before, self.before_spread)} before, "
+            f"{with_spread(self.after, self.after_spread)} now, {self.after / self.before - 1:+.0%}"
         )
 
 
@@ -45,10 +47,3 @@ def regressions(
             spreads = (file["ratio_spreads"].get(name, ()) for file in (before, now))
             found.append(Regression(name, old, after, *spreads))
     return found
-
-
-def _with_spread(value: float, spread: Sequence[float]) -> str:
-    if not spread:
-        return f"{value:.3g}"
-    low, high = spread
-    return f"{value:.3g} ({low:.3g} to {high:.3g})"

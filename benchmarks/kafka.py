@@ -97,7 +97,8 @@ def counting(arena: Arena, topic: Topic, variant: str = "rows", key: Key | None 
     `key`: of a count by operators whose state is in SQLite.
     """
     durable = key is not None
-    key = key or Key("kafka_words", "sunshower", f"pack-{variant}", "M words/s")
+    name = variant if variant == "operators" else f"pack-{variant}"
+    key = key or Key("kafka_words", "sunshower", name, "M words/s")
     return Entry(key, partial(_words, arena, topic, variant, durable))
 
 

@@ -61,6 +61,11 @@ class Shared:
         self.tell("starting a ZooKeeper")
         return self.stack.enter_context(ZooKeeper(Upkeep(short_lived=False), sync=True))
 
+    @property
+    def zookeeper_when_all(self) -> Callable[[], ZooKeeper] | None:
+        """What starts the ZooKeeper; None in a run without all peers."""
+        return (lambda: self.zookeeper) if self.options.all else None
+
     @cached_property
     def local_spark(self) -> spark.Bench:
         return spark.local(self.stack)
@@ -94,7 +99,7 @@ def matches(shared: Shared) -> Iterator[tuple[str, Callable[[], Match]]]:
         "spark-kafka": lambda: spark_kafka.match(shared.local_spark, shared.topic()),
         "pipeline": lambda: pipeline.match(shared.arena, shared.server, options.messages // 10),
         "exactly-once": lambda: trident.exactly_once(
-            shared.arena, shared.lines, options.words, shared.zookeeper_for_all, tell
+            shared.arena, shared.lines, options.words, shared.zookeeper_when_all, tell
         ),
         "trident": lambda: trident.batches(
             shared.arena, options.words, options.seconds, shared.zookeeper, tell

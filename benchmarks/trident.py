@@ -86,9 +86,7 @@ def kafka_words(arena: Arena, topic: kafka.Topic, few: kafka.Topic, tell: Tell) 
     """Words in a topic; Quix, which is slower, counts those of another one with `few` of them."""
     interpreter = running.python(tell)
     ours = Entry(Key(_NAME, "sunshower", "kafka-opaque", _UNIT), partial(_kafka, arena, topic))
-    plain = kafka.counting(
-        arena, topic, "operators", Key(_NAME, "sunshower", "kafka-plain", _UNIT)
-    )
+    plain = kafka.counting(arena, topic, "operators", Key(_NAME, "sunshower", "kafka-plain", _UNIT))
     peers = [
         Entry(Key(_NAME, "quix", how, _UNIT), partial(_quix, interpreter, how, few))
         for how in ("group-by", "by-partition")
