@@ -68,11 +68,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Match:
-    """What is measured in the same rounds, and the ratios that are asked of it."""
+    """What is measured in the same rounds, at most `rounds`, and the ratios that are asked of it."""
 
     name: str
     entries: Sequence[Entry]
     ratios: Sequence[Ratio] = ()
+    rounds: int | None = None
 
 
 Tell = Callable[[str], None]
@@ -82,6 +83,7 @@ def play(match: Match, rounds: int, patience_s: float, tell: Tell) -> list[Serie
     """Run every entry once a round, in turn: A B C, A B C."""
     samples: list[list[Sample]] = [[] for _ in match.entries]
     others: list[list[float]] = [[] for _ in match.entries]
+    rounds = min(rounds, match.rounds or rounds)
     runs = rounds * len(match.entries)
     for turn in range(runs):
         place = turn % len(match.entries)

@@ -8,6 +8,7 @@ NAMES = (
     "constants",
     "history",
     "idle",
+    "latency",
     "kafka",
     "kafka-words",
     "trident",

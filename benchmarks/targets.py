@@ -40,4 +40,6 @@ TARGETS = (
     Target("trident/kafka-opaque/at-least-once", at_least=0.5),
     Target("trident/kafka-opaque/quix", at_least=3),
     Target("idle/sunshower/isolate-6-tasks", at_most=0.03),
+    Target("latency/isolate-100-p50/ray", at_most=4),
+    Target("latency/isolate-100-p99/ray", at_most=15),
 )
