@@ -68,7 +68,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Match:
-    """What is measured in the same rounds, at most `rounds`, and the ratios that are asked of it."""
+    """What is measured in the same rounds, and the ratios of it. `rounds`: at most so many."""
 
     name: str
     entries: Sequence[Entry]
