@@ -5,7 +5,7 @@ Two rounds of 40 s at most.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from benchmarks.measure import BenchmarkError, Entry, Match, Sample
 from benchmarks.sweeps import open_loop, paced
 from benchmarks.sweeps.open_loop import Step, latencies_ms, percentile
 from benchmarks.sweeps.paced import Answering, Calling, chain
+from benchmarks.sweeps.runs import Runs
 from sunshower.actors.shipping import ship
 from sunshower.runtime.plan import Layout
 
@@ -28,21 +29,6 @@ _NAME = "latency"
 _POLL_S = 0.001
 _COUNTS = {1: 5, 10: 20, 100: 200, 1_000: 1_000}  # of tuples at each rate
 _QUICK = {1: 1, 10: 5, 100: 20, 1_000: 200}
-_Latencies = dict[str, Sequence[float]]  # variant → milliseconds
-
-
-class Runs:
-    """Runs that measure several figures: the first figure of a run begins it, the rest read it."""
-
-    def __init__(self, measure: Callable[[], dict[str, Sample]]) -> None:
-        self._measure = measure
-        self._left: dict[str, Sample] = {}
-
-    def take(self, figure: str) -> Sample:
-        """A figure of the run, which is a new one if this figure was taken before."""
-        if figure not in self._left:
-            self._left = self._measure()
-        return self._left.pop(figure)
 
 
 def match(arena: Arena, seconds: float) -> Match:
