@@ -26,6 +26,7 @@ from benchmarks.clusters import Arena
 from benchmarks.corpus import write_lines
 from benchmarks.measure import Match, Tell
 from benchmarks.names import NAMES
+from benchmarks.sweeps import latency, load, memory, ranges, recovery, start_up
 from sunshower.dev.kafka import Kafka
 from sunshower.dev.servers import Upkeep
 from sunshower.dev.zookeeper import ZooKeeper
@@ -91,6 +92,12 @@ def matches(shared: Shared) -> Iterator[tuple[str, Callable[[], Match]]]:
         "constants": lambda: constants.match(shared.arena, options.seconds),
         "history": lambda: history.match(shared.arena, options.seconds),
         "idle": lambda: idle.match(shared.arena, options.idle_seconds),
+        "latency": lambda: latency.match(shared.arena, options.seconds),
+        "load": lambda: load.match(shared.arena, options.seconds),
+        "sweeps": lambda: ranges.match(shared.arena, options.seconds),
+        "memory": lambda: memory.match(shared.arena, options.seconds),
+        "start-up": lambda: start_up.match(shared.arena, options.seconds),
+        "recovery": lambda: recovery.match(shared.arena, options.seconds),
         "kafka": lambda: kafka.reading(shared.arena, shared.topic()),
         "kafka-words": lambda: kafka.words(shared.arena, shared.topic(), tell),
         "spark": lambda: spark.match(

@@ -72,11 +72,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Match:
-    """What is measured in the same rounds, and the ratios that are asked of it."""
+    """What is measured in the same rounds, and the ratios of it. `rounds`: at most so many."""
 
     name: str
     entries: Sequence[Entry]
     ratios: Sequence[Ratio] = ()
+    rounds: int | None = None
 
 
 Tell = Callable[[str], None]
@@ -98,6 +99,7 @@ def play(match: Match, rounds: int, patience_s: float, tell: Tell) -> Played:
     samples: dict[Key, list[Sample]] = {entry.key: [] for entry in match.entries}
     others: dict[Key, list[float]] = {entry.key: [] for entry in match.entries}
     failures: dict[str, str] = {}
+    rounds = min(rounds, match.rounds or rounds)
     runs = rounds * len(match.entries)
     for turn in range(runs):
         entry = match.entries[turn % len(match.entries)]
