@@ -75,7 +75,9 @@ def main() -> int:
     begun_s = time.monotonic()
 
     def tell(text: str) -> None:
-        console.print(f"[dim]{time.monotonic() - begun_s:5.0f} s[/]  {escape(text)}", soft_wrap=True)
+        console.print(
+            f"[dim]{time.monotonic() - begun_s:5.0f} s[/]  {escape(text)}", soft_wrap=True
+        )
 
     settings = {"words": options.words, "messages": options.messages, "seconds": options.seconds}
     place = {**machine.describe(), "settings": settings}

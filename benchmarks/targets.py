@@ -85,28 +85,23 @@ TO_REACH = (
     Target(
         "word_count/pack-rows/untracked",
         0.85,
-        row=_TRACKED,
-        against="word count, hand-written bolts",
+        row=f"{_TRACKED}: word count, hand-written bolts",
         reason=(
             "Each word has an edge, which is drawn, sent and reported; untracked, only its text "
             "travels."
         ),
     ),
-    Target(
-        "word_count/operators-rows/untracked", 0.85, row=_TRACKED, against="word count, operators"
-    ),
+    Target("word_count/operators-rows/untracked", 0.85, row=f"{_TRACKED}: word count, operators"),
     Target(
         "const_null/pack-rows/untracked",
         0.85,
-        row=_TRACKED,
-        against="const → null, pack",
+        row=f"{_TRACKED}: const → null, pack",
         reason=_BARE_RECORDS,
     ),
     Target(
         "const_null/isolate-rows-1024/untracked",
         0.85,
-        row=_TRACKED,
-        against="const → null, isolate",
+        row=f"{_TRACKED}: const → null, isolate",
         reason=_BARE_RECORDS,
     ),
     *(
@@ -123,8 +118,8 @@ TO_REACH = (
     Target("kafka_words/operators/quix", 3, row=_KAFKA, against="Quix"),
     Target("kafka_words/operators/faust", 10, row=_KAFKA, against="Faust"),
     Target("kafka/at-least-once/loop", 0.6, row="Kafka → null", against="bare consume"),
-    Target("trident/pack-opaque/at-least-once", 0.7, row=_ONCE, against="opaque"),
-    Target("trident/pack-transactional/at-least-once", 0.7, row=_ONCE, against="transactional"),
+    Target("trident/pack-opaque/at-least-once", 0.7, row=f"{_ONCE}: opaque"),
+    Target("trident/pack-transactional/at-least-once", 0.7, row=f"{_ONCE}: transactional"),
 )
 
 # Bounds of earlier work that still hold.
@@ -189,36 +184,31 @@ EARLIER = (
     Target(
         "trident/sunshower/empty-opaque-wall",
         at_most=10,
-        row=_EMPTY,
-        against="opaque, by the clock",
+        row=f"{_EMPTY}: opaque, by the clock",
         reason=_TRAVELS,
     ),
     Target(
         "trident/sunshower/empty-opaque-cpu",
         at_most=10,
-        row=_EMPTY,
-        against="opaque, processor time",
+        row=f"{_EMPTY}: opaque, processor time",
         reason=_THREADS,
     ),
     Target(
         "trident/sunshower/empty-transactional-wall",
         at_most=10,
-        row=_EMPTY,
-        against="transactional, by the clock",
+        row=f"{_EMPTY}: transactional, by the clock",
         reason=_TRAVELS,
     ),
     Target(
         "trident/sunshower/empty-transactional-cpu",
         at_most=10,
-        row=_EMPTY,
-        against="transactional, processor time",
+        row=f"{_EMPTY}: transactional, processor time",
         reason=_THREADS,
     ),
     Target(
         "trident/sunshower/empty-opaque-one-worker-wall",
         at_most=10,
-        row=_EMPTY,
-        against="opaque, in one worker, by the clock",
+        row=f"{_EMPTY}: opaque, in one worker, by the clock",
     ),
     Target("trident/sunshower/memory-growth", at_most=16, row="growth over 20 M words, in MiB"),
     Target(
