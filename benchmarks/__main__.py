@@ -93,7 +93,7 @@ def main() -> int:
     failures = measure(options, tell, keep)
     console.print(tables(results_file.merge(results_file.empty(), place, now, TARGETS)))
     if options.quick:
-        worse: list[Regression] = []
+        worse: list[Regression] | None = None
         console.print("A quick run writes nothing, and its figures mean nothing.")
     else:
         worse = guard.regressions(committed, now)
@@ -136,10 +136,15 @@ def measure(
     return failures
 
 
-def conclude(console: Console, failures: Mapping[str, str], worse: Sequence[Regression]) -> int:
-    """Say in the last lines what failed and which ratios are worse. Returns the exit status."""
+def conclude(
+    console: Console, failures: Mapping[str, str], worse: Sequence[Regression] | None
+) -> int:
+    """Say in the last lines what failed and which ratios are worse. Returns the exit status.
+
+    `worse` is None if nothing was compared.
+    """
     lines = [f"Failed: {name}: {why}" for name, why in failures.items()]
-    lines += [f"Worse: {one}" for one in worse]
+    lines += [f"Worse: {one}" for one in worse or ()]
     if worse:
         lines.append(
             f"Regression: {len(worse)} of the ratios are worse than in the last commit by more "
@@ -148,7 +153,9 @@ def conclude(console: Console, failures: Mapping[str, str], worse: Sequence[Regr
     elif failures:
         lines.append(f"{len(failures)} could not be measured. Status 1.")
     style = "red" if lines else None
-    for line in lines or ["No ratio is worse than in the last commit by more than 20 %."]:
+    if not lines and worse is not None:
+        lines.append("No ratio is worse than in the last commit by more than 20 %.")
+    for line in lines:
         console.print(line, style=style, markup=False, soft_wrap=True)
     return int(bool(failures or worse))
 
