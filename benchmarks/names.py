@@ -1,4 +1,4 @@
-"""What `--only` may name, in the order in which it is measured."""
+"""What `--only` may name, in the order in which it is measured, and what a run has by default."""
 
 NAMES = (
     "ledger",
@@ -8,11 +8,30 @@ NAMES = (
     "constants",
     "history",
     "idle",
+    "latency",
+    "load",
+    "sweeps",
+    "memory",
+    "start-up",
+    "recovery",
     "kafka",
     "kafka-words",
+    "exactly-once",
     "trident",
     "trident-kafka",
     "spark",  # whose sessions stay
     "spark-kafka",
     "pipeline",
+)
+
+# What `make bench` measures, in 15 minutes at most; `make bench-all` measures NAMES.
+SHORT = (
+    "ledger",
+    "word-count",
+    "word-count-classes",
+    "constants",
+    "latency",
+    "kafka",
+    "kafka-words",
+    "exactly-once",
 )
