@@ -14,8 +14,8 @@ class BenchmarkError(Exception):
     """A run went wrong, so that there is nothing to compare."""
 
 
-class Unprivileged(BenchmarkError):
-    """This user may not do what a benchmark needs: it is skipped."""
+class MissingRequirement(BenchmarkError):
+    """This machine or this user lacks what a benchmark or a peer needs: it is skipped."""
 
 
 @dataclass(frozen=True)
