@@ -22,7 +22,7 @@ _NAME = "start-up"
 _ACTORS = {Layout.ISOLATE: 5, Layout.PACK: 3}  # with the master: three tasks and an acker, or two
 
 
-def match(arena: Arena, seconds: float) -> Match:
+def match(arena: Arena) -> Match:
     """Seconds, beside as many actors without any code, until each has answered a call."""
     ship([open_loop, shapes])
     entries, ratios = [], []
