@@ -14,9 +14,26 @@ from benchmarks.__main__ import arguments, conclude
 from benchmarks.corpus import make_lines, write_files
 from benchmarks.figures import Key, Ratio, Series, Target, significant, with_spread
 from benchmarks.guard import regressions
-from benchmarks.measure import BenchmarkError, Entry, Match, Outcome, Sample, play
+from benchmarks.measure import (
+    BenchmarkError,
+    Entry,
+    Match,
+    MissingRequirement,
+    Outcome,
+    Sample,
+    play,
+)
 from benchmarks.names import NAMES, SHORT
-from benchmarks.results_file import Run, empty, measured, merge, read, read_committed, write
+from benchmarks.results_file import (
+    Run,
+    add,
+    empty,
+    measured,
+    read,
+    read_committed,
+    with_targets,
+    write,
+)
 from benchmarks.tables import tables
 from benchmarks.targets import TARGETS
 
@@ -32,7 +49,7 @@ TODAY = Run("2026-11-24", "abc", 3)
 
 
 def a_report(targets: list[Target]) -> dict[str, Any]:
-    return merge(empty(), PLACE, measured(SERIES, [RATIO], TODAY), targets)
+    return with_targets(measured(SERIES, [RATIO], TODAY), PLACE, targets)
 
 
 # ---- figures ------------------------------------------------------------------------------------
@@ -128,10 +145,10 @@ def test_a_run_replaces_what_it_measured_and_keeps_the_rest(tmp_path: Path) -> N
     before, later = a_report([]), Run("2026-12-01", "def", 1)
     now = measured([Series(OURS, [7.0])], [RATIO], later)
     target = Target(RATIO.name, at_least=2)
-    merged = merge(before, {**PLACE, "commit": "def"}, now, [target])
+    merged = with_targets(add(before, now), PLACE, [target])
     ours, peer = merged["results"]
-    assert (ours["median"], ours["date"], ours["commit"], ours["rounds"]) == (7, *later_row(later))
-    assert (peer["median"], peer["date"], peer["commit"], peer["rounds"]) == (1, *later_row(TODAY))
+    assert (ours["median"], ours["date"], ours["commit"], ours["rounds"]) == (7, *of_run(later))
+    assert (peer["median"], peer["date"], peer["commit"], peer["rounds"]) == (1, *of_run(TODAY))
     assert merged["ratios"] == before["ratios"]  # one of its two was not measured
     assert merged["ratio_runs"][RATIO.name]["commit"] == "abc"
     assert merged["targets"][0]["met"] is True
@@ -139,7 +156,7 @@ def test_a_run_replaces_what_it_measured_and_keeps_the_rest(tmp_path: Path) -> N
     assert read(tmp_path / "latest.json") == merged
 
 
-def later_row(run: Run) -> tuple[Any, ...]:
+def of_run(run: Run) -> tuple[Any, ...]:
     return run.date, run.commit, run.rounds
 
 
@@ -147,7 +164,7 @@ def test_another_set_up_of_a_peer_replaces_the_former_one() -> None:
     def peer(setup: str) -> dict[str, Any]:
         return measured([Series(PEER, [1.0], setup=setup)], [], TODAY)
 
-    merged = merge(merge(empty(), PLACE, peer("1 × 2"), []), PLACE, peer("2 × 1"), [])
+    merged = add(add(empty(), peer("1 × 2")), peer("2 × 1"))
     assert [row["setup"] for row in merged["results"]] == ["2 × 1"]
 
 
@@ -207,6 +224,16 @@ def test_an_entry_that_fails_is_left_out_and_the_others_are_measured() -> None:
     assert [(one.key, list(one.samples)) for one in played.series] == [(OURS, [4.0, 4.0])]
     assert not measured(played.series, [RATIO], TODAY)["ratios"]
     assert sum("left out" in line for line in told) == 1
+
+
+def test_an_entry_whose_requirements_are_missing_is_skipped_and_is_no_failure() -> None:
+    def miss() -> Sample:
+        raise MissingRequirement("there is no Java")
+
+    told: list[str] = []
+    played = play(Match("one", [Entry(PEER, miss)]), 2, 0.0, told.append)
+    assert (list(played.series), played.failures) == ([], {})
+    assert told == [f"one 1/2, round 1/2: {PEER.name} is skipped: there is no Java"]
 
 
 def test_a_match_may_have_fewer_rounds() -> None:
