@@ -49,7 +49,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     if options.repeat < 1 or options.words < 1_000 or options.words % 1_000:
         parser.error("--repeat must be at least 1, --words a multiple of 1,000")
     options.only = options.only or (NAMES if options.all else SHORT)
-    options.seconds, options.idle_seconds = 3.0, 10.0
+    options.seconds, options.idle_seconds = 2.0, 10.0
     options.windows, options.simulated, options.batches = 50, 100, 200
     if options.quick:
         options.repeat, options.words = 1, min(options.words, 200_000)
