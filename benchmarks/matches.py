@@ -10,6 +10,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from benchmarks import (
+    beside_peers,
     constants,
     history,
     idle,
@@ -90,6 +91,10 @@ def matches(shared: Shared) -> Iterator[tuple[str, Callable[[], Match]]]:
             shared.arena, shared.lines, options.words, tell
         ),
         "constants": lambda: constants.match(shared.arena, options.seconds),
+        "word-count-peers": lambda: beside_peers.words(
+            shared.arena, shared.lines, options.words, tell
+        ),
+        "constants-peers": lambda: beside_peers.constants(shared.arena, options.seconds, tell),
         "history": lambda: history.match(shared.arena, options.seconds),
         "idle": lambda: idle.match(shared.arena, options.idle_seconds),
         "latency": lambda: latency.match(shared.arena, options.seconds),

@@ -83,6 +83,17 @@ class Match:
 Tell = Callable[[str], None]
 
 
+def available(makers: Mapping[str, Callable[[], Entry]], tell: Tell) -> dict[str, Entry]:
+    """The entries of those peers that can run here; of each other one, `tell` why it cannot."""
+    found = {}
+    for name, make in makers.items():
+        try:
+            found[name] = make()
+        except BenchmarkError as error:
+            tell(f"{name} is skipped: {error}")
+    return found
+
+
 @dataclass(frozen=True)
 class Played:
     """What a match has measured. `failures`: what went wrong, by the name of the entry.

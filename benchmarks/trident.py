@@ -53,7 +53,7 @@ def exactly_once(
     ]
     if with_peers is not None:
         stored = _files(arena, folder, count, kinds[0], with_peers())
-        sparks = [_spark(arena, Setup(files), folder, count) for files in (4, FILES)]
+        sparks = [spark_entry(arena, Setup(files), folder, count) for files in (4, FILES)]
         entries += [stored, *sparks]
         ratios += [
             _ratio("pack-opaque-zookeeper", "sqlite", stored, opaque),
@@ -159,13 +159,17 @@ def _growth(arena: Arena, lines: Path, count: int) -> Sample:
         return growth(arena, topology, gate, folder, count)
 
 
-def _spark(arena: Arena, setup: Setup, lines: Path, count: int) -> Entry:
+def spark_entry(
+    arena: Arena, setup: Setup, lines: Path, count: int, workload: str = _NAME
+) -> Entry:
+    """Structured Streaming counts the words of a folder of files."""
+
     def run() -> Sample:
         with arena.fresh_folder() as folder:
             job = partial(setup.count_words, lines, folder)
             return run_together([job], folder).expect(count).sample(_MILLION)
 
-    return Entry(Key(_NAME, "spark", setup.name, _UNIT), run)
+    return Entry(Key(workload, "spark", setup.name, _UNIT), run)
 
 
 def _quix(interpreter: Path, how: str, topic: kafka.Topic) -> Sample:

@@ -19,8 +19,8 @@ from sunshower.runtime.plan import Layout
 from sunshower.trident import SqliteState
 
 MILLION = 1e6
-_NAME = "word_count"
-_UNIT = "M words/s"
+NAME = "word_count"
+UNIT = "M words/s"
 _PLACES = ((1, 1), (1, 2), (2, 1))  # processes, threads of each
 _BATCHES = (100, 1_000, 10_000)  # lines; ten words each
 _FINALISTS = 3
@@ -29,16 +29,13 @@ _VARIANTS = {"operators": "operators-rows", "operators-columns": "operators-colu
 
 def rows_and_columns(arena: Arena, path: Path, words: int, tell: Tell) -> Match:
     """Word count A and the columns, beside Bytewax's count_final and a bare loop."""
-    ours = partial(_ours, arena, path, words)
+    ours = partial(our_entry, arena, path, words)
     rows, columns = ours("rows"), ours("columns")
     untracked, free = ours("rows", ackers=0), ours("operators", ackers=0)
     operators, by_kernels = ours("operators"), ours("operators-columns")
-    stored = durable(arena, path, words, Key(_NAME, "sunshower", "operators-rows-sqlite", _UNIT))
+    stored = durable(arena, path, words, Key(NAME, "sunshower", "operators-rows-sqlite", UNIT))
     bytewax = _bytewax("count_final", arena.folder, path, words, tell)
-    loop = Entry(
-        Key(_NAME, "loop", "rows", _UNIT),
-        partial(_peer, [partial(bare_loop, path)], arena.folder, words),
-    )
+    loop = bare_loop_entry(arena.folder, path, words)
     return Match(
         "word-count",
         [rows, operators, bytewax, loop, columns, by_kernels, untracked, free, stored],
@@ -71,11 +68,11 @@ def durable(arena: Arena, path: Path, words: int, key: Key) -> Entry:
 
 def classes(arena: Arena, path: Path, words: int, tell: Tell) -> Match:
     """Word count B, beside Bytewax's stateful_map and two processes without any runtime."""
-    ours = _ours(arena, path, words, "classes")
+    ours = our_entry(arena, path, words, "classes")
     bytewax = _bytewax("stateful_map", arena.folder, path, words, tell)
     jobs = [partial(plain_process, path, index, 2) for index in range(2)]
     plain = Entry(
-        Key(_NAME, "two-processes", "classes", _UNIT), partial(_peer, jobs, arena.folder, words)
+        Key(NAME, "two-processes", "classes", UNIT), partial(_peer, jobs, arena.folder, words)
     )
     return Match(
         "word-count-classes",
@@ -85,10 +82,12 @@ def classes(arena: Arena, path: Path, words: int, tell: Tell) -> Match:
 
 
 def _ratio(ours: Entry, peer: str, theirs: Entry) -> Ratio:
-    return Ratio(f"{_NAME}/{ours.key.variant}/{peer}", ours.key, theirs.key)
+    return Ratio(f"{NAME}/{ours.key.variant}/{peer}", ours.key, theirs.key)
 
 
-def _ours(arena: Arena, path: Path, words: int, variant: str, **settings: int) -> Entry:
+def our_entry(arena: Arena, path: Path, words: int, variant: str, **settings: int) -> Entry:
+    """A word count of ours; `variant` as in topologies.word_count."""
+
     def run() -> Sample:
         gate = arena.gate()
         topology = word_count(variant, path, gate, **settings)
@@ -97,7 +96,13 @@ def _ours(arena: Arena, path: Path, words: int, variant: str, **settings: int) -
     name = _VARIANTS.get(variant, f"pack-{variant}")
     if settings.get("ackers") == 0:
         name += "-untracked"
-    return Entry(Key(_NAME, "sunshower", name, _UNIT), run)
+    return Entry(Key(NAME, "sunshower", name, UNIT), run)
+
+
+def bare_loop_entry(folder: Path, path: Path, words: int) -> Entry:
+    """One bare loop, which no runtime can beat with the same functions."""
+    run = partial(_peer, [partial(bare_loop, path)], folder, words)
+    return Entry(Key(NAME, "loop", "rows", UNIT), run)
 
 
 def _peer(jobs: Sequence[partial], folder: Path, words: int) -> Sample:
@@ -115,14 +120,12 @@ def _bytewax(operator: str, folder: Path, path: Path, words: int, tell: Tell) ->
         found = {}
         for setup in setups:
             found[setup] = speed(setup, lines, count).value
-            tell(
-                f"looking for the best set-up of bytewax: {setup.name}: {found[setup]:.3g} {_UNIT}"
-            )
+            tell(f"looking for the best set-up of bytewax: {setup.name}: {found[setup]:.3g} {UNIT}")
         return sorted(found, key=found.__getitem__, reverse=True)
 
     half = max(words // 2_000, 1) * 1_000
     setups = [Setup(operator, *place, lines) for place, lines in product(_PLACES, _BATCHES)]
     finalists = best(setups, write_lines(folder, half), half)[:_FINALISTS]
     chosen = best(finalists, path, words)[0]
-    key = Key(_NAME, "bytewax", operator, _UNIT)
+    key = Key(NAME, "bytewax", operator, UNIT)
     return Entry(key, partial(speed, chosen, path, words), chosen.name)
