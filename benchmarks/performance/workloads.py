@@ -17,15 +17,17 @@ class Section:
 SECTIONS = (
     Section(
         "Word count",
-        ("word_count",),
-        "`rows`, `columns` and `operators` count words in silence; `classes` and `stateful_map` "
-        "have a total for each word. `operators-rows-sqlite` keeps its state in SQLite, "
-        "`…-untracked` has no ackers.",
+        ("word_count", "word_count_peers"),
+        "`rows`, `columns` and `silent` count and emit nothing; `classes`, `stateful_map` and "
+        "`totals` emit a total for each word; operators emit the last total of each word and "
+        "batch. `operators-rows-sqlite` keeps its state in SQLite, `…-untracked` has no ackers. "
+        "`word_count_peers` has our runs in the rounds of Storm, Flink, Pathway and Spark.",
     ),
     Section(
         "Constants",
-        ("const_null", "const_id_null"),
-        "Numbers into nothing, directly or through one bolt that hands them on.",
+        ("const_null", "const_null_peers", "const_id_null", "const_id_null_peers"),
+        "Numbers into nothing, directly or through one bolt that hands them on; `…_peers` has our "
+        "runs in the rounds of Storm.",
     ),
     Section(
         "Latency",
