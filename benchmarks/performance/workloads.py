@@ -58,8 +58,8 @@ SECTIONS = (
     Section(
         "Memory, start and recovery",
         ("memory", "start_up", "recovery"),
-        "Bytes for each pending root, seconds until the first tuple, seconds until all is acked "
-        "after a kill.",
+        "Bytes for each pending root, seconds from `submit` to the first tuple at the last bolt, "
+        "and seconds from a SIGKILL to the first ack of a tuple that was emitted after it.",
     ),
     Section(
         "Spark",
