@@ -8,16 +8,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from benchmarks.names import NAMES, SHORT
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from benchmarks.figures import Ratio, Series
     from benchmarks.guard import Regression
-    from benchmarks.measure import Tell
+    from benchmarks.measure import Match, Played, Tell
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
@@ -50,7 +49,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     if options.repeat < 1 or options.words < 1_000 or options.words % 1_000:
         parser.error("--repeat must be at least 1, --words a multiple of 1,000")
     options.only = options.only or (NAMES if options.all else SHORT)
-    options.seconds, options.idle_seconds = 3.0, 10.0
+    options.seconds, options.idle_seconds = 2.0, 10.0
     options.windows, options.simulated, options.batches = 50, 100, 200
     if options.quick:
         options.repeat, options.words = 1, min(options.words, 200_000)
@@ -82,18 +81,23 @@ def main() -> int:
     settings = {"words": options.words, "messages": options.messages, "seconds": options.seconds}
     place = {**machine.describe(), "settings": settings}
     run = results_file.Run(datetime.now(UTC).date().isoformat(), place["commit"], options.repeat)
-    before, committed = results_file.read(), results_file.read_committed()
-    now: dict[str, Any] = results_file.measured([], [], run)
+    before, committed, now = (
+        results_file.read(),
+        results_file.read_committed(),
+        results_file.empty(),
+    )
 
-    def keep(series: Sequence[Series], ratios: Sequence[Ratio]) -> None:
-        now.update(results_file.measured(series, ratios, run))
+    def keep(match: Match, played: Played) -> None:
+        part = results_file.measured(played.series, match.ratios, run)
+        now.update(results_file.add(now, part))
         if not options.quick:
-            results_file.write(results_file.merge(before, place, now, TARGETS))
+            found = results_file.add(before, now)
+            results_file.write(results_file.with_targets(found, place, TARGETS))
 
     failures = measure(options, tell, keep)
-    console.print(tables(results_file.merge(results_file.empty(), place, now, TARGETS)))
+    console.print(tables(results_file.with_targets(now, place, TARGETS)))
     if options.quick:
-        worse: list[Regression] = []
+        worse: list[Regression] | None = None
         console.print("A quick run writes nothing, and its figures mean nothing.")
     else:
         worse = guard.regressions(committed, now)
@@ -103,43 +107,45 @@ def main() -> int:
 
 
 def measure(
-    options: argparse.Namespace,
-    tell: Tell,
-    keep: Callable[[Sequence[Series], Sequence[Ratio]], None],
+    options: argparse.Namespace, tell: Tell, keep: Callable[[Match, Played], None]
 ) -> dict[str, str]:
     """Play the matches that were asked for. Returns what failed: name → why.
 
-    `keep` gets all series and ratios so far, after each match. Ctrl-C ends the measuring.
+    `keep` gets what each match has measured, at its end. Ctrl-C ends the measuring.
     """
     from benchmarks.matches import Shared, matches
-    from benchmarks.measure import play
+    from benchmarks.measure import MissingRequirement, play
 
-    series: list[Series] = []
-    ratios: list[Ratio] = []
     failures: dict[str, str] = {}
     try:
         with ExitStack() as stack:
             for name, make in matches(Shared(options, stack, tell)):
                 try:
                     match = make()
+                except MissingRequirement as error:
+                    tell(f"{name} is skipped: {error}")
+                    continue
                 except Exception as error:
                     failures[name] = f"{type(error).__name__}: {error}"
                     tell(f"{name} cannot be prepared, and is left out: {failures[name]}")
                     continue
                 played = play(match, options.repeat, options.patience, tell)
-                series += played.series
-                ratios += match.ratios
                 failures |= played.failures
-                keep(series, ratios)
+                keep(match, played)
     except KeyboardInterrupt:
         failures["the run"] = "it was interrupted, and has only what was measured before"
     return failures
 
 
-def conclude(console: Console, failures: Mapping[str, str], worse: Sequence[Regression]) -> int:
-    """Say in the last lines what failed and which ratios are worse. Returns the exit status."""
+def conclude(
+    console: Console, failures: Mapping[str, str], worse: Sequence[Regression] | None
+) -> int:
+    """Say in the last lines what failed and which ratios are worse. Returns the exit status.
+
+    `worse` is None if nothing was compared.
+    """
     lines = [f"Failed: {name}: {why}" for name, why in failures.items()]
-    lines += [f"Worse: {one}" for one in worse]
+    lines += [f"Worse: {one}" for one in worse or ()]
     if worse:
         lines.append(
             f"Regression: {len(worse)} of the ratios are worse than in the last commit by more "
@@ -148,7 +154,9 @@ def conclude(console: Console, failures: Mapping[str, str], worse: Sequence[Regr
     elif failures:
         lines.append(f"{len(failures)} could not be measured. Status 1.")
     style = "red" if lines else None
-    for line in lines or ["No ratio is worse than in the last commit by more than 20 %."]:
+    if not lines and worse is not None:
+        lines.append("No ratio is worse than in the last commit by more than 20 %.")
+    for line in lines:
         console.print(line, style=style, markup=False, soft_wrap=True)
     return int(bool(failures or worse))
 

@@ -101,8 +101,8 @@ def matches(shared: Shared) -> Iterator[tuple[str, Callable[[], Match]]]:
         "load": lambda: load.match(shared.arena, options.seconds),
         "sweeps": lambda: ranges.match(shared.arena, options.seconds),
         "memory": lambda: memory.match(shared.arena, options.seconds),
-        "start-up": lambda: start_up.match(shared.arena, options.seconds),
-        "recovery": lambda: recovery.match(shared.arena, options.seconds),
+        "start-up": lambda: start_up.match(shared.arena),
+        "recovery": lambda: recovery.match(shared.arena),
         "kafka": lambda: kafka.reading(shared.arena, shared.topic()),
         "kafka-words": lambda: kafka.words(shared.arena, shared.topic(), tell),
         "spark": lambda: spark.match(

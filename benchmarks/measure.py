@@ -96,7 +96,10 @@ def available(makers: Mapping[str, Callable[[], Entry]], tell: Tell) -> dict[str
 
 @dataclass(frozen=True)
 class Played:
-    """What a match has measured. `failures`: what went wrong, by the name of the entry."""
+    """What a match has measured. `failures`: what went wrong, by the name of the entry.
+
+    An entry that MissingRequirement skipped is in neither.
+    """
 
     series: Sequence[Series]
     failures: Mapping[str, str]
@@ -110,17 +113,22 @@ def play(match: Match, rounds: int, patience_s: float, tell: Tell) -> Played:
     samples: dict[Key, list[Sample]] = {entry.key: [] for entry in match.entries}
     others: dict[Key, list[float]] = {entry.key: [] for entry in match.entries}
     failures: dict[str, str] = {}
+    skipped: set[Key] = set()
     rounds = min(rounds, match.rounds or rounds)
     runs = rounds * len(match.entries)
     for turn in range(runs):
         entry = match.entries[turn % len(match.entries)]
         key = entry.key
-        if key.name in failures:
+        if key in skipped or key.name in failures:
             continue
         busy = machine.wait_for_quiet(patience_s)
         place = f"{match.name} {turn + 1}/{runs}, round {turn // len(match.entries) + 1}/{rounds}"
         try:
             sample = entry.run()
+        except MissingRequirement as error:
+            skipped.add(key)
+            tell(f"{place}: {key.name} is skipped: {error}")
+            continue
         except Exception as error:
             failures[key.name] = f"{type(error).__name__}: {error}"
             tell(f"{place}: {key.name} has failed, and is left out: {failures[key.name]}")
@@ -128,7 +136,11 @@ def play(match: Match, rounds: int, patience_s: float, tell: Tell) -> Played:
         samples[key].append(sample)
         others[key].append(busy)
         tell(f"{place}: {key.name} {sample.value:,.3g} {key.unit}")
-    whole = [entry for entry in match.entries if entry.key.name not in failures]
+    whole = [
+        entry
+        for entry in match.entries
+        if entry.key not in skipped and entry.key.name not in failures
+    ]
     return Played(
         [_series(entry, samples[entry.key], others[entry.key]) for entry in whole], failures
     )

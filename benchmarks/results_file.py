@@ -25,7 +25,7 @@ class Run:
 
 def empty() -> dict[str, Any]:
     """The content before the first run."""
-    return {"results": [], "ratios": {}, "ratio_spreads": {}, "ratio_runs": {}, "targets": []}
+    return {"results": [], "ratios": {}, "ratio_spreads": {}, "ratio_runs": {}}
 
 
 def read(path: Path = PATH) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def write(found: Mapping[str, Any], path: Path = PATH) -> None:
 
 
 def measured(series: Sequence[Series], ratios: Iterable[Ratio], run: Run) -> dict[str, Any]:
-    """The rows and ratios of one run. A ratio is left out if one of its two was not measured."""
+    """The rows and ratios of one match. A ratio is left out if one of its two was not measured."""
     known = {one.key for one in series}
     possible = [ratio for ratio in ratios if {ratio.over, ratio.under} <= known]
     compared = {ratio.name: ratio.of(series) for ratio in possible}
@@ -67,26 +67,23 @@ def measured(series: Sequence[Series], ratios: Iterable[Ratio], run: Run) -> dic
     }
 
 
-def merge(
-    before: Mapping[str, Any],
-    place: Mapping[str, Any],
-    now: Mapping[str, Any],
-    targets: Sequence[Target],
-) -> dict[str, Any]:
-    """What `now` has measured replaces the same rows and ratios of `before`; the others stay.
-
-    `place`: machine, versions, commit and settings, which are those of the last run.
-    """
+def add(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """What `now` has measured replaces the same rows and ratios of `before`; the others stay."""
     rows = {_name(row): row for row in [*before["results"], *now["results"]]}
     parts = ("ratios", "ratio_spreads", "ratio_runs")
-    merged = {part: {**before.get(part, {}), **now[part]} for part in parts}
-    known = {name: row["median"] for name, row in rows.items()} | merged["ratios"]
     return {
-        **place,
         "results": list(rows.values()),
-        **merged,
-        "targets": [target.judge(known.get(target.figure)) for target in targets],
+        **{part: {**before[part], **now[part]} for part in parts},
     }
+
+
+def with_targets(
+    found: Mapping[str, Any], place: Mapping[str, Any], targets: Sequence[Target]
+) -> dict[str, Any]:
+    """The content of the file. `place`: machine, versions, commit and settings of the last run."""
+    known = {_name(row): row["median"] for row in found["results"]} | found["ratios"]
+    judged = [target.judge(known.get(target.figure)) for target in targets]
+    return {**place, **found, "targets": judged}
 
 
 def _name(row: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.figures import Target
 from benchmarks.performance.plots import Bar, Point, bars, lines
 
-_TOTALS = ("classes", "stateful_map")  # parts of variants that have a total for each word
+_TOTALS = ("classes", "stateful_map", "total")  # parts of variants that have a total for each word
 _PERCENTILE = re.compile(r"(?P<line>.+)-(?P<number>\d+)-(?P<percent>p\d+)")
 _LOAD = re.compile(r"(?P<line>.+)-load-(?P<number>\d+)")
 _RANGE = re.compile(r"(?P<line>.+)-(?P<number>\d+)")

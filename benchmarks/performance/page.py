@@ -1,4 +1,4 @@
-"""The page docs/PERFORMANCE.md: `python -m benchmarks.performance.page` makes it from the results."""
+"""The page docs/PERFORMANCE.md; `python -m benchmarks.performance.page` writes it."""
 
 from __future__ import annotations
 

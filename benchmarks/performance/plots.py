@@ -1,4 +1,4 @@
-"""Plots as SVG: bars with spreads, and lines over a number; the same figures give the same bytes."""
+"""Plots as SVG: bars, and lines over a number; the same figures give the same bytes."""
 
 from __future__ import annotations
 

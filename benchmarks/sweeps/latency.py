@@ -16,7 +16,7 @@ from benchmarks.figures import Key, Ratio
 from benchmarks.measure import BenchmarkError, Entry, Match, Sample
 from benchmarks.sweeps import open_loop, paced
 from benchmarks.sweeps.open_loop import Step, latencies_ms, percentile
-from benchmarks.sweeps.paced import Answering, Calling, chain
+from benchmarks.sweeps.paced import chain, two_actors
 from benchmarks.sweeps.runs import Runs
 from sunshower.actors.shipping import ship
 from sunshower.runtime.plan import Layout
@@ -74,13 +74,8 @@ def _ours(
 
 
 def _bare(steps: Sequence[Step]) -> dict[str, Sample]:
-    actor = {"num_cpus": 0}
-    caller, other = ray.remote(**actor)(Calling).remote(), ray.remote(**actor)(Answering).remote()
-    try:
+    with two_actors() as (caller, other):
         start_s, done_s = ray.get(caller.call.remote(other, steps))
-    finally:
-        ray.kill(caller)
-        ray.kill(other)
     return _samples(steps, latencies_ms(steps, done_s, start_s))
 
 

@@ -30,26 +30,30 @@ class _Highest:
 
     def measure(self) -> Sample:
         """Tuples a second, as many as are taken. Asking for a load needs this first."""
-        gate = self._arena.gate()
-        topology = shapes.loaded(gate, self._seconds, inf)
-        found = self._arena.run(topology, gate, self._layout).sample(1.0)
-        self._rate = found.value
-        return found
+        self._rate, _ = self._run(inf)
+        return Sample(self._rate)
 
     def at(self, percent: int) -> dict[str, Sample]:
         """Milliseconds from due to acked, at this part of the highest speed."""
         if self._rate is None:
             raise BenchmarkError("the highest speed was not measured, so no load is known")
-        rate, gate = self._rate * percent / 100, self._arena.gate()
+        rate = self._rate * percent / 100
+        reached, found = self._run(rate)
+        if not found:
+            raise BenchmarkError(f"nothing was acked at {rate:,.0f} tuples a second")
+        more = {"rate": rate, "reached": reached}
+        return {f"p{p}": Sample(value, more=more) for p, value in found.items()}
+
+    def _run(self, rate: float) -> tuple[float, dict[int, float]]:
+        """(tuples acked a second, milliseconds by percentile)."""
+        gate = self._arena.gate()
         topology = shapes.loaded(gate, self._seconds, rate)
         with self._arena.running(topology, self._layout) as run:
             wait(lambda: all(told and told[0] for told in run.results("source")))
             gate.open()
             wait(run.finished)
-            ((_, _, found),) = run.results("source")
-        if not found:
-            raise BenchmarkError(f"nothing was acked at {rate:,.0f} tuples a second")
-        return {f"p{p}": Sample(value, more={"rate": rate}) for p, value in found.items()}
+            ((_, reached, found),) = run.results("source")
+        return reached, found
 
 
 def match(arena: Arena, seconds: float) -> Match:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import ray
@@ -62,9 +64,15 @@ class Answering:
     def answer(self, value: int) -> int:
         return value
 
+    def take(self, data: bytes) -> int:
+        return len(data)
 
-class Calling:
-    """An actor that calls another one at a fixed rate, answered or not."""
+    def pid(self) -> int:
+        return os.getpid()
+
+
+class Calling(Answering):
+    """An actor that calls another one: at a fixed rate, answered or not, or as fast as it goes."""
 
     def call(self, other: Any, steps: Sequence[Step]) -> tuple[float, list[float]]:
         """(the start, when the answer of each call was there)."""
@@ -86,3 +94,20 @@ class Calling:
                     ray.get(call)
                     done_s[open_calls.pop(call)] = time.monotonic()
         return start_s, done_s
+
+    def call_often(self, other: Any, calls: int, data: bytes, at_once: int) -> None:
+        """Call with `data`, so many calls unanswered at a time."""
+        for _ in range(calls // at_once):
+            ray.get([other.take.remote(data) for _ in range(at_once)])
+
+
+@contextmanager
+def two_actors() -> Iterator[tuple[Any, Any]]:
+    """A calling and an answering actor, which end with the block."""
+    actor = {"num_cpus": 0}
+    caller, other = ray.remote(**actor)(Calling).remote(), ray.remote(**actor)(Answering).remote()
+    try:
+        yield caller, other
+    finally:
+        ray.kill(caller)
+        ray.kill(other)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Iterator
+from math import inf
 from typing import Any
 
 from benchmarks.gate import POLL_S, Gate
@@ -16,6 +17,7 @@ from sunshower import Bolt, Context, Topology
 _VOLUME = 1 << 26  # bytes of large records that may be pending at a time
 _CHUNK = 1 << 18  # bytes of records between two looks at the clock
 _PENDING = 1 << 15
+_BURST = 1_000  # records between two looks at the clock
 _STRIDE = 2_654_435_761  # a prime: successive numbers fall on keys that are far apart
 _WARM_S = 0.5  # records that are due earlier do not count in a latency
 _FASTEST = 4_000_000  # records a second that a source has memory for
@@ -104,28 +106,32 @@ class Loaded(Gated):
     def records(self) -> Iterator[Any]:
         yield from self.hold_back()
         begun_s, number, total = self._begun_s or 0.0, 0, len(self._acked_s)
-        while number < total and (passed_s := time.monotonic() - begun_s) < 2 * self._seconds:
-            if self._rate < _FASTEST:
-                due = min(total, int(passed_s * self._rate))
-            else:
-                due = min(total, number + 1_000) if passed_s < self._seconds else number
-                if due == number:
-                    return
-            if due == number:
+        while number < total:
+            passed_s = time.monotonic() - begun_s
+            if self._rate == inf and passed_s >= self._seconds:
+                return
+            due = number + _BURST if self._rate == inf else int(passed_s * self._rate)
+            if due <= number:
                 yield None
-            for number in range(number, due):  # noqa: B020, PLW2901
+            while number < min(due, total):
                 yield (number,)
-            number = due
+                number += 1
 
     def ack(self, message_id: int) -> None:
         self._acked_s[message_id] = time.monotonic()
 
-    def result(self) -> tuple[bool, float | None, dict[int, float]]:
-        """(is everything prepared, the start, milliseconds by percentile from due to acked)."""
-        return self._is_ready, self._begun_s, self._percentiles()
+    def result(self) -> tuple[bool, float, dict[int, float]]:
+        """(is everything prepared, tuples acked a second, milliseconds by percentile)."""
+        last_s = max(self._acked_s) if self._begun_s else 0.0
+        if self._begun_s is None or not last_s:
+            return self._is_ready, 0.0, {}
+        acked = len(self._acked_s) - self._acked_s.count(0.0)
+        return self._is_ready, acked / (last_s - self._begun_s), self._percentiles(self._begun_s)
 
-    def _percentiles(self) -> dict[int, float]:
-        begun_s = self._begun_s or 0.0
+    def _percentiles(self, begun_s: float) -> dict[int, float]:
+        """From due to acked. Without a rate nothing has a due time."""
+        if self._rate == inf:
+            return {}
         found = [
             1_000 * (acked_s - begun_s - number / self._rate)
             for number, acked_s in enumerate(self._acked_s)
@@ -224,7 +230,7 @@ def lined_up(
 
 
 def loaded(gate: Gate, seconds: float, rate: float) -> Topology:
-    """const → id → null at a fixed rate."""
+    """Const → id → null at a fixed rate."""
     topology = Topology("loaded", idle_poll_s=POLL_S)
     stream = topology.spout("source", Loaded(gate, seconds, rate))
     through = stream.shuffle().bolt("id", identity, fields=("value",))
@@ -240,7 +246,7 @@ def holding(gate: Gate, roots: int) -> Topology:
 
 
 def starting() -> Topology:
-    """const → id → null, ten tuples."""
+    """Const → id → null, ten tuples."""
     topology = Topology("starting")
     through = topology.spout("source", Few()).shuffle().bolt("id", identity, fields=("value",))
     through.shuffle().bolt("sink", First, fields=())

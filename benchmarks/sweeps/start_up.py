@@ -18,11 +18,11 @@ from benchmarks.sweeps import open_loop, shapes
 from sunshower.actors.shipping import ship
 from sunshower.runtime.plan import Layout
 
-_NAME = "start-up"
+_NAME = "start_up"
 _ACTORS = {Layout.ISOLATE: 5, Layout.PACK: 3}  # with the master: three tasks and an acker, or two
 
 
-def match(arena: Arena, seconds: float) -> Match:
+def match(arena: Arena) -> Match:
     """Seconds, beside as many actors without any code, until each has answered a call."""
     ship([open_loop, shapes])
     entries, ratios = [], []
@@ -31,7 +31,7 @@ def match(arena: Arena, seconds: float) -> Match:
         bare = Key(_NAME, "ray", f"actors-{actors}", "s")
         entries += [Entry(key, partial(_ours, arena, layout)), Entry(bare, partial(_bare, actors))]
         ratios.append(Ratio(f"{_NAME}/{layout.value}/ray", key, bare))
-    return Match(_NAME, entries, ratios, rounds=2)
+    return Match("start-up", entries, ratios, rounds=2)
 
 
 def _ours(arena: Arena, layout: Layout) -> Sample:
