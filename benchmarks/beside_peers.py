@@ -54,7 +54,7 @@ def words(arena: Arena, lines: Path, count: int, tell: Tell) -> Match:
     ratios = [
         Ratio(f"{word_count.NAME}/{mine}/{peer.key.system}", ours[mine].key, peer.key)
         for peer in peers.values()
-        for mine in _compared(peer.key)
+        for mine in compared_with(peer.key)
     ]
     return Match("word-count-peers", [*ours.values(), loop, *peers.values()], ratios)
 
@@ -85,7 +85,7 @@ def _apart(entry: Entry) -> Entry:
     return replace(entry, key=replace(entry.key, workload=f"{entry.key.workload}_peers"))
 
 
-def _compared(peer: Key) -> tuple[str, ...]:
+def compared_with(peer: Key) -> tuple[str, ...]:
     """Which variants of ours do the same as this peer."""
     if peer.variant == "totals":
         return ("pack-classes",)
