@@ -17,15 +17,17 @@ class Section:
 SECTIONS = (
     Section(
         "Word count",
-        ("word_count",),
+        ("word_count", "word_count_peers"),
         "`rows`, `columns` and `operators` count words in silence; `classes` and `stateful_map` "
         "have a total for each word. `operators-rows-sqlite` keeps its state in SQLite, "
-        "`…-untracked` has no ackers.",
+        "`…-untracked` has no ackers. `storm`, `flink`, `pathway` and `spark` ran in the rounds of "
+        "`word_count_peers`, the first two warm; `totals`: a total for each word.",
     ),
     Section(
         "Constants",
-        ("const_null", "const_id_null"),
-        "Numbers into nothing, directly or through one bolt that hands them on.",
+        ("const_null", "const_id_null", "const_null_peers", "const_id_null_peers"),
+        "Numbers into nothing, directly or through one bolt that hands them on. `storm` ran in the "
+        "rounds of `const_null_peers` and `const_id_null_peers`.",
     ),
     Section(
         "Latency",
