@@ -16,7 +16,7 @@ from benchmarks import trident, word_count
 from benchmarks.clusters import Arena
 from benchmarks.corpus import write_files
 from benchmarks.figures import Key, Ratio
-from benchmarks.measure import Entry, Match, Outcome, Tell, available
+from benchmarks.measure import BenchmarkError, Entry, Match, Outcome, Tell, available
 from benchmarks.peers import jvm, running
 from benchmarks.spark_words import Setup
 from sunshower.runtime.plan import Layout
@@ -135,11 +135,15 @@ def _spark(arena: Arena, count: int) -> Entry:
 
 
 def _best(name: str, run: Callable[[int], Outcome], count: int, tell: Tell) -> int:
-    """Which of _PARALLEL is the fastest now: each runs once."""
+    """Which of _PARALLEL is the fastest now: each runs once. One that fails is the slowest."""
     found = {}
     for number in _PARALLEL:
-        found[number] = run(number).expect(count).sample(MILLION).value
-        tell(f"looking for the best set-up of {name}: {number}: {found[number]:.3g} M words/s")
+        try:
+            found[number] = run(number).expect(count).sample(MILLION).value
+            said = f"{found[number]:.3g} M words/s"
+        except BenchmarkError as error:
+            found[number], said = 0.0, str(error)
+        tell(f"looking for the best set-up of {name}: {number}: {said}")
     return max(found, key=found.__getitem__)
 
 

@@ -89,7 +89,7 @@ def available(makers: Mapping[str, Callable[[], Entry]], tell: Tell) -> dict[str
     for name, make in makers.items():
         try:
             found[name] = make()
-        except BenchmarkError as error:
+        except MissingRequirement as error:
             tell(f"{name} is skipped: {error}")
     return found
 

@@ -21,7 +21,8 @@ SECTIONS = (
         "`rows`, `columns` and `silent` count and emit nothing; `classes`, `stateful_map` and "
         "`totals` emit a total for each word; operators emit the last total of each word and "
         "batch. `operators-rows-sqlite` keeps its state in SQLite, `…-untracked` has no ackers. "
-        "`word_count_peers` has our runs in the rounds of Storm, Flink, Pathway and Spark.",
+        "`word_count_peers` has our runs in the rounds of Storm and Flink, both warm, Pathway and "
+        "Spark.",
     ),
     Section(
         "Constants",
