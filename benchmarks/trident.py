@@ -79,6 +79,7 @@ def batches(arena: Arena, count: int, seconds: float, zookeeper: ZooKeeper, tell
         "trident",
         [stored, *empty, *alone, memory],
         [_ratio("empty-opaque-zookeeper-wall", "sqlite", stored, empty[0])],
+        rounds=2,
     )
 
 
@@ -99,6 +100,7 @@ def kafka_words(arena: Arena, topic: kafka.Topic, few: kafka.Topic, tell: Tell) 
             _ratio("kafka-opaque", "quix", ours, peers[0]),
             _ratio("kafka-opaque", "quix-by-partition", ours, peers[1]),
         ],
+        rounds=2,
     )
 
 

@@ -12,6 +12,7 @@ from benchmarks import results_file
 from benchmarks.figures import Target, with_spread
 from benchmarks.performance.charts import Plot, plots
 from benchmarks.performance.workloads import SECTIONS, Section
+from benchmarks.sweeps import model
 from benchmarks.targets import EARLIER, TO_REACH
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -180,7 +181,14 @@ def _pictures(drawn: Iterable[Plot], section: str) -> Iterator[str]:
 
 def _model(found: Mapping[str, Any]) -> Iterator[str]:
     """The model on paper, from the measured costs."""
-    return iter(())
+    yield "## A large cluster, on paper"
+    yield _wrapped(
+        "[A model](../benchmarks/sweeps/model.py) of 100 nodes and 10 M tuples a second, with a "
+        "worker for each core, or with as few workers as the processor time allows. Nothing of it "
+        "was run."
+    )
+    yield "\n".join(_wrapped(f"- {said}", "  ") for said in model.findings(found))
+    yield _table(model.HEADS, model.rows(found))
 
 
 def _frame_rows(frames: Mapping[str, Any]) -> list[tuple[str, ...]]:

@@ -84,42 +84,56 @@ def bars(title: str, axis: str, shown: Sequence[Bar]) -> str:
     return _draw(title, 0.9 + 0.27 * len(shown), paint)
 
 
-def lines(
-    title: str, axes: tuple[str, str], shown: Mapping[str, Sequence[Point]], *, is_log: bool = True
-) -> str:
-    """A line for each name, value against number, with the spread as a vertical bar."""
+def lines(title: str, axes: tuple[str, str], shown: Mapping[str, Sequence[Point]]) -> str:
+    """A line for each name, value against number, with the spread as a vertical bar; both axes
+    are logarithmic."""
 
     def paint(ax: Axes) -> None:
+        from matplotlib.ticker import LogLocator
+
         for place, (name, points) in enumerate(shown.items()):
-            numbers, values = [one.number for one in points], [one.value for one in points]
-            below = [max(one.value - one.spread[0], 0.0) for one in points]
-            above = [max(one.spread[1] - one.value, 0.0) for one in points]
-            ax.errorbar(
-                *(numbers, values),
-                yerr=(below, above),
-                color=LINES[place % len(LINES)],
-                marker=MARKS[place % len(MARKS)],
-                linestyle="-" if place < len(LINES) else "--",
-                markersize=4,
-                linewidth=1.3,
-                elinewidth=0.8,
-                label=name,
-            )
-        if is_log:
-            ax.set_xscale("log")
-            ax.set_yscale("log")
-        else:
-            ax.set_ylim(bottom=0)
+            _line(ax, place, name, points)
+        ax.set_xscale("log")
+        ax.set_yscale("log")
         numbers = sorted({one.number for points in shown.values() for one in points})
-        ax.set_xticks(numbers, [f"{number:,g}" for number in numbers])
+        ax.set_xticks(numbers, [_short(number) for number in numbers])
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
+        ax.yaxis.set_major_formatter(lambda value, _: _short(value))
         ax.minorticks_off()
-        ax.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
         ax.grid(visible=True)
         ax.set_xlabel(axes[0])
         ax.set_ylabel(axes[1])
-        ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0)
+        if len(shown) > 1:
+            ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0)
 
-    return _draw(title, 3.2, paint)
+    return _draw(title, 3.0, paint)
+
+
+def _line(ax: Axes, place: int, name: str, points: Sequence[Point]) -> None:
+    values = [one.value for one in points]
+    ax.errorbar(
+        [one.number for one in points],
+        values,
+        yerr=(
+            [max(one.value - one.spread[0], 0.0) for one in points],
+            [max(one.spread[1] - one.value, 0.0) for one in points],
+        ),
+        color=LINES[place % len(LINES)],
+        marker=MARKS[place % len(MARKS)],
+        linestyle="-" if place < len(LINES) else "--",
+        markersize=4,
+        linewidth=1.3,
+        elinewidth=0.8,
+        label=name,
+    )
+
+
+def _short(value: float) -> str:
+    """10, 2 k, 1 M."""
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if value >= size:
+            return f"{value / size:g} {unit}"
+    return f"{value:g}"
 
 
 def _draw(title: str, height_in: float, paint: Callable[[Axes], None]) -> str:

@@ -18,16 +18,16 @@ SECTIONS = (
     Section(
         "Word count",
         ("word_count", "word_count_peers"),
-        "`rows`, `columns` and `operators` count words in silence; `classes` and `stateful_map` "
-        "have a total for each word. `operators-rows-sqlite` keeps its state in SQLite, "
-        "`…-untracked` has no ackers. `storm`, `flink`, `pathway` and `spark` ran in the rounds of "
-        "`word_count_peers`, the first two warm; `totals`: a total for each word.",
+        "`rows`, `columns` and `silent` count and emit nothing; `classes`, `stateful_map` and "
+        "`totals` emit a total for each word; operators emit the last total of each word and "
+        "batch. `operators-rows-sqlite` keeps its state in SQLite, `…-untracked` has no ackers. "
+        "`word_count_peers` has our runs in the rounds of Storm, Flink, Pathway and Spark.",
     ),
     Section(
         "Constants",
-        ("const_null", "const_id_null", "const_null_peers", "const_id_null_peers"),
-        "Numbers into nothing, directly or through one bolt that hands them on. `storm` ran in the "
-        "rounds of `const_null_peers` and `const_id_null_peers`.",
+        ("const_null", "const_null_peers", "const_id_null", "const_id_null_peers"),
+        "Numbers into nothing, directly or through one bolt that hands them on; `…_peers` has our "
+        "runs in the rounds of Storm.",
     ),
     Section(
         "Latency",
@@ -58,8 +58,8 @@ SECTIONS = (
     Section(
         "Memory, start and recovery",
         ("memory", "start_up", "recovery"),
-        "Bytes for each pending root, seconds until the first tuple, seconds until all is acked "
-        "after a kill.",
+        "Bytes for each pending root, seconds from `submit` to the first tuple at the last bolt, "
+        "and seconds from a SIGKILL to the first ack of a tuple that was emitted after it.",
     ),
     Section(
         "Spark",

@@ -61,8 +61,8 @@ class Keyed(Numbers):
         self._keys = keys
 
     def records(self) -> Iterator[Any]:
-        for (number,) in super().records() or ():
-            yield (number * _STRIDE % self._keys,)
+        for record in super().records():
+            yield None if record is None else (record[0] * _STRIDE % self._keys,)
 
 
 class CountKeys(Taker):
