@@ -1,6 +1,6 @@
 """Throughput against latency: const → id → null at parts of its highest speed, in an open loop.
 
-One round of two layouts, six runs of 2 s each: 45 s.
+One round of two layouts, six runs of 2 s each: 45 to 90 s.
 """
 
 from __future__ import annotations
