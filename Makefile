@@ -1,6 +1,6 @@
 # Sunshower's commands for a clone: needs Python 3.11 and make, and installs the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all mutants check format bench endurance simulate clean
+.PHONY: help setup demo test test-all mutants check format bench bench-all endurance simulate clean
 
 PYTHON ?=
 ARGS ?=
@@ -62,8 +62,11 @@ format: .venv/.dev  ## format the code with ruff, and fix what it can fix
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: .venv/.dev  ## measure beside a bare loop and Bytewax; writes a table and benchmarks/results/latest.json
+bench: .venv/.dev  ## measure beside a bare loop and Bytewax (15 minutes), write docs/PERFORMANCE.md, find slower ratios
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+bench-all: .venv/.dev  ## measure everything, also beside Storm, Flink, Quix, Faust, Pathway and Spark (50 minutes)
+	@$(BIN)/python -m benchmarks --all $(ARGS)
 
 endurance: .venv/.dev  ## inject faults, overload and outages for longer (HOURS=1: in one run), and count what is lost
 ifneq ($(strip $(HOURS)),)

@@ -1,55 +1,62 @@
-"""`python -m benchmarks`: measure, show, and write the results down."""
+"""`python -m benchmarks`: measure, show, write the results and their page, and guard the ratios."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from benchmarks.names import NAMES
+from benchmarks.names import NAMES, SHORT
 
-RESULTS = Path(__file__).parent / "results"
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from benchmarks.guard import Regression
+    from benchmarks.measure import Match, Played, Tell
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Measure Sunshower beside Bytewax, Faust, Quix, Spark. Takes 30 minutes.",
+        description="Measure Sunshower beside a bare loop and Bytewax: at most 15 minutes.",
     )
     parser.add_argument(
-        "--only",
-        nargs="+",
-        choices=NAMES,
-        default=NAMES,
-        help="measure these alone",
-        metavar="NAME",
+        "--only", nargs="+", choices=NAMES, help="measure these alone", metavar="NAME"
     )
-    parser.add_argument("--repeat", type=int, default=5, help="rounds (default: %(default)s)")
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="measure everything, beside all peers, at most 50 minutes; with --only: all peers",
+    )
+    parser.add_argument("--repeat", type=int, default=3, help="rounds (default: %(default)s)")
     parser.add_argument("--words", type=int, default=2_000_000, help="of the word counts")
     parser.add_argument("--messages", type=int, default=1_000_000, help="in the topic of Kafka")
-    parser.add_argument("--quick", action="store_true", help="one short round, to see it work")
+    parser.add_argument(
+        "--quick", action="store_true", help="one short round, to see it work; writes nothing"
+    )
     parser.add_argument(
         "--patience",
         type=float,
-        default=10.0,
+        default=5.0,
         metavar="SECONDS",
         help="how long to wait before each run for other work on this machine to end",
     )
     options = parser.parse_args(given)
     if options.repeat < 1 or options.words < 1_000 or options.words % 1_000:
         parser.error("--repeat must be at least 1, --words a multiple of 1,000")
-    options.seconds = 3.0
-    options.idle_seconds = 10.0
+    options.only = options.only or (NAMES if options.all else SHORT)
+    options.seconds, options.idle_seconds = 2.0, 10.0
     options.windows, options.simulated, options.batches = 50, 100, 200
     if options.quick:
         options.repeat, options.words = 1, min(options.words, 200_000)
         options.messages = min(options.messages, 40_000)
         options.seconds, options.idle_seconds = 1.0, 2.0
         options.windows, options.simulated, options.batches = 5, 5, 5
+        options.patience = 0.0
     return options
 
 
@@ -58,45 +65,100 @@ def main() -> int:
     from rich.console import Console
     from rich.markup import escape
 
-    from benchmarks import machine
-    from benchmarks.figures import report
-    from benchmarks.matches import Shared, matches
-    from benchmarks.measure import BenchmarkError, play
+    from benchmarks import guard, machine, results_file
+    from benchmarks.performance.page import write_page
     from benchmarks.tables import tables
     from benchmarks.targets import TARGETS
-    from sunshower.errors import SunshowerError
 
     console = Console(width=None if sys.stdout.isatty() else 132, highlight=False)
-    begun_s, broken_off = time.monotonic(), False
+    begun_s = time.monotonic()
 
     def tell(text: str) -> None:
-        console.print(f"[dim]{time.monotonic() - begun_s:5.0f} s[/]  {text}", soft_wrap=True)
+        console.print(
+            f"[dim]{time.monotonic() - begun_s:5.0f} s[/]  {escape(text)}", soft_wrap=True
+        )
 
-    series, ratios, whole = [], [], set(options.only) == set(NAMES) and not options.quick
-    settings = {"words": options.words, "rounds": options.repeat, "seconds": options.seconds}
+    settings = {"words": options.words, "messages": options.messages, "seconds": options.seconds}
     place = {**machine.describe(), "settings": settings}
+    run = results_file.Run(datetime.now(UTC).date().isoformat(), place["commit"], options.repeat)
+    before, committed, now = (
+        results_file.read(),
+        results_file.read_committed(),
+        results_file.empty(),
+    )
+
+    def keep(match: Match, played: Played) -> None:
+        part = results_file.measured(played.series, match.ratios, run)
+        now.update(results_file.add(now, part))
+        if not options.quick:
+            found = results_file.add(before, now)
+            results_file.write(results_file.with_targets(found, place, TARGETS))
+
+    failures = measure(options, tell, keep)
+    console.print(tables(results_file.with_targets(now, place, TARGETS)))
+    if options.quick:
+        worse: list[Regression] | None = None
+        console.print("A quick run writes nothing, and its figures mean nothing.")
+    else:
+        worse = guard.regressions(committed, now)
+        write_page(results_file.read())
+        console.print("Written: benchmarks/results/latest.json, docs/PERFORMANCE.md and its plots.")
+    return conclude(console, failures, worse)
+
+
+def measure(
+    options: argparse.Namespace, tell: Tell, keep: Callable[[Match, Played], None]
+) -> dict[str, str]:
+    """Play the matches that were asked for. Returns what failed: name → why.
+
+    `keep` gets what each match has measured, at its end. Ctrl-C ends the measuring.
+    """
+    from benchmarks.matches import Shared, matches
+    from benchmarks.measure import MissingRequirement, play
+
+    failures: dict[str, str] = {}
     try:
         with ExitStack() as stack:
-            for match in matches(Shared(options, stack, tell)):
-                series += play(match, options.repeat, options.patience, tell)
-                ratios += match.ratios
-    except (BenchmarkError, SunshowerError, KeyboardInterrupt) as error:
-        said = escape(str(error) or type(error).__name__)
-        console.print("[red]The benchmark is broken off:[/]", said, soft_wrap=True)
-        if not series:
-            return 1
-        broken_off, whole = True, False
-    found = report(place, series, ratios, TARGETS)
-    console.print(tables(found))
-    path = write(found, RESULTS / ("latest.json" if whole else "partial.json"))
-    console.print(f"Written to benchmarks/results/{path.name}")
-    return int(broken_off)
+            for name, make in matches(Shared(options, stack, tell)):
+                try:
+                    match = make()
+                except MissingRequirement as error:
+                    tell(f"{name} is skipped: {error}")
+                    continue
+                except Exception as error:
+                    failures[name] = f"{type(error).__name__}: {error}"
+                    tell(f"{name} cannot be prepared, and is left out: {failures[name]}")
+                    continue
+                played = play(match, options.repeat, options.patience, tell)
+                failures |= played.failures
+                keep(match, played)
+    except KeyboardInterrupt:
+        failures["the run"] = "it was interrupted, and has only what was measured before"
+    return failures
 
 
-def write(found: dict[str, Any], path: Path) -> Path:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    return path
+def conclude(
+    console: Console, failures: Mapping[str, str], worse: Sequence[Regression] | None
+) -> int:
+    """Say in the last lines what failed and which ratios are worse. Returns the exit status.
+
+    `worse` is None if nothing was compared.
+    """
+    lines = [f"Failed: {name}: {why}" for name, why in failures.items()]
+    lines += [f"Worse: {one}" for one in worse or ()]
+    if worse:
+        lines.append(
+            f"Regression: {len(worse)} of the ratios are worse than in the last commit by more "
+            "than 20 %. Status 1."
+        )
+    elif failures:
+        lines.append(f"{len(failures)} could not be measured. Status 1.")
+    style = "red" if lines else None
+    if not lines and worse is not None:
+        lines.append("No ratio is worse than in the last commit by more than 20 %.")
+    for line in lines:
+        console.print(line, style=style, markup=False, soft_wrap=True)
+    return int(bool(failures or worse))
 
 
 if __name__ == "__main__":

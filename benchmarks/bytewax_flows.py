@@ -33,7 +33,8 @@ class Setup:
 
     @property
     def name(self) -> str:
-        return f"{self.operator}, {self.processes} × {self.threads}, {self.lines:,} lines a batch"
+        places = f"{self.processes} × {self.threads}"  # processes × threads
+        return f"{places}, {self.lines:,} lines a batch"
 
     @property
     def workers(self) -> int:

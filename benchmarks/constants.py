@@ -18,28 +18,18 @@ from sunshower.runtime.plan import Layout
 FRAME = 1024  # records, in the isolated runs and in the control
 PENDING = 1 << 16  # likewise; the default is half of it
 MILLION = 1e6
-_UNIT = "M tuples/s"
+UNIT = "M tuples/s"
+NULL, THROUGH = "const_null", "const_id_null"
 
 
 def match(arena: Arena, seconds: float) -> Match:
     """Isolated and packed, tracked and untracked, one hop and two, beside three bare actors."""
-    null, through = "const_null", "const_id_null"
-
-    def ours(workload: str, layout: Layout, tracked: bool = True) -> Entry:
-        isolated = layout is Layout.ISOLATE
-        variant = f"isolate-rows-{FRAME}" if isolated else "pack-rows"
-        settings = {"frame_records_max": FRAME, "spout_pending": PENDING} if isolated else {}
-        if not tracked:
-            variant, settings = f"{variant}-untracked", {**settings, "ackers": 0}
-        hops = 1 if workload == null else 2
-        key = Key(workload, "sunshower", variant, _UNIT)
-        return Entry(key, partial(_ours, arena, hops, layout, seconds, settings))
-
+    null, ours = NULL, partial(our_entry, arena, seconds)
     isolated, packed = ours(null, Layout.ISOLATE), ours(null, Layout.PACK)
     isolated_bare = ours(null, Layout.ISOLATE, tracked=False)
     packed_bare = ours(null, Layout.PACK, tracked=False)
-    control = Entry(Key(null, "three-actors", f"rows-{FRAME}", _UNIT), partial(_control, seconds))
-    two_hops = [ours(through, Layout.ISOLATE), ours(through, Layout.PACK)]
+    control = Entry(Key(null, "three-actors", f"rows-{FRAME}", UNIT), partial(_control, seconds))
+    two_hops = [ours(THROUGH, Layout.ISOLATE), ours(THROUGH, Layout.PACK)]
     return Match(
         "constants",
         [isolated, control, packed, packed_bare, isolated_bare, *two_hops],
@@ -49,6 +39,20 @@ def match(arena: Arena, seconds: float) -> Match:
             Ratio(f"{null}/{packed.key.variant}/untracked", packed.key, packed_bare.key),
         ],
     )
+
+
+def our_entry(
+    arena: Arena, seconds: float, workload: str, layout: Layout, tracked: bool = True
+) -> Entry:
+    """Our run of one of the two workloads, for so many seconds."""
+    isolated = layout is Layout.ISOLATE
+    variant = f"isolate-rows-{FRAME}" if isolated else "pack-rows"
+    settings = {"frame_records_max": FRAME, "spout_pending": PENDING} if isolated else {}
+    if not tracked:
+        variant, settings = f"{variant}-untracked", {**settings, "ackers": 0}
+    hops = 1 if workload == NULL else 2
+    key = Key(workload, "sunshower", variant, UNIT)
+    return Entry(key, partial(_ours, arena, hops, layout, seconds, settings))
 
 
 def _ours(

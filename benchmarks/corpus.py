@@ -31,8 +31,11 @@ def read_lines(path: Path) -> list[str]:
 
 
 def write_files(folder: Path, words: int, files: int, times: int = 1) -> Path:
-    """The same lines in a folder of so many files, all of it so many times over."""
-    lines, place = make_lines(words), folder / f"{words}-words-{times}-times"
+    """The same lines in a folder of so many files, all of it so many times over; made once."""
+    place = folder / f"{words}-words-{files}-files-{times}-times"
+    if place.exists():
+        return place
+    lines = make_lines(words)
     place.mkdir()
     share = -(-len(lines) // files)
     for number in range(files):

@@ -1,4 +1,4 @@
-"""The arithmetic of the results: medians, spreads, ratios, targets, and the shape of the file."""
+"""The arithmetic of the results: medians, spreads, ratios of each round, and targets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Key:
-    """What was measured: which workload, by whom, in which variant of it, in which unit."""
+    """What was measured: which workload, by which system, in which variant, in which unit."""
 
     workload: str
     system: str
@@ -21,14 +21,20 @@ class Key:
     def name(self) -> str:
         return f"{self.workload}/{self.system}/{self.variant}"
 
+    @property
+    def is_rate(self) -> bool:
+        """Whether more is better: so many a second or a minute. Of all other units less is."""
+        return "/" in self.unit
+
 
 @dataclass(frozen=True)
 class Series:
-    """The samples of one key, one for each round."""
+    """The samples of one key, one for each round. `setup`: how the system was set up."""
 
     key: Key
     samples: Sequence[float]
-    more: Mapping[str, float] = field(default_factory=dict)  # for who wants to know why
+    more: Mapping[str, float] = field(default_factory=dict)
+    setup: str = ""
 
     @property
     def median(self) -> float:
@@ -42,14 +48,17 @@ class Series:
 
 @dataclass(frozen=True)
 class Ratio:
-    """One key over another: how many times as fast."""
+    """One key divided by another."""
 
     name: str
     over: Key
     under: Key
 
     def of(self, series: Iterable[Series]) -> Series:
-        """A ratio for each round: neighbours in time have shared the machine's moods."""
+        """A ratio for each round: runs of one round had the same other work beside them.
+
+        Raises KeyError if one of the two was not measured, ValueError if not in as many rounds.
+        """
         found = {one.key: one.samples for one in series}
         pairs = zip(found[self.over], found[self.under], strict=True)
         workload, variant, peer = self.name.split("/")
@@ -58,21 +67,31 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Target:
-    """A bound on a ratio, or on another figure that has a name."""
+    """A bound on a ratio, or on another figure that has a name.
+
+    `row`: the row of the page's table; `against`: what the bound is a multiple of. `reason`: why
+    it is missed, needed only while it is.
+    """
 
     figure: str
     at_least: float | None = None
     at_most: float | None = None
+    row: str = ""
+    against: str = ""
+    reason: str = ""
+
+    @property
+    def bound(self) -> str:
+        """The bound in words: `≥ 0.8`."""
+        least = self.at_least is not None
+        return f"{'≥' if least else '≤'} {self.at_least if least else self.at_most:g}"
 
     def judge(self, value: float | None) -> dict[str, Any]:
         """Whether it is met, and how far the figure is above (+) or below (-) its bound: as a
-        part of it, or in units where the bound is nothing at all."""
+        part of it, or in units if the bound is 0."""
         bound = self.at_least if self.at_least is not None else self.at_most
         assert bound is not None, f"{self.figure} has no bound"
-        said = {
-            "figure": self.figure,
-            "bound": f"{'≤' if self.at_least is None else '≥'} {bound:g}",
-        }
+        said = {"figure": self.figure, "bound": self.bound}
         if value is None:
             return {**said, "value": None, "met": None, "off": None}
         met = value <= bound if self.at_least is None else value >= bound
@@ -85,38 +104,18 @@ def significant(value: float, digits: int = 4) -> float:
     return float(f"{value:.{digits}g}")
 
 
-def report(
-    place: Mapping[str, Any],
-    series: Sequence[Series],
-    ratios: Sequence[Ratio],
-    targets: Sequence[Target],
-) -> dict[str, Any]:
-    """The content of the results file. `place`: machine, versions, commit and settings."""
-    compared = {ratio.name: ratio.of(series) for ratio in ratios}
-    known = {name: one.median for name, one in compared.items()}
-    known |= {one.key.name: one.median for one in series}
-    return {
-        **place,
-        "results": [_row(one) for one in series],
-        "ratios": {name: significant(one.median) for name, one in compared.items()},
-        "ratio_spreads": {name: _rounded(one.spread) for name, one in compared.items()},
-        "targets": [target.judge(known.get(target.figure)) for target in targets],
-    }
-
-
-def _row(series: Series) -> dict[str, Any]:
-    key = series.key
-    return {
-        "workload": key.workload,
-        "system": key.system,
-        "variant": key.variant,
-        "median": significant(series.median),
-        "spread": _rounded(series.spread),
-        "unit": key.unit,
-        "samples": _rounded(series.samples),
-        **{name: significant(value, 3) for name, value in series.more.items()},
-    }
-
-
-def _rounded(values: Iterable[float]) -> list[float]:
+def rounded(values: Iterable[float]) -> list[float]:
+    """Each rounded to four digits that count."""
     return [significant(value) for value in values]
+
+
+def with_spread(value: float, spread: Sequence[float] = ()) -> str:
+    """The value to three digits that count, with the smallest and the largest in brackets."""
+    if not spread or spread[0] == spread[1]:
+        return _short(value)
+    return f"{_short(value)} ({_short(spread[0])} to {_short(spread[1])})"
+
+
+def _short(value: float) -> str:
+    digits = f"{value:.3g}"
+    return f"{float(digits):,.0f}" if "e+" in digits or abs(value) >= 1_000 else digits

@@ -19,7 +19,7 @@ def match(arena: Arena, seconds: float) -> Match:
     bare = _entry(arena, seconds, None)
     kept = {sample: _entry(arena, seconds, sample) for sample in SAMPLES}
     ratios = [Ratio(f"history/sample-{n}/none", one.key, bare.key) for n, one in kept.items()]
-    return Match("history", [bare, *kept.values()], ratios)
+    return Match("history", [bare, *kept.values()], ratios, rounds=2)
 
 
 def _entry(arena: Arena, seconds: float, sample: int | None) -> Entry:

@@ -29,6 +29,7 @@ def match(arena: Arena, seconds: float) -> Match:
     return Match(
         "idle",
         [Entry(KEY, partial(_ours, arena, seconds)), Entry(bare, partial(_bare, seconds))],
+        rounds=2,
     )
 
 

@@ -91,17 +91,22 @@ def reading(arena: Arena, topic: Topic) -> Match:
     )
 
 
-def counting(arena: Arena, topic: Topic, variant: str = "rows") -> Entry:
-    """Our count of the words of all messages, by `rows` or `columns`."""
-    key = Key("kafka_words", "sunshower", f"pack-{variant}", "M words/s")
-    return Entry(key, partial(_words, arena, topic, variant))
+def counting(arena: Arena, topic: Topic, variant: str = "rows", key: Key | None = None) -> Entry:
+    """Our count of the words of all messages, by `rows`, `columns` or `operators`.
+
+    `key`: of a count by operators whose state is in SQLite.
+    """
+    durable = key is not None
+    name = variant if variant == "operators" else f"pack-{variant}"
+    key = key or Key("kafka_words", "sunshower", name, "M words/s")
+    return Entry(key, partial(_words, arena, topic, variant, durable))
 
 
 def words(arena: Arena, topic: Topic, tell: Tell) -> Match:
     """Counting words from the topic; the peers, who are slower, count a share of them."""
     interpreter = running.python(tell)
     unit = "M words/s"
-    ours = [counting(arena, topic, variant) for variant in ("rows", "columns")]
+    ours = [counting(arena, topic, variant) for variant in ("operators", "rows", "columns")]
     peers = [
         Entry(Key("kafka_words", peer, how, unit), partial(_peer, interpreter, peer, how, topic))
         for peer, how in (("faust", "agent"), ("quix", "expand"), ("quix", "one-function"))
@@ -121,10 +126,11 @@ def _null(arena: Arena, topic: Topic, fields: Sequence[str], options: dict[str, 
     return arena.run(topology, gate, Layout.PACK).expect(topic.messages).sample(MILLION)
 
 
-def _words(arena: Arena, topic: Topic, variant: str) -> Sample:
-    gate = arena.gate()
-    topology = kafka_words(gate, topic.settings(), topic.name, topic.messages, variant)
-    return arena.run(topology, gate, Layout.PACK).expect(topic.words).sample(MILLION)
+def _words(arena: Arena, topic: Topic, variant: str, durable: bool) -> Sample:
+    with arena.fresh_folder() as folder:
+        gate, file = arena.gate(), folder / "counts.db" if durable else None
+        topology = kafka_words(gate, topic.settings(), topic.name, topic.messages, variant, file)
+        return arena.run(topology, gate, Layout.PACK).expect(topic.words).sample(MILLION)
 
 
 def _peer(interpreter: Path, peer: str, how: str, topic: Topic) -> Sample:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.gate import POLL_S, Gate
-from benchmarks.topologies import CountColumns, CountTuples, Sink
-from sunshower import Context, Derived, Topology, batch
+from benchmarks.topologies import CountColumns, CountTuples, KeepTotals, Sink
+from sunshower import Context, Derived, Topology, batch, count
 from sunshower.kafka.options import KafkaOptions
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.topologies.logs import Polled
+from sunshower.trident import SqliteState
 
 
 class GatedKafka(KafkaSpout):
@@ -72,6 +74,12 @@ def split_value(record: Any) -> Iterator[tuple[bytes]]:
         yield (word,)
 
 
+def split_text(record: Any) -> Iterator[tuple[str]]:
+    """Texts: the keys of a state in SQLite are JSON."""
+    for word in record[0].decode().split():
+        yield (word,)
+
+
 @batch
 def split_values(messages: pa.Table) -> Derived:
     texts = pc.utf8_trim_whitespace(messages["value"].combine_chunks().cast(pa.string()))
@@ -96,17 +104,31 @@ def kafka_null(
 
 
 def kafka_words(
-    gate: Gate, settings: Mapping[str, Any], topic: str, messages: int, variant: str
+    gate: Gate,
+    settings: Mapping[str, Any],
+    topic: str,
+    messages: int,
+    variant: str,
+    file: Path | None = None,
 ) -> Topology:
     """Two of each, in two workers; words travel, the rest stays where it is read.
 
-    `rows`: a call for each message, and for each word; `columns`: for each Arrow table.
+    `rows`: a call for each message, and for each word; `columns`: for each Arrow table;
+    `operators`: `flat_map`, `group_by`, `aggregate`, and a sink that keeps the last totals. `file`:
+    where the operators keep their state, by default in memory.
     """
-    split, count = {"rows": (split_value, CountTuples), "columns": (split_values, CountColumns)}[
-        variant
-    ]
     topology = Topology(f"kafka-words-{variant}", idle_poll_s=POLL_S)
     source = topology.spout("source", GatedKafka(gate, settings, topic, messages), parallelism=2)
-    parts = source.local_or_shuffle().bolt("split", split, parallelism=2, fields=("word",))
-    parts.fields("word").bolt("sink", count, parallelism=2, fields=())
+    near = source.local_or_shuffle()
+    if variant == "operators":
+        words = near.stage("split", parallelism=2).flat_map(split_text, fields=("word",))
+        state = SqliteState(file) if file else None
+        totals = words.group_by("word").aggregate(count(), state=state, parallelism=2)
+        totals.local_or_shuffle().bolt("sink", KeepTotals, parallelism=2, fields=())
+        return topology
+    split, counter = {"rows": (split_value, CountTuples), "columns": (split_values, CountColumns)}[
+        variant
+    ]
+    parts = near.bolt("split", split, parallelism=2, fields=("word",))
+    parts.fields("word").bolt("sink", counter, parallelism=2, fields=())
     return topology

@@ -13,6 +13,8 @@ from typing import Any
 
 _PACKAGES = ("ray", "numpy", "msgpack", "pyarrow", "bytewax", "pyspark")
 _PROC = Path("/proc")
+_WRITTEN = ("benchmarks/results", "docs/PERFORMANCE.md", "docs/performance")  # by a run
+_MEASURED = (":/", *(f":(top,exclude){path}" for path in _WRITTEN))
 _LOOK_S = 0.25
 _QUIET_CORES = 0.15  # what an idle machine with an idle Ray on it uses
 
@@ -103,11 +105,12 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit that was measured, with a + when files had changed since."""
+    """The commit that was measured, with a + if other files than the results had changed since."""
     git = ["git", "-C", str(Path(__file__).parent)]
     try:
         commit = subprocess.check_output([*git, "rev-parse", "--short", "HEAD"], text=True).strip()
-        changed = subprocess.check_output([*git, "status", "--porcelain", "-uno"], text=True)
+        status = [*git, "status", "--porcelain", "-uno", "--", *_MEASURED]
+        changed = subprocess.check_output(status, text=True)
     except (OSError, subprocess.CalledProcessError):
         return None
     return commit + ("+" if changed.strip() else "")

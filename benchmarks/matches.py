@@ -10,6 +10,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from benchmarks import (
+    beside_peers,
     constants,
     history,
     idle,
@@ -26,6 +27,7 @@ from benchmarks.clusters import Arena
 from benchmarks.corpus import write_lines
 from benchmarks.measure import Match, Tell
 from benchmarks.names import NAMES
+from benchmarks.sweeps import latency, load, memory, ranges, recovery, start_up
 from sunshower.dev.kafka import Kafka
 from sunshower.dev.servers import Upkeep
 from sunshower.dev.zookeeper import ZooKeeper
@@ -61,6 +63,11 @@ class Shared:
         self.tell("starting a ZooKeeper")
         return self.stack.enter_context(ZooKeeper(Upkeep(short_lived=False), sync=True))
 
+    @property
+    def zookeeper_when_all(self) -> Callable[[], ZooKeeper] | None:
+        """What starts the ZooKeeper; None in a run without all peers."""
+        return (lambda: self.zookeeper) if self.options.all else None
+
     @cached_property
     def local_spark(self) -> spark.Bench:
         return spark.local(self.stack)
@@ -71,8 +78,8 @@ class Shared:
         return kafka.Topic(self.server, self.lines, messages, name)
 
 
-def matches(shared: Shared) -> Iterator[Match]:
-    """Those that were asked for, one after the other."""
+def matches(shared: Shared) -> Iterator[tuple[str, Callable[[], Match]]]:
+    """The names that were asked for, and what makes the match of each, one after the other."""
     options, tell = shared.options, shared.tell
     makers: dict[str, Callable[[], Match]] = {
         "ledger": lambda: ledger.match(options.windows),
@@ -84,8 +91,18 @@ def matches(shared: Shared) -> Iterator[Match]:
             shared.arena, shared.lines, options.words, tell
         ),
         "constants": lambda: constants.match(shared.arena, options.seconds),
+        "word-count-peers": lambda: beside_peers.words(
+            shared.arena, shared.lines, options.words, tell
+        ),
+        "constants-peers": lambda: beside_peers.constants(shared.arena, options.seconds, tell),
         "history": lambda: history.match(shared.arena, options.seconds),
         "idle": lambda: idle.match(shared.arena, options.idle_seconds),
+        "latency": lambda: latency.match(shared.arena, options.seconds),
+        "load": lambda: load.match(shared.arena, options.seconds),
+        "sweeps": lambda: ranges.match(shared.arena, options.seconds),
+        "memory": lambda: memory.match(shared.arena, options.seconds),
+        "start-up": lambda: start_up.match(shared.arena),
+        "recovery": lambda: recovery.match(shared.arena),
         "kafka": lambda: kafka.reading(shared.arena, shared.topic()),
         "kafka-words": lambda: kafka.words(shared.arena, shared.topic(), tell),
         "spark": lambda: spark.match(
@@ -93,8 +110,11 @@ def matches(shared: Shared) -> Iterator[Match]:
         ),
         "spark-kafka": lambda: spark_kafka.match(shared.local_spark, shared.topic()),
         "pipeline": lambda: pipeline.match(shared.arena, shared.server, options.messages // 10),
-        "trident": lambda: trident.words(
-            shared.arena, shared.lines, options.words, options.seconds, shared.zookeeper, tell
+        "exactly-once": lambda: trident.exactly_once(
+            shared.arena, shared.lines, options.words, shared.zookeeper_when_all, tell
+        ),
+        "trident": lambda: trident.batches(
+            shared.arena, options.words, options.seconds, shared.zookeeper, tell
         ),
         "trident-kafka": lambda: trident.kafka_words(
             shared.arena, shared.topic(), shared.topic("few", trident.SHARE), tell
@@ -102,4 +122,4 @@ def matches(shared: Shared) -> Iterator[Match]:
     }
     for name in NAMES:
         if name in options.only:
-            yield makers[name]()
+            yield name, makers[name]

@@ -14,8 +14,8 @@ class BenchmarkError(Exception):
     """A run went wrong, so that there is nothing to compare."""
 
 
-class Unprivileged(BenchmarkError):
-    """This user may not do what a benchmark needs: it is skipped."""
+class MissingRequirement(BenchmarkError):
+    """This machine or this user lacks what a benchmark or a peer needs: it is skipped."""
 
 
 @dataclass(frozen=True)
@@ -60,48 +60,96 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Entry:
-    """One of those that are compared. `run` is a whole run, from a fresh start to the end."""
+    """One of those that are compared. `run` is a whole run, from a fresh start to the end.
+
+    `setup`: how the system is set up, if it was chosen by trials.
+    """
 
     key: Key
     run: Callable[[], Sample]
+    setup: str = ""
 
 
 @dataclass(frozen=True)
 class Match:
-    """What is measured in the same rounds, and the ratios that are asked of it."""
+    """What is measured in the same rounds, and the ratios of it. `rounds`: at most so many."""
 
     name: str
     entries: Sequence[Entry]
     ratios: Sequence[Ratio] = ()
+    rounds: int | None = None
 
 
 Tell = Callable[[str], None]
 
 
-def play(match: Match, rounds: int, patience_s: float, tell: Tell) -> list[Series]:
-    """Run every entry once a round, in turn: A B C, A B C."""
-    samples: list[list[Sample]] = [[] for _ in match.entries]
-    others: list[list[float]] = [[] for _ in match.entries]
+def available(makers: Mapping[str, Callable[[], Entry]], tell: Tell) -> dict[str, Entry]:
+    """The entries of those peers that can run here; of each other one, `tell` why it cannot."""
+    found = {}
+    for name, make in makers.items():
+        try:
+            found[name] = make()
+        except MissingRequirement as error:
+            tell(f"{name} is skipped: {error}")
+    return found
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a match has measured. `failures`: what went wrong, by the name of the entry.
+
+    An entry that MissingRequirement skipped is in neither.
+    """
+
+    series: Sequence[Series]
+    failures: Mapping[str, str]
+
+
+def play(match: Match, rounds: int, patience_s: float, tell: Tell) -> Played:
+    """Run every entry once a round, in turn: A B C, A B C.
+
+    An entry that raises an exception has no series, and does not run again.
+    """
+    samples: dict[Key, list[Sample]] = {entry.key: [] for entry in match.entries}
+    others: dict[Key, list[float]] = {entry.key: [] for entry in match.entries}
+    failures: dict[str, str] = {}
+    skipped: set[Key] = set()
+    rounds = min(rounds, match.rounds or rounds)
     runs = rounds * len(match.entries)
     for turn in range(runs):
-        place = turn % len(match.entries)
-        key = match.entries[place].key
-        others[place].append(machine.wait_for_quiet(patience_s))
-        samples[place].append(match.entries[place].run())
-        tell(
-            f"{match.name} {turn + 1}/{runs}, round {turn // len(match.entries) + 1}/{rounds}: "
-            f"{key.name} {samples[place][-1].value:,.3g} {key.unit}"
-        )
-    return [
-        _series(entry.key, mine, busy)
-        for entry, mine, busy in zip(match.entries, samples, others, strict=True)
+        entry = match.entries[turn % len(match.entries)]
+        key = entry.key
+        if key in skipped or key.name in failures:
+            continue
+        busy = machine.wait_for_quiet(patience_s)
+        place = f"{match.name} {turn + 1}/{runs}, round {turn // len(match.entries) + 1}/{rounds}"
+        try:
+            sample = entry.run()
+        except MissingRequirement as error:
+            skipped.add(key)
+            tell(f"{place}: {key.name} is skipped: {error}")
+            continue
+        except Exception as error:
+            failures[key.name] = f"{type(error).__name__}: {error}"
+            tell(f"{place}: {key.name} has failed, and is left out: {failures[key.name]}")
+            continue
+        samples[key].append(sample)
+        others[key].append(busy)
+        tell(f"{place}: {key.name} {sample.value:,.3g} {key.unit}")
+    whole = [
+        entry
+        for entry in match.entries
+        if entry.key not in skipped and entry.key.name not in failures
     ]
+    return Played(
+        [_series(entry, samples[entry.key], others[entry.key]) for entry in whole], failures
+    )
 
 
-def _series(key: Key, samples: Sequence[Sample], others: Sequence[float]) -> Series:
+def _series(entry: Entry, samples: Sequence[Sample], others: Sequence[float]) -> Series:
     cores = [sample.cores for sample in samples if sample.cores is not None]
     more = {name: median(sample.more[name] for sample in samples) for name in samples[0].more}
     more["others"] = median(others)
     if cores:
         more["cores"] = median(cores)
-    return Series(key, [sample.value for sample in samples], more)
+    return Series(entry.key, [sample.value for sample in samples], more, entry.setup)

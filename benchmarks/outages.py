@@ -107,7 +107,7 @@ def main() -> int:
     from rich.table import Table
 
     from benchmarks.machine import describe
-    from benchmarks.measure import Unprivileged
+    from benchmarks.measure import MissingRequirement
 
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     bad = 0
@@ -116,7 +116,7 @@ def main() -> int:
         console.print(f"[dim]{name} for {seconds:g} s …[/]")
         try:
             result = run_scenario(name, seconds)
-        except Unprivileged as error:
+        except MissingRequirement as error:
             console.print(f"{name} is skipped: {error}", markup=False)
             continue
         except Exception as error:  # what it needs is not here, or it is wrong: the others go on

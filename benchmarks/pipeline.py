@@ -58,7 +58,7 @@ def match(arena: Arena, server: Kafka, messages: int) -> Match:
         key = Key("pipeline", "sunshower", f"{reads}-{on}-{into}", UNIT)
         entries.append(Entry(key, partial(_ours, arena, server, batch, reads, on, into)))
         ratios.append(Ratio(f"pipeline/{reads}-{on}-{into}/spark", key, peers[into]))
-    return Match("pipeline", entries, ratios)
+    return Match("pipeline", entries, ratios, rounds=1)
 
 
 def _ours(arena: Arena, server: Kafka, batch: int, reads: str, on: str, into: str) -> Sample:

@@ -72,7 +72,7 @@ def match(runs: int) -> Match:
     for layout in Layout:
         key = Key("simulation", "sunshower", f"{layout}-10-faults", "runs/min")
         entries.append(Entry(key, partial(_sample, layout, runs)))
-    return Match("simulation", entries)
+    return Match("simulation", entries, rounds=2)
 
 
 def one_run(graph: Graph, layout: Layout, seed: int) -> int:

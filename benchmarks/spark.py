@@ -211,7 +211,7 @@ def match(_arena: Arena, here: Bench, many: int, stack: ExitStack) -> Match:
         entries += [Entry(ours, bench.ours), Entry(bare, bench.bare)]
         entries += [Entry(growth, partial(bench.growth, many))]
         ratios += [Ratio(f"spark/{name}/bare", ours, bare)]
-    return Match("spark", entries, ratios)
+    return Match("spark", entries, ratios, rounds=2)
 
 
 def _stored() -> float:

@@ -38,7 +38,10 @@ def match(bench: Bench, topic: Topic) -> Match:
     ranges = Entry(Key("spark_kafka", "sunshower", "ranges", unit), partial(_ranges, bench, topic))
     rows = Entry(Key("spark_kafka", "loop", "rows", unit), partial(_rows, bench, topic))
     return Match(
-        "spark-kafka", [ranges, rows], [Ratio("spark_kafka/ranges/rows", ranges.key, rows.key)]
+        "spark-kafka",
+        [ranges, rows],
+        [Ratio("spark_kafka/ranges/rows", ranges.key, rows.key)],
+        rounds=2,
     )
 
 

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from benchmarks.corpus import read_lines
 from benchmarks.gate import POLL_S, Gate
 from sunshower import BatchBolt, Bolt, Context, Derived, Spout, Topology, batch, count
+from sunshower.trident import SqliteState
 
 
 class Line(NamedTuple):
@@ -213,10 +214,12 @@ class CountColumns(BatchBolt[Any, Any]):
         return total, self.last_s
 
 
-def word_count(variant: str, path: Path, gate: Gate, **settings: Any) -> Topology:
+def word_count(
+    variant: str, path: Path, gate: Gate, state: SqliteState | None = None, **settings: Any
+) -> Topology:
     """`rows`: plain tuples, the count is silent; `classes`: NamedTuples, a Total for each word;
     `columns`: Arrow tables; `operators`: plain tuples, totals that a sink keeps;
-    `operators-columns`: the same operators on Arrow tables."""
+    `operators-columns`: the same operators on Arrow tables. `state`: of the operators' totals."""
     topology = Topology(f"word-count-{variant}", idle_poll_s=POLL_S, **settings)
     if variant.endswith("columns"):
         source: Gated = PreparedTable(gate, path)
@@ -231,7 +234,7 @@ def word_count(variant: str, path: Path, gate: Gate, **settings: Any) -> Topolog
     elif variant.startswith("operators"):
         function = split_tuples if variant == "operators" else split_columns
         words = near.stage("split", parallelism=2).flat_map(function, fields=("word",))
-        totals = words.group_by("word").aggregate(count(), parallelism=2)
+        totals = words.group_by("word").aggregate(count(), state=state, parallelism=2)
         keep: Any = KeepTotals if variant == "operators" else KeepColumns
         totals.local_or_shuffle().bolt("sink", keep, parallelism=2, fields=())
     elif variant == "classes":

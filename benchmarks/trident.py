@@ -1,11 +1,13 @@
-"""Exactly once: words beside at least once, Spark and Quix; batches of nothing; memory in the end.
+"""Exactly once: words beside at least once, Spark and Quix; batches without rows; memory.
 
 The counts are in SQLite, and so is how far the batches are: on the disk, when a batch is committed.
-In `…-zookeeper` how far they are is in a ZooKeeper of one server, synced likewise.
+In `…-zookeeper` how far they are is in a ZooKeeper of one server, synced likewise. At least once
+(`pack-plain`, `kafka-plain`) has the same operators and states, without `batches`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -32,19 +34,41 @@ _EMPTY_S = 3.0  # at least: there are five empty batches a second, on a busy mac
 _NAME, _UNIT, _MILLION = "trident", "M words/s", 1e6
 
 
-def words(
-    arena: Arena, lines: Path, count: int, seconds: float, zookeeper: ZooKeeper, tell: Tell
+def exactly_once(
+    arena: Arena, lines: Path, count: int, with_peers: Callable[[], ZooKeeper] | None, tell: Tell
 ) -> Match:
-    """Words in files; batches of nothing; and the memory of ten times as many words."""
-    tell(f"writing the words into {FILES} files, and {LONGER} times as many into others")
+    """Words in files, exactly once, beside the same operators at least once, both in SQLite.
+
+    `with_peers`: also beside Spark, and with the progress in the ZooKeeper that it returns.
+    """
+    tell(f"writing the words into {FILES} files")
     folder = write_files(arena.folder, count, FILES)
-    longer = write_files(arena.folder, count, FILES, LONGER)
-    plain = word_count.rows(arena, lines, count)
     kinds = (StateKind.OPAQUE, StateKind.TRANSACTIONAL)
     opaque, transactional = (_files(arena, folder, count, kind) for kind in kinds)
-    sparks = [_spark(arena, Setup(files), folder, count) for files in (4, FILES)]
-    stored = _files(arena, folder, count, kinds[0], zookeeper)
-    of_zookeeper = _empty(arena, kinds[0], "wall", seconds, zookeeper=zookeeper)
+    plain = word_count.durable(arena, lines, count, Key(_NAME, "sunshower", "pack-plain", _UNIT))
+    entries = [opaque, plain, transactional]
+    ratios = [
+        _ratio("pack-opaque", "at-least-once", opaque, plain),
+        _ratio("pack-transactional", "at-least-once", transactional, plain),
+    ]
+    if with_peers is not None:
+        stored = _files(arena, folder, count, kinds[0], with_peers())
+        sparks = [spark_entry(arena, Setup(files), folder, count) for files in (4, FILES)]
+        entries += [stored, *sparks]
+        ratios += [
+            _ratio("pack-opaque-zookeeper", "sqlite", stored, opaque),
+            _ratio("pack-opaque", "spark", opaque, sparks[0]),
+            _ratio("pack-opaque", "spark-one-batch", opaque, sparks[1]),
+        ]
+    return Match("exactly-once", entries, ratios)
+
+
+def batches(arena: Arena, count: int, seconds: float, zookeeper: ZooKeeper, tell: Tell) -> Match:
+    """Batches of nothing, and the memory of ten times as many words."""
+    tell(f"writing {LONGER} times the words into {FILES * LONGER} files")
+    longer = write_files(arena.folder, count, FILES, LONGER)
+    kinds = (StateKind.OPAQUE, StateKind.TRANSACTIONAL)
+    stored = _empty(arena, kinds[0], "wall", seconds, zookeeper=zookeeper)
     empty = [_empty(arena, kind, what, seconds) for kind in kinds for what in ("wall", "cpu")]
     alone = [_empty(arena, kinds[0], what, seconds, workers=1) for what in ("wall", "cpu")]
     memory = Entry(
@@ -53,15 +77,9 @@ def words(
     )
     return Match(
         "trident",
-        [opaque, stored, plain, transactional, *sparks, of_zookeeper, *empty, *alone, memory],
-        [
-            _ratio("pack-opaque-zookeeper", "sqlite", stored, opaque),
-            _ratio("empty-opaque-zookeeper-wall", "sqlite", of_zookeeper, empty[0]),
-            _ratio("pack-opaque", "at-least-once", opaque, plain),
-            _ratio("pack-transactional", "at-least-once", transactional, plain),
-            _ratio("pack-opaque", "spark", opaque, sparks[0]),
-            _ratio("pack-opaque", "spark-one-batch", opaque, sparks[1]),
-        ],
+        [stored, *empty, *alone, memory],
+        [_ratio("empty-opaque-zookeeper-wall", "sqlite", stored, empty[0])],
+        rounds=2,
     )
 
 
@@ -69,7 +87,7 @@ def kafka_words(arena: Arena, topic: kafka.Topic, few: kafka.Topic, tell: Tell) 
     """Words in a topic; Quix, which is slower, counts those of another one with `few` of them."""
     interpreter = running.python(tell)
     ours = Entry(Key(_NAME, "sunshower", "kafka-opaque", _UNIT), partial(_kafka, arena, topic))
-    plain = kafka.counting(arena, topic)
+    plain = kafka.counting(arena, topic, "operators", Key(_NAME, "sunshower", "kafka-plain", _UNIT))
     peers = [
         Entry(Key(_NAME, "quix", how, _UNIT), partial(_quix, interpreter, how, few))
         for how in ("group-by", "by-partition")
@@ -82,6 +100,7 @@ def kafka_words(arena: Arena, topic: kafka.Topic, few: kafka.Topic, tell: Tell) 
             _ratio("kafka-opaque", "quix", ours, peers[0]),
             _ratio("kafka-opaque", "quix-by-partition", ours, peers[1]),
         ],
+        rounds=2,
     )
 
 
@@ -142,13 +161,17 @@ def _growth(arena: Arena, lines: Path, count: int) -> Sample:
         return growth(arena, topology, gate, folder, count)
 
 
-def _spark(arena: Arena, setup: Setup, lines: Path, count: int) -> Entry:
+def spark_entry(
+    arena: Arena, setup: Setup, lines: Path, count: int, workload: str = _NAME
+) -> Entry:
+    """Structured Streaming counts the words of a folder of files."""
+
     def run() -> Sample:
         with arena.fresh_folder() as folder:
             job = partial(setup.count_words, lines, folder)
             return run_together([job], folder).expect(count).sample(_MILLION)
 
-    return Entry(Key(_NAME, "spark", setup.name, _UNIT), run)
+    return Entry(Key(workload, "spark", setup.name, _UNIT), run)
 
 
 def _quix(interpreter: Path, how: str, topic: kafka.Topic) -> Sample:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.measure import BenchmarkError, Unprivileged
+from benchmarks.measure import BenchmarkError, MissingRequirement
 from benchmarks.network import relay
 
 NODES = 3
@@ -25,7 +25,7 @@ _TABLE = "89"  # of routes: through the relay
 
 
 class Network:
-    """Namespaces and links. Raises Unprivileged for a user who may not make them."""
+    """Namespaces and links. Raises MissingRequirement for a user who may not make them."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -86,7 +86,7 @@ class Network:
         try:
             _ip("netns", "add", self._router)
         except (BenchmarkError, OSError) as error:
-            raise Unprivileged(f"it needs root, iproute2 and namespaces: {error}") from error
+            raise MissingRequirement(f"it needs root, iproute2 and namespaces: {error}") from error
         forward = ["sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0"]
         _call("ip", "netns", "exec", self._router, *forward)
         for number in range(NODES):

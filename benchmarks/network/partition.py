@@ -34,7 +34,7 @@ _TRIES = 40  # of a submission, until each node has a worker
 def measured(what: str, seconds: float) -> Figures:
     """Disturb a node for so long: cut it off from the master's, or from another one, or slow it.
 
-    Raises Unprivileged where namespaces may not be made.
+    Raises MissingRequirement where namespaces may not be made.
     """
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ssn-"))

@@ -1,1 +1,1 @@
-"""Peers that read Kafka, and do not install beside our pins: in an environment of their own."""
+"""Peers that run in processes of environments of their own, or on the Java virtual machine."""

@@ -1,36 +1,36 @@
-"""An environment with Faust and Quix Streams, made once, and runs of them as processes of it."""
+"""Environments of Python peers, each made once, and runs of the peers as processes of them."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import subprocess
 import sys
-import tempfile
-from functools import cache
 from pathlib import Path
 
-from benchmarks.measure import BenchmarkError, Outcome, Tell
+from benchmarks.measure import BenchmarkError, MissingRequirement, Outcome, Tell
+from benchmarks.peers.made_once import made_once, output
 
 _HERE = Path(__file__).parent
-_PINS = _HERE / "requirements.txt"
 _TIMEOUT_S = 300.0
 _BUILD_S = 1800.0  # Faust comes as sources
 
 
-def python(tell: Tell) -> Path:
-    """The interpreter of the environment; made in the user's cache if it is not there yet."""
-    digest = hashlib.sha256(_PINS.read_bytes()).hexdigest()[:12]
-    root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    folder = Path(root).expanduser() / "sunshower" / f"peers-{digest}"
-    if not (folder / "complete").exists():
-        tell(f"making an environment for Faust and Quix Streams in {folder} (once, some minutes)")
-        _run([sys.executable, "-m", "venv", "--clear", str(folder)], _BUILD_S)
-        pip = [str(folder / "bin" / "pip"), "install", "--quiet", "-r", str(_PINS)]
-        _run(pip, _BUILD_S)
-        (folder / "complete").touch()
-    return folder / "bin" / "python"
+def python(tell: Tell, requirements: str = "requirements.txt") -> Path:
+    """The interpreter of the environment with these; made in the user's cache if it is missing.
+
+    Raises MissingRequirement if they cannot be installed here.
+    """
+    pins = _HERE / requirements
+
+    def make(folder: Path) -> None:
+        tell(f"making an environment of peers/{requirements} in {folder} (once, some minutes)")
+        try:
+            output([sys.executable, "-m", "venv", "--clear", str(folder)], _BUILD_S)
+            pip = [str(folder / "bin" / "pip"), "install", "--quiet", "-r", str(pins)]
+            output(pip, _BUILD_S)
+        except BenchmarkError as error:
+            raise MissingRequirement(f"peers/{requirements} cannot be installed: {error}") from None
+
+    return made_once("peers", [pins], make) / "bin" / "python"
 
 
 def count_words(
@@ -39,32 +39,24 @@ def count_words(
     """Let `faust` or `quix` count the words of so many messages; `done` are words."""
     script = _HERE / f"{peer}_words.py"
     command = [str(interpreter), str(script), address, topic, str(messages), how]
-    found = json.loads(_run(command, _TIMEOUT_S).splitlines()[-1])
+    found = json.loads(output(command, _TIMEOUT_S).splitlines()[-1])
     if found["words"] < words * 0.99 or found["words"] > words * 1.01:
         raise BenchmarkError(f"{peer} has counted {found['words']:,} words of about {words:,}")
     return Outcome(found["begun_s"], found["ended_s"], found["words"])
 
 
-@cache
-def _clean() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+def count_lines(interpreter: Path, lines: Path, threads: int) -> Outcome:
+    """Let Pathway count the words of a file; `done` are words."""
+    command = [str(interpreter), str(_HERE / "pathway_words.py"), str(lines), str(threads)]
+    return last_outcome(output(command, _TIMEOUT_S))
 
 
-def _run(command: list[str], timeout_s: float) -> str:
-    with tempfile.TemporaryDirectory() as folder:  # Faust leaves files where it is started
-        try:
-            done = subprocess.run(
-                command,
-                cwd=folder,
-                env=_clean(),
-                capture_output=True,
-                text=True,
-                timeout=timeout_s,
-                check=True,
-            )
-        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-            said = (error.stderr or "")[-2000:] if isinstance(error.stderr, str) else ""
-            raise BenchmarkError(
-                f"{command[1]} did not do what it should: {error}\n{said}"
-            ) from None
-    return done.stdout
+def last_outcome(printed: str) -> Outcome:
+    """The last line of JSON that a peer has printed; it may print a log as well.
+
+    Raises BenchmarkError if there is none.
+    """
+    for line in reversed(printed.splitlines()):
+        if line.startswith("{"):
+            return Outcome(**json.loads(line))
+    raise BenchmarkError(f"a peer has printed no result, but: {printed[-2000:]!r}")

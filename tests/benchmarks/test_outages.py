@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import outages, overload
-from benchmarks.measure import Unprivileged
+from benchmarks.measure import MissingRequirement
 from benchmarks.outage_scenarios.letters import Times, last_times
 
 
@@ -74,7 +74,7 @@ def test_a_scenario_without_the_right_to_run_is_skipped(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(name: str, seconds: float) -> None:
-        raise Unprivileged("it needs root")
+        raise MissingRequirement("it needs root")
 
     monkeypatch.setattr(outages, "run_scenario", refuse)
     monkeypatch.setattr("sys.argv", ["outages", "partition_peers"])

@@ -10,10 +10,30 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from benchmarks.__main__ import NAMES, arguments
+from benchmarks.__main__ import arguments, conclude
 from benchmarks.corpus import make_lines, write_files
-from benchmarks.figures import Key, Ratio, Series, Target, report, significant
-from benchmarks.measure import BenchmarkError, Entry, Match, Outcome, Sample, play
+from benchmarks.figures import Key, Ratio, Series, Target, significant, with_spread
+from benchmarks.guard import regressions
+from benchmarks.measure import (
+    BenchmarkError,
+    Entry,
+    Match,
+    MissingRequirement,
+    Outcome,
+    Sample,
+    play,
+)
+from benchmarks.names import NAMES, SHORT
+from benchmarks.results_file import (
+    Run,
+    add,
+    empty,
+    measured,
+    read,
+    read_committed,
+    with_targets,
+    write,
+)
 from benchmarks.tables import tables
 from benchmarks.targets import TARGETS
 
@@ -25,10 +45,11 @@ SERIES = [
     Series(PEER, [1.0, 3.0, 0.5]),
 ]
 PLACE = {"machine": {"cores": 2}, "versions": {"python": "3.11"}, "commit": "abc"}
+TODAY = Run("2026-11-24", "abc", 3)
 
 
 def a_report(targets: list[Target]) -> dict[str, Any]:
-    return report(PLACE, SERIES, [RATIO], targets)
+    return with_targets(measured(SERIES, [RATIO], TODAY), PLACE, targets)
 
 
 # ---- figures ------------------------------------------------------------------------------------
@@ -82,7 +103,7 @@ def test_the_file_has_the_promised_shape() -> None:
     found = json.loads(json.dumps(a_report([Target(RATIO.name, at_least=2)])))
     assert found.keys() == {
         *("machine", "versions", "commit"),
-        *("results", "ratios", "ratio_spreads", "targets"),
+        *("results", "ratios", "ratio_spreads", "ratio_runs", "targets"),
     }
     first = found["results"][0]
     assert (
@@ -94,11 +115,17 @@ def test_the_file_has_the_promised_shape() -> None:
             "median": 3.0,
             "spread": [2.0, 9.0],
             "unit": "M words/s",
+            "date": "2026-11-24",
+            "commit": "abc",
+            "rounds": 3,
         }
         == first
     )
     assert found["ratios"] == {"word_count/pack-rows/bytewax": 3.0}
     assert found["ratio_spreads"] == {"word_count/pack-rows/bytewax": [2.0, 6.0]}
+    assert found["ratio_runs"] == {
+        RATIO.name: {"date": "2026-11-24", "commit": "abc", "rounds": 3, "better": "more"}
+    }
     assert found["targets"] == [
         {"figure": RATIO.name, "bound": "≥ 2", "value": 3.0, "met": True, "off": 0.5}
     ]
@@ -114,13 +141,48 @@ def test_what_was_not_measured_is_neither_met_nor_missed() -> None:
     assert judged["met"] is None
 
 
+def test_a_run_replaces_what_it_measured_and_keeps_the_rest(tmp_path: Path) -> None:
+    before, later = a_report([]), Run("2026-12-01", "def", 1)
+    now = measured([Series(OURS, [7.0])], [RATIO], later)
+    target = Target(RATIO.name, at_least=2)
+    merged = with_targets(add(before, now), PLACE, [target])
+    ours, peer = merged["results"]
+    assert (ours["median"], ours["date"], ours["commit"], ours["rounds"]) == (7, *of_run(later))
+    assert (peer["median"], peer["date"], peer["commit"], peer["rounds"]) == (1, *of_run(TODAY))
+    assert merged["ratios"] == before["ratios"]  # one of its two was not measured
+    assert merged["ratio_runs"][RATIO.name]["commit"] == "abc"
+    assert merged["targets"][0]["met"] is True
+    write(merged, tmp_path / "latest.json")
+    assert read(tmp_path / "latest.json") == merged
+
+
+def of_run(run: Run) -> tuple[Any, ...]:
+    return run.date, run.commit, run.rounds
+
+
+def test_another_set_up_of_a_peer_replaces_the_former_one() -> None:
+    def peer(setup: str) -> dict[str, Any]:
+        return measured([Series(PEER, [1.0], setup=setup)], [], TODAY)
+
+    merged = add(add(empty(), peer("1 × 2")), peer("2 × 1"))
+    assert [row["setup"] for row in merged["results"]] == ["2 × 1"]
+
+
+def test_a_file_that_does_not_exist_has_no_results(tmp_path: Path) -> None:
+    assert read(tmp_path / "no.json") == read_committed(tmp_path / "no.json") == empty()
+
+
+def test_the_file_of_the_last_commit_is_read() -> None:
+    assert read_committed()["ratios"]
+
+
 def test_the_tables_tell_by_how_much_a_target_is_missed() -> None:
     console = Console(file=io.StringIO(), width=160)
     missed = Target(RATIO.name, at_least=4)
     console.print(tables(a_report([missed, Target("idle/x/y", at_most=1)])))
     shown = console.file.getvalue()
     assert "missed by 25%" in shown
-    assert "not measured" in shown
+    assert "idle/x/y" not in shown  # it was not measured
 
 
 def test_every_target_is_a_bound_on_one_figure() -> None:
@@ -142,11 +204,41 @@ def test_all_that_are_compared_run_in_turn() -> None:
 
     entries = [Entry(OURS, lambda: run("ours", 4)), Entry(PEER, lambda: run("peer", 2))]
     told: list[str] = []
-    series = play(Match("pair", entries, [RATIO]), 3, 0.0, told.append)
+    played = play(Match("pair", entries, [RATIO]), 3, 0.0, told.append)
+    series = played.series
+    assert not played.failures
     assert order == ["ours", "peer"] * 3
     assert [list(one.samples) for one in series] == [[4] * 3, [2] * 3]
     assert series[0].more["p50_s"] == 4
     assert told[-1].startswith("pair 6/6, round 3/3: word_count/bytewax/count_final")
+
+
+def test_an_entry_that_fails_is_left_out_and_the_others_are_measured() -> None:
+    def fail() -> Sample:
+        raise BenchmarkError("99 were done, not 100")
+
+    told: list[str] = []
+    entries = [Entry(PEER, fail), Entry(OURS, lambda: Sample(4.0))]
+    played = play(Match("pair", entries, [RATIO]), 2, 0.0, told.append)
+    assert played.failures == {PEER.name: "BenchmarkError: 99 were done, not 100"}
+    assert [(one.key, list(one.samples)) for one in played.series] == [(OURS, [4.0, 4.0])]
+    assert not measured(played.series, [RATIO], TODAY)["ratios"]
+    assert sum("left out" in line for line in told) == 1
+
+
+def test_an_entry_whose_requirements_are_missing_is_skipped_and_is_no_failure() -> None:
+    def miss() -> Sample:
+        raise MissingRequirement("there is no Java")
+
+    told: list[str] = []
+    played = play(Match("one", [Entry(PEER, miss)]), 2, 0.0, told.append)
+    assert (list(played.series), played.failures) == ([], {})
+    assert told == [f"one 1/2, round 1/2: {PEER.name} is skipped: there is no Java"]
+
+
+def test_a_match_may_have_fewer_rounds() -> None:
+    match = Match("one", [Entry(OURS, lambda: Sample(4.0))], rounds=1)
+    assert list(play(match, 3, 0.0, lambda _: None).series[0].samples) == [4.0]
 
 
 def test_processes_of_one_run_are_timed_from_the_first_start_to_the_last_end() -> None:
@@ -183,9 +275,11 @@ def test_quick_is_one_short_round() -> None:
     assert arguments(["--quick"]).words < arguments([]).words
 
 
-def test_all_is_measured_unless_some_are_named() -> None:
-    assert tuple(arguments([]).only) == NAMES
+def test_the_short_run_is_measured_unless_all_or_some_are_named() -> None:
+    assert arguments([]).only == SHORT
+    assert arguments(["--all"]).only == NAMES
     assert arguments(["--only", "ledger", "idle"]).only == ["ledger", "idle"]
+    assert set(SHORT) < set(NAMES)
 
 
 @pytest.mark.parametrize("wrong", ["--repeat=0", "--words=0", "--words=1234", "--only=nothing"])
@@ -193,3 +287,77 @@ def test_a_wrong_option_is_refused(wrong: str, capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit):
         arguments([wrong])
     assert "usage:" in capsys.readouterr().err
+
+
+# ---- the regression guard -----------------------------------------------------------------------
+
+
+def ratios_of(value: float, better: str = "more") -> dict[str, Any]:
+    return {
+        "ratios": {RATIO.name: value},
+        "ratio_spreads": {RATIO.name: [value / 2, value * 2]},
+        "ratio_runs": {RATIO.name: {"better": better}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "better", "is_worse"),
+    [
+        (1.0, 0.81, "more", False),
+        (1.0, 0.79, "more", True),
+        (1.0, 5.0, "more", False),
+        (1.0, 1.19, "less", False),
+        (1.0, 1.21, "less", True),
+        (1.0, 0.1, "less", False),
+    ],
+)
+def test_a_ratio_is_worse_when_it_changed_for_the_bad_by_more_than_a_fifth(
+    before: float, after: float, better: str, is_worse: bool
+) -> None:
+    found = regressions(ratios_of(before, better), ratios_of(after, better))
+    assert [one.name for one in found] == ([RATIO.name] if is_worse else [])
+
+
+def test_ratios_that_one_of_both_lacks_are_not_compared() -> None:
+    assert not regressions(empty(), ratios_of(0.1))
+    assert not regressions(ratios_of(9.0), empty())
+
+
+def test_a_ratio_of_times_is_worse_when_it_rises() -> None:
+    keys = [Key("latency", system, "100-p50", "ms") for system in ("sunshower", "ray")]
+    ratio = Ratio("latency/100-p50/ray", *keys)
+    series = [Series(key, [1.0]) for key in keys]
+    assert measured(series, [ratio], TODAY)["ratio_runs"][ratio.name]["better"] == "less"
+
+
+def test_the_last_line_says_that_ratios_are_worse_and_the_status_is_one() -> None:
+    console = Console(file=io.StringIO(), width=80)
+    assert conclude(console, {}, regressions(ratios_of(2.0), ratios_of(1.0))) == 1
+    worse, last = console.file.getvalue().splitlines()
+    assert worse == f"Worse: {RATIO.name}: 2 (1 to 4) before, 1 (0.5 to 2) now, -50%"
+    assert last.startswith("Regression: 1 of the ratios")
+
+
+def test_the_status_is_zero_only_if_nothing_failed_and_no_ratio_is_worse() -> None:
+    console = Console(file=io.StringIO(), width=100)
+    assert conclude(console, {}, None) == conclude(console, {}, []) == 0
+    assert console.file.getvalue().splitlines() == [
+        "No ratio is worse than in the last commit by more than 20 %."
+    ]
+    assert conclude(console, {"kafka": "BenchmarkError: no broker"}, []) == 1
+    assert "Failed: kafka: BenchmarkError: no broker" in console.file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("value", "spread", "text"),
+    [
+        (0.4266, (0.2, 0.5), "0.427 (0.2 to 0.5)"),
+        (1234567.0, (), "1,230,000"),
+        (16.0, (16.0, 16.0), "16"),
+        (999.6, (), "1,000"),
+    ],
+)
+def test_a_figure_is_shown_with_its_spread(
+    value: float, spread: tuple[float, ...], text: str
+) -> None:
+    assert with_spread(value, spread) == text

@@ -1,0 +1,71 @@
+"""Storm and Flink: their programs, built once with Maven, and runs of them as processes."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.measure import BenchmarkError, MissingRequirement, Outcome, Tell
+from benchmarks.peers.made_once import made_once, output
+from benchmarks.peers.running import last_outcome
+
+_HERE = Path(__file__).parent
+_TIMEOUT_S = 300.0
+_BUILD_S = 1800.0  # Maven downloads what it does not have
+_CLASSPATH = "classpath.txt"
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program that was built in `folder`. `main`: its class."""
+
+    folder: Path
+    main: str
+
+    def run(self, *arguments: object) -> Outcome:
+        """A process from its start to its end; `done` are words or tuples.
+
+        Raises BenchmarkError if it fails, takes too long or prints no result.
+        """
+        classpath = (self.folder / _CLASSPATH).read_text(encoding="utf-8").strip()
+        command = [_tool("java"), "-Xmx4g", "-XX:+UseParallelGC"]
+        command += ["-cp", f"{self.folder / 'target' / 'classes'}:{classpath}", self.main]
+        return last_outcome(output([*command, *map(str, arguments)], _TIMEOUT_S))
+
+
+def storm(tell: Tell) -> Program:
+    """Storm's program. Raises MissingRequirement where it cannot be built."""
+    return _program("storm", "StormPeer", tell)
+
+
+def flink(tell: Tell) -> Program:
+    """Flink's program. Raises MissingRequirement where it cannot be built."""
+    return _program("flink", "FlinkPeer", tell)
+
+
+def _program(name: str, main: str, tell: Tell) -> Program:
+    _tool("java")
+    sources = [_HERE / name / "pom.xml", _HERE / name / "src" / "main" / "java" / f"{main}.java"]
+
+    def make(folder: Path) -> None:
+        tell(f"building the program of {name} in {folder} (once, some minutes)")
+        for source in sources:
+            target = folder / source.relative_to(_HERE / name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+        goals = ["compile", "dependency:build-classpath", f"-Dmdep.outputFile={_CLASSPATH}"]
+        _tool("javac")
+        try:
+            output([_tool("mvn"), "--quiet", "--batch-mode", *goals], _BUILD_S, folder)
+        except BenchmarkError as error:
+            raise MissingRequirement(f"Maven cannot build its program: {error}") from None
+
+    return Program(made_once(name, sources, make), main)
+
+
+def _tool(name: str) -> str:
+    path = shutil.which(name)
+    if path is None:
+        raise MissingRequirement(f"it needs Maven and a JDK, and there is no {name} on the PATH")
+    return path

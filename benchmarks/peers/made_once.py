@@ -1,0 +1,58 @@
+"""Folders in the user's cache that are made once for some sources, and commands that make them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+
+from benchmarks.measure import BenchmarkError
+
+
+def made_once(name: str, sources: Iterable[Path], make: Callable[[Path], None]) -> Path:
+    """The folder of these sources; an empty one is given to `make` if it is not there yet."""
+    digest = hashlib.sha256(b"\0".join(source.read_bytes() for source in sources)).hexdigest()
+    root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    folder = Path(root).expanduser() / "sunshower" / f"{name}-{digest[:12]}"
+    if not (folder / "complete").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        make(folder)
+        (folder / "complete").touch()
+    return folder
+
+
+def output(command: list[str], timeout_s: float, folder: Path | None = None) -> str:
+    """What a command prints; it runs in `folder`, or in one that is removed afterwards.
+
+    Raises BenchmarkError, with the end of what it says, if it fails or takes too long.
+    """
+    with tempfile.TemporaryDirectory() as empty:  # Faust leaves files where it is started
+        try:
+            done = subprocess.run(
+                command,
+                cwd=folder or empty,
+                env=_clean(),
+                capture_output=True,
+                text=True,
+                timeout=timeout_s,
+                check=True,
+            )
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+            texts = [text for text in (error.stdout, error.stderr) if isinstance(text, str)]
+            said = "\n".join(texts)[-2000:]
+            name = Path(command[0]).name
+            raise BenchmarkError(
+                f"{name} failed ({type(error).__name__}): {' '.join(command)[-300:]}\n{said}"
+            ) from None
+    return done.stdout
+
+
+@cache
+def _clean() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

@@ -1,0 +1,1 @@
+"""The page docs/PERFORMANCE.md and its plots, generated from the results file."""

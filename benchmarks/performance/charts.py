@@ -1,0 +1,127 @@
+"""Which plots the page has, from the rows and ratios of the results."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.figures import Target
+from benchmarks.performance.plots import Bar, Point, bars, lines
+
+_TOTALS = ("classes", "stateful_map", "total")  # parts of variants that have a total for each word
+_PERCENTILE = re.compile(r"(?P<line>.+)-(?P<number>\d+)-(?P<percent>p\d+)")
+_LOAD = re.compile(r"(?P<line>.+)-load-(?P<number>\d+)")
+_RANGE = re.compile(r"(?P<line>.+)-(?P<number>\d+)")
+_RANGES = {
+    "record-bytes": "bytes of a record",
+    "volume-of-record-bytes": "bytes of a record",
+    "keys": "distinct keys",
+    "fan-out": "derived records of each input",
+    "tasks": "tasks of each component",
+    "chain": "bolts in a row",
+    "shards": "acker shards",
+}
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A plot: the section below whose heading it stands, its file's stem, its text, the SVG."""
+
+    section: str
+    name: str
+    says: str
+    svg: str
+
+
+def plots(found: Mapping[str, Any], targets: Iterable[Target]) -> list[Plot]:
+    """All plots for which the results have figures."""
+    rows = found["results"]
+    return [
+        *_words(rows),
+        *_to_loop(found, {one.figure: one.at_least for one in targets}),
+        *_latency(rows),
+        *_ranges(rows),
+    ]
+
+
+def _words(rows: Iterable[Row]) -> list[Plot]:
+    shown: dict[str, list[Row]] = {"plain tuples and columns": [], "a total for each word": []}
+    for row in rows:
+        if row["workload"] == "word_count":
+            has_totals = any(part in row["variant"] for part in _TOTALS)
+            shown["a total for each word" if has_totals else "plain tuples and columns"].append(row)
+    found = []
+    for (title, chosen), name in zip(shown.items(), ("words", "totals"), strict=True):
+        ordered = sorted(chosen, key=lambda row: -row["median"])
+        if ordered:
+            drawn = [_bar(row) for row in ordered]
+            svg = bars(f"Words a second: {title}", "millions of words a second", drawn)
+            found.append(Plot("Word count", name, f"Words a second by system, {title}", svg))
+    return found
+
+
+def _bar(row: Row) -> Bar:
+    label = f"{row['system']} {row['variant']}"
+    return Bar(label, row["median"], row["spread"], row["system"] == "sunshower")
+
+
+def _to_loop(found: Mapping[str, Any], bounds: Mapping[str, float | None]) -> list[Plot]:
+    shown = [
+        Bar(name.rpartition("/")[0], value, found["ratio_spreads"][name], mark=bounds.get(name))
+        for name, value in found["ratios"].items()
+        if name.endswith("/loop")
+    ]
+    if not shown:
+        return []
+    shown.sort(key=lambda bar: -bar.value)
+    svg = bars(
+        "Speed as a multiple of a bare Python loop", "× bare loop; a line: the target", shown
+    )
+    return [Plot("Targets", "loop", "Speed as a multiple of a bare loop", svg)]
+
+
+def _latency(rows: Iterable[Row]) -> list[Plot]:
+    rows = list(rows)
+    light = _series(rows, "latency", _PERCENTILE)
+    loaded = _series(rows, "load", _LOAD)
+    found = []
+    for percent in ("p50", "p99"):
+        chosen = {name: points for name, points in light.items() if name.endswith(percent)}
+        if chosen:
+            title = f"Latency under light load, {percent}"
+            svg = lines(title, ("tuples a second", "ms"), chosen)
+            found.append(Plot("Latency", f"latency-{percent}", f"{title}, against the rate", svg))
+    if loaded:
+        axes = ("% of the highest speed", "ms")
+        svg = lines("Latency against load", axes, loaded)
+        found.append(Plot("Latency", "load", "p50 and p99 against load", svg))
+    return found
+
+
+def _ranges(rows: Iterable[Row]) -> list[Plot]:
+    found = []
+    units = {row["variant"]: row["unit"] for row in rows if row["workload"] == "sweeps"}
+    for name, points in _series(rows, "sweeps", _RANGE).items():
+        line = name.removeprefix("sunshower ")
+        unit = next(unit for variant, unit in units.items() if variant.startswith(f"{line}-"))
+        axis = _RANGES.get(line, line)
+        svg = lines(f"{unit} against {axis}", (axis, unit), {"sunshower": points})
+        found.append(Plot("Ranges", line, f"{unit} against {axis}", svg))
+    return found
+
+
+def _series(rows: Iterable[Row], workload: str, pattern: re.Pattern[str]) -> dict[str, list[Point]]:
+    """System, line and percentile → its points, in the order of their numbers."""
+    found: dict[str, list[Point]] = {}
+    for row in rows:
+        parts = pattern.fullmatch(row["variant"])
+        if row["workload"] != workload or not parts:
+            continue
+        percent = parts.groupdict().get("percent")
+        name = " ".join(filter(None, (row["system"], parts["line"], percent)))
+        points = found.setdefault(name, [])
+        points.append(Point(float(parts["number"]), row["median"], row["spread"]))
+    return {name: sorted(points, key=lambda one: one.number) for name, points in found.items()}

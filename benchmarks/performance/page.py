@@ -1,0 +1,222 @@
+"""The page docs/PERFORMANCE.md; `python -m benchmarks.performance.page` writes it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import results_file
+from benchmarks.figures import Target, with_spread
+from benchmarks.performance.charts import Plot, plots
+from benchmarks.performance.workloads import SECTIONS, Section
+from benchmarks.sweeps import model
+from benchmarks.targets import EARLIER, TO_REACH
+
+DOCS = Path(__file__).parents[2] / "docs"
+NAME, FOLDER = "PERFORMANCE.md", "performance"
+FRAMES = results_file.PATH.with_name("page.json")  # frame times of the web page, if measured
+_LINE_MAX = 100
+
+
+def files(found: Mapping[str, Any], frames: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """Path below docs/ → text: the page and its plots. The same results give the same text."""
+    drawn = plots(found, TO_REACH)
+    page = "\n\n".join(_parts(found, drawn, frames)) + "\n"
+    return {NAME: page, **{f"{FOLDER}/{plot.name}.svg": plot.svg for plot in drawn}}
+
+
+def write_page(found: Mapping[str, Any], docs: Path = DOCS) -> None:
+    """Write the page and its plots, and remove plots that it no longer has."""
+    made = files(found, read_frames())
+    (docs / FOLDER).mkdir(exist_ok=True)
+    for old in (docs / FOLDER).glob("*.svg"):
+        if f"{FOLDER}/{old.name}" not in made:
+            old.unlink()
+    for path, text in made.items():
+        (docs / path).write_text(text, encoding="utf-8")
+
+
+def read_frames(path: Path = FRAMES) -> dict[str, Any] | None:
+    """Figures of the web page, which the harness does not measure; None if there are none."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def missed_without_reason(found: Mapping[str, Any]) -> list[str]:
+    """The figures that miss their targets and have no reason."""
+    judged = [(target, _judged(found, target)["met"]) for target in (*TO_REACH, *EARLIER)]
+    return [target.figure for target, met in judged if met is False and not target.reason]
+
+
+def _parts(
+    found: Mapping[str, Any], drawn: Sequence[Plot], frames: Mapping[str, Any] | None
+) -> Iterator[str]:
+    yield "# Performance"
+    yield _wrapped(
+        "`make bench` (15 minutes) and `make bench-all` (50 minutes) generate this page from "
+        "[all samples](../benchmarks/results/latest.json); do not edit it. How it is measured, and "
+        "what to keep in mind: [benchmarks/README.md](../benchmarks/README.md)."
+    )
+    yield from _place(found)
+    yield _wrapped(
+        "A figure is the median of its rounds, with the lowest and the highest in brackets. A "
+        "ratio is taken in each round. *cores*: how many the processes of the run kept busy; "
+        "*others*: how many other processes kept busy before it. Do not trust a row with more than "
+        "0.2 of them."
+    )
+    yield "## Targets"
+    yield _targets(found, TO_REACH)
+    yield from _pictures(drawn, "Targets")
+    yield from _reasons(found, TO_REACH)
+    yield "## Targets of earlier work"
+    yield _targets(found, EARLIER)
+    yield from _reasons(found, EARLIER)
+    for section in _sections(found):
+        yield from _section(found, section, drawn)
+    yield from _model(found)
+    if frames:
+        yield "## Frame times of the page"
+        yield _table(("what", "value", "unit", "date", "commit"), _frame_rows(frames))
+
+
+def _place(found: Mapping[str, Any]) -> Iterator[str]:
+    machine = found.get("machine")
+    if not machine:
+        return
+    versions = found["versions"].items()
+    had = ", ".join(f"{name} {version}" for name, version in versions if version)
+    yield _wrapped(
+        f"The last run: {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
+        f"commit {found['commit']}. Versions: {had}."
+    )
+
+
+def _targets(found: Mapping[str, Any], targets: Iterable[Target]) -> str:
+    rows: list[tuple[str, ...]] = []
+    above = ""
+    for target in targets:
+        judged = _judged(found, target)
+        spread = found["ratio_spreads"].get(target.figure, ())
+        bound = f"{target.bound} × {target.against}" if target.against else target.bound
+        value = "–" if judged["value"] is None else with_spread(judged["value"], spread)
+        verdict = {None: "not measured", True: "met", False: "**missed**"}[judged["met"]]
+        row = "" if target.row == above else target.row
+        above = target.row
+        rows.append((row, bound, value, verdict, f"`{target.figure}`"))
+    return _table(("workload", "target", "value", "", "figure"), rows)
+
+
+def _judged(found: Mapping[str, Any], target: Target) -> dict[str, Any]:
+    known = {
+        f"{row['workload']}/{row['system']}/{row['variant']}": row["median"]
+        for row in found["results"]
+    }
+    return target.judge({**known, **found["ratios"]}.get(target.figure))
+
+
+def _reasons(found: Mapping[str, Any], targets: Iterable[Target]) -> Iterator[str]:
+    by_reason: dict[str, list[str]] = {}
+    for target in targets:
+        if _judged(found, target)["met"] is False and target.reason:
+            by_reason.setdefault(target.reason, []).append(f"`{target.figure}`")
+    if by_reason:
+        yield "Why targets are missed:"
+        yield "\n".join(
+            _wrapped(f"- {', '.join(figures)}: {reason}", "  ")
+            for reason, figures in by_reason.items()
+        )
+
+
+def _sections(found: Mapping[str, Any]) -> list[Section]:
+    """Those that have rows, and one for the workloads that no section names."""
+    measured = dict.fromkeys(row["workload"] for row in found["results"])
+    named = {workload for section in SECTIONS for workload in section.workloads}
+    others = tuple(workload for workload in measured if workload not in named)
+    chosen = [one for one in SECTIONS if measured.keys() & set(one.workloads)]
+    return [*chosen, Section("Others", others, "")] if others else chosen
+
+
+def _section(found: Mapping[str, Any], section: Section, drawn: Sequence[Plot]) -> Iterator[str]:
+    yield f"## {section.heading}"
+    if section.says:
+        yield _wrapped(section.says)
+    yield from _pictures(drawn, section.heading)
+    rows = [
+        (
+            *(row["workload"], row["system"], _variant(row)),
+            *(with_spread(row["median"], row["spread"]), row["unit"]),
+            *(_or_dash(row.get(name)) for name in ("p50_s", "p99_s", "cores", "others")),
+            *(str(row["rounds"]), row["date"], row["commit"]),
+        )
+        for workload in section.workloads
+        for row in found["results"]
+        if row["workload"] == workload
+    ]
+    heads = ("workload", "system", "variant", "median", "unit", "p50 s", "p99 s")
+    yield _table((*heads, "cores", "others", "rounds", "date", "commit"), rows)
+    ratios = [
+        (
+            *(f"`{name}`", with_spread(value, found["ratio_spreads"][name])),
+            *(str(run[part]) for part in ("rounds", "date", "commit")),
+        )
+        for name, value in found["ratios"].items()
+        if name.partition("/")[0] in section.workloads
+        for run in (found["ratio_runs"][name],)
+    ]
+    if ratios:
+        yield _table(("ratio", "median", "rounds", "date", "commit"), ratios)
+
+
+def _variant(row: Mapping[str, Any]) -> str:
+    return f"{row['variant']} ({row['setup']})" if row.get("setup") else row["variant"]
+
+
+def _pictures(drawn: Iterable[Plot], section: str) -> Iterator[str]:
+    for plot in drawn:
+        if plot.section == section:
+            yield f"![{plot.says}]({FOLDER}/{plot.name}.svg)"
+
+
+def _model(found: Mapping[str, Any]) -> Iterator[str]:
+    """The model on paper, from the measured costs."""
+    yield "## A large cluster, on paper"
+    yield _wrapped(
+        "[A model](../benchmarks/sweeps/model.py) of 100 nodes and 10 M tuples a second, with a "
+        "worker for each core, or with as few workers as the processor time allows. Nothing of it "
+        "was run."
+    )
+    yield "\n".join(_wrapped(f"- {said}", "  ") for said in model.findings(found))
+    yield _table(model.HEADS, model.rows(found))
+
+
+def _frame_rows(frames: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    return [
+        (row["what"], f"{row['value']:,.3g}", row["unit"], row["date"], row["commit"])
+        for row in frames["rows"]
+    ]
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _or_dash(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g}"
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    lines = [""]
+    for word in text.split():
+        if lines[-1].strip() and len(lines[-1]) + 1 + len(word) > _LINE_MAX:
+            lines.append(indent + word)
+        else:
+            lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    write_page(results_file.read())
+    sys.exit()

@@ -1,0 +1,90 @@
+"""The costs that the model on paper starts from: measured ones of a results file, else assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+_Rows = Mapping[tuple[str, str, str], Mapping[str, Any]]
+_CHAINS = (1, 16)  # bolts in a row
+_LARGE = 1_000_000  # bytes of a record whose own cost is that of its bytes
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Costs in nanoseconds of a processor, bytes and seconds. The defaults are assumptions."""
+
+    hop_ns: float = 500.0  # a record at a bolt: routing, queues, the call, its edge
+    spout_ns: float = 700.0  # a tuple at its spout, and its end
+    update_ns: float = 30.0  # an update of an acker's ledger
+    byte_ns: float = 4.0  # a byte of a record from one process to another, at both
+    packet_ns: float = 700_000.0  # a packet to another worker and its answer, at both
+    master_call_ns: float = 200_000.0  # a report or heartbeat, at the master
+    root_bytes: float = 230.0  # memory of a pending root, at spout and acker
+    edge_bytes: float = 20.0  # of a record on the wire besides its own
+    update_bytes: float = 16.0  # of an acker's update on the wire: root and XOR
+    plan_bytes: float = 200.0  # of a task in the plan, which each worker reads at its start
+    report_bytes: float = 2_000.0  # of a worker's statistics
+    report_s: float = 0.25  # between two reports of a busy worker: STATS_S of worker_process.py
+    beat_s: float = 2.0  # between two heartbeats: a tenth of worker_timeout_s
+    window_s: float = 0.25  # of work that may wait before a task
+    packet_bytes_max: int = 1 << 20
+    calls_in_flight_max: int = 4  # unanswered packets on a link
+
+
+def costs_of(results: Mapping[str, Any]) -> tuple[Costs, Sequence[str]]:
+    """The costs with every measured one in its place, and the names of those."""
+    rows = {
+        (row["workload"], row["system"], row["variant"]): row for row in results.get("results", ())
+    }
+    found = {
+        **_of_chains(rows),
+        "update_ns": _inverse(rows, ("ledger", "sunshower", "in-order"), 1e3),
+        "byte_ns": _of_bytes(rows),
+        **_of_calls(rows),
+        "root_bytes": _value(rows, ("memory", "sunshower", "both-per-pending-root"), 1.0),
+    }
+    measured = {name: value for name, value in found.items() if value is not None and value > 0}
+    names = [one.name for one in fields(Costs) if one.name in measured]
+    return replace(Costs(), **measured), names
+
+
+def _of_chains(rows: _Rows) -> dict[str, float | None]:
+    """From a chain of one bolt and one of 16: processor time of a hop, and of the rest."""
+    short, long = (_cpu_ns(rows, f"chain-{length}") for length in _CHAINS)
+    if short is None or long is None or long <= short:
+        return {}
+    hop_ns = (long - short) / (_CHAINS[1] - _CHAINS[0])
+    return {"hop_ns": hop_ns, "spout_ns": short - 2 * hop_ns}  # two hops: the bolt and the sink
+
+
+def _of_calls(rows: _Rows) -> dict[str, float | None]:
+    """A packet is a call with its work at both ends; a report is work of the master alone."""
+    caller, answerer = (
+        _value(rows, ("sweeps", "ray", f"call-cpu-{side}"), 1e3) for side in ("caller", "answerer")
+    )
+    both = None if caller is None or answerer is None else caller + answerer
+    return {"packet_ns": both, "master_call_ns": answerer}
+
+
+def _of_bytes(rows: _Rows) -> float | None:
+    record_ns = _cpu_ns(rows, f"record-bytes-{_LARGE}")
+    return None if record_ns is None else record_ns / _LARGE
+
+
+def _cpu_ns(rows: _Rows, variant: str) -> float | None:
+    """Processor time of a tuple in one of the sweeps."""
+    row = rows.get(("sweeps", "sunshower", variant))
+    if row is None or not row["median"] or "cores" not in row:
+        return None
+    return float(row["cores"] / row["median"] * 1e9)
+
+
+def _value(rows: _Rows, key: tuple[str, str, str], factor: float) -> float | None:
+    return float(rows[key]["median"] * factor) if key in rows else None
+
+
+def _inverse(rows: _Rows, key: tuple[str, str, str], factor: float) -> float | None:
+    """Of a rate."""
+    return float(factor / rows[key]["median"]) if key in rows and rows[key]["median"] else None

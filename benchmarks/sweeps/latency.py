@@ -1,0 +1,94 @@
+"""Latency under light load: from the time a tuple is due until it is acked, at fixed rates.
+
+Two rounds of 40 s at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import ray
+
+from benchmarks.clusters import Arena, wait
+from benchmarks.figures import Key, Ratio
+from benchmarks.measure import BenchmarkError, Entry, Match, Sample
+from benchmarks.sweeps import open_loop, paced
+from benchmarks.sweeps.open_loop import Step, latencies_ms, percentile
+from benchmarks.sweeps.paced import chain, two_actors
+from benchmarks.sweeps.runs import Runs
+from sunshower.actors.shipping import ship
+from sunshower.runtime.plan import Layout
+
+BOLTS = 2  # in a row, between source and sink
+RATES = (1, 10, 100, 1_000)  # tuples a second
+PERCENTS = (50, 99)
+ROUNDS = 2
+_NAME = "latency"
+_POLL_S = 0.001
+_COUNTS = {1: 5, 10: 20, 100: 200, 1_000: 1_000}  # of tuples at each rate
+_QUICK = {1: 1, 10: 5, 100: 20, 1_000: 200}
+
+
+def match(arena: Arena, seconds: float) -> Match:
+    """Spout, two bolts in a row and a sink, beside two bare actors: a call and its answer."""
+    ship([open_loop, paced])
+    counts = _COUNTS if seconds > 1 else _QUICK
+    steps = [Step(rate, counts[rate]) for rate in RATES]
+    bare = _entries("ray", "call", Runs(partial(_bare, steps)), RATES)
+    ours: list[Entry] = []
+    ratios = []
+    for layout in (Layout.ISOLATE, Layout.PACK):
+        for suffix, settings in (("", {}), ("-poll", {"idle_poll_s": _POLL_S})):
+            runs = Runs(partial(_ours, arena, layout, steps, settings))
+            entries = _entries("sunshower", f"{layout.value}{suffix}", runs, RATES)
+            ours += entries
+            ratios += [
+                Ratio(f"{_NAME}/{entry.key.variant}/ray", entry.key, peer.key)
+                for entry, peer in zip(entries, bare, strict=True)
+            ]
+    return Match(_NAME, [*bare, *ours], ratios, rounds=ROUNDS)
+
+
+def _entries(system: str, variant: str, runs: Runs, rates: Sequence[int]) -> list[Entry]:
+    names = [f"{rate}-p{percent}" for rate in rates for percent in PERCENTS]
+    return [
+        Entry(Key(_NAME, system, f"{variant}-{name}", "ms"), partial(runs.take, name))
+        for name in names
+    ]
+
+
+def _ours(
+    arena: Arena, layout: Layout, steps: Sequence[Step], settings: dict[str, Any]
+) -> dict[str, Sample]:
+    gate = arena.gate()
+    with arena.running(chain(gate, steps, BOLTS, **settings), layout) as run:
+        wait(lambda: all(told and told[0] for told in run.results("source")))
+        gate.open()
+        wait(run.finished)
+        (told,) = run.results("source")
+    _, start_s, emitted_s, acked_s = told
+    late = latencies_ms(steps, emitted_s, start_s)
+    return _samples(steps, latencies_ms(steps, acked_s, start_s), late)
+
+
+def _bare(steps: Sequence[Step]) -> dict[str, Sample]:
+    with two_actors() as (caller, other):
+        start_s, done_s = ray.get(caller.call.remote(other, steps))
+    return _samples(steps, latencies_ms(steps, done_s, start_s))
+
+
+def _samples(
+    steps: Sequence[Step], latencies: Sequence[Sequence[float]], late: Sequence[Any] = ()
+) -> dict[str, Sample]:
+    """The percentiles of each step; `late`: how late its records were emitted."""
+    found = {}
+    for number, step in enumerate(steps):
+        if max(latencies[number]) == open_loop.UNDONE:
+            raise BenchmarkError(f"not all of {step.count:,} records were answered")
+        for percent in PERCENTS:
+            more = {"late_ms": percentile(late[number], percent)} if late else {}
+            value = percentile(latencies[number], percent)
+            found[f"{step.rate:g}-p{percent}"] = Sample(value, more=more)
+    return found

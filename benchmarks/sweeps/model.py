@@ -1,0 +1,220 @@
+"""A model on paper of a large cluster: what its parts use of what there is, and what breaks first.
+
+`python -m benchmarks.sweeps.model` prints it for 100 nodes and 10 M tuples a second, with the costs
+of benchmarks/results/latest.json where they were measured.
+
+Each worker is a process with one thread of Python, so with one core. Shuffle and fields groupings
+send a record to any worker with the same chance. A worker serves its peers in turn, one packet
+each; the time of a turn is what a record waits at each hop. Records that wait for the turn share a
+packet, so many peers do not cost more processor time, but a longer turn. A turn that is longer than
+a window (`window_s`) leaves tasks without work, because their senders have no credit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import ceil, inf
+from pathlib import Path
+from typing import Any
+
+from benchmarks.sweeps.costs import Costs, costs_of
+
+HEADS = ("part", "one worker for each core", "limit", "used", "fewest workers", "used")
+BUSY_MAX = 0.7  # of a core: what is planned for, so that a burst does not become a queue
+_GIGABIT_BYTES = 125e6
+
+
+@dataclass(frozen=True)
+class Load:
+    """A cluster and what it is asked for. `workers` None: one for each core."""
+
+    nodes: int = 100
+    cores: int = 16  # of a node
+    tuples_s: float = 10e6
+    hops: int = 3  # bolts that a record passes one after the other, the sink among them
+    record_bytes: float = 100.0
+    memory_bytes: float = 64e9  # of a node
+    network_bytes_s: float = 10 * _GIGABIT_BYTES  # of a node
+    files: int = 65_536  # that a process may have open, each connection one
+    workers: int | None = None
+
+    @property
+    def processes(self) -> int:
+        return self.workers or self.nodes * self.cores
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one part needs, of how much there is."""
+
+    name: str
+    needs: float
+    limit: float | None  # None: it is only told
+    unit: str
+
+    @property
+    def used(self) -> float:
+        """The needed part of the limit; above 1 it breaks."""
+        return self.needs / self.limit if self.limit else 0.0
+
+
+def parts(load: Load, costs: Costs) -> list[Part]:
+    """Every part of the load. Cores are of all nodes together; bytes are of one node."""
+    spent = cores_by_part(load, costs)
+    turn_s = turn(load, costs)
+    workers = load.processes
+    per_node = ceil(workers / load.nodes)
+    links = workers - 1
+    pending = load.tuples_s * load.hops * min(turn_s, 3_600.0)
+    open_bytes = links * per_node * costs.calls_in_flight_max * costs.packet_bytes_max
+    return [
+        Part("workers", workers, None, ""),
+        *(Part(f"cores: {name}", value, None, "") for name, value in spent.items()),
+        Part("cores: all of these", sum(spent.values()), BUSY_MAX * workers, ""),
+        Part("acker shards", shards(load, costs), workers, ""),
+        Part("network of a node", network_bytes_s(load, costs) / 1e6, _mega(load), "MB/s"),
+        Part("connections of a worker", links, load.files, ""),
+        Part("links in all", workers * links, None, ""),
+        Part("a turn over all peers", turn_s, costs.window_s, "s"),
+        Part("latency of a tuple, all hops", turn_s * load.hops, None, "s"),
+        Part("open packets of a node, at most", open_bytes / 1e9, load.memory_bytes / 1e9, "GB"),
+        Part(
+            "pending roots of a node",
+            pending * costs.root_bytes / load.nodes / 1e9,
+            load.memory_bytes / 1e9,
+            "GB",
+        ),
+        Part("master: reports and heartbeats", master_cores(load, costs), BUSY_MAX, "cores"),
+        Part("master: plans at the start", start_bytes(load, costs) / 1e6, None, "MB"),
+    ]
+
+
+def cores_by_part(load: Load, costs: Costs) -> dict[str, float]:
+    """Busy cores of all workers together, without the packets."""
+    records_s = load.tuples_s * load.hops
+    updates_s = load.tuples_s * (load.hops + 1)  # one of the spout, one of each hop
+    return {
+        "spouts": load.tuples_s * costs.spout_ns / 1e9,
+        "bolts": records_s * costs.hop_ns / 1e9,
+        "bytes of records": remote(load) * records_s * load.record_bytes * costs.byte_ns / 1e9,
+        "ackers": updates_s * costs.update_ns / 1e9,
+    }
+
+
+def remote(load: Load) -> float:
+    """The share of the records that goes to another worker."""
+    return 1 - 1 / load.processes
+
+
+def turn(load: Load, costs: Costs) -> float:
+    """Seconds that a worker needs for a packet to each peer, beside its other work."""
+    free = 1 - sum(cores_by_part(load, costs).values()) / load.processes
+    packets_s = (load.processes - 1) * costs.packet_ns / 1e9
+    return packets_s / free if free > 0 else inf
+
+
+def shards(load: Load, costs: Costs) -> int:
+    """Acker shards, each busy for 0.7 of a core at most."""
+    return max(1, ceil(cores_by_part(load, costs)["ackers"] / BUSY_MAX))
+
+
+def network_bytes_s(load: Load, costs: Costs) -> float:
+    """Bytes a second that a node sends to others; as many arrive."""
+    records = load.hops * (load.record_bytes + costs.edge_bytes)
+    updates = (load.hops + 1) * costs.update_bytes
+    return load.tuples_s * (records + updates) * (1 - 1 / load.nodes) / load.nodes
+
+
+def master_cores(load: Load, costs: Costs) -> float:
+    """The share of a core that the master needs while all workers are busy."""
+    calls_s = load.processes * (1 / costs.report_s + 1 / costs.beat_s)
+    return calls_s * costs.master_call_ns / 1e9
+
+
+def start_bytes(load: Load, costs: Costs) -> float:
+    """The plans that all workers read at their start, with a task of each component at each."""
+    tasks = load.processes * (load.hops + 1)
+    return load.processes * tasks * costs.plan_bytes
+
+
+def fewest_workers(load: Load, costs: Costs) -> int:
+    """Workers that the processor time alone asks for, each busy for 0.7 of a core at most."""
+    return max(2, ceil(sum(cores_by_part(load, costs).values()) / BUSY_MAX))
+
+
+def sentences(load: Load, costs: Costs) -> list[str]:
+    """What breaks, the worst first, with a worker for each core and with the fewest workers."""
+    few = replace(load, workers=fewest_workers(load, costs))
+    most = int(costs.window_s / (costs.packet_ns / 1e9)) + 1
+    peers = (
+        f"A turn over all peers stays within a window of {costs.window_s:g} s up to {most:,} "
+        "workers, if they have nothing else to do. Local groupings have fewer peers."
+    )
+    return [
+        _verdict(load, costs),
+        _verdict(few, costs),
+        peers,
+        f"The master serves {int(BUSY_MAX / master_cores(_one(load), costs)):,} busy workers.",
+    ]
+
+
+def rows(results: Mapping[str, Any], load: Load | None = None) -> list[tuple[str, ...]]:
+    """The table under HEADS. `results`: the content of the results file."""
+    load, (costs, _) = load or Load(), costs_of(results)
+    few = replace(load, workers=fewest_workers(load, costs))
+    return [
+        (
+            one.name,
+            f"{one.needs:,.3g} {one.unit}".strip(),
+            "–" if one.limit is None else f"{one.limit:,.4g} {one.unit}".strip(),
+            "–" if one.limit is None else _percent(one.used),
+            f"{other.needs:,.3g} {other.unit}".strip(),
+            "–" if other.limit is None else _percent(other.used),
+        )
+        for one, other in zip(parts(load, costs), parts(few, costs), strict=True)
+    ]
+
+
+def findings(results: Mapping[str, Any], load: Load | None = None) -> list[str]:
+    """What the model says, in sentences, and which of its costs were measured."""
+    load, (costs, measured) = load or Load(), costs_of(results)
+    told = ", ".join(f"`{name}` {getattr(costs, name):,.3g}" for name in measured) or "none"
+    return [*sentences(load, costs), f"Measured costs: {told}; the others are assumed."]
+
+
+def _verdict(load: Load, costs: Costs) -> str:
+    said = (
+        f"{load.nodes:,} nodes with {load.processes:,} workers in all and "
+        f"{load.tuples_s:,.0f} tuples a second: "
+    )
+    worst = sorted(parts(load, costs), key=lambda part: -part.used)
+    broken = [f"{one.name} ({_percent(one.used)} of the limit)" for one in worst if one.used > 1]
+    if broken:
+        return f"{said}first breaks {', then '.join(broken)}."
+    return f"{said}nothing breaks; {worst[0].name} is nearest ({_percent(worst[0].used)})."
+
+
+def _one(load: Load) -> Load:
+    return replace(load, workers=1)
+
+
+def _mega(load: Load) -> float:
+    return load.network_bytes_s / 1e6
+
+
+def _percent(share: float) -> str:
+    return "∞" if share == inf else f"{share:,.1%}" if share < 0.1 else f"{share:,.0%}"
+
+
+def main() -> None:
+    path = Path(__file__).parent.parent / "results" / "latest.json"
+    results = json.loads(path.read_text(encoding="utf-8"))
+    for row in (HEADS, *rows(results)):
+        print(f"{row[0]:34}", *(f"{cell:>25}" for cell in row[1:]))
+    print(*findings(results), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""The topology under a fixed rate: a source by the clock, a chain of bolts, and a bare Ray pair."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import ray
+
+from benchmarks.gate import Gate
+from benchmarks.sweeps.open_loop import UNDONE, Step, flat
+from benchmarks.topologies import Gated, Null, identity
+from sunshower import Topology
+
+
+class Paced(Gated):
+    """Numbers, each when it is due; notes when each was emitted and when it was acked."""
+
+    emits = ("value",)
+
+    def __init__(self, gate: Gate, steps: Sequence[Step]) -> None:
+        super().__init__(gate)
+        self._due_s = flat(steps)
+        self._emitted_s = [UNDONE] * len(self._due_s)
+        self._acked_s = [UNDONE] * len(self._due_s)
+
+    def records(self) -> Iterator[Any]:
+        start_s = yield from self._start()
+        clock, emitted_s = time.monotonic, self._emitted_s
+        for number, due_s in enumerate(self._due_s):
+            while (now_s := clock()) < start_s + due_s:
+                yield None
+            emitted_s[number] = now_s
+            yield (number,)
+
+    def _start(self) -> Iterator[None]:
+        yield from self.hold_back()
+        return self._gate.start_s
+
+    def ack(self, message_id: int) -> None:
+        self._acked_s[message_id] = time.monotonic()
+
+    def result(self) -> tuple[bool, float | None, list[float], list[float]]:
+        """(is everything prepared, the start, when each was emitted, when each was acked)."""
+        return self._is_ready, self._gate.start_s, self._emitted_s, self._acked_s
+
+
+def chain(gate: Gate, steps: Sequence[Step], bolts: int, **settings: Any) -> Topology:
+    """A paced source, so many bolts that hand on, and a sink; one task each."""
+    topology = Topology("paced", **settings)
+    stream = topology.spout("source", Paced(gate, steps))
+    for number in range(bolts):
+        stream = stream.shuffle().bolt(f"id-{number}", identity, fields=("value",))
+    stream.shuffle().bolt("sink", Null, fields=())
+    return topology
+
+
+class Answering:
+    """An actor that answers with what it was given."""
+
+    def answer(self, value: int) -> int:
+        return value
+
+    def take(self, data: bytes) -> int:
+        return len(data)
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+class Calling(Answering):
+    """An actor that calls another one: at a fixed rate, answered or not, or as fast as it goes."""
+
+    def call(self, other: Any, steps: Sequence[Step]) -> tuple[float, list[float]]:
+        """(the start, when the answer of each call was there)."""
+        ray.get(other.answer.remote(0))
+        due_s = flat(steps)
+        done_s = [UNDONE] * len(due_s)
+        open_calls: dict[Any, int] = {}
+        number, start_s = 0, time.monotonic() + 0.1
+        while number < len(due_s) or open_calls:
+            left_s = start_s + due_s[number] - time.monotonic() if number < len(due_s) else 1.0
+            if left_s <= 0:
+                open_calls[other.answer.remote(number)] = number
+                number += 1
+            elif not open_calls:
+                time.sleep(left_s)
+            else:
+                answered, _ = ray.wait(list(open_calls), num_returns=1, timeout=left_s)
+                for call in answered:
+                    ray.get(call)
+                    done_s[open_calls.pop(call)] = time.monotonic()
+        return start_s, done_s
+
+    def call_often(self, other: Any, calls: int, data: bytes, at_once: int) -> None:
+        """Call with `data`, so many calls unanswered at a time."""
+        for _ in range(calls // at_once):
+            ray.get([other.take.remote(data) for _ in range(at_once)])
+
+
+@contextmanager
+def two_actors() -> Iterator[tuple[Any, Any]]:
+    """A calling and an answering actor, which end with the block."""
+    actor = {"num_cpus": 0}
+    caller, other = ray.remote(**actor)(Calling).remote(), ray.remote(**actor)(Answering).remote()
+    try:
+        yield caller, other
+    finally:
+        ray.kill(caller)
+        ray.kill(other)

@@ -1,0 +1,104 @@
+"""Speed against one number: record size, keys, fan-out, tasks, length of the chain, acker shards.
+
+One round of 28 runs: 100 s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import ray
+
+from benchmarks import machine
+from benchmarks.clusters import Arena
+from benchmarks.figures import Key
+from benchmarks.gate import Gate
+from benchmarks.measure import BenchmarkError, Entry, Match, Sample
+from benchmarks.sweeps import open_loop, paced, shapes
+from benchmarks.sweeps.paced import two_actors
+from benchmarks.sweeps.runs import Runs
+from sunshower import Topology
+from sunshower.actors.shipping import ship
+from sunshower.runtime.plan import Layout
+
+SECONDS = 1.5
+_NAME = "sweeps"
+_UNIT = "records/s"
+SIZES = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
+KEYS = (10, 1_000, 100_000, 1_000_000, 10_000_000)
+FAN_OUTS = (1, 10, 100, 1_000)
+TASKS = (1, 4, 16, 64)
+LENGTHS = (1, 2, 4, 8, 16)
+SHARDS = (1, 2, 4, 8)
+_Make = Callable[[Gate, float], Topology]
+_CALLS, _AT_ONCE, _CALL_BYTES = 8_000, 4, 2_000  # packets to a worker are four at a time
+
+
+def match(arena: Arena, seconds: float) -> Match:
+    """Each number of each range, for `seconds`, at most 1.5.
+
+    The number stands at the end of each variant. `record-bytes` and `keys` are isolated, so each
+    record crosses two processes; the others have two workers. `fan-out` counts derived records.
+    `call-cpu`: processor time of a bare Ray call of 2,000 bytes, four at a time, at both ends.
+    """
+    ship([open_loop, paced, shapes])
+    seconds = min(seconds, SECONDS)
+    isolated = partial(_entry, arena, Layout.ISOLATE, seconds)
+    packed = partial(_entry, arena, Layout.PACK, seconds)
+    entries = [one for size in SIZES for one in _sized(arena, seconds, size)]
+    entries += [isolated(f"keys-{n}", partial(shapes.keyed, keys=n)) for n in KEYS]
+    entries += [packed(f"fan-out-{n}", partial(shapes.fanned_out, times=n)) for n in FAN_OUTS]
+    entries += [packed(f"tasks-{n}", partial(shapes.lined_up, tasks=n)) for n in TASKS]
+    entries += [packed(f"chain-{n}", partial(shapes.lined_up, bolts=n)) for n in LENGTHS]
+    entries += [packed(f"shards-{n}", partial(shapes.lined_up, ackers=n)) for n in SHARDS]
+    runs = Runs(partial(_calls, int(_CALLS * seconds / SECONDS)))
+    entries += [
+        Entry(Key(_NAME, "ray", f"call-cpu-{side}", "µs"), partial(runs.take, side))
+        for side in ("caller", "answerer")
+    ]
+    return Match(_NAME, entries, rounds=1)
+
+
+def _entry(arena: Arena, layout: Layout, seconds: float, variant: str, make: _Make) -> Entry:
+    return Entry(
+        Key(_NAME, "sunshower", variant, _UNIT), partial(_run, arena, layout, seconds, make)
+    )
+
+
+def _run(arena: Arena, layout: Layout, seconds: float, make: _Make) -> Sample:
+    gate = arena.gate()
+    return arena.run(make(gate, seconds), gate, layout).sample(1.0)
+
+
+def _sized(arena: Arena, seconds: float, size: int) -> list[Entry]:
+    """Records and megabytes a second, from one run."""
+
+    def run() -> dict[str, Sample]:
+        found = _run(arena, Layout.ISOLATE, seconds, partial(shapes.sized, size=size))
+        return {_UNIT: found, "MB/s": Sample(found.value * size / 1e6, found.cores)}
+
+    runs = Runs(run)
+    names = {_UNIT: f"record-bytes-{size}", "MB/s": f"volume-of-record-bytes-{size}"}
+    return [
+        Entry(Key(_NAME, "sunshower", name, unit), partial(runs.take, unit))
+        for unit, name in names.items()
+    ]
+
+
+def _calls(calls: int) -> dict[str, Sample]:
+    """Microseconds of processor time for each call, of the two actors."""
+    with two_actors() as (caller, other):
+        pids = dict(
+            zip(
+                ("caller", "answerer"),
+                ray.get([caller.pid.remote(), other.pid.remote()]),
+                strict=True,
+            )
+        )
+        before_s = {side: machine.cpu_s([pid]) for side, pid in pids.items()}
+        ray.get(caller.call_often.remote(other, calls, bytes(_CALL_BYTES), _AT_ONCE))
+        after_s = {side: machine.cpu_s([pid]) for side, pid in pids.items()}
+    if None in (*before_s.values(), *after_s.values()):
+        raise BenchmarkError("this machine does not tell what processor time a process has used")
+    return {side: Sample((after_s[side] - before_s[side]) / calls * 1e6) for side in pids}

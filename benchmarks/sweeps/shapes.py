@@ -1,0 +1,253 @@
+"""The topologies of the sweeps: each is a line of bolts that do almost nothing."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Iterator
+from math import inf
+from typing import Any
+
+from benchmarks.gate import POLL_S, Gate
+from benchmarks.sweeps.open_loop import percentile
+from benchmarks.topologies import Gated, Numbers, Sink, identity
+from benchmarks.topologies import Null as NullBolt
+from sunshower import Bolt, Context, Topology
+
+_VOLUME = 1 << 26  # bytes of large records that may be pending at a time
+_CHUNK = 1 << 18  # bytes of records between two looks at the clock
+_PENDING = 1 << 15
+_BURST = 1_000  # records between two looks at the clock
+_STRIDE = 2_654_435_761  # a prime: successive numbers fall on keys that are far apart
+_WARM_S = 0.5  # records that are due earlier do not count in a latency
+_FASTEST = 4_000_000  # records a second that a source has memory for
+
+
+class Sized(Gated):
+    """Records of `size` bytes, as many as are taken within `seconds`."""
+
+    emits = ("value",)
+
+    def __init__(self, gate: Gate, seconds: float, size: int) -> None:
+        super().__init__(gate)
+        self._seconds, self._size = seconds, size
+
+    def records(self) -> Iterator[Any]:
+        yield from self.hold_back()
+        end_s, record = time.monotonic() + self._seconds, (bytes(self._size),)
+        chunk = max(1, min(1_000, _CHUNK // self._size))
+        while time.monotonic() < end_s:
+            for _ in range(chunk):
+                yield record
+
+
+class Taker(Sink):
+    """Takes records in and does nothing with them."""
+
+    def process(self, record: Any) -> None:
+        pass
+
+    def result(self) -> tuple[None, float]:
+        return None, self.last_s
+
+
+class Keyed(Numbers):
+    """As many records as are taken within `seconds`, each with one of `keys` keys."""
+
+    emits = ("key",)
+
+    def __init__(self, gate: Gate, seconds: float, keys: int) -> None:
+        super().__init__(gate, seconds)
+        self._keys = keys
+
+    def records(self) -> Iterator[Any]:
+        for record in super().records():
+            yield None if record is None else (record[0] * _STRIDE % self._keys,)
+
+
+class CountKeys(Taker):
+    """Counts by key, in a dictionary that has all keys from the start."""
+
+    def __init__(self, keys: int) -> None:
+        self._keys = keys
+
+    def prepare(self, context: Context) -> None:
+        self.counts = dict.fromkeys(range(self._keys), 0)
+
+    def process(self, record: Any) -> None:
+        self.counts[record[0]] += 1
+
+
+class Multiply(Bolt[Any, Any]):
+    """Emits `times` records for each input."""
+
+    def __init__(self, times: int) -> None:
+        self._times = times
+
+    def process(self, record: Any) -> Iterator[Any]:
+        for _ in range(self._times):
+            yield record
+
+
+class Loaded(Gated):
+    """`rate` numbers a second for `seconds`, in an open loop; infinite: as many as are taken."""
+
+    emits = ("value",)
+
+    def __init__(self, gate: Gate, seconds: float, rate: float) -> None:
+        super().__init__(gate)
+        self._seconds, self._rate = seconds, rate
+
+    def open(self, context: Context) -> None:
+        most = int(min(self._rate, _FASTEST) * self._seconds)
+        self._acked_s = array("d", bytes(8 * most))
+        super().open(context)
+
+    def records(self) -> Iterator[Any]:
+        yield from self.hold_back()
+        begun_s, number, total = self._begun_s or 0.0, 0, len(self._acked_s)
+        while number < total:
+            passed_s = time.monotonic() - begun_s
+            if self._rate == inf and passed_s >= self._seconds:
+                return
+            due = number + _BURST if self._rate == inf else int(passed_s * self._rate)
+            if due <= number:
+                yield None
+            while number < min(due, total):
+                yield (number,)
+                number += 1
+
+    def ack(self, message_id: int) -> None:
+        self._acked_s[message_id] = time.monotonic()
+
+    def result(self) -> tuple[bool, float, dict[int, float]]:
+        """(is everything prepared, tuples acked a second, milliseconds by percentile)."""
+        last_s = max(self._acked_s) if self._begun_s else 0.0
+        if self._begun_s is None or not last_s:
+            return self._is_ready, 0.0, {}
+        acked = len(self._acked_s) - self._acked_s.count(0.0)
+        return self._is_ready, acked / (last_s - self._begun_s), self._percentiles(self._begun_s)
+
+    def _percentiles(self, begun_s: float) -> dict[int, float]:
+        """From due to acked. Without a rate nothing has a due time."""
+        if self._rate == inf:
+            return {}
+        found = [
+            1_000 * (acked_s - begun_s - number / self._rate)
+            for number, acked_s in enumerate(self._acked_s)
+            if acked_s and number >= _WARM_S * self._rate
+        ]
+        return {percent: percentile(found, percent) for percent in (50, 99)} if found else {}
+
+
+class Holding(Bolt[Any, Any]):
+    """Never acks: what it gets stays pending at its spout and its acker."""
+
+    def execute(self, tuple: Any, out: Any) -> None:
+        pass
+
+
+class Endless(Gated):
+    """Numbers without an end."""
+
+    emits = ("value",)
+
+    def records(self) -> Iterator[Any]:
+        yield from self.hold_back()
+        number = 0
+        while True:
+            yield (number,)
+            number += 1
+
+
+class First(Bolt[Any, Any]):
+    """Notes when it processed its first tuple."""
+
+    first_s = 0.0
+
+    def process(self, record: Any) -> None:
+        self.first_s = self.first_s or time.monotonic()
+
+    def result(self) -> float:
+        return self.first_s
+
+
+class Few(Gated):
+    """Ten numbers, at once."""
+
+    emits = ("value",)
+
+    def __init__(self) -> None:
+        pass
+
+    def open(self, context: Context) -> None:
+        pass
+
+    def records(self) -> Iterator[Any]:
+        yield from ((number,) for number in range(10))
+
+    def result(self) -> None:
+        return None
+
+
+def sized(gate: Gate, seconds: float, size: int) -> Topology:
+    """Records of so many bytes into nothing; at most 64 MB of them are pending."""
+    pending = max(16, min(_PENDING, _VOLUME // size))
+    topology = Topology("sized", idle_poll_s=POLL_S, spout_pending=pending)
+    source = topology.spout("source", Sized(gate, seconds, size))
+    source.shuffle().bolt("sink", Taker, fields=())
+    return topology
+
+
+def keyed(gate: Gate, seconds: float, keys: int) -> Topology:
+    """A count by key in two tasks, each with a dictionary of so many keys."""
+    topology = Topology("keyed", idle_poll_s=POLL_S)
+    source = topology.spout("source", Keyed(gate, seconds, keys))
+    source.fields("key").bolt("sink", CountKeys(keys), parallelism=2, fields=())
+    return topology
+
+
+def fanned_out(gate: Gate, seconds: float, times: int) -> Topology:
+    """So many records of each tuple of the source."""
+    topology = Topology("fanned-out", idle_poll_s=POLL_S)
+    source = topology.spout("source", Numbers(gate, seconds))
+    many = source.local_or_shuffle().bolt("many", Multiply(times), fields=("value",))
+    many.local_or_shuffle().bolt("sink", Taker, fields=())
+    return topology
+
+
+def lined_up(
+    gate: Gate, seconds: float, bolts: int = 1, tasks: int = 1, ackers: int | None = None
+) -> Topology:
+    """A source, so many bolts that hand on, and a sink; so many tasks of each bolt."""
+    topology = Topology("lined-up", idle_poll_s=POLL_S, ackers=ackers)
+    stream = topology.spout("source", Numbers(gate, seconds))
+    for number in range(bolts):
+        near = stream.shuffle()
+        stream = near.bolt(f"id-{number}", identity, fields=("value",), parallelism=tasks)
+    stream.shuffle().bolt("sink", NullBolt, fields=(), parallelism=tasks)
+    return topology
+
+
+def loaded(gate: Gate, seconds: float, rate: float) -> Topology:
+    """Const → id → null at a fixed rate."""
+    topology = Topology("loaded", idle_poll_s=POLL_S)
+    stream = topology.spout("source", Loaded(gate, seconds, rate))
+    through = stream.shuffle().bolt("id", identity, fields=("value",))
+    through.shuffle().bolt("sink", NullBolt, fields=())
+    return topology
+
+
+def holding(gate: Gate, roots: int) -> Topology:
+    """So many roots pending, which nothing ends."""
+    topology = Topology("holding", spout_pending=roots, message_timeout_s=600.0)
+    topology.spout("source", Endless(gate)).shuffle().bolt("sink", Holding, fields=())
+    return topology
+
+
+def starting() -> Topology:
+    """Const → id → null, ten tuples."""
+    topology = Topology("starting")
+    through = topology.spout("source", Few()).shuffle().bolt("id", identity, fields=("value",))
+    through.shuffle().bolt("sink", First, fields=())
+    return topology

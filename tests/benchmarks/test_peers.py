@@ -1,0 +1,101 @@
+"""Peers of the benchmarks: what they print is read, and those that cannot run here are skipped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.beside_peers import compared_with
+from benchmarks.figures import Key
+from benchmarks.measure import (
+    BenchmarkError,
+    Entry,
+    MissingRequirement,
+    Outcome,
+    Sample,
+    available,
+)
+from benchmarks.peers import jvm
+from benchmarks.peers.made_once import made_once, output
+from benchmarks.peers.running import last_outcome
+
+
+def an_entry(system: str) -> Entry:
+    return Entry(Key("word_count", system, "silent", "M words/s"), lambda: Sample(1.0))
+
+
+def test_the_result_of_a_peer_is_found_in_its_log() -> None:
+    printed = 'INFO start\n{"begun_s": 1.5, "ended_s": 3.5, "done": 10, "cpu_s": 2.5}\nINFO end\n'
+    assert last_outcome(printed) == Outcome(1.5, 3.5, 10, 2.5)
+
+
+def test_a_peer_that_prints_no_result_is_an_error() -> None:
+    with pytest.raises(BenchmarkError, match=r"no result.*ready"):
+        last_outcome("ready\n")
+
+
+def test_a_peer_without_maven_or_java_is_skipped_and_the_others_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    told: list[str] = []
+
+    def storm() -> Entry:
+        jvm.storm(told.append)
+        return an_entry("storm")
+
+    found = available({"storm": storm, "flink": lambda: an_entry("flink")}, told.append)
+    assert list(found) == ["flink"]
+    assert told == ["storm is skipped: it needs Maven and a JDK, and there is no java on the PATH"]
+
+
+def test_a_peer_is_built_once_for_its_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    source = tmp_path / "source"
+    source.write_text("1")
+    built: list[Path] = []
+    assert made_once("peer", [source], built.append) == made_once("peer", [source], built.append)
+    assert len(built) == 1
+    source.write_text("2")
+    made_once("peer", [source], built.append)
+    assert len(set(built)) == 2
+
+
+def test_a_peer_that_could_not_be_built_is_built_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    source = tmp_path / "source"
+    source.write_text("1")
+
+    def fail(folder: Path) -> None:
+        (folder / "half").touch()
+        raise MissingRequirement("no network")
+
+    with pytest.raises(MissingRequirement):
+        made_once("peer", [source], fail)
+    folder = made_once("peer", [source], lambda _: None)
+    assert [path.name for path in folder.iterdir()] == ["complete"]
+
+
+def test_the_error_of_a_command_has_what_it_said() -> None:
+    with pytest.raises(BenchmarkError, match=r"(?s)sh failed.*no such word"):
+        output(["sh", "-c", "echo no such word >&2; exit 3"], 10)
+
+
+@pytest.mark.parametrize(
+    ("system", "variant", "ours"),
+    [
+        ("storm", "silent", ("operators-rows", "pack-rows")),
+        ("flink", "silent", ("operators-rows", "operators-columns")),
+        ("flink", "totals", ("pack-classes",)),
+        ("pathway", "silent", ("operators-rows",)),
+    ],
+)
+def test_a_peer_iscompared_with_with_what_does_the_same(
+    system: str, variant: str, ours: tuple[str, ...]
+) -> None:
+    assert compared_with(Key("word_count", system, variant, "M words/s")) == ours
