@@ -20,7 +20,6 @@ from sunshower.actors.names import (
     NAMESPACE,
     detached,
     master_name,
-    packet_key,
     plan_key,
     topology_of,
     worker_name,
@@ -29,7 +28,7 @@ from sunshower.actors.names import (
 from sunshower.actors.processes import RayProcess, mark_paused, processes_of, resume_all, send
 from sunshower.actors.shipping import pickled
 from sunshower.actors.starting import first_line, refusal_of
-from sunshower.actors.store import RayStore, write_version
+from sunshower.actors.store import RayStore, write_packet_key, write_version
 from sunshower.actors.worker import WorkerClass
 from sunshower.clock import SystemClock
 from sunshower.errors import ClusterError, StoreUnreachable, SunshowerError, TopologyFailed
@@ -67,10 +66,9 @@ class RayRun:
     def create(self, active: bool = True, sample: int | None = None) -> None:
         """Store the plan and register the master."""
         with self._stopped_on_error():
-            plan = pickled(self.plan)
             write_version(self.id)
-            RayStore().write(plan_key(self.id), plan)
-            RayStore().write(packet_key(self.id), secrets.token_bytes(32))
+            write_packet_key(self.id)
+            RayStore().write(plan_key(self.id), pickled(self.plan))
             if sample is not None:
                 event_log_files.create(self.id, sample)
             self._master = MasterClass.options(**detached(master_name(self.id))).remote(

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from ray.experimental import internal_kv
 
 from sunshower import versions
-from sunshower.actors.names import NAMESPACE, reservation_key, topology_of, version_key
+from sunshower.actors.names import (
+    NAMESPACE,
+    packet_key,
+    reservation_key,
+    topology_of,
+    version_key,
+)
 from sunshower.errors import StoreUnreachable
 
 
@@ -52,6 +59,11 @@ def _errors(key: str) -> Iterator[None]:
 def write_version(run: str) -> None:
     """Store the version of this process as that of the run."""
     RayStore().write(version_key(run), versions.stamp(versions.PROTOCOL))
+
+
+def write_packet_key(run: str) -> None:
+    """Store a new secret by which the workers of the run know each other."""
+    RayStore().write(packet_key(run), secrets.token_bytes(32))
 
 
 def check_version(run: str, who: str) -> None:

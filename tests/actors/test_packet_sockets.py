@@ -6,11 +6,18 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from queue import Queue
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
-from sunshower.actors.packet_sockets import Endpoint, PacketSockets, PeerConnection
+from sunshower.actors.packets.sockets import Endpoint, PacketSockets, PeerConnection
 
 KEY = b"k" * 32
 WITHIN_S = 30.0
@@ -50,6 +57,27 @@ class Process:
     def _loop(self) -> None:
         while not self._stopped:
             self.sockets.work(WITHIN_S, [1] if self._stopped else [])
+
+
+def use_certificates_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's settings for TLS, with an authority of this folder that signs itself."""
+    folder.mkdir()
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, folder.name)])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "cert.pem").write_bytes(certificate.public_bytes(Encoding.PEM))
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (folder / "key.pem").write_bytes(secret)
+    monkeypatch.setenv("RAY_USE_TLS", "1")
+    for setting, file in (("SERVER_CERT", "cert"), ("SERVER_KEY", "key"), ("CA_CERT", "cert")):
+        monkeypatch.setenv(f"RAY_TLS_{setting}", str(folder / f"{file}.pem"))
 
 
 @pytest.fixture
@@ -160,6 +188,26 @@ def test_packets_without_an_answer_are_reported_when_the_connection_is_lost(
     assert connection.closed
     connection.send(b"3", here.answers.put)
     assert here.answers.get(timeout=WITHIN_S) is None
+
+
+def test_with_tls_packets_arrive_and_strangers_are_cut_off(
+    processes: Callable[..., Process], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = processes()
+    use_certificates_of(tmp_path / "other", monkeypatch)
+    stranger = processes()
+    use_certificates_of(tmp_path / "ours", monkeypatch)
+    here, there = processes(), processes()
+    packet = bytes(range(256)) * (1 << 13)
+    here.connect(there.sockets.endpoint).send(packet, here.answers.put)
+    assert here.answers.get(timeout=WITHIN_S) == 0
+    assert there.received.get(timeout=WITHIN_S) == packet
+    stranger.connect(there.sockets.endpoint).send(b"forged", stranger.answers.put)
+    assert stranger.answers.get(timeout=WITHIN_S) is None
+    here.connect(plain.sockets.endpoint).send(b"readable", here.answers.put)
+    assert here.answers.get(timeout=WITHIN_S) is None
+    assert there.received.empty()
+    assert plain.received.empty()
 
 
 def test_nobody_listens_there(processes: Callable[..., Process]) -> None:

@@ -3,8 +3,8 @@
     magic "SS" | version | crc32 | sender, receiver | their incarnations | seq
 
 The checksum covers the version and all that follows it. The header lets the receiver refuse packets
-that are corrupt, late, repeated, or meant for another of its lives; the body is MessagePack. A Ray
-call costs 0.4 ms on either side whatever its size, so one call carries everything for a peer.
+that are corrupt, late, repeated, or meant for another of its lives; the body is MessagePack.
+Sending costs much the same whatever the size, so one packet carries everything for a peer.
 """
 
 from __future__ import annotations

@@ -27,17 +27,17 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sized
+from collections.abc import Callable, Sized
 from contextlib import suppress
 from typing import NamedTuple
 
+from sunshower.actors.packets.framed_socket import FramedSocket, Protocol
+
 _Hear = Callable[[int | None], None]  # receives the answer; None if the connection is lost
-_Protocol = Generator[int, bytes, None]  # yields how many bytes it reads next
 
 _LENGTH = struct.Struct("<I")
 _NONCE_BYTES = _PROOF_BYTES = 32
 _PACKET_BYTES_MAX = 1 << 30
-_READ_BYTES = 1 << 18
 _RELIEF_S = 0.05  # how long the loop's thread may be busy before the second thread steps in
 _QUEUE = 128  # connections that wait to be accepted
 
@@ -49,80 +49,6 @@ class Endpoint(NamedTuple):
     port: int
 
 
-class Connection:
-    """One socket without blocking. `protocol` gets the bytes that it asks for."""
-
-    def __init__(self, selector: selectors.BaseSelector, sock: socket.socket) -> None:
-        self.closed = False
-        self._selector, self._socket = selector, sock
-        self._inbox, self._outbox = bytearray(), deque[memoryview]()
-        selector.register(sock, selectors.EVENT_READ, self)
-
-    def follow(self, protocol: _Protocol, closed: Callable[[], None] = lambda: None) -> None:
-        """Read by this protocol from now on; `closed` is called at the end."""
-        self._protocol, self._closed = protocol, closed
-        self._wanted = next(protocol)
-
-    def write(self, *parts: bytes) -> None:
-        """Send at once what the socket takes, and the rest later."""
-        idle = not self._outbox
-        self._outbox.extend(memoryview(part) for part in parts)
-        if idle:
-            self.flush()
-
-    def flush(self) -> None:
-        """Send what waits, as far as the socket takes it."""
-        try:
-            while self._outbox:
-                sent = self._socket.send(self._outbox[0])
-                if sent < len(self._outbox[0]):
-                    self._outbox[0] = self._outbox[0][sent:]
-                else:
-                    self._outbox.popleft()
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            pass
-        except OSError:
-            self.close()
-        if not self.closed:
-            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._outbox else 0)
-            if self._selector.get_key(self._socket).events != events:
-                self._selector.modify(self._socket, events, self)
-
-    def read(self) -> None:
-        """Read what has arrived, and let the protocol use it."""
-        try:
-            while True:
-                data = self._socket.recv(_READ_BYTES)
-                if not data:
-                    break
-                self._inbox += data
-                self._advance()
-                if len(data) < _READ_BYTES and not isinstance(self._socket, ssl.SSLSocket):
-                    return
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            return
-        except (OSError, StopIteration):
-            pass
-        self.close()
-
-    def _advance(self) -> None:
-        begin, inbox = 0, self._inbox
-        while len(inbox) - begin >= self._wanted and not self.closed:
-            end = begin + self._wanted
-            chunk = bytes(memoryview(inbox)[begin:end])
-            begin = end
-            self._wanted = self._protocol.send(chunk)
-        del inbox[:begin]
-
-    def close(self) -> None:
-        """Close the socket."""
-        if not self.closed:
-            self.closed = True
-            self._selector.unregister(self._socket)
-            self._socket.close()
-            self._closed()
-
-
 class PeerConnection:
     """The connection to one peer. Packets wait in it until it is open."""
 
@@ -130,7 +56,7 @@ class PeerConnection:
         self._sockets = sockets
         self._waiting: list[bytes] | None = []  # until the peer has proved who it is
         self._heard = deque[_Hear]()  # one for each packet without an answer
-        self._connection: Connection | None = None
+        self._connection: FramedSocket | None = None
         self.closed = False
 
     def open(self, endpoint: Endpoint) -> None:
@@ -140,7 +66,7 @@ class PeerConnection:
                 return
             try:
                 sock = self._sockets.dial(endpoint)
-                self._connection = Connection(self._sockets.selector, sock)
+                self._connection = FramedSocket(self._sockets.selector, sock)
                 self._connection.follow(self._protocol(self._connection), self.close)
             except OSError:
                 self.close()
@@ -170,7 +96,7 @@ class PeerConnection:
             while self._heard:
                 self._heard.popleft()(None)
 
-    def _protocol(self, connection: Connection) -> _Protocol:
+    def _protocol(self, connection: FramedSocket) -> Protocol:
         theirs = yield _NONCE_BYTES
         mine = secrets.token_bytes(_NONCE_BYTES)
         connection.write(mine + self._sockets.proof(b"A", theirs, mine))
@@ -199,7 +125,7 @@ class PacketSockets:
         self._key: bytes | None = None
         self._timeout_ms = 0
         self._deliver = deliver
-        self._held: list[tuple[Connection, bytes]] = []
+        self._held: list[tuple[FramedSocket, bytes]] = []
         self._tls = _contexts()
         self._listener = socket.create_server((host, 0), family=_family(host), backlog=_QUEUE)
         self._listener.setblocking(False)
@@ -246,7 +172,7 @@ class PacketSockets:
         with self.lock:
             self._is_closed = True
             for key in list(self.selector.get_map().values()):
-                if isinstance(key.data, Connection):
+                if isinstance(key.data, FramedSocket):
                     key.data.close()
             for one in (self._listener, self._wakes, self._wake, self.selector):
                 one.close()
@@ -273,7 +199,7 @@ class PacketSockets:
     def _handle(self, events: list[tuple[selectors.SelectorKey, int]]) -> None:
         with self.lock:
             for key, mask in events:
-                if not isinstance(key.data, Connection):
+                if not isinstance(key.data, FramedSocket):
                     key.data()
                 elif not key.data.closed:
                     if mask & selectors.EVENT_WRITE:
@@ -298,10 +224,10 @@ class PacketSockets:
                 sock = self._tls[0].wrap_socket(
                     sock, server_side=True, do_handshake_on_connect=False
                 )
-            connection = Connection(self.selector, sock)
+            connection = FramedSocket(self.selector, sock)
             connection.follow(self._serve(connection))
 
-    def _serve(self, connection: Connection) -> _Protocol:
+    def _serve(self, connection: FramedSocket) -> Protocol:
         mine = secrets.token_bytes(_NONCE_BYTES)
         connection.write(mine)
         hello = yield _NONCE_BYTES + _PROOF_BYTES
@@ -315,7 +241,7 @@ class PacketSockets:
                 return
             self._answer(connection, (yield length))
 
-    def _answer(self, connection: Connection, packet: bytes) -> None:
+    def _answer(self, connection: FramedSocket, packet: bytes) -> None:
         held = any(one is connection for one, _ in self._held)  # answers keep their order
         answer = None if held else self._deliver(packet)
         if answer is None:

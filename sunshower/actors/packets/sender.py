@@ -16,7 +16,7 @@ from typing import Any
 import ray
 
 from sunshower.actors.names import NAMESPACE, worker_name
-from sunshower.actors.packet_sockets import Endpoint, PacketSockets, PeerConnection
+from sunshower.actors.packets.sockets import Endpoint, PacketSockets, PeerConnection
 from sunshower.runtime.events.injected_faults import WELL, Fate, flipped
 from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.transport.packets import Answer
