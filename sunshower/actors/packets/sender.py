@@ -40,6 +40,7 @@ class PacketSender:
     def __init__(self, run: str, core: Worker, sockets: PacketSockets, put: _Put) -> None:
         self._run = run
         self._core = core
+        self._answer_s = core.plan.graph.config.worker_timeout_s / 2
         self._sockets = sockets
         self._put = put
         self._peers: dict[int, PeerConnection] = {}
@@ -57,7 +58,7 @@ class PacketSender:
         for peer, seq, packet in self._core.outgoing():
             fate = self._core.fate(peer)
             if fate is WELL:
-                self._carry(peer, packet, partial(self._answered, peer, seq))
+                self._carry(peer, packet, now, partial(self._answered, peer, seq))
             else:
                 self._send_with_faults(fate, peer, seq, packet, now)
         return max(self._late[0][0] - now, 0.0005) if self._late else None
@@ -84,11 +85,13 @@ class PacketSender:
         for connection in self._peers.values():
             connection.close()
 
-    def _carry(self, peer: int, packet: bytes, hear: _Hear = _ignore) -> None:
+    def _carry(self, peer: int, packet: bytes, now: float, hear: _Hear) -> None:
         connection = self._peers.get(peer)
+        if connection is not None and connection.silent_s(now) > self._answer_s:
+            connection.close()
         if connection is None or connection.closed:
             connection = self._peers[peer] = self._connect(peer)
-        connection.send(packet, hear)
+        connection.send(packet, hear, now)
 
     def _connect(self, peer: int) -> PeerConnection:
         """Ask the peer's actor where it listens, and connect. Returns at once."""

@@ -55,7 +55,7 @@ class PeerConnection:
     def __init__(self, sockets: PacketSockets) -> None:
         self._sockets = sockets
         self._waiting: list[bytes] | None = []  # until the peer has proved who it is
-        self._heard = deque[_Hear]()  # one for each packet without an answer
+        self._heard = deque[tuple[_Hear, float]]()  # for each packet without an answer
         self._connection: FramedSocket | None = None
         self.closed = False
 
@@ -72,13 +72,18 @@ class PeerConnection:
                 self.close()
         self._sockets.wake()
 
-    def send(self, packet: bytes, hear: _Hear) -> None:
+    def silent_s(self, now: float) -> float:
+        """For how long the oldest packet without an answer waits for it."""
+        with self._sockets.lock:
+            return now - self._heard[0][1] if self._heard else 0.0
+
+    def send(self, packet: bytes, hear: _Hear, now: float) -> None:
         """Send a packet; `hear` is called once, with the lock held."""
         with self._sockets.lock:
             if self.closed:
                 hear(None)
                 return
-            self._heard.append(hear)
+            self._heard.append((hear, now))
             if self._waiting is not None:
                 self._waiting.append(packet)
             else:
@@ -94,7 +99,7 @@ class PeerConnection:
             if self._connection is not None:
                 self._connection.close()
             while self._heard:
-                self._heard.popleft()(None)
+                self._heard.popleft()[0](None)
 
     def _protocol(self, connection: FramedSocket) -> Protocol:
         theirs = yield _NONCE_BYTES
@@ -109,7 +114,7 @@ class PeerConnection:
             (answer,) = yield 1
             if not self._heard:
                 return
-            self._heard.popleft()(answer)
+            self._heard.popleft()[0](answer)
 
 
 class PacketSockets:

@@ -98,7 +98,7 @@ def test_packets_arrive_in_order_and_each_has_its_answer(
     here, there = processes(), processes(answer=len)
     connection = here.connect(there.sockets.endpoint)
     for length in range(100):
-        connection.send(b"x" * length, here.answers.put)
+        connection.send(b"x" * length, here.answers.put, 0.0)
     assert [here.answers.get(timeout=WITHIN_S) for _ in range(100)] == list(range(100))
     assert [len(there.received.get(timeout=WITHIN_S)) for _ in range(100)] == list(range(100))
 
@@ -106,7 +106,7 @@ def test_packets_arrive_in_order_and_each_has_its_answer(
 def test_a_packet_larger_than_all_buffers_arrives_whole(processes: Callable[..., Process]) -> None:
     here, there = processes(), processes()
     packet = bytes(range(256)) * (1 << 16)
-    here.connect(there.sockets.endpoint).send(packet, here.answers.put)
+    here.connect(there.sockets.endpoint).send(packet, here.answers.put, 0.0)
     assert here.answers.get(timeout=WITHIN_S) == 0
     assert there.received.get(timeout=WITHIN_S) == packet
 
@@ -117,7 +117,7 @@ def test_both_ends_send_at_the_same_time(processes: Callable[..., Process]) -> N
     for here, there in ((one, other), (other, one)):
         connection = here.connect(there.sockets.endpoint)
         for _ in range(4):
-            connection.send(packet, here.answers.put)
+            connection.send(packet, here.answers.put, 0.0)
     for here in (one, other):
         assert [here.answers.get(timeout=WITHIN_S) for _ in range(4)] == [0] * 4
 
@@ -126,14 +126,14 @@ def test_without_the_key_of_the_run_no_packet_is_received(
     processes: Callable[..., Process],
 ) -> None:
     stranger, there = processes(key=b"?" * 32), processes()
-    stranger.connect(there.sockets.endpoint).send(b"forged", stranger.answers.put)
+    stranger.connect(there.sockets.endpoint).send(b"forged", stranger.answers.put, 0.0)
     assert stranger.answers.get(timeout=WITHIN_S) is None
     assert there.received.empty()
 
 
 def test_a_listener_without_the_key_receives_no_packet(processes: Callable[..., Process]) -> None:
     here, stranger = processes(), processes(key=b"?" * 32)
-    here.connect(stranger.sockets.endpoint).send(b"secret", here.answers.put)
+    here.connect(stranger.sockets.endpoint).send(b"secret", here.answers.put, 0.0)
     assert here.answers.get(timeout=WITHIN_S) is None
     assert stranger.received.empty()
 
@@ -150,7 +150,7 @@ def test_who_sends_anything_else_is_cut_off_and_stops_nobody(
         assert len(nonce) == 32
         with suppress(ConnectionResetError):
             assert loud.recv(1) == b"", "it is closed"
-        here.connect(there.sockets.endpoint).send(b"well", here.answers.put)
+        here.connect(there.sockets.endpoint).send(b"well", here.answers.put, 0.0)
         assert here.answers.get(timeout=WITHIN_S) == 0
         assert silent.recv(32) != nonce, "each connection has a challenge of its own"
 
@@ -167,7 +167,7 @@ def test_a_packet_waits_for_its_answer_until_the_life_has_begun(
     here, there = processes(), processes(answer=answer)
     connection = here.connect(there.sockets.endpoint)
     for number in range(3):
-        connection.send(b"%d" % number, here.answers.put)
+        connection.send(b"%d" % number, here.answers.put, 0.0)
     assert asked.wait(WITHIN_S)
     assert here.answers.empty()
     begun.set()
@@ -181,12 +181,12 @@ def test_packets_without_an_answer_are_reported_when_the_connection_is_lost(
     here = processes()
     with socket.create_server((HOST, 0)) as server:
         connection = here.connect(Endpoint(*server.getsockname()))
-        connection.send(b"1", here.answers.put)
-        connection.send(b"2", here.answers.put)
+        connection.send(b"1", here.answers.put, 0.0)
+        connection.send(b"2", here.answers.put, 0.0)
         server.accept()[0].close()
     assert [here.answers.get(timeout=WITHIN_S) for _ in range(2)] == [None, None]
     assert connection.closed
-    connection.send(b"3", here.answers.put)
+    connection.send(b"3", here.answers.put, 0.0)
     assert here.answers.get(timeout=WITHIN_S) is None
 
 
@@ -199,12 +199,12 @@ def test_with_tls_packets_arrive_and_strangers_are_cut_off(
     use_certificates_of(tmp_path / "ours", monkeypatch)
     here, there = processes(), processes()
     packet = bytes(range(256)) * (1 << 13)
-    here.connect(there.sockets.endpoint).send(packet, here.answers.put)
+    here.connect(there.sockets.endpoint).send(packet, here.answers.put, 0.0)
     assert here.answers.get(timeout=WITHIN_S) == 0
     assert there.received.get(timeout=WITHIN_S) == packet
-    stranger.connect(there.sockets.endpoint).send(b"forged", stranger.answers.put)
+    stranger.connect(there.sockets.endpoint).send(b"forged", stranger.answers.put, 0.0)
     assert stranger.answers.get(timeout=WITHIN_S) is None
-    here.connect(plain.sockets.endpoint).send(b"readable", here.answers.put)
+    here.connect(plain.sockets.endpoint).send(b"readable", here.answers.put, 0.0)
     assert here.answers.get(timeout=WITHIN_S) is None
     assert there.received.empty()
     assert plain.received.empty()
@@ -214,7 +214,7 @@ def test_nobody_listens_there(processes: Callable[..., Process]) -> None:
     here = processes()
     with socket.create_server((HOST, 0)) as server:
         endpoint = Endpoint(*server.getsockname())
-    here.connect(endpoint).send(b"1", here.answers.put)
+    here.connect(endpoint).send(b"1", here.answers.put, 0.0)
     assert here.answers.get(timeout=WITHIN_S) is None
 
 
@@ -224,7 +224,7 @@ def test_packets_are_answered_while_the_loop_is_busy(processes: Callable[..., Pr
     busy = PacketSockets(HOST, lambda packet: received.put(packet) or 0)  # nobody calls `work`
     busy.trust(KEY, 10.0)
     try:
-        here.connect(busy.endpoint).send(b"now", here.answers.put)
+        here.connect(busy.endpoint).send(b"now", here.answers.put, 0.0)
         assert here.answers.get(timeout=WITHIN_S) == 0
         assert received.get(timeout=WITHIN_S) == b"now"
     finally:
