@@ -39,6 +39,7 @@ from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.control.placement import placed
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
+from sunshower.runtime.events.log_lines import LogLine
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout, Plan
 from sunshower.runtime.queries import Query
@@ -161,6 +162,9 @@ class RayRun:
         calls = [actor.recorded.remote(number) for actor in living_workers(self.id)]
         return assemble(plan, processes.answers(calls))
 
+    def log_lines(self, after: int = 0) -> list[LogLine]:
+        return list(self._call_master("read_log", after))
+
     def kill_worker(self, worker: int) -> int:
         return self._signal(signal.SIGKILL, worker_name(self.id, worker))
 
@@ -169,10 +173,7 @@ class RayRun:
         return self._signal(signal.SIGKILL, master_name(self.id))
 
     def pause_worker(self, worker: int) -> None:
-        """For Ray it is alive, and calls to it wait; after seven minutes they fail.
-
-        (Failed packets then count as lost; their tuples are replayed once it is resumed.)
-        """
+        """For Ray it is alive, and calls to it wait; after seven minutes they fail."""
         self._pause(worker_name(self.id, worker))
 
     def resume_worker(self, worker: int) -> None:
