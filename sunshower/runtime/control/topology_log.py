@@ -15,7 +15,7 @@ from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.events.log_lines import LINE_BYTES, LogLine, RepeatedEvents
 from sunshower.runtime.events.metrics import FailurePlace, TaskStats, WorkerStats
 from sunshower.runtime.plan import Plan, Task
-from sunshower.runtime.tasks.supervision import WELL, Health, Standing
+from sunshower.runtime.tasks.supervision import Standing
 from sunshower.texts import clip
 
 _LINES_MAX = 2000  # 8 MB at most
@@ -32,7 +32,7 @@ class TopologyLog:
         self._lines: deque[LogLine] = deque(maxlen=_LINES_MAX)
         self._last: dict[int, WorkerStats] = {}  # worker → its statistics before
         self._begun: dict[int, int] = {}  # worker → the life whose beginning is in this log
-        self._health: dict[int, Health] = {}  # task → its health before
+        self._quarantined: set[int] = set()  # tasks; also of the next lives of their workers
         self._waits_since_s: dict[int, float] = {}  # task → Unix time
         self._failures = RepeatedEvents()
         self._texts: dict[tuple[object, ...], LogLine] = {}  # of the failures not logged yet
@@ -83,6 +83,8 @@ class TopologyLog:
         if last is None or last.incarnation != stats.incarnation:
             has_begun = self._begun.get(stats.worker) == stats.incarnation
             last = None if has_begun else stats  # of an older life a former master had the log
+            for task in stats.tasks:
+                self._waits_since_s.pop(task.task, None)  # a new life has not waited yet
         before = {} if last is None else {task.task: task for task in last.tasks}
         self._last[stats.worker] = stats
         indexes = {task.id: task.index for task in plan.tasks_on(stats.worker)}
@@ -92,13 +94,15 @@ class TopologyLog:
                 "task": indexes.get(task.task),
                 "worker": stats.worker,
             }
-            self._compare_health(task, place)
+            self._compare_health(task, before.get(task.task), place)
             self._count_failures(task, before.get(task.task), place)
         self._log_failures()
 
-    def _compare_health(self, task: TaskStats, place: dict[str, Any]) -> None:
-        before, now = self._health.get(task.task, WELL), task.health
-        self._health[task.task] = now
+    def _compare_health(
+        self, task: TaskStats, before: TaskStats | None, place: dict[str, Any]
+    ) -> None:
+        """`before`: of the same life."""
+        now = task.health
         who = f"{task.component}[{place['task']}]"
         if now.wait is not None and task.task not in self._waits_since_s:
             self._waits_since_s[task.task] = self._wall() - now.wait.for_s
@@ -108,13 +112,15 @@ class TopologyLog:
         if goes_on and (since_s := self._waits_since_s.pop(task.task, None)) is not None:
             text = f"{who} goes on, after {self._wall() - since_s:.1f} s"
             self.note("outage ends", text, **place)
-        is_bad, was_bad = (one.standing is Standing.QUARANTINED for one in (now, before))
+        is_bad, was_bad = now.standing is Standing.QUARANTINED, task.task in self._quarantined
         if is_bad and not was_bad:
+            self._quarantined.add(task.task)
             why = now.last[-1].story if now.last else "its process died again and again"
             self.note("quarantined", f"{who} is quarantined: {why}", "error", **place)
         elif was_bad and now.standing is Standing.RUNNING:
+            self._quarantined.remove(task.task)
             self.note("quarantine ends", f"{who} runs again", **place)
-        raised = now.errors - (before.errors if now.errors >= before.errors else 0)
+        raised = now.errors - (0 if before is None else before.health.errors)
         if raised and now.last and now.wait is None and not is_bad:
             self._count("error", "", raised, now.last[-1].story, "error", place)
 

@@ -54,7 +54,8 @@ def test_events_and_records_of_user_code_are_listed(here: Command, write: Write)
     failed = next(line for line in found if line["event"] == "failed")
     assert (failed["component"], failed["task"]) == ("check", 0)
     assert "ValueError: three" in failed["text"]
-    assert not [line for line in found if line["text"].startswith("message ")], "not twice"
+    records = [line for line in found if line["event"] == "log"]
+    assert not [line for line in records if line["text"].startswith("message ")], "not twice"
     assert {line["component"] for line in lines_of(here, "--component", "check")} == {"check"}
     printed = here("logs", "shop").stdout
     assert "warning shop check[0]: number 0\n" in printed

@@ -9,8 +9,12 @@ import pytest
 
 from sunshower import Bolt, Context, Counter, Number, Retry, Topology
 from sunshower.errors import Unavailable
+from sunshower.runtime.control.topology_log import TopologyLog
 from sunshower.runtime.events.log_lines import LogLine
-from sunshower.runtime.plan import Layout
+from sunshower.runtime.events.metrics import Counts, TaskStats, WorkerStats
+from sunshower.runtime.plan import Layout, make_plan
+from sunshower.runtime.tasks.supervision import Health, Standing, Wait, WaitKind
+from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.run import SimRun
 
@@ -133,3 +137,66 @@ def test_a_client_reads_on_where_it_was_also_after_the_death_of_the_master(
     assert {line.number for line in later}.isdisjoint(numbers)
     old = {replace(line, number=0) for line in first if line.event == "failed"}
     assert old.isdisjoint({replace(line, number=0) for line in later})
+
+
+class OneTask:
+    """The log of a topology whose worker 0 runs `store[0]`, as the master keeps it."""
+
+    def __init__(self) -> None:
+        topology = Topology("away")
+        topology.spout("numbers", Counter()).shuffle().bolt("store", Away)
+        self.plan = make_plan(topology.graph())
+        (self.task,) = self.plan.tasks_of("store")
+        self.now_s = 0.0
+        self.log = TopologyLog(lambda: self.now_s)
+
+    def begin(self, life: int) -> None:
+        """A worker says hello."""
+        self.log.start(0, life, [self.task], None, moved=False)
+
+    def report(self, life: int, health: Health) -> None:
+        """Its statistics arrive, a minute later."""
+        self.now_s += 60.0
+        stats = TaskStats(self.task.id, "store", Counts(), health=health)
+        self.log.compare(WorkerStats(0, life, (stats,)), self.plan)
+
+    def found(self, *events: str) -> list[tuple[str, int]]:
+        return [(line.event, line.count) for line in self.log.read() if line.event in events]
+
+
+GONE = TaskError("store", 0, 0, "process of store[0] raised OSError: gone")
+
+
+def test_errors_of_a_new_life_are_counted_from_its_beginning() -> None:
+    one = OneTask()
+    one.begin(1)
+    one.report(1, Health(errors=2, last=(GONE,)))
+    one.report(1, Health(errors=3, last=(GONE,)))
+    one.begin(2)
+    one.report(2, Health(errors=5, last=(GONE,)))
+    assert one.found("error") == [("error", 2), ("error", 1), ("error", 5)]
+
+
+def test_an_outage_of_a_former_life_does_not_end_because_a_new_one_has_not_tried_yet() -> None:
+    waits = Health(errors=1, last=(GONE,), wait=Wait(WaitKind.UNAVAILABLE, 1.0, 1, GONE, True))
+    one = OneTask()
+    one.begin(1)
+    one.report(1, waits)
+    one.begin(2)
+    one.report(2, Health())
+    one.report(2, waits)
+    one.report(2, Health())
+    events = [event for event, _ in one.found("outage begins", "outage ends")]
+    assert events == ["outage begins", "outage begins", "outage ends"]
+
+
+def test_a_quarantine_that_lasts_for_several_lives_is_logged_once() -> None:
+    bad = Health(Standing.QUARANTINED, last=(GONE,))
+    one = OneTask()
+    for life in 1, 2:
+        one.begin(life)
+        one.report(life, bad)
+    one.report(2, Health(Standing.WAITING))
+    one.report(2, Health())
+    events = [event for event, _ in one.found("quarantined", "quarantine ends")]
+    assert events == ["quarantined", "quarantine ends"]
