@@ -94,6 +94,9 @@ class MasterActor(MasterProcessBase):
     def now(self) -> float:
         return time.monotonic()
 
+    def wall(self) -> float:
+        return time.time()
+
     def load_state(self) -> bytes | None:
         return self._store.read(master_state_key(self._run))
 

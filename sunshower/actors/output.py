@@ -19,7 +19,8 @@ from typing import Any
 
 import ray
 
-from sunshower.actors.run import RayRun, living_workers
+from sunshower.actors.processes import living_workers
+from sunshower.actors.run import RayRun
 
 Hear = Callable[[int, bool, list[str]], None]  # process id, is it standard error, lines
 _NAME = "sunshower"

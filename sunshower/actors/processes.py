@@ -1,4 +1,4 @@
-"""Finds the processes of a run on all machines, and sends signals to them.
+"""Finds the actors and processes of a run on all machines, and sends signals to them.
 
 It asks Ray for them, not the master, which may be dead or paused.
 """
@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from sunshower.actors.names import paused_key, silent
+from sunshower.actors.names import NAMESPACE, paused_key, silent, worker_name
 from sunshower.actors.store import RayStore
 from sunshower.errors import ClusterError
 
@@ -37,6 +38,23 @@ def processes_of(run: str) -> dict[str, RayProcess]:
         for actor in state.actors(actor_state_name="ALIVE").values()
         if actor["Name"].startswith(f"{run}/")
     }
+
+
+def actor_named(name: str) -> Any:
+    """The actor of that name. Raises ClusterError if there is none."""
+    try:
+        return ray.get_actor(name, namespace=NAMESPACE)
+    except ValueError:
+        raise ClusterError(f"there is no actor {name!r} any more: was it stopped?") from None
+
+
+def living_workers(run: str) -> Iterator[Any]:
+    """The actors of a run's workers, before and after a rebalance."""
+    first = worker_name(run, 0)[:-1]
+    for actor in ray.util.list_named_actors(all_namespaces=True):
+        if actor["namespace"] == NAMESPACE and actor["name"].startswith(first):
+            with suppress(ClusterError):  # it has just ended
+                yield actor_named(actor["name"])
 
 
 def send(number: int, processes: list[RayProcess]) -> list[int]:

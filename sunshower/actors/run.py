@@ -17,7 +17,6 @@ from sunshower.actors import event_log_files, flight_recorder, processes
 from sunshower.actors.master import MasterClass
 from sunshower.actors.names import (
     CALL_S,
-    NAMESPACE,
     detached,
     master_name,
     plan_key,
@@ -25,7 +24,15 @@ from sunshower.actors.names import (
     worker_name,
     worker_of,
 )
-from sunshower.actors.processes import RayProcess, mark_paused, processes_of, resume_all, send
+from sunshower.actors.processes import (
+    RayProcess,
+    actor_named,
+    living_workers,
+    mark_paused,
+    processes_of,
+    resume_all,
+    send,
+)
 from sunshower.actors.shipping import pickled
 from sunshower.actors.starting import first_line, refusal_of
 from sunshower.actors.store import RayStore, write_packet_key, write_version
@@ -39,6 +46,7 @@ from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.control.placement import placed
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
+from sunshower.runtime.events.log_lines import LogLine
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout, Plan
 from sunshower.runtime.queries import Query
@@ -58,7 +66,7 @@ class RayRun:
     def __init__(self, run: str, plan: Plan | None = None) -> None:
         self.id = run
         self.topology = topology_of(run)
-        self._master: Any = _actor(master_name(run)) if plan is None else None
+        self._master: Any = actor_named(master_name(run)) if plan is None else None
         self._submitted = plan
         self._master_is_paused = False
         self._is_stopped = False
@@ -128,7 +136,7 @@ class RayRun:
         tasks = self.plan.tasks_of(component)
         found: dict[int, list[Any]] = {}
         for worker in {task.worker for task in tasks}:
-            actor = _actor(worker_name(self.id, worker))
+            actor = actor_named(worker_name(self.id, worker))
             found[worker] = self._call(actor.results, component)
         return [found[task.worker].pop(0) for task in tasks]
 
@@ -143,8 +151,8 @@ class RayRun:
         return worker_of_requests(found.plan, name)
 
     def _ask(self, worker: int, name: str, request: Request) -> Any:
-        actor, within_s = _actor(worker_name(self.id, worker)), min(request.left_s + 0.1, CALL_S)
-        return self._call(actor.ask, name, request, within_s=within_s)
+        actor = actor_named(worker_name(self.id, worker))
+        return self._call(actor.ask, name, request, within_s=min(request.left_s + 0.1, CALL_S))
 
     def query(self, component: str, key: Any) -> Any:
         return queries.value(self.plan, component, key, self._query)
@@ -153,13 +161,16 @@ class RayRun:
         return queries.entries(self.plan, component, limit, self._query)
 
     def _query(self, worker: int, query: Query) -> Any:
-        return self._call(_actor(worker_name(self.id, worker)).query, query)
+        return self._call(actor_named(worker_name(self.id, worker)).query, query)
 
     def traces(self, root: str | None = None) -> Traces:
         """Answered also while user code runs."""
         number, plan = None if root is None else root_number(root), self.plan
         calls = [actor.recorded.remote(number) for actor in living_workers(self.id)]
         return assemble(plan, processes.answers(calls))
+
+    def log_lines(self, after: int = 0) -> list[LogLine]:
+        return list(self._call_master("read_log", after))
 
     def kill_worker(self, worker: int) -> int:
         return self._signal(signal.SIGKILL, worker_name(self.id, worker))
@@ -169,10 +180,7 @@ class RayRun:
         return self._signal(signal.SIGKILL, master_name(self.id))
 
     def pause_worker(self, worker: int) -> None:
-        """For Ray it is alive, and calls to it wait; after seven minutes they fail.
-
-        (Failed packets then count as lost; their tuples are replayed once it is resumed.)
-        """
+        """For Ray it is alive, and calls to it wait; after seven minutes they fail."""
         self._pause(worker_name(self.id, worker))
 
     def resume_worker(self, worker: int) -> None:
@@ -294,8 +302,8 @@ class RayRun:
         """Kill every actor at once. No task is closed; user code that hangs cannot delay it."""
         with contextlib.suppress(Exception):  # a machine that does not answer must not delay it
             resume_all(self.id)
-        with contextlib.suppress(ValueError):  # it has ended already
-            ray.kill(ray.get_actor(master_name(self.id), namespace=NAMESPACE))
+        with contextlib.suppress(ClusterError):  # it has ended already
+            ray.kill(actor_named(master_name(self.id)))
         for worker in living_workers(self.id):
             ray.kill(worker)
 
@@ -369,15 +377,6 @@ class RayRun:
             time.sleep(_POLL_S)
 
 
-def living_workers(run: str) -> Iterator[Any]:
-    """The actors of a run's workers, before and after a rebalance."""
-    first = worker_name(run, 0)[:-1]
-    for actor in ray.util.list_named_actors(all_namespaces=True):
-        if actor["namespace"] == NAMESPACE and actor["name"].startswith(first):
-            with contextlib.suppress(ClusterError):  # it has just ended
-                yield _actor(actor["name"])
-
-
 def close_workers(run: str) -> list[TaskError]:
     """Close every task of a run. Returns the errors that tasks raised. A worker that has died, or
     does not answer, is logged and skipped."""
@@ -391,10 +390,3 @@ def close_workers(run: str) -> list[TaskError]:
         except ray.exceptions.RayError as error:
             _log.warning("a worker of %r was not closed: %s", topology_of(run), first_line(error))
     return errors
-
-
-def _actor(name: str) -> Any:
-    try:
-        return ray.get_actor(name, namespace=NAMESPACE)
-    except ValueError:
-        raise ClusterError(f"there is no actor {name!r} any more: was it stopped?") from None

@@ -50,6 +50,7 @@ from sunshower.runtime.control.flight_recorder import Recorder
 from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import EventWriter
+from sunshower.runtime.events.log_lines import FAILURES_LOGGER, LogCapture, Place
 from sunshower.runtime.events.trace_recorder import WorkerTraces
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.queries import Query
@@ -65,6 +66,7 @@ _ANSWER_S = CALL_S * 2 / 3  # for an answer of the loop, between two calls of us
 _CLOSE_S = CALL_S - 1.0  # for cleanup() of all tasks
 _STORE_RETRY_S, _STORE_RETRY_MAX_S = 0.1, 10.0  # the first wait, and the longest
 _LOG = logging.getLogger("sunshower")
+_FAILURES = logging.getLogger(FAILURES_LOGGER)
 _TRANSFER_BYTES_MAX = 1 << 28  # of what one task takes along; Ray's store takes 512 MiB
 
 T = TypeVar("T")
@@ -91,6 +93,8 @@ class WorkerActor(WorkerProcessBase):
         self._entries: EventLogFile | None = None
         gc.freeze()  # and collect seldom: batches create many young objects (+40 % words/s)
         gc.set_threshold(100_000, 20, 50)
+        self._log_capture = LogCapture(worker, self._running_in)
+        self._log_capture.install()
         self._thread = threading.Thread(target=self._live, name="sunshower", daemon=True)
         self._thread.start()
 
@@ -174,7 +178,7 @@ class WorkerActor(WorkerProcessBase):
             self._retry_store(partial(self._store.write, key, packed))
 
     def log(self, line: str) -> None:
-        _LOG.warning("%s", line)
+        _FAILURES.warning("%s", line)
 
     def close(self) -> list[TaskError]:
         self._stopped = True
@@ -235,6 +239,8 @@ class WorkerActor(WorkerProcessBase):
         while True:
             now = time.monotonic()
             self.tick(now)
+            if lines := self._log_capture.take(now, time.time()):
+                self.call_master("log", self._worker, self.life, lines)
             if call is None or now - sent_s > 5 * lease.beat_s:  # the answer may have been lost
                 sent_s, life = now, self.life
                 call = self._master.beat.options(max_task_retries=0).remote(self._worker, life)
@@ -293,6 +299,14 @@ class WorkerActor(WorkerProcessBase):
             self._entries.close()
         self._entries = EventLogFile(self._event_log, self._worker, life)
         return EventWriter(clock, self._entries.put, self._event_log.sample)
+
+    def _running_in(self, thread: int | None) -> Place:
+        """The task whose user code runs in this thread."""
+        running = self._recorder.running() if thread == self._thread.ident else None
+        if running is None:
+            return None
+        found = (one for one in self.submitted.tasks if one.id == running.task)
+        return next(((one.component, one.index) for one in found), None)
 
     def _report_slow(self, slow: Slow) -> None:
         """Log a slow call and report it to the master. Runs on the watchdog's thread."""

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from sunshower.runtime.control.lifecycle import KillReport
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
+from sunshower.runtime.events.log_lines import LogLine
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout, Plan
 from sunshower.runtime.tuple_traces import Traces
@@ -62,6 +63,12 @@ class Run(Protocol):
 
         Which trees are recorded: `trace_share` in config.py. Raises ConfigError for a text that is
         no root, and ClusterError.
+        """
+
+    def log_lines(self, after: int = 0) -> list[LogLine]:
+        """Return the last lines of the log, those with a `number` above `after`, in order.
+
+        They are in the master's memory, up to 2,000; its next process begins a new log.
         """
 
     def kill_worker(self, worker: int) -> int:

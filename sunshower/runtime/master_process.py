@@ -8,17 +8,19 @@ clients.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.lifecycle import KillReport, State
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.master_state import MasterState
-from sunshower.runtime.control.messages import DesiredState, Welcome
+from sunshower.runtime.control.messages import DesiredState, Orders, Welcome
+from sunshower.runtime.control.topology_log import TopologyLog
 from sunshower.runtime.events.injected_faults import InjectedFaults
+from sunshower.runtime.events.log_lines import LogLine
 from sunshower.runtime.events.metrics import Snapshot, WorkerStats
-from sunshower.runtime.plan import Layout, Plan
+from sunshower.runtime.plan import ACKER, Layout, Plan
 
 _SAVE_S = 1.0  # how often the workers' positions are stored
 _LOOK_S = 0.1  # how often to call `look` during a kill or rebalance
@@ -38,6 +40,8 @@ class MasterProcessBase(ABC):
         self._saved_s = now
         self._desired_state: DesiredState | None = None  # as last sent to all workers
         self._will_look = False
+        self._topology_log = TopologyLog(self.wall)
+        self._is_moving = False  # tasks, in a rebalance that is in this log
         for worker in self.core.lives:  # a former master knew them: ask for what was missed
             self._tell(worker, "report")
             self._send_lives(worker)  # the former master may have died before that
@@ -48,6 +52,10 @@ class MasterProcessBase(ABC):
     @abstractmethod
     def now(self) -> float:
         """The time on the clock of this process."""
+
+    @abstractmethod
+    def wall(self) -> float:
+        """The Unix time."""
 
     @abstractmethod
     def load_state(self) -> bytes | None:
@@ -89,6 +97,8 @@ class MasterProcessBase(ABC):
         for other in welcome.lives:
             if other != worker:
                 self._send_lives(other)
+        mine = [task for task in self.core.plan.tasks_on(worker) if task.component != ACKER]
+        self._topology_log.start(worker, welcome.life, mine, crash_report, moved=self._is_moving)
         return welcome
 
     def beat(self, worker: int, life: int) -> bool | None:
@@ -108,6 +118,8 @@ class MasterProcessBase(ABC):
             return
         now = self.now()
         self.core.hear(stats, now)
+        if stats.incarnation == self.core.lives.get(stats.worker):
+            self._topology_log.compare(stats, self.core.plan)
         if self.core.restless or self._desired_state != self.core.desired_state:
             self._obey()
         elif now - self._saved_s >= _SAVE_S:  # positions: older ones only cause more replays
@@ -116,6 +128,8 @@ class MasterProcessBase(ABC):
     def stuck(self, worker: int, life: int, task: int, for_s: float, where: str) -> None:
         """A worker's watchdog reports a call of user code that does not return."""
         if self._accepts(worker, life):
+            text = f"a call of user code has not returned for {for_s:.0f} s, at {where}"
+            self._topology_log.note("stuck", text, "warning", **self._place_of(task))
             self.core.stuck(worker, task, for_s, where, self.now())
 
     def packed(self, stats: WorkerStats) -> None:
@@ -126,17 +140,25 @@ class MasterProcessBase(ABC):
     def broken(self, worker: int, life: int, text: str) -> None:
         """A task failed, and so the topology fails."""
         if self._accepts(worker, life):
+            self._topology_log.note("topology failed", text, "error", worker=worker)
             self.change(lambda: self.core.broken(text))
+
+    def log(self, worker: int, life: int, lines: Iterable[LogLine]) -> None:
+        """A worker sends the log records of its process."""
+        if not self._is_isolated(worker, life):
+            self._topology_log.add(lines)
 
     # ---- called by clients -----------------------------------------------------------------------
 
     def activate(self, active: bool) -> None:
         """Activate or deactivate all spouts, in this life of their workers and in later ones."""
         self.change(lambda: self.core.activate(active, self.now()))
+        self._topology_log.note("command", "activate" if active else "deactivate")
 
     def drain(self) -> None:
         """Let no spout emit new records, in this life or later ones."""
         self.change(lambda: self.core.drain(self.now()))
+        self._topology_log.note("command", "drain")
 
     def disturb(self, injected: InjectedFaults) -> None:
         """Inject these faults into all workers, in this life and later ones."""
@@ -148,6 +170,7 @@ class MasterProcessBase(ABC):
     def kill(self, wait_s: float | None) -> None:
         """Drain the topology, then kill it."""
         self.change(lambda: self.core.kill(wait_s, self.now()))
+        self._topology_log.note("command", "kill")
 
     def rebalance(self, workers: int | None, layout: Layout | None, wait_s: float | None) -> None:
         """Distribute the tasks over the workers again."""
@@ -165,6 +188,10 @@ class MasterProcessBase(ABC):
     def places(self) -> list[int] | None:
         """The worker of each task; None if as in the submitted plan."""
         return self.core.stored.places
+
+    def read_log(self, after: int) -> list[LogLine]:
+        """The lines of the topology's log with numbers above `after`."""
+        return self._topology_log.read(after)
 
     # ---- called by the adapter -------------------------------------------------------------------
 
@@ -186,6 +213,12 @@ class MasterProcessBase(ABC):
         return result
 
     # ---- helpers ---------------------------------------------------------------------------------
+
+    def _place_of(self, task: int) -> dict[str, Any]:
+        found = next((one for one in self.core.plan.tasks if one.id == task), None)
+        if found is None:
+            return {}
+        return {"component": found.component, "task": found.index, "worker": found.worker}
 
     def _is_isolated(self, worker: int, life: int) -> bool:
         """Whether an experiment cuts this life of a worker off: nothing of it arrives here."""
@@ -221,6 +254,7 @@ class MasterProcessBase(ABC):
             for worker in self.core.lives:
                 self._tell(worker, "desired_state", self._desired_state)
         orders = self.core.orders()
+        self._log_move(orders)
         if orders.replace:
             self._save()  # no life that is replaced here may be accepted by the next master
         for worker in orders.replace:
@@ -241,6 +275,14 @@ class MasterProcessBase(ABC):
         if self.core.restless and not self._will_look:
             self._will_look = True
             self.look_after(_LOOK_S)
+
+    def _log_move(self, orders: Orders) -> None:
+        if orders.pack and not self._is_moving:
+            self._is_moving = True
+            self._topology_log.note("rebalance begins", "all workers stop, and tasks move")
+        elif orders.unload and self._is_moving:
+            self._is_moving = False
+            self._topology_log.note("rebalance ends", "all tasks run in their new places")
 
     def _send_lives(self, worker: int) -> None:
         """Send a worker the lives of all workers, and the crash reports of former ones."""

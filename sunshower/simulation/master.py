@@ -76,6 +76,9 @@ class SimMaster(SimProcess, MasterProcessBase):
     def now(self) -> float:
         return self.clock.now()
 
+    def wall(self) -> float:
+        return self.clock.wall()
+
     def load_state(self) -> bytes | None:
         return self._env.store.read(_STATE)
 

@@ -16,6 +16,7 @@ from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.control.placement import placed
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
+from sunshower.runtime.events.log_lines import LogLine
 from sunshower.runtime.events.metrics import Snapshot, TaskStats
 from sunshower.runtime.plan import Layout, Plan
 from sunshower.runtime.queries import Query
@@ -138,6 +139,10 @@ class SimRun:
         plan, there = self.plan, self._env.network.there.values()
         found = [one for one in there if isinstance(one, SimWorker) and not one.paused]
         return assemble(plan, [one.traces(number, self._world.now_s) for one in found])
+
+    def log_lines(self, after: int = 0) -> list[LogLine]:
+        """Without the records of `logging`: all simulated processes share it."""
+        return self._ask(lambda master: master.read_log(after))
 
     def kill_worker(self, worker: int) -> int:
         return self._kill(worker)

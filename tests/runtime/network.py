@@ -120,6 +120,9 @@ class NetMaster(MasterProcessBase):
     def now(self) -> float:
         return self._net.clock.now()
 
+    def wall(self) -> float:
+        return self._net.clock.wall()
+
     def load_state(self) -> bytes | None:
         return self._net.master_state
 

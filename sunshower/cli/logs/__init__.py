@@ -1,0 +1,1 @@
+"""`sunshower logs`: the log of a running topology."""

@@ -1,0 +1,86 @@
+"""`sunshower logs`: prints the log of a running topology, and follows it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sunshower.cli.cluster_options import Address, Name, connect
+from sunshower.cli.formatting import echo, echo_json
+from sunshower.errors import ClusterError
+
+if TYPE_CHECKING:
+    from sunshower.runtime.events.log_lines import LogLine
+    from sunshower.runtime.plan import Plan
+
+_EVERY_S = 0.5
+
+Components = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--component", metavar="ID", show_default=False, help="Only its lines; several may be given"
+    ),
+]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for new lines, until Ctrl-C.")]
+AsJsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
+
+
+def logs(
+    name: Name,
+    component: Components = None,
+    follow: Follow = False,
+    as_json: AsJsonLines = False,
+    address: Address = "auto",
+) -> None:
+    """Print the log of a topology: one line for each event, and what your code logs.
+
+    The master keeps the last 2,000 lines, as long as it runs.
+    """
+    with connect(address) as cluster:
+        run, after = cluster.find(name), 0
+        _check(component or (), run.plan)
+        while True:
+            found = run.log_lines(after)
+            for line in selected(found, component or ()):
+                if as_json:
+                    echo_json(asdict(line))
+                else:
+                    echo(line_text(line))
+            if not follow:
+                return
+            after = found[-1].number if found else after
+            time.sleep(_EVERY_S)
+
+
+def selected(lines: Sequence[LogLine], components: Sequence[str]) -> list[LogLine]:
+    """The lines of these components, or all of them."""
+    return [line for line in lines if not components or line.component in components]
+
+
+def line_text(line: LogLine) -> str:
+    """One line of text: `12:04:11.205 warning failed count[0]: …`; without a traceback."""
+    at = datetime.fromtimestamp(line.time).astimezone().isoformat(" ", "milliseconds")[:23]
+    place = line.component if line.task is None else f"{line.component}[{line.task}]"
+    if not place and line.worker is not None:
+        place = f"worker {line.worker}"
+    often = f" ({line.count:,} times)" if line.count > 1 else ""
+    what = line.logger or line.event
+    return f"{at} {line.level:7} {what}{f' {place}' * bool(place)}: {_first(line.text)}{often}"
+
+
+def _check(components: Sequence[str], plan: Plan) -> None:
+    known = plan.graph.components
+    for name in components:
+        if name not in known:
+            raise ClusterError(
+                f"topology {plan.graph.id!r} has no component {name!r}; it has {', '.join(known)}"
+            )
+
+
+def _first(text: str) -> str:
+    return text.partition("\n")[0]

@@ -1,0 +1,161 @@
+"""The log of one topology, kept by its master: what `sunshower logs` shows.
+
+Events follow from what the master knows: from commands, and from changes between two statistics of
+a worker. Lines of user code's own `logging` come from the workers (log_lines.py).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from sunshower.runtime.control.crash_report import CrashReport
+from sunshower.runtime.events.log_lines import LINE_BYTES, LogLine, RepeatedEvents
+from sunshower.runtime.events.metrics import FailurePlace, TaskStats, WorkerStats
+from sunshower.runtime.plan import Plan, Task
+from sunshower.runtime.tasks.supervision import Standing
+from sunshower.texts import clip
+
+_LINES_MAX = 2000  # 8 MB at most
+_NUMBERS_A_SECOND = 1000
+
+
+class TopologyLog:
+    """The last 2,000 lines. It is in memory: the next process of the master begins a new one."""
+
+    def __init__(self, wall: Callable[[], float]) -> None:
+        """`wall`: the Unix time. Numbers begin with it, so those of a next master are higher."""
+        self._wall = wall
+        self._next = int(wall() * _NUMBERS_A_SECOND) + 1
+        self._lines: deque[LogLine] = deque(maxlen=_LINES_MAX)
+        self._last: dict[int, WorkerStats] = {}  # worker → its statistics before
+        self._begun: dict[int, int] = {}  # worker → the life whose beginning is in this log
+        self._quarantined: set[int] = set()  # tasks; also of the next lives of their workers
+        self._waits_since_s: dict[int, float] = {}  # task → Unix time
+        self._failures = RepeatedEvents()
+        self._texts: dict[tuple[object, ...], LogLine] = {}  # of the failures not logged yet
+
+    def read(self, after: int = 0) -> list[LogLine]:
+        """The lines with numbers above `after`, in order."""
+        self._log_failures()
+        return [line for line in self._lines if line.number > after]
+
+    def add(self, lines: Iterable[LogLine]) -> None:
+        """Add lines of a worker."""
+        for line in lines:
+            self._lines.append(replace(line, number=self._next))
+            self._next += 1
+
+    def note(self, event: str, text: str, level: str = "info", **place: Any) -> None:
+        """Add an event that happens now."""
+        self.add([LogLine(self._wall(), level, event, clip(text, LINE_BYTES), **place)])
+
+    def start(
+        self,
+        worker: int,
+        life: int,
+        tasks: Iterable[Task],
+        report: CrashReport | None,
+        *,
+        moved: bool,
+    ) -> None:
+        """A worker begins a life; `report`: of its former process, if that died in user code;
+        `moved`: because of a rebalance."""
+        here, self._begun[worker] = list(tasks), life
+        names = ", ".join(f"{one.component}[{one.index}]" for one in here) or "no task of yours"
+        if life == 1 or moved:
+            self.note("started", f"worker {worker} runs {names}", worker=worker)
+            return
+        place: dict[str, Any] = {"worker": worker}
+        why = ""
+        running = None if report is None else next((t for t in here if t.id == report.task), None)
+        if running is not None:
+            place |= {"component": running.component, "task": running.index}
+            why = f"; the former process ended in user code of {running.component}[{running.index}]"
+        text = f"worker {worker} was started again (life {life}) and runs {names}{why}"
+        self.note("replaced", text, "warning", **place)
+
+    def compare(self, stats: WorkerStats, plan: Plan) -> None:
+        """Add what has changed since the last statistics of this worker."""
+        last = self._last.get(stats.worker)
+        if last is None or last.incarnation != stats.incarnation:
+            has_begun = self._begun.get(stats.worker) == stats.incarnation
+            last = None if has_begun else stats  # of an older life a former master had the log
+            for task in stats.tasks:
+                self._waits_since_s.pop(task.task, None)  # a new life has not waited yet
+        before = {} if last is None else {task.task: task for task in last.tasks}
+        self._last[stats.worker] = stats
+        indexes = {task.id: task.index for task in plan.tasks_on(stats.worker)}
+        for task in stats.tasks:
+            place = {
+                "component": task.component,
+                "task": indexes.get(task.task),
+                "worker": stats.worker,
+            }
+            self._compare_health(task, before.get(task.task), place)
+            self._count_failures(task, before.get(task.task), place)
+        self._log_failures()
+
+    def _compare_health(
+        self, task: TaskStats, before: TaskStats | None, place: dict[str, Any]
+    ) -> None:
+        """`before`: of the same life."""
+        now = task.health
+        who = f"{task.component}[{place['task']}]"
+        if now.wait is not None and task.task not in self._waits_since_s:
+            self._waits_since_s[task.task] = self._wall() - now.wait.for_s
+            text = f"{who} waits ({now.wait.kind}): {now.wait.error.line}"
+            self.note("outage begins", text, "warning", **place)
+        goes_on = now.wait is None and now.standing is not Standing.WAITING
+        if goes_on and (since_s := self._waits_since_s.pop(task.task, None)) is not None:
+            text = f"{who} goes on, after {self._wall() - since_s:.1f} s"
+            self.note("outage ends", text, **place)
+        is_bad, was_bad = now.standing is Standing.QUARANTINED, task.task in self._quarantined
+        if is_bad and not was_bad:
+            self._quarantined.add(task.task)
+            why = now.last[-1].story if now.last else "its process died again and again"
+            self.note("quarantined", f"{who} is quarantined: {why}", "error", **place)
+        elif was_bad and now.standing is Standing.RUNNING:
+            self._quarantined.remove(task.task)
+            self.note("quarantine ends", f"{who} runs again", **place)
+        raised = now.errors - (0 if before is None else before.health.errors)
+        if raised and now.last and now.wait is None and not is_bad:
+            self._count("error", "", raised, now.last[-1].story, "error", place)
+
+    def _count_failures(
+        self, task: TaskStats, before: TaskStats | None, place: dict[str, Any]
+    ) -> None:
+        grown = task.counts if before is None else task.counts.since(before.counts)
+        newest = {(one.cause.value, one.component): one for one in task.failures}
+        for found, count in grown.places.items():
+            sample = newest.get((found.cause, found.component))
+            why = found.cause if sample is None else str(sample)
+            text = f"tuples of spout {task.component!r} failed: {why}"
+            self._count("failed", found.cause, count, text, "warning", _place_of(found))
+        if grown.dead:
+            text = f"tuples of spout {task.component!r} are dead letters"
+            self._count("dead letter", "", grown.dead, text, "error", place)
+
+    def _count(
+        self, event: str, cause: str, count: int, text: str, level: str, place: dict[str, Any]
+    ) -> None:
+        key = (event, cause, *place.values())
+        self._failures.add(key, count)
+        self._texts[key] = LogLine(self._wall(), level, event, clip(text, LINE_BYTES), **place)
+
+    def _log_failures(self) -> None:
+        now = self._wall()
+        for key in list(self._texts):
+            if count := self._failures.take_due(key, now):
+                self.add([replace(self._texts.pop(key), count=count)])
+
+
+def _place_of(found: FailurePlace) -> dict[str, Any]:
+    known = found.component and found.task >= 0
+    return {
+        "component": found.component,
+        "task": found.task if known else None,
+        "worker": found.worker if known else None,
+    }

@@ -1,0 +1,92 @@
+"""`sunshower logs` against a topology on a real Ray: events, and what user code logs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from sunshower.cli.logs.command import line_text, selected
+from sunshower.runtime.events.log_lines import LogLine
+from tests.cli.conftest import Command, Start, Write
+
+CODE = """
+    import logging
+    import time
+
+    LOG = logging.getLogger("shop")
+
+    class Check(Bolt[Number, None]):
+        def process(self, record: Number) -> None:
+            time.sleep(0.02)
+            LOG.warning("number %d", record.value)
+            if record.value == 3:
+                raise ValueError("three")
+
+    topology = Topology("shop", workers=1)
+    numbers = topology.spout("numbers", Counter())
+    numbers.shuffle().bolt("check", Check())
+"""
+
+
+def lines_of(here: Command, *how: str) -> list[dict[str, Any]]:
+    printed = here("logs", "shop", "--json", *how).stdout
+    return [json.loads(line) for line in printed.splitlines()]
+
+
+@pytest.mark.ray
+@pytest.mark.long
+def test_events_and_records_of_user_code_are_listed(here: Command, write: Write) -> None:
+    here("submit", write(CODE))
+    wanted, end_s = {"started", "failed", "log", "repeated"}, time.time() + 60
+    found = lines_of(here)
+    while not wanted <= {line["event"] for line in found}:
+        assert time.time() < end_s, found
+        found = lines_of(here)
+    assert [line["number"] for line in found] == sorted(line["number"] for line in found)
+    said = next(line for line in found if line["text"] == "number 0")
+    assert (said["component"], said["task"], said["worker"]) == ("check", 0, 0)
+    assert (said["logger"], said["level"]) == ("shop", "warning")
+    failed = next(line for line in found if line["event"] == "failed")
+    assert (failed["component"], failed["task"]) == ("check", 0)
+    assert "ValueError: three" in failed["text"]
+    records = [line for line in found if line["event"] == "log"]
+    assert not [line for line in records if line["text"].startswith("message ")], "not twice"
+    assert {line["component"] for line in lines_of(here, "--component", "check")} == {"check"}
+    printed = here("logs", "shop").stdout
+    assert "warning shop check[0]: number 0\n" in printed
+    said = here("logs", "shop", "--component", "chekc", status=1).stderr
+    assert "topology 'shop' has no component 'chekc'; it has numbers, check" in said
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_follow_goes_on_until_it_is_interrupted(here: Command, start: Start, write: Write) -> None:
+    import ray
+
+    here("submit", write(CODE.replace("== 3", "== -1")))
+    address = ray.get_runtime_context().gcs_address
+    following = start("logs", "shop", "--follow", "--address", address)
+    assert following.stdout is not None
+    for line in following.stdout:
+        if "command: deactivate" in line:
+            break
+        if "started" in line:
+            here("deactivate", "shop")
+    os.killpg(following.pid, signal.SIGINT)
+    assert following.wait(30) == 130
+
+
+def test_one_line_has_place_count_and_no_traceback() -> None:
+    line = LogLine(
+        0.0, "error", "failed", "exception: gone\nTraceback …", "store", 1, 0, count=1200
+    )
+    assert line_text(line).endswith(" error   failed store[1]: exception: gone (1,200 times)")
+    line = LogLine(0.0, "info", "started", "worker 1 runs store[0]", worker=1)
+    assert line_text(line).endswith(" info    started worker 1: worker 1 runs store[0]")
+    assert selected([line], []) == [line]
+    assert selected([line], ["store"]) == []

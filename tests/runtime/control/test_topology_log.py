@@ -1,0 +1,202 @@
+"""The log of a topology has a line for each event, and says where it happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from sunshower import Bolt, Context, Counter, Number, Retry, Topology
+from sunshower.errors import Unavailable
+from sunshower.runtime.control.topology_log import TopologyLog
+from sunshower.runtime.events.log_lines import LogLine
+from sunshower.runtime.events.metrics import Counts, TaskStats, WorkerStats
+from sunshower.runtime.plan import Layout, make_plan
+from sunshower.runtime.tasks.supervision import Health, Standing, Wait, WaitKind
+from sunshower.runtime.tasks.user_code import TaskError
+from sunshower.simulation.cluster import SimCluster
+from sunshower.simulation.run import SimRun
+
+
+class Refuses(Bolt[Number, None]):
+    """Raises on every tenth of the first 200 records; each takes 0.1 s."""
+
+    def prepare(self, context: Context) -> None:
+        self.clock = context.clock
+
+    def process(self, record: Number) -> None:
+        self.clock.sleep(0.1)
+        if record.value % 10 == 0 and record.value < 200:
+            raise ValueError(f"{record.value} is wrong")
+
+
+class Away(Bolt[Number, None]):
+    """Its dependency is away for its first six calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def process(self, record: Number) -> None:
+        self.calls += 1
+        if self.calls <= 6:
+            raise Unavailable("the store does not answer")
+
+
+@pytest.fixture
+def cluster() -> Iterator[SimCluster]:
+    with SimCluster(3) as found:
+        yield found
+
+
+def lines_of(run: SimRun, event: str) -> list[LogLine]:
+    return [line for line in run.log_lines() if line.event == event]
+
+
+def refusing(workers: int = 2) -> Topology:
+    topology = Topology("refusing", workers=workers)
+    retry = Retry(attempts=2, dead_letters=True)
+    numbers = topology.spout("numbers", Counter(), retry=retry)
+    numbers.shuffle().bolt("work", Refuses)
+    numbers.stream("dead_letters").shuffle().bolt("letters", lambda _: None, fields=())
+    return topology
+
+
+def test_failures_and_dead_letters_have_component_task_cause_and_count(
+    cluster: SimCluster,
+) -> None:
+    run = cluster.submit(refusing().graph())
+    run.wait(60.0)
+    failed = lines_of(run, "failed")
+    assert {(one.component, one.task, one.level) for one in failed} == {("work", 0, "warning")}
+    assert "tuples of spout 'numbers' failed: exception in work[0]: ValueError" in failed[0].text
+    assert failed[0].worker == run.plan.tasks_of("work")[0].worker
+    assert len(failed) < 20, "repeated ones are counted"
+    letters = lines_of(run, "dead letter")
+    assert {(one.component, one.task) for one in letters} == {("numbers", 0)}
+    assert sum(one.count for one in lines_of(run, "failed")) == 40
+    assert sum(one.count for one in lines_of(run, "dead letter")) == 20
+
+
+def test_an_outage_begins_and_ends_once(cluster: SimCluster) -> None:
+    topology = Topology("away")
+    topology.spout("numbers", Counter(50)).shuffle().bolt("store", Away)
+    run = cluster.submit(topology.graph())
+    assert run.wait(120.0)
+    (begins,), (ends,) = lines_of(run, "outage begins"), lines_of(run, "outage ends")
+    assert (begins.component, begins.task, begins.worker) == ("store", 0, 0)
+    assert "the store does not answer" in begins.text
+    assert begins.number < ends.number
+    assert begins.time < ends.time
+
+
+def test_workers_start_and_are_replaced(cluster: SimCluster) -> None:
+    run = cluster.submit(refusing().graph(), Layout.ISOLATE)
+    run.wait(5.0)
+    assert {line.worker for line in lines_of(run, "started")} >= {0, 1}
+    assert not lines_of(run, "replaced")
+    run.kill_worker(1)
+    run.wait(5.0)
+    (again,) = lines_of(run, "replaced")
+    assert (again.worker, again.level) == (1, "warning")
+    assert "worker 1 was started again (life 2)" in again.text
+
+
+def test_commands_and_a_rebalance_are_logged(cluster: SimCluster) -> None:
+    run = cluster.submit(refusing(workers=1).graph())
+    run.wait(5.0)
+    run.deactivate()
+    run.activate()
+    run.rebalance(2)
+    run.wait(2.0)
+    events = [(line.event, line.text) for line in run.log_lines()]
+    assert ("command", "deactivate") in events
+    assert events.index(("command", "deactivate")) < events.index(("command", "activate"))
+    names = [event for event, _ in events]
+    assert "replaced" not in names
+    assert names.index("rebalance begins") < names.index("rebalance ends")
+    assert names.count("rebalance begins") == names.count("rebalance ends") == 1
+
+
+def test_a_client_reads_on_where_it_was_also_after_the_death_of_the_master(
+    cluster: SimCluster,
+) -> None:
+    run = cluster.submit(refusing().graph())
+    run.wait(5.0)
+    first = run.log_lines()
+    numbers = [line.number for line in first]
+    assert numbers == sorted(set(numbers))
+    last = numbers[-1]
+    assert run.log_lines(last - 1)[0].number == last
+    run.kill_master()
+    run.wait(5.0)
+    run.kill_worker(0)
+    run.wait(15.0)
+    later = run.log_lines(last)
+    assert [line.event for line in later if line.event == "replaced"]
+    assert {line.number for line in later}.isdisjoint(numbers)
+    old = {replace(line, number=0) for line in first if line.event == "failed"}
+    assert old.isdisjoint({replace(line, number=0) for line in later})
+
+
+class OneTask:
+    """The log of a topology whose worker 0 runs `store[0]`, as the master keeps it."""
+
+    def __init__(self) -> None:
+        topology = Topology("away")
+        topology.spout("numbers", Counter()).shuffle().bolt("store", Away)
+        self.plan = make_plan(topology.graph())
+        (self.task,) = self.plan.tasks_of("store")
+        self.now_s = 0.0
+        self.log = TopologyLog(lambda: self.now_s)
+
+    def begin(self, life: int) -> None:
+        """A worker says hello."""
+        self.log.start(0, life, [self.task], None, moved=False)
+
+    def report(self, life: int, health: Health) -> None:
+        """Its statistics arrive, a minute later."""
+        self.now_s += 60.0
+        stats = TaskStats(self.task.id, "store", Counts(), health=health)
+        self.log.compare(WorkerStats(0, life, (stats,)), self.plan)
+
+    def found(self, *events: str) -> list[tuple[str, int]]:
+        return [(line.event, line.count) for line in self.log.read() if line.event in events]
+
+
+GONE = TaskError("store", 0, 0, "process of store[0] raised OSError: gone")
+
+
+def test_errors_of_a_new_life_are_counted_from_its_beginning() -> None:
+    one = OneTask()
+    one.begin(1)
+    one.report(1, Health(errors=2, last=(GONE,)))
+    one.report(1, Health(errors=3, last=(GONE,)))
+    one.begin(2)
+    one.report(2, Health(errors=5, last=(GONE,)))
+    assert one.found("error") == [("error", 2), ("error", 1), ("error", 5)]
+
+
+def test_an_outage_of_a_former_life_does_not_end_because_a_new_one_has_not_tried_yet() -> None:
+    waits = Health(errors=1, last=(GONE,), wait=Wait(WaitKind.UNAVAILABLE, 1.0, 1, GONE, True))
+    one = OneTask()
+    one.begin(1)
+    one.report(1, waits)
+    one.begin(2)
+    one.report(2, Health())
+    one.report(2, waits)
+    one.report(2, Health())
+    events = [event for event, _ in one.found("outage begins", "outage ends")]
+    assert events == ["outage begins", "outage begins", "outage ends"]
+
+
+def test_a_quarantine_that_lasts_for_several_lives_is_logged_once() -> None:
+    bad = Health(Standing.QUARANTINED, last=(GONE,))
+    one = OneTask()
+    for life in 1, 2:
+        one.begin(life)
+        one.report(life, bad)
+    one.report(2, Health(Standing.WAITING))
+    one.report(2, Health())
+    events = [event for event, _ in one.found("quarantined", "quarantine ends")]
+    assert events == ["quarantined", "quarantine ends"]

@@ -1,0 +1,100 @@
+"""Records of `logging` become lines with their task; repeated ones are counted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from sunshower import Secret
+from sunshower.runtime.events.log_lines import (
+    FAILURES_LOGGER,
+    LINE_BYTES,
+    LogCapture,
+    RepeatedEvents,
+)
+
+LOG = logging.getLogger("shop.prices")
+
+
+@pytest.fixture
+def capture() -> Iterator[LogCapture]:
+    """Of this process, whose thread runs `check[2]`."""
+    before = logging.getLogRecordFactory()
+    found = LogCapture(7, lambda thread: ("check", 2) if thread else None)
+    found.install()
+    yield found
+    logging.setLogRecordFactory(before)
+
+
+def test_a_record_has_component_task_worker_and_logger(capture: LogCapture) -> None:
+    LOG.warning("too cheap: %g", 0.5)
+    (line,) = capture.take(0.0, 100.0)
+    assert (line.component, line.task, line.worker, line.logger) == ("check", 2, 7, "shop.prices")
+    assert (line.level, line.text, line.event) == ("warning", "too cheap: 0.5", "log")
+
+
+def test_the_level_of_the_logger_decides(capture: LogCapture) -> None:
+    LOG.info("not asked for")
+    assert capture.take(0.0, 100.0) == []
+
+
+def test_an_exception_is_there_with_its_traceback(capture: LogCapture) -> None:
+    try:
+        raise KeyError("price")
+    except KeyError:
+        LOG.exception("no price")
+    (line,) = capture.take(0.0, 100.0)
+    assert line.text.startswith("no price\nTraceback")
+    assert line.text.endswith("KeyError: 'price'")
+
+
+def test_a_line_that_repeats_is_counted_and_others_are_not_drowned(capture: LogCapture) -> None:
+    for _ in range(100):
+        LOG.warning("again")
+    LOG.warning("another")
+    assert [line.text for line in capture.take(0.0, 100.0)] == ["again"] * 5 + ["another"]
+    (line,) = capture.take(10.0, 110.0)
+    assert line.text.startswith("95 more lines in test_log_lines.py:")
+    assert line.event == "repeated"
+
+
+def test_texts_are_clipped_and_show_no_secret(capture: LogCapture) -> None:
+    secret = Secret("hunter2-planted-here")
+    LOG.warning("with %s %s", secret.reveal(), "x" * 10_000)
+    (line,) = capture.take(0.0, 100.0)
+    assert "hunter2" not in line.text
+    assert len(line.text.encode()) <= LINE_BYTES
+
+
+def test_wrong_arguments_of_a_record_stop_nothing(capture: LogCapture) -> None:
+    capture.note(logging.LogRecord("a", logging.ERROR, "a.py", 1, "%d", ("x",), None))
+    (line,) = capture.take(0.0, 100.0)
+    assert line.text == "%d"
+
+
+def test_failures_that_statistics_report_are_not_captured_too(capture: LogCapture) -> None:
+    logging.getLogger(FAILURES_LOGGER).warning("message 3 failed")
+    assert capture.take(0.0, 100.0) == []
+
+
+def test_records_that_are_not_taken_do_not_fill_the_memory(capture: LogCapture) -> None:
+    for _ in range(5_000):
+        LOG.warning("again")
+    capture.take(0.0, 100.0)
+    (line,) = capture.take(10.0, 110.0)
+    assert line.text.startswith("995 more lines")
+
+
+def test_repeated_events_are_due_at_once_and_then_every_ten_seconds() -> None:
+    events = RepeatedEvents()
+    events.add("work", 3)
+    assert events.take_due("work", 5.0) == 3
+    events.add("work", 1)
+    events.add("work", 1)
+    events.add("other", 4)
+    assert events.take_due("work", 14.9) == 0
+    assert events.take_due("other", 14.9) == 4
+    assert events.take_due("work", 15.0) == 2
+    assert events.take_due("work", 99.0) == 0
