@@ -33,7 +33,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
         help="measure everything, beside all peers, at most 50 minutes; with --only: all peers",
     )
     parser.add_argument("--repeat", type=int, default=3, help="rounds (default: %(default)s)")
-    parser.add_argument("--words", type=int, default=2_000_000, help="of the word counts")
+    parser.add_argument("--words", type=int, default=4_000_000, help="of the word counts")
     parser.add_argument("--messages", type=int, default=1_000_000, help="in the topic of Kafka")
     parser.add_argument(
         "--quick", action="store_true", help="one short round, to see it work; writes nothing"
