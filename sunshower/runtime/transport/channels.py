@@ -23,6 +23,7 @@ from sunshower.runtime.tracking.ids import NO_IDS, U64
 from sunshower.runtime.transport.batch import Batch, can_join, join
 from sunshower.runtime.transport.credits import FIRST_WINDOW
 
+_SMALL_RECORDS = 1024  # joining copies the records; processing a batch costs 0.1 ms
 _GRANT_S = 0.05  # grants wait at most this long, however small they are
 
 
@@ -46,6 +47,10 @@ class _Granted:
     def processed(self, records: int, seq: int | None, window: int) -> None: ...
 
 
+def _may_grow(batch: Batch) -> bool:
+    return len(batch) < _SMALL_RECORDS and not (batch.shared or batch.is_table or batch.is_recorded)
+
+
 @dataclass(slots=True)
 class Inbox:
     """Batches waiting for one task, in order of arrival."""
@@ -54,8 +59,20 @@ class Inbox:
     clock: Clock = field(default_factory=SystemClock)  # the worker's, once its tasks are wired
 
     def put(self, batch: Batch, origin: Origin, seq: int | None = None) -> None:
-        """`seq` is the frame's number when the batch came from another worker."""
+        """`seq` is the frame's number when the batch came from another worker.
+
+        A small batch is joined with the one before it, if both came from one task of this worker.
+        Otherwise a queue of batches of one record stays one: each is processed by itself, and is
+        passed on as batches that are as small. (16 tasks behind `shuffle`: 7,600 records a second.)
+        """
         batch.arrived_s = self.clock.now()
+        if seq is None and self.entries and len(batch) < _SMALL_RECORDS:
+            last, sender, last_seq = self.entries[-1]
+            if sender is origin and last_seq is None and _may_grow(last) and can_join(last, batch):
+                joined = join([last, batch])
+                joined.arrived_s = last.arrived_s
+                self.entries[-1] = (joined, origin, None)
+                return
         self.entries.append((batch, origin, seq))
 
     def take(self, records_max: int) -> Entry:

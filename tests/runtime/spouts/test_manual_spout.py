@@ -130,7 +130,7 @@ def test_emit_direct_reaches_the_named_task_and_so_does_its_replay() -> None:
     spout.emit(0.0, 10)
     spout.failed(spout.pending.all_roots(), DIED, 0.0)
     spout.emit(0.0, 10)
-    assert len(here.wired.inboxes[chosen.id].entries) == 2
+    assert len(here.wired.inboxes[chosen.id]) == 2
     assert len(here.wired.inboxes[here.task("chosen", 0).id].entries) == 0
 
 
