@@ -175,3 +175,25 @@ def test_frame_that_cannot_be_read_is_granted_in_its_turn() -> None:
     assert flow.grant() == (1, 2, 4, 8)
     flow.processed(7, 5, 8)
     assert flow.grant() == (1, 2, 5, 8)
+
+
+def test_small_batches_of_one_local_sender_are_joined_in_the_queue() -> None:
+    inbox = Inbox()
+    one, other = (LocalChannel(source, 9, _WINDOW, inbox=inbox) for source in (1, 2))
+    for channel, roots in ((one, (1, 2)), (one, (3,)), (other, (4,)), (one, (5,)), (one, (6,))):
+        channel.push(batch(*roots))
+    inbox.put(batch(7), one, seq=1)  # a frame of another worker keeps its number
+    inbox.put(batch(8), one)
+    taken = [inbox.take(100) for _ in range(len(inbox.entries))]
+    assert [entry[0].roots.tolist() for entry in taken] == [[1, 2, 3], [4], [5, 6], [7], [8]]
+    assert (one.load, other.load) == (5, 1), "each is counted once"
+
+
+def test_a_batch_that_is_large_already_is_not_copied_for_another() -> None:
+    inbox = Inbox()
+    channel = LocalChannel(1, 9, 10_000, inbox=inbox)
+    large = batch(*range(1, 2_000))
+    channel.push(large)
+    channel.push(batch(1))
+    assert inbox.entries[0][0] is large
+    assert len(inbox.entries) == 2
