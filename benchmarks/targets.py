@@ -34,14 +34,14 @@ _LIGHT_REASON = (
     "A spout without records is polled after 1 ms, then after twice as long each time, up to "
     "`idle_poll_s` (0.1 s). The time counts from when a tuple was due, so at 1 and 10 tuples a "
     "second most of it is this wait, and at 100 a second the slowest hundredth. With "
-    "`idle_poll_s=0.001` (the rows `isolate-poll`) it is gone. At 1,000 a second four processes and "
-    "the acker share two cores, and a call of Ray by itself is quicker than at 100."
+    "`idle_poll_s=0.001` (the rows `isolate-poll`) it is gone. At 1,000 a second five processes "
+    "share two cores, and a call of Ray by itself is quicker than at 100."
 )
 _PROFILE = (
     "Of about 600 ns of processor time for a word, the user's generator takes 100, counting 130, "
     "checking and freeing the tuples 70, finding and picking the targets 50, the wire 35, the "
-    "totals 65, the sink 35, the spout and the acker 45, the rest 70. The loop takes 160 to 190 for "
-    "split and count together, on one of two processors: parity needs at most twice that."
+    "totals 65, the sink 35, the spout and the acker 45, the rest 70. The loop takes 160 to 190 "
+    "for split and count together, on one of two processors: parity needs at most twice that."
 )
 
 # The table "To reach" of the issue "Fast: less per record, and evidence", in its order.
