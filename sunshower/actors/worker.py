@@ -287,7 +287,7 @@ class WorkerActor(WorkerProcessBase):
         self._has_begun.set()  # from an earlier attempt
         me = ray.get_runtime_context().current_actor
         ray.get(me.reachable.options(max_task_retries=-1).remote())
-        self._has_begun.clear()  # not before: calls waiting in `deliver` block `reachable`
+        self._has_begun.clear()
         hello_s = time.monotonic()
         hello = self._master.hello.remote(self._worker, self._process, self._crash_report)
         return ray.get(hello), hello_s

@@ -276,6 +276,7 @@ def test_a_drain_finishes_what_was_emitted_and_refuses_the_rest(cluster: SimClus
     callers = [run.send("asks", number, timeout_s=5.0) for number in range(5)]
     run.wait(0.004)
     run.drain()
+    run.wait(0.1)  # until the workers have heard of it
     late = run.send("asks", 9, timeout_s=5.0)
     for number, one in enumerate(ended(run, callers)):
         assert isinstance(one, RequestRefused) or one == answer_to(number)

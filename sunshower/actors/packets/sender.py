@@ -112,9 +112,10 @@ class PacketSender:
 
     def _answered(self, peer: int, seq: int, answer: int | None) -> None:
         """Runs on any thread, so it only adds to the mailbox."""
-        self._put(
-            partial(self._core.answered, peer, seq, None if answer is None else Answer(answer))
-        )
+        found = None if answer is None else Answer(answer)
+        if found is Answer.STALE and (connection := self._peers.get(peer)) is not None:
+            self._put(connection.close)  # the peer may have been replaced by another process
+        self._put(partial(self._core.answered, peer, seq, found))
 
     def _unheard(self, peer: int, seq: int, answer: int | None) -> None:
         """Report a failed call to the core, although the packet has arrived."""

@@ -7,9 +7,9 @@
              length, packet ──▶               as often as wanted, without waiting
                   ◀── one byte, an Answer    for each packet, in order
 
-The loop's thread reads and writes all sockets between two slices of work, without waiting for the
-interpreter's lock. While user code keeps the loop's thread busy, a second thread does that, so a
-packet is answered within `_RELIEF_S`, however long user code takes.
+The loop's thread reads and writes all sockets between two slices of work. While user code keeps the
+loop's thread busy, a second thread does that, so a packet is answered within twice `_RELIEF_S`,
+however long user code takes, unless it keeps the interpreter's lock.
 
 Ray tells who listens where, and keeps the run's key. (A call of a Ray actor costs 1 to 2 ms of
 processor time in both processes together, a packet here about 0.05 ms.)
@@ -17,7 +17,9 @@ processor time in both processes together, a packet here about 0.05 ms.)
 
 from __future__ import annotations
 
+import errno
 import hmac
+import logging
 import os
 import secrets
 import selectors
@@ -33,13 +35,15 @@ from typing import NamedTuple
 
 from sunshower.actors.packets.framed_socket import FramedSocket, Protocol
 
+_LOG = logging.getLogger("sunshower")
 _Hear = Callable[[int | None], None]  # receives the answer; None if the connection is lost
 
 _LENGTH = struct.Struct("<I")
 _NONCE_BYTES = _PROOF_BYTES = 32
 _PACKET_BYTES_MAX = 1 << 30
+_WAIT_MAX_S = 3600.0  # epoll and TCP have limits
 _RELIEF_S = 0.05  # how long the loop's thread may be busy before the second thread steps in
-_QUEUE = 128  # connections that wait to be accepted
+_QUEUE = 128  # connections that wait to be accepted, or for their proof
 
 
 class Endpoint(NamedTuple):
@@ -131,6 +135,7 @@ class PacketSockets:
         self._timeout_ms = 0
         self._deliver = deliver
         self._held: list[tuple[FramedSocket, bytes]] = []
+        self._strangers: dict[FramedSocket, None] = {}  # those without a proof, oldest first
         self._tls = _contexts()
         self._listener = socket.create_server((host, 0), family=_family(host), backlog=_QUEUE)
         self._listener.setblocking(False)
@@ -147,13 +152,14 @@ class PacketSockets:
     def trust(self, key: bytes, timeout_s: float) -> None:
         """Accept connections of those that have the run's key. A connection is lost if its bytes
         do not arrive within `timeout_s`."""
-        self._key, self._timeout_ms = key, int(timeout_s * 1000)
+        self._key, self._timeout_ms = key, int(min(timeout_s, _WAIT_MAX_S) * 1000)
 
     def work(self, wait_s: float | None, mail: Sized = ()) -> None:
         """Read and write all sockets, after waiting for the first of them; None: as long as it
         takes. `wake` ends the wait, and there is none while there is mail."""
         self._is_waiting = True  # before looking at the mail: who adds to it wakes afterwards
-        events = self.selector.select(0 if mail else wait_s)
+        longest_s = 0.0 if mail else _WAIT_MAX_S
+        events = self.selector.select(longest_s if wait_s is None else min(wait_s, longest_s))
         self._is_waiting = False
         self._worked_s = time.monotonic()
         if events:
@@ -187,14 +193,15 @@ class PacketSockets:
         sock = socket.socket(_family(endpoint.host), socket.SOCK_STREAM)
         try:
             self._set_up(sock)
-            with suppress(BlockingIOError):
-                sock.connect(tuple(endpoint))
+            if self._tls is not None:  # before it connects: a socket that connects refuses to
+                sock = self._tls[1].wrap_socket(sock, do_handshake_on_connect=False)
+            error = sock.connect_ex(tuple(endpoint))
+            if error not in (0, errno.EINPROGRESS):
+                raise OSError(error, os.strerror(error))
         except OSError:
             sock.close()
             raise
-        if self._tls is None:
-            return sock
-        return self._tls[1].wrap_socket(sock, do_handshake_on_connect=False)
+        return sock
 
     def proof(self, side: bytes, theirs: bytes, mine: bytes) -> bytes:
         """What only those know that have the run's key."""
@@ -219,18 +226,35 @@ class PacketSockets:
                 with self.lock:
                     if self._is_closed:
                         return
-                    self._handle(self.selector.select(0))
+                    try:
+                        self._handle(self.selector.select(0))
+                    except Exception:
+                        _LOG.exception("packets cannot be read")
+                self.wake()  # `_woken` may have read what was to end a wait
 
     def _accept(self) -> None:
-        with suppress(OSError):
-            sock, _ = self._listener.accept()
+        with suppress(BlockingIOError):
+            try:
+                sock, _ = self._listener.accept()
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    self._close_strangers(1)  # or the listener would stay ready for ever
+                return
             self._set_up(sock)
             if self._tls is not None:
                 sock = self._tls[0].wrap_socket(
                     sock, server_side=True, do_handshake_on_connect=False
                 )
             connection = FramedSocket(self.selector, sock)
+            self._strangers[connection] = None
             connection.follow(self._serve(connection))
+            self._close_strangers(len(self._strangers) - _QUEUE)
+
+    def _close_strangers(self, count: int) -> None:
+        """Close the oldest connections that have not proved that they have the key."""
+        for connection in list(self._strangers)[: max(0, count)]:
+            connection.close()
+            self._strangers.pop(connection, None)
 
     def _serve(self, connection: FramedSocket) -> Protocol:
         mine = secrets.token_bytes(_NONCE_BYTES)
@@ -239,6 +263,7 @@ class PacketSockets:
         theirs, proof = hello[:_NONCE_BYTES], hello[_NONCE_BYTES:]
         if self._key is None or not hmac.compare_digest(proof, self.proof(b"A", mine, theirs)):
             return
+        self._strangers.pop(connection, None)
         connection.write(self.proof(b"B", mine, theirs))
         while True:
             (length,) = _LENGTH.unpack((yield _LENGTH.size))
@@ -257,6 +282,7 @@ class PacketSockets:
     def _set_up(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a node may lose its power
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, self._timeout_ms)
 
@@ -272,12 +298,13 @@ def _family(host: str) -> socket.AddressFamily:
 
 def _contexts() -> tuple[ssl.SSLContext, ssl.SSLContext] | None:
     """For who listens and who connects, from Ray's own settings; None if Ray does not use TLS."""
-    if os.environ.get("RAY_USE_TLS", "0") not in ("1", "true", "True"):
+    if os.environ.get("RAY_USE_TLS", "0").lower() not in ("1", "true"):
         return None
     files = [os.environ[f"RAY_TLS_{name}"] for name in ("SERVER_CERT", "SERVER_KEY", "CA_CERT")]
     sides = []
     for purpose in (ssl.Purpose.CLIENT_AUTH, ssl.Purpose.SERVER_AUTH):
         context = ssl.create_default_context(purpose, cafile=files[2])
+        context.minimum_version = ssl.TLSVersion.TLSv1_3  # it never negotiates again
         context.load_cert_chain(files[0], files[1])
         context.verify_mode, context.check_hostname = ssl.CERT_REQUIRED, False
         sides.append(context)

@@ -9,6 +9,7 @@ import logging
 import traceback
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from pathlib import PurePath
@@ -61,14 +62,15 @@ class LogCapture:
 
         def make(*given: Any, **named: Any) -> logging.LogRecord:
             record = before(*given, **named)
-            self.note(record)
+            with suppress(Exception):  # a log call of user code never fails by this
+                self.note(record)
             return record
 
         logging.setLogRecordFactory(make)
 
     def note(self, record: logging.LogRecord) -> None:
         """Keep a record until `take`. Any thread may call it."""
-        if record.name == FAILURES_LOGGER:
+        if record.name is None or record.name == FAILURES_LOGGER:  # None: it is filled in later
             return
         try:
             text = record.getMessage()

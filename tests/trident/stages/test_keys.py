@@ -30,8 +30,14 @@ from tests.trident.rigs.key_programs import KEYS, ROWS, STORED, Group, Made, exp
 
 STREAM = PlannedStream(0, "a", StreamSpec("default", Schema(("key",))), SCHEMA.classes)
 
+
+def has_no_surrogate(value: Any) -> bool:
+    """Whether UTF-8 has all characters of a text: others are refused by stored states."""
+    return not isinstance(value, str) or value.encode(errors="ignore").decode() == value
+
+
 scalars = (
-    field_values.keys
+    field_values.keys.filter(has_no_surrogate)
     | st.integers(-5, 5).map(np.int32)
     | st.floats(width=32).map(np.float32)
     | st.booleans().map(np.bool_)
