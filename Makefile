@@ -65,7 +65,7 @@ format: .venv/.dev  ## format the code with ruff, and fix what it can fix
 bench: .venv/.dev  ## measure beside a bare loop and Bytewax (15 minutes), write docs/PERFORMANCE.md, find slower ratios
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-bench-all: .venv/.dev  ## measure everything, also beside Storm, Flink, Quix, Faust, Pathway and Spark (50 minutes)
+bench-all: .venv/.dev  ## measure everything, also beside Storm, Flink, Quix, Faust, Pathway and Spark
 	@$(BIN)/python -m benchmarks --all $(ARGS)
 
 endurance: .venv/.dev  ## inject faults, overload and outages for longer (HOURS=1: in one run), and count what is lost

@@ -30,7 +30,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--all",
         action="store_true",
-        help="measure everything, beside all peers, at most 50 minutes; with --only: all peers",
+        help="measure everything, beside all peers; with --only: all peers",
     )
     parser.add_argument("--repeat", type=int, default=3, help="rounds (default: %(default)s)")
     parser.add_argument("--words", type=int, default=4_000_000, help="of the word counts")

@@ -55,7 +55,7 @@ def _parts(
 ) -> Iterator[str]:
     yield "# Performance"
     yield _wrapped(
-        "`make bench` (15 minutes) and `make bench-all` (50 minutes) generate this page from "
+        "`make bench` (15 minutes) and `make bench-all` (everything) generate this page from "
         "[all samples](../benchmarks/results/latest.json); do not edit it. How it is measured, and "
         "what to keep in mind: [benchmarks/README.md](../benchmarks/README.md)."
     )

@@ -50,7 +50,7 @@ def plan_key(run: str) -> str:
 
 
 def packet_key(run: str) -> str:
-    """The key of the secret by which the workers of a run know each other."""
+    """The key of the secret with which workers prove that they belong to a run."""
     return f"{run}/packets"
 
 

@@ -62,7 +62,7 @@ def write_version(run: str) -> None:
 
 
 def write_packet_key(run: str) -> None:
-    """Store a new secret by which the workers of the run know each other."""
+    """Store a new secret with which workers prove that they belong to the run."""
     RayStore().write(packet_key(run), secrets.token_bytes(32))
 
 

@@ -60,7 +60,6 @@ from sunshower.runtime.transport.packets import Answer
 from sunshower.runtime.worker_process import STATS_S, Equipment, WorkerProcessBase
 from sunshower.secret import without_secrets
 
-_READY_S = 0.1  # how often to check whether the loop ended before it began
 _TURN_S = 0.05  # the shortest interval, when `finished` changes
 _ANSWER_S = CALL_S * 2 / 3  # for an answer of the loop, between two calls of user code
 _CLOSE_S = CALL_S - 1.0  # for cleanup() of all tasks
@@ -87,7 +86,7 @@ class WorkerActor(WorkerProcessBase):
         self._has_begun = threading.Event()  # cleared between hello and the start of the new life
         self._has_begun.set()
         self._sockets = PacketSockets(ray.util.get_node_ip_address(), self._deliver)
-        self._post: PacketSender  # of the present life
+        self._sender: PacketSender | None = None  # of the present life
         self._recorder = Recorder()
         self._event_log: EventLogFolder | None = None  # if there is an event log
         self._entries: EventLogFile | None = None
@@ -271,9 +270,9 @@ class WorkerActor(WorkerProcessBase):
     def _greet(self) -> None:
         """Say hello to the master, and begin the new life."""
         self.begin(*self._retry_store(self._say_hello))
-        if hasattr(self, "_post"):
-            self._post.close()
-        self._post = PacketSender(self._run, self._core, self._sockets, self.put)
+        if self._sender is not None:
+            self._sender.close()
+        self._sender = PacketSender(self._run, self._core, self._sockets, self.put)
         self._has_begun.set()
         self._sockets.resume()
 
@@ -338,7 +337,8 @@ class WorkerActor(WorkerProcessBase):
                 sent_s = now
                 if self._entries is not None:
                     self._entries.check()
-                late_s = self._post.send(now)
+                assert self._sender is not None, "_greet comes first"
+                late_s = self._sender.send(now)
                 wait_s = _sooner(late_s, self._report(now, wait_s))
             if wait_s != 0:
                 self._sockets.work(wait_s, self.mailbox)

@@ -19,10 +19,10 @@ class FramedSocket:
         self.closed = False
         self._selector, self._socket = selector, sock
         self._inbox, self._outbox = bytearray(), deque[memoryview]()
-        self._shakes = isinstance(sock, ssl.SSLSocket)  # the handshake of TLS is not over
+        self._in_handshake = isinstance(sock, ssl.SSLSocket)  # the handshake of TLS is not over
         selector.register(sock, selectors.EVENT_READ | selectors.EVENT_WRITE, self)
 
-    def follow(self, protocol: Protocol, closed: Callable[[], None] = lambda: None) -> None:
+    def follow(self, protocol: Protocol, closed: Callable[[], object] = lambda: None) -> None:
         """Read by this protocol from now on; `closed` is called at the end."""
         self._protocol, self._closed = protocol, closed
         self._wanted = next(protocol)
@@ -38,7 +38,7 @@ class FramedSocket:
         """Send what waits, as far as the socket takes it."""
         waits = selectors.EVENT_READ
         try:
-            self._shake_hands()
+            self._do_handshake()
             while self._outbox:
                 sent = self._socket.send(self._outbox[0])
                 if sent < len(self._outbox[0]):
@@ -57,8 +57,8 @@ class FramedSocket:
     def read(self) -> None:
         """Read what has arrived, and let the protocol use it."""
         try:
-            if self._shakes:
-                self._shake_hands()
+            if self._in_handshake:
+                self._do_handshake()
                 self.flush()
             while not self.closed and (data := self._socket.recv(_READ_BYTES)):
                 self._inbox += data
@@ -72,11 +72,11 @@ class FramedSocket:
             pass
         self.close()
 
-    def _shake_hands(self) -> None:
-        if self._shakes:
+    def _do_handshake(self) -> None:
+        if self._in_handshake:
             assert isinstance(self._socket, ssl.SSLSocket)
             self._socket.do_handshake()
-            self._shakes = False
+            self._in_handshake = False
 
     def _advance(self) -> None:
         begin, inbox = 0, self._inbox

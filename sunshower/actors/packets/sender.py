@@ -70,8 +70,8 @@ class PacketSender:
         if not fate.delays_s and fate.fails:
             self._put(partial(self._core.answered, peer, seq, None))
         for copy, delay_s in enumerate(fate.delays_s):  # only the answer to the first copy counts
-            told = _ignore if copy else partial(hear, peer, seq)
-            carry = partial(self._carry, peer, packet, now + delay_s, told)
+            answered = _ignore if copy else partial(hear, peer, seq)
+            carry = partial(self._carry, peer, packet, now + delay_s, answered)
             if delay_s:
                 self._count += 1
                 late: _Late = (now + delay_s, self._count, carry)

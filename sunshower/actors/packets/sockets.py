@@ -8,7 +8,7 @@
                   ◀── one byte, an Answer    for each packet, in order
 
 The loop's thread reads and writes all sockets between two slices of work. While user code keeps the
-loop's thread busy, a second thread does that, so a packet is answered within twice `_RELIEF_S`,
+loop's thread busy, a second thread does that, so a packet is answered within twice `_BUSY_S`,
 however long user code takes, unless it keeps the interpreter's lock.
 
 Ray tells who listens where, and keeps the run's key. (A call of a Ray actor costs 1 to 2 ms of
@@ -42,7 +42,7 @@ _LENGTH = struct.Struct("<I")
 _NONCE_BYTES = _PROOF_BYTES = 32
 _PACKET_BYTES_MAX = 1 << 30
 _WAIT_MAX_S = 3600.0  # epoll and TCP have limits
-_RELIEF_S = 0.05  # how long the loop's thread may be busy before the second thread steps in
+_BUSY_S = 0.05  # how long the loop's thread may be busy before the second thread takes over
 _QUEUE = 128  # connections that wait to be accepted, or for their proof
 
 
@@ -135,7 +135,7 @@ class PacketSockets:
         self._timeout_ms = 0
         self._deliver = deliver
         self._held: list[tuple[FramedSocket, bytes]] = []
-        self._strangers: dict[FramedSocket, None] = {}  # those without a proof, oldest first
+        self._unproven: dict[FramedSocket, None] = {}  # those without a proof, oldest first
         self._tls = _contexts()
         self._listener = socket.create_server((host, 0), family=_family(host), backlog=_QUEUE)
         self._listener.setblocking(False)
@@ -147,7 +147,7 @@ class PacketSockets:
         self.selector.register(self._wakes, selectors.EVENT_READ, self._woken)
         self._is_waiting = self._is_closed = False
         self._worked_s = time.monotonic()
-        threading.Thread(target=self._relieve, name="packets", daemon=True).start()
+        threading.Thread(target=self._work_when_busy, name="packets", daemon=True).start()
 
     def trust(self, key: bytes, timeout_s: float) -> None:
         """Accept connections of those that have the run's key. A connection is lost if its bytes
@@ -219,10 +219,10 @@ class PacketSockets:
                     if mask & selectors.EVENT_READ and not key.data.closed:
                         key.data.read()
 
-    def _relieve(self) -> None:
+    def _work_when_busy(self) -> None:
         while True:
-            time.sleep(_RELIEF_S)
-            if not self._is_waiting and time.monotonic() - self._worked_s > _RELIEF_S:
+            time.sleep(_BUSY_S)
+            if not self._is_waiting and time.monotonic() - self._worked_s > _BUSY_S:
                 with self.lock:
                     if self._is_closed:
                         return
@@ -233,28 +233,30 @@ class PacketSockets:
                 self.wake()  # `_woken` may have read what was to end a wait
 
     def _accept(self) -> None:
-        with suppress(BlockingIOError):
-            try:
-                sock, _ = self._listener.accept()
-            except OSError as error:
-                if error.errno in (errno.EMFILE, errno.ENFILE):
-                    self._close_strangers(1)  # or the listener would stay ready for ever
-                return
+        try:
+            sock, _ = self._listener.accept()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self._close_unproven(1)  # otherwise the listener stays ready
+            return
+        try:
             self._set_up(sock)
             if self._tls is not None:
                 sock = self._tls[0].wrap_socket(
                     sock, server_side=True, do_handshake_on_connect=False
                 )
-            connection = FramedSocket(self.selector, sock)
-            self._strangers[connection] = None
-            connection.follow(self._serve(connection))
-            self._close_strangers(len(self._strangers) - _QUEUE)
+        except OSError:  # the peer has closed it already
+            sock.close()
+            return
+        connection = FramedSocket(self.selector, sock)
+        self._unproven[connection] = None
+        connection.follow(self._serve(connection), lambda: self._unproven.pop(connection, None))
+        self._close_unproven(len(self._unproven) - _QUEUE)
 
-    def _close_strangers(self, count: int) -> None:
+    def _close_unproven(self, count: int) -> None:
         """Close the oldest connections that have not proved that they have the key."""
-        for connection in list(self._strangers)[: max(0, count)]:
+        for connection in list(self._unproven)[: max(0, count)]:
             connection.close()
-            self._strangers.pop(connection, None)
 
     def _serve(self, connection: FramedSocket) -> Protocol:
         mine = secrets.token_bytes(_NONCE_BYTES)
@@ -263,7 +265,7 @@ class PacketSockets:
         theirs, proof = hello[:_NONCE_BYTES], hello[_NONCE_BYTES:]
         if self._key is None or not hmac.compare_digest(proof, self.proof(b"A", mine, theirs)):
             return
-        self._strangers.pop(connection, None)
+        self._unproven.pop(connection, None)
         connection.write(self.proof(b"B", mine, theirs))
         while True:
             (length,) = _LENGTH.unpack((yield _LENGTH.size))

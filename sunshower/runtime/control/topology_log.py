@@ -64,7 +64,7 @@ class TopologyLog:
         """A worker begins a life; `report`: of its former process, if that died in user code;
         `moved`: because of a rebalance."""
         here, self._begun[worker] = list(tasks), life
-        names = ", ".join(f"{one.component}[{one.index}]" for one in here) or "no task of yours"
+        names = ", ".join(f"{one.component}[{one.index}]" for one in here) or "only ackers"
         if life == 1 or moved:
             self.note("started", f"worker {worker} runs {names}", worker=worker)
             return

@@ -190,7 +190,7 @@ def test_packets_without_an_answer_are_reported_when_the_connection_is_lost(
     assert here.answers.get(timeout=WITHIN_S) is None
 
 
-def test_with_tls_packets_arrive_and_strangers_are_cut_off(
+def test_with_tls_packets_arrive_and_others_are_cut_off(
     processes: Callable[..., Process], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = processes()
