@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from sunshower import Topology
+from sunshower import Retry, Topology
 from sunshower.errors import RequestFailed, RequestTimeout, UnknownComponent
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ def test_each_of_many_callers_has_its_whole_answer_although_workers_die(
     ray_cluster: RayCluster,
 ) -> None:
     topology = Topology("parts", workers=3)
-    asks = topology.requests("asks", Ask)
+    # A kill uses up an attempt of the request whose code is running; by default there is one.
+    asks = topology.requests("asks", Ask, retry=Retry(attempts=5))
     asks.flat_map(split).shuffle().bolt("double", double, parallelism=3).answer()
     run = ray_cluster.submit(topology.graph())
     try:
