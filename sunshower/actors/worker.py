@@ -63,6 +63,7 @@ from sunshower.secret import without_secrets
 _TURN_S = 0.05  # the shortest interval, when `finished` changes
 _ANSWER_S = CALL_S * 2 / 3  # for an answer of the loop, between two calls of user code
 _CLOSE_S = CALL_S - 1.0  # for cleanup() of all tasks
+_STATS_AGAIN_S = 10.0  # statistics are sent again, although unchanged: a call may have been lost
 _STORE_RETRY_S, _STORE_RETRY_MAX_S = 0.1, 10.0  # the first wait, and the longest
 _LOG = logging.getLogger("sunshower")
 _FAILURES = logging.getLogger(FAILURES_LOGGER)
@@ -142,7 +143,11 @@ class WorkerActor(WorkerProcessBase):
         self._sockets.wake()
 
     def call_master(self, what: str, *given: Any) -> None:
-        silent(getattr(self._master, what)).remote(*given)
+        method = getattr(self._master, what)
+        if what == "hear":  # Ray would repeat old statistics to the next master, after newer ones
+            method.options(num_returns=0, max_task_retries=0).remote(*given)
+        else:
+            silent(method).remote(*given)
 
     def equip(self, plan: Plan, life: int) -> Equipment:
         spouts = [spout.id for spout in plan.spouts if spout.worker == self._worker]
@@ -235,9 +240,13 @@ class WorkerActor(WorkerProcessBase):
     def _beat(self) -> None:
         """Send heartbeats to the master, on a thread of their own, until the process ends."""
         lease, call, sent_s, life = self.lease, None, 0.0, 0
+        stats_s = time.monotonic()
         while True:
             now = time.monotonic()
             self.tick(now)
+            if now - stats_s > _STATS_AGAIN_S:
+                stats_s = now
+                self.put(self._forget_stats)
             if lines := self._log_capture.take(now, time.time()):
                 self.call_master("log", self._worker, self.life, lines)
             if call is None or now - sent_s > 5 * lease.beat_s:  # the answer may have been lost
