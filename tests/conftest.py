@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
 
 
-pytest_plugins = ["tests.servers"]
+pytest_plugins = ["tests.servers", "sunshower.testing.pytest_plugin"]
 
 Sunshower = Callable[..., int]
 

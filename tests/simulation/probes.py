@@ -8,20 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any
 
 from sunshower import Bolt, Context, Spout, Topology
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.run import SimRun
+from sunshower.testing import Shared
 from tests.contract.topologies import Item
-
-
-class Shared:
-    """One for all tasks."""
-
-    def __deepcopy__(self, memo: object) -> Self:
-        return self
 
 
 class Looks(Shared):

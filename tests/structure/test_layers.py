@@ -67,6 +67,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     # and the packages of `experiments` that run them, on Ray and on the simulator
     "experiments/runner": {"topologies", "runtime", "actors", "simulation", "experiments"},
     "experiments/demo": {"topologies", "runtime", "experiments"},
+    # what users' tests import
+    "testing": {"topologies", "runtime", "simulation", "experiments"},
     # level 6: the command line
     "cli": {
         *("topologies", "state", "runtime", "trident", "actors", "simulation"),
@@ -81,7 +83,8 @@ LEVELS = (
     {"topologies", "state"},
     {"runtime"},
     {"trident", "actors", "simulation", "experiments"},
-    {"kafka", "spark_integration", "dev", "web", "experiments/runner", "experiments/demo"},
+    {"kafka", "spark_integration", "dev", "web", "experiments/runner", "experiments/demo"}
+    | {"testing"},
     {"cli"},
 )
 SAME_PACKAGE = {"__main__": "cli"}  # a top-level file that belongs to the command line
@@ -91,7 +94,8 @@ EXTENSIONS = {"trident", "kafka", "spark_integration", "dev"}  # without one the
 # library needs one only if few packages may use it.
 EXTERNAL: dict[str, set[str]] = {
     "ray": {"actors", "spark_integration"},
-    "numpy": {"runtime", "records", "topologies", "experiments", "kafka"},
+    "numpy": {"runtime", "records", "topologies", "experiments", "kafka", "testing"},
+    "pytest": {"testing"},  # a plugin, which only pytest imports
     "msgpack": {"runtime", "codec", "kafka"},
     "pyarrow": {"runtime", "records", "topologies", "trident", "spark_integration"},
     "matplotlib": {"experiments"},
@@ -199,7 +203,7 @@ def test_file_imports_only_allowed_libraries(path: Path) -> None:
         if is_ours(top) or (top in sys.stdlib_module_names and top not in EXTERNAL):
             continue
         if found.module == "?":
-            if package not in {"cli", "__init__"}:
+            if package not in {"cli", "__init__", "testing"}:
                 wrong.append(report(path, found, "name it, so that this test can read it"))
         elif package not in EXTERNAL.get(top, set()):
             wrong.append(report(path, found, f"only {some(EXTERNAL.get(top, set()))} may"))

@@ -1,0 +1,219 @@
+"""Prepares the graph of a topology for a test: replaced components, captured streams, crashes."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import partial, wraps
+from typing import Any, TypeAlias
+
+from sunshower.errors import TopologyError, UnknownComponent, UnknownStream
+from sunshower.runtime.tasks.bolts.return_values import is_generator
+from sunshower.simulation.worker import Killed
+from sunshower.testing.feeder import Feeder, Shared
+from sunshower.topologies.components import DEFAULT, Bolt, Context, Spout
+from sunshower.topologies.graph import Component, Graph, Level, Subscription
+from sunshower.topologies.groupings import Global
+from sunshower.topologies.operators.windows.watermarks import WATERMARKS
+from sunshower.topologies.signatures import bolt_signature, spout_signature
+from sunshower.topologies.timing import tick_of
+from sunshower.topologies.topology import Topology
+
+Call: TypeAlias = Callable[..., Any]
+_METHODS = {
+    Level.FUNCTION: "__call__",
+    Level.PROCESS: "process",
+    Level.EXECUTE: "execute",
+    Level.BATCH: "process",
+}
+
+
+class CapturedStream(Shared, Bolt[Any, None]):
+    """Keeps the records of one stream, in the order in which they arrive."""
+
+    def __init__(self) -> None:
+        self.records: list[Any] = []
+
+    def process(self, record: Any) -> None:
+        self.records.append(record)
+
+
+class CrashPoints(Shared):
+    """After which calls of user code a process ends: component → how many records from now."""
+
+    def __init__(self) -> None:
+        self._left: Counter[str] = Counter()
+
+    def add(self, component: str, records: int) -> None:
+        self._left[component] = records
+
+    def count(self, component: str, records: int = 1) -> None:
+        """Count processed records. Raises Killed at the crash point."""
+        if self._left[component] > 0:
+            self._left[component] -= records
+            if self._left[component] <= 0:
+                raise Killed
+
+
+@dataclass(frozen=True)
+class _CountedBolt(Component):
+    """A bolt whose processed records are counted."""
+
+    points: CrashPoints | None = None
+
+    def instance(self) -> Any:
+        bolt = super().instance()
+        assert self.points is not None
+        counted = partial(_counted, component=self.id, points=self.points)
+        if self.level is not Level.OPERATORS:
+            method, whole = _METHODS[self.level], self.level is Level.BATCH
+            if self.level is Level.FUNCTION or inspect.isroutine(bolt):
+                return counted(bolt, whole=whole)
+            setattr(bolt, method, counted(getattr(bolt, method), whole=whole))
+        elif bolt.passes:  # `expand` is not called
+            bolt.gather = counted(bolt.gather, whole=True)
+        else:
+            bolt.prepare = partial(_prepare_counted, bolt, bolt.prepare, counted)
+        return bolt
+
+
+@dataclass(frozen=True)
+class PreparedGraph:
+    """A graph to run in a test, and what the test reads of it afterwards."""
+
+    graph: Graph
+    declared: Graph  # without captured streams
+    feeders: Mapping[str, Feeder[Any]]  # spout → what feeds it
+    streams: Mapping[tuple[str, str], CapturedStream]  # component, stream → its records
+    points: CrashPoints
+
+    def captured(self, component: str, stream: str | None) -> list[Any]:
+        """The records of a stream; None: of the default one, or the only one. Raises
+        UnknownComponent and UnknownStream."""
+        where = check_component(self.declared, component)
+        there = {id: bolt for (one, id), bolt in self.streams.items() if one == component}
+        if stream is None:
+            stream = next(iter(there)) if len(there) == 1 else DEFAULT
+        if stream not in there:
+            raise UnknownStream(
+                f"{where}: no stream {stream!r} is captured; captured are: "
+                f"{', '.join(map(repr, there)) or 'none'}. Direct streams cannot be, and the rows "
+                "of an operator only if something reads them"
+            )
+        return [*there[stream].records]
+
+    def check_can_crash(self, component: str) -> None:
+        """Raise UnknownComponent, and TopologyError unless it is a bolt with plain functions."""
+        where = check_component(self.declared, component)
+        if not isinstance(self.graph.components[component], _CountedBolt):
+            raise TopologyError(
+                f"{where}: records are counted in bolts without async functions only; kill the "
+                f"process of another component with inject(kill(component({component!r})))"
+            )
+
+
+def check_component(graph: Graph, component: str) -> str:
+    """Return how errors name a component. Raises UnknownComponent, which lists all."""
+    if component not in graph.components:
+        raise UnknownComponent(
+            f"topology {graph.id!r}: there is no component {component!r}; its components are: "
+            + ", ".join(graph.components)
+        )
+    return f"topology {graph.id!r}, component {component!r}"
+
+
+def prepare_graph(topology: Topology, replaced: Mapping[str, Any]) -> PreparedGraph:
+    """Return the graph of a topology with other code in some components.
+
+    `replaced`: component → a Feeder, another Spout, or the records to feed, for a spout; a function
+    or a Bolt for a bolt. Bolts that change their input records end the topology. Raises
+    UnknownComponent, and TopologyError for code that does not fit.
+    """
+    declared = topology.graph()
+    components, feeders = dict(declared.components), dict[str, Feeder[Any]]()
+    for id, code in replaced.items():
+        where = check_component(declared, id)
+        replace_by = _with_source if components[id].level.is_spout else _with_bolt
+        components[id] = replace_by(components[id], code, where)
+    for id, one in components.items():
+        if isinstance(one.implementation, Feeder):
+            feeders[id] = one.implementation
+    points = CrashPoints()
+    declared = replace(declared, components=components)
+    counted = {id: _with_points(one, points) for id, one in components.items()}
+    streams = {place: CapturedStream() for place in _streams(components.values())}
+    for (id, stream), bolt in streams.items():
+        name = f"captured-{id}-{stream}"
+        inputs = (Subscription(id, stream, Global()),)
+        counted[name] = Component(name, Level.PROCESS, bolt, inputs=inputs)
+    config = replace(declared.config, check_mutation=True)
+    graph = replace(declared, components=counted, config=config)
+    return PreparedGraph(graph, declared, feeders, streams, points)
+
+
+def _with_source(spout: Component, source: Any, where: str) -> Component:
+    if not isinstance(source, Spout) and not isinstance(source, type):
+        if not isinstance(source, Iterable) or isinstance(source, str | bytes):
+            raise TopologyError(f"{where}: {source!r:.80} is no list of records, Feeder or Spout")
+        source = Feeder[Any](*source)
+        source.end()
+    level = spout_signature(source, where).level
+    return replace(spout, implementation=source, level=level, tick_s=tick_of(source, None, where))
+
+
+def _with_bolt(bolt: Component, code: Any, where: str) -> Component:
+    level, tick_s = bolt_signature(code, where).level, tick_of(code, None, where)
+    return replace(bolt, implementation=code, level=level, tick_s=tick_s, store=None)
+
+
+def _streams(components: Iterable[Component]) -> Iterable[tuple[str, str]]:
+    for one in components:
+        for stream in one.streams.values():
+            if not stream.direct and stream.id != WATERMARKS and stream.schema.fields:
+                yield one.id, stream.id
+
+
+def _with_points(component: Component, points: CrashPoints) -> Component:
+    code, level = component.implementation, component.level
+    if level is Level.OPERATORS:
+        can_crash = not code.concurrency
+    else:
+        can_crash = level in _METHODS and not _is_async(code, _METHODS[level])
+    if not can_crash:
+        return component
+    own = {one.name: getattr(component, one.name) for one in fields(Component)}
+    return _CountedBolt(**own, points=points)
+
+
+def _is_async(code: Any, method: str) -> bool:
+    call = code if inspect.isroutine(code) else getattr(code, method)
+    return inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call)
+
+
+def _prepare_counted(
+    bolt: Any, prepare: Call, counted: Callable[[Call], Call], context: Context
+) -> None:
+    prepare(context)  # this makes `expand`
+    bolt.expand = counted(bolt.expand)
+
+
+def _counted(call: Call, component: str, points: CrashPoints, *, whole: bool = False) -> Call:
+    """`call`, which counts when it is done: one record, or `whole`, all rows that it is given."""
+    if is_generator(call):
+
+        @wraps(call)
+        def yielding(*given: Any) -> Any:
+            yield from call(*given)
+            points.count(component)
+
+        return yielding
+
+    @wraps(call)
+    def calling(*given: Any) -> Any:
+        result = call(*given)
+        points.count(component, len(given[0]) if whole else 1)
+        return result
+
+    return calling

@@ -1,0 +1,127 @@
+"""Runs a topology in the simulator in a test: virtual time, crashes and outages on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from sunshower.arguments import COUNT
+from sunshower.errors import ClusterError, TopologyError
+from sunshower.experiments.faults.fault_kinds import Fault
+from sunshower.experiments.faults.fault_plan import Step, settle
+from sunshower.experiments.faults.nemesis import Nemesis
+from sunshower.runtime.events.metrics import Snapshot
+from sunshower.runtime.plan import Layout
+from sunshower.simulation.cluster import SimCluster
+from sunshower.testing.observed_run import ObservedRun
+from sunshower.testing.prepared_graph import PreparedGraph, prepare_graph
+from sunshower.topologies.topology import Topology
+
+_DAY_S = 86_400.0
+
+
+class SimulatedRun(ObservedRun):
+    """A run in the simulator. Its time passes only in `advance`, `inject`, `finish` and `ask`.
+
+    The spouts are activated by the first of these. `run` is the run itself, with everything else
+    that a cluster can do, such as `run.kill_worker(0)`.
+    """
+
+    def __init__(self, prepared: PreparedGraph, seed: int, layout: Layout) -> None:
+        super().__init__(prepared)
+        self.seed = seed
+        self._cluster = SimCluster(seed)
+        self.run = self._cluster.submit(prepared.graph, layout, active=False)
+        self._is_active = False
+
+    def crash(self, component: str, after: int) -> None:
+        """Kill the process of a bolt once the bolt has processed `after` records from now, before
+        any of their acks leaves: `crash("count", after=3)`. Another process takes its place.
+
+        All tasks of the bolt count together. A bolt of columns or of operators on whole batches
+        dies after the batch with that record. Raises TopologyError for other components.
+        """
+        COUNT.check(f"crash of {component!r}: after", after, TopologyError)
+        self._prepared.check_can_crash(component)
+        self._prepared.points.add(component, after)
+
+    def inject(self, *faults: Fault | Step) -> None:
+        """Inject faults, and let time pass until they are over.
+
+        `away("store", for_s=60)` or another fault of sunshower.experiments begins now; a step, such
+        as those of `at(5, kill(master()))`, so many seconds from now. Raises ExperimentError for a
+        fault of something that is not there, and ClusterError for one that could not be injected.
+        """
+        self._activate()
+        steps = [one if isinstance(one, Step) else Step(0.0, one) for one in faults]
+        for step in steps:
+            step.fault.check(self.run.plan)
+        nemesis = Nemesis(self.run, self.seed)
+        nemesis.carry_out(settle(sorted(steps), _DAY_S))
+        if nemesis.undone:
+            raise ClusterError(f"seed {self.seed}: not injected: {'; '.join(nemesis.undone)}")
+
+    def advance(self, seconds: float) -> None:
+        """Let virtual time pass. Raises TopologyFailed if the topology has failed."""
+        self._activate()
+        self.run.wait(seconds)
+
+    def finish(self, within_s: float = 3_600.0) -> Self:
+        """Wait until everything is processed, and return this run; feeders end.
+
+        Raises ClusterError if that takes more than `within_s` of virtual time.
+        """
+        for feeder in self._prepared.feeders.values():
+            feeder.end()
+        self._activate()
+        if not self.run.wait(within_s):
+            open_ids = {id: self.counts(id).pending for id in self.spouts}
+            raise ClusterError(
+                f"seed {self.seed}: topology {self.run.topology!r} is not finished after "
+                f"{within_s:g} s; pending by spout: {open_ids}. A bolt forgets to ack, or a spout "
+                "never ends: feed it"
+            )
+        return self
+
+    def ask(self, requests: str, value: Any, *, timeout_s: float = 10.0) -> list[Any]:
+        """Send a request and return the rows of its answer. Raises as Run.ask."""
+        self._activate()
+        return self.run.ask(requests, value, timeout_s=timeout_s)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.run.snapshot()
+
+    def results(self, component: str) -> list[Any]:
+        return self.run.results(component)
+
+    def close(self) -> None:
+        """Stop the topology; the cleanup methods of its code are called."""
+        self._cluster.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _activate(self) -> None:
+        if not self._is_active:
+            self._is_active = True
+            self.run.activate()
+
+
+def simulate(
+    topology: Topology,
+    replaced: Mapping[str, Any] | None = None,
+    *,
+    seed: int = 0,
+    layout: Layout = Layout.ISOLATE,
+) -> SimulatedRun:
+    """Start a topology in the simulator; `replaced` as for `run`.
+
+    The seed determines the run, event by event. By default each task has a process of its own, so
+    that a crash hits one task. Close the run, or use it in a `with`; the pytest fixture `simulate`
+    does this, and gives each test several seeds.
+    """
+    return SimulatedRun(prepare_graph(topology, replaced or {}), seed, layout)

@@ -1,0 +1,177 @@
+"""Tests that run a topology inline: replaced components, captured streams, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sunshower import Bolt, DeadLetter, Line, Records, Retry, Topology, count, run_inline
+from sunshower.errors import (
+    ClusterError,
+    TopologyError,
+    TopologyFailed,
+    UnknownComponent,
+    UnknownStream,
+)
+from sunshower.testing import Feeder, assert_counts, assert_lossless, run
+from tests.testing.shop import LINES, WORDS, Database, Store, Total, Word, counting
+
+
+def ignore(record: Any) -> None: ...
+
+
+def test_a_list_takes_the_place_of_a_source() -> None:
+    done = run(counting(), {"lines": LINES})
+    assert done.emitted("lines") == LINES
+    assert done.acked("lines") == LINES
+    assert done.failed("lines") == []
+    assert_lossless(done)
+    assert_counts(done.emitted("split"), [Word(word) for word in WORDS])
+    assert sorted(done.emitted("split", "lengths")) == [(12,), (12,)]
+
+
+def test_results_and_counters_are_those_of_the_run() -> None:
+    done = run(counting(), {"lines": LINES})
+    merged = {word: n for task in done.results("count") for word, n in task.items()}
+    assert merged == {"rain": 1, "and": 2, "sun": 2, "wind": 1}
+    assert (done.counts("split").executed, done.counts("count").executed) == (2, 6)
+
+
+def test_a_function_or_a_bolt_takes_the_place_of_a_bolt() -> None:
+    seen: list[Total] = []
+    run(counting(), {"lines": LINES, "store": seen.append})
+    assert len(seen) == 6
+    database = Database()
+    run(counting(), {"lines": LINES, "store": Store(database)})
+    assert database.totals == seen
+
+
+def test_another_spout_takes_the_place_of_a_source() -> None:
+    done = run(counting(), {"lines": Records(LINES, type=Line)})
+    assert done.counts("lines").acked == 2
+    with pytest.raises(TopologyError, match=r"spout|'lines': it is not fed by the test"):
+        done.acked("lines")
+
+
+def test_a_topology_can_be_tested_many_times() -> None:
+    topology = counting()
+    for lines in (LINES, LINES[:1], []):
+        assert run(topology, {"lines": lines}).acked("lines") == lines
+
+
+def test_a_feeder_can_be_declared_as_a_source() -> None:
+    topology, feeder = Topology("fed"), Feeder(*LINES, type=Line)
+    topology.spout("lines", feeder, parallelism=2).shuffle().bolt("ignore", ignore)
+    done = run(topology)
+    assert sorted(feeder.acks) == sorted(LINES)
+    assert feeder.pending == []
+    assert done.feeders == {"lines": feeder}
+    with pytest.raises(TopologyError, match="has ended"):
+        feeder.feed(LINES[0])
+
+
+def test_operators_have_streams_of_their_own_name() -> None:
+    topology = Topology("words")
+    lines = topology.spout("lines", Records([], type=Line))
+    words = lines.flat_map(lambda line: [(w,) for w in line.text.split()], fields=["word"])
+    totals = words.group_by("word").aggregate(count())
+    totals.shuffle().bolt("store", ignore)
+    done = run(topology, {"lines": LINES})
+    last = dict(done.emitted("count"))
+    assert last == {"rain": 1, "and": 2, "sun": 2, "wind": 1}
+    assert done.emitted("count", "totals") == done.emitted("count")
+
+
+def test_requests_are_answered() -> None:
+    topology = Topology("asked")
+    topology.requests("double", ["n"]).map(lambda row: (row[0] * 2,), fields=["n"]).answer()
+    assert run(topology, requests={"double": [1, 4]}).answers("double") == [[(2,)], [(8,)]]
+
+
+def test_a_failed_attempt_is_seen_with_its_reason() -> None:
+    letters: list[Any] = []
+    topology = Topology("failing")
+    retry = Retry(attempts=2, dead_letters=True)
+    lines = topology.spout("lines", Records([], type=Line), retry=retry)
+
+    def refuse(line: Line) -> None:
+        if line == LINES[0]:
+            raise ValueError("no rain")
+
+    def keep(letter: DeadLetter) -> None:
+        letters.append(letter)
+
+    lines.shuffle().bolt("refuse", refuse)
+    lines.stream("dead_letters").shuffle().bolt("letters", keep)
+    done = run(topology, {"lines": LINES})
+    assert [(line, failure.attempt) for line, failure in done.failed("lines")] == [
+        (LINES[0], 1),
+        (LINES[0], 2),
+    ]
+    assert done.emitted("lines", "dead_letters") == letters
+    with pytest.raises(AssertionError, match="1 records of spout 'lines' are dead letters"):
+        assert_lossless(done)
+
+
+class Mutating(Bolt[Any, None]):
+    def process(self, record: list[int]) -> None:
+        record[0].append(1)  # type: ignore[attr-defined]
+
+
+def test_a_bolt_that_changes_its_input_ends_the_test() -> None:
+    topology = Topology("mutating")
+    lists = topology.spout("lists", Records([], fields=["values"]))
+    lists.shuffle().bolt("mutate", Mutating)
+    with pytest.raises(TopologyFailed, match="check_mutation"):
+        run(topology, {"lists": [([],)]})
+
+
+def test_a_source_without_an_end_is_an_error_that_says_so() -> None:
+    def endless() -> Iterator[Line | None]:
+        while True:
+            yield None
+
+    topology = Topology("endless")
+    lines = topology.spout("lines", Records(endless, type=Line))
+    lines.shuffle().bolt("ignore", ignore)
+    with pytest.raises(ClusterError, match="the spouts never end"):
+        run(topology, steps_max=50)
+
+
+@pytest.mark.parametrize(
+    ("replaced", "kind", "says"),
+    [
+        ({"line": LINES}, UnknownComponent, "no component 'line'; its components are: lines, s"),
+        ({"lines": "rain"}, TopologyError, "'rain' is no list of records"),
+        ({"lines": 3}, TopologyError, "3 is no list of records"),
+        ({"lines": Store}, TopologyError, "Store is not a spout"),
+        ({"store": Feeder()}, TopologyError, "is not a bolt"),
+        ({"store": LINES}, TopologyError, "is not a bolt"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    replaced: dict[str, Any], kind: type[Exception], says: str
+) -> None:
+    with pytest.raises(kind, match=says):
+        run(counting(), replaced)
+
+
+def test_a_stream_that_is_not_there_is_refused_with_those_that_are() -> None:
+    done = run(counting(), {"lines": LINES})
+    with pytest.raises(UnknownStream, match="captured are: 'default', 'lengths'"):
+        done.emitted("split", "errors")
+    with pytest.raises(UnknownStream, match="captured are: none"):
+        done.emitted("store")
+    with pytest.raises(UnknownComponent):
+        done.counts("stores")
+
+
+def test_the_topology_itself_stays_as_it_was() -> None:
+    topology = counting()
+    run(topology, {"lines": LINES})
+    graph = topology.graph()
+    assert set(graph.components) == {"lines", "split", "count", "store"}
+    with pytest.raises(TopologyFailed, match="no real source"):
+        run_inline(graph, steps_max=1000)
