@@ -133,6 +133,10 @@ class SourceError(SunshowerError):
     """An input file that is missing, unreadable or cannot be decoded."""
 
 
+class ProjectError(SunshowerError):
+    """A project that `sunshower new` cannot make."""
+
+
 class LoadError(SunshowerError):
     """A topology file that cannot be found, imported or understood."""
 

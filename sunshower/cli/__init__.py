@@ -18,6 +18,7 @@ from sunshower.cli.formatting import echo, escape_what_python_prints, format_err
 from sunshower.cli.kafka import kafka
 from sunshower.cli.logs.command import logs
 from sunshower.cli.metrics.command import metrics
+from sunshower.cli.new.command import new
 from sunshower.cli.run import describe, run
 from sunshower.cli.simulate import simulate
 from sunshower.cli.statistics.top import top
@@ -29,13 +30,12 @@ from sunshower.errors import SunshowerError
 app = typer.Typer(
     name="sunshower",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, describe, simulate, demo, doctor):
-    app.command(no_args_is_help=command in (run, describe, simulate))(command)
+for command in (new, run, describe, simulate, demo, doctor):
+    app.command(no_args_is_help=command not in (demo, doctor))(command)
 app.add_typer(experiment, name="experiment")
 app.add_typer(dev)
 app.add_typer(kafka)

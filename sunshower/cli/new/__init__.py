@@ -1,0 +1,1 @@
+"""`sunshower new`: the command, and the files of the project that it makes."""

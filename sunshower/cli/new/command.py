@@ -1,0 +1,64 @@
+"""`sunshower new` makes a small project: a topology, its tests, an experiment, a Makefile."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sunshower.cli.formatting import echo
+from sunshower.errors import ProjectError
+
+_TEMPLATE = Path(__file__).parent / "template"
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_SUFFIX = ".txt"  # of the templates: no tool takes them for code of Sunshower
+
+Folder = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DIR",
+        show_default=False,
+        help="The folder to make. Its name is the name of the project: lower-case letters, digits "
+        "and hyphens.",
+    ),
+]
+
+
+def new(folder: Folder) -> None:
+    """Make a project: a topology, its tests, an experiment, a Makefile, a pyproject.toml.
+
+    The folder must be empty, or not exist yet.
+    """
+    for path in make_project(folder, sys.modules["sunshower"].__version__):
+        echo(str(path))
+    echo(f"\nNext: cd {folder}, and make help")
+
+
+def make_project(folder: Path, version: str) -> list[Path]:
+    """Write the files of a project that uses this `version` of Sunshower. Returns their paths.
+
+    Raises ProjectError for a name that is none, and for a folder that cannot be used.
+    """
+    name = folder.resolve().name
+    if not _NAME.fullmatch(name):
+        raise ProjectError(
+            f"{name!r} is no name of a project; use lower-case letters, digits and hyphens, such "
+            "as word-count"
+        )
+    written = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise ProjectError(f"{folder} is not empty; name a new folder, or empty this one")
+        for template in sorted(_TEMPLATE.iterdir()):
+            text = template.read_text(encoding="utf-8")
+            text = text.replace("@NAME@", name).replace("@VERSION@", version)
+            path = folder / template.name.removesuffix(_SUFFIX)
+            path.write_text(text, encoding="utf-8")
+            written.append(path)
+    except OSError as error:
+        raise ProjectError(f"{folder}: {error.strerror}; name another folder") from None
+    return written
