@@ -1,0 +1,46 @@
+"""The tutorial: its project, its test file, its commands that need no Ray, all public names."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sunshower import testing
+from sunshower.cli.new.command import make_project
+from tests.conftest import Sunshower
+from tests.structure.reading import ROOT
+
+PAGE = (ROOT / "docs/TUTORIAL.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_the_project_passes_the_tests_of_the_page(tmp_path: Path) -> None:
+    make_project(tmp_path / "my-words", "0.1.0")
+    ((name, text),) = re.findall(r"^```python\n# (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    (tmp_path / "my-words" / name).write_text(text, encoding="utf-8")
+    plugin = 'pytest_plugins = ["sunshower.testing.pytest_plugin"]\n'
+    (tmp_path / "my-words/conftest.py").write_text(plugin, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q"],
+        cwd=tmp_path / "my-words",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "11 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_topology_is_described(
+    tmp_path: Path, sunshower: Sunshower, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_project(tmp_path / "my-words", "0.1.0")
+    assert sunshower("describe", tmp_path / "my-words/words.py") == 0
+    assert "split" in capsys.readouterr().out
+
+
+def test_every_public_name_is_on_the_page() -> None:
+    assert not [name for name in testing.__all__ if not re.search(rf"`[^`\n]*\b{name}\b", PAGE)]
