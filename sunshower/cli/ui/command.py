@@ -12,6 +12,8 @@ import typer
 
 from sunshower.cli.cluster_options import Address, connect
 from sunshower.cli.formatting import echo
+from sunshower.cli.kafka import Settings, client_pairs
+from sunshower.cli.run import FromEnvironment, FromFile
 from sunshower.errors import ClusterError, ConfigError
 
 if TYPE_CHECKING:
@@ -42,19 +44,29 @@ Port = Annotated[
 ]
 
 
-def ui(host: Host = "127.0.0.1", port: Port = None, address: Address = "auto") -> None:
+def ui(
+    host: Host = "127.0.0.1",
+    port: Port = None,
+    settings: Settings = None,
+    from_files: FromFile = None,
+    from_environment: FromEnvironment = None,
+    address: Address = "auto",
+) -> None:
     """Serve a web page that shows the topologies of a cluster, until Ctrl-C.
 
     The page is live: graphs with rates, latencies, failures and outages. Its actions (activate,
-    deactivate, rebalance, kill) need the token that is printed at the start.
+    deactivate, rebalance, kill, replays of dead letters) need the token that is printed at the
+    start. The settings are those of Kafka's client that reads topics with dead letters, added to
+    those of the topology: passwords, for example.
     """
     from sunshower.experiments.runner.interrupts import Interrupts
 
     check_packages()
     from sunshower.cli.ui.source import RaySource
 
+    kafka = client_pairs(settings, from_files, from_environment)
     with Interrupts() as interrupts, connect(address) as cluster:
-        source = RaySource(cluster.runs, cluster.find, "kill")
+        source = RaySource(cluster.runs, cluster.find, "kill", kafka)
         with opened_page(source, host, port) as lines:
             interrupts.defer()
             for line in lines:

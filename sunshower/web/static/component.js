@@ -4,6 +4,7 @@ import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { count, duration, elapsed, figure, plural, rate, share } from "./format.js";
 import { level } from "./graph.js";
 import { figureTable } from "./model.js";
+import { WindowsTable } from "./windows.js";
 
 const TASKS_SHOWN = 24;
 const COUNTERS = [
@@ -32,6 +33,8 @@ export function ComponentPanel({ node, facts, derived, detail, close, href }) {
     <${Waits} waits=${node.waits} />
     <${Calls} calls=${node.stuck} />
     <${Flow} node=${node} derived=${derived} href=${href} />
+    ${detail?.windows && html`<${WindowsTable} windows=${detail.windows} isSpout=${node.isSpout}
+      tracked=${facts.tracked} />`}
     <${Latency} latencies=${one.latencies} />
     <h3>Counters</h3>
     <dl class="facts">${COUNTERS.filter((name) => one[name] || ["emitted", "failed"].includes(name))
@@ -88,7 +91,7 @@ function Latency({ latencies }) {
   if (!kinds.length) return null;
   const names = ["p50", "p90", "p99", "max"];
   return html`<h3>Latency</h3><div class="scroll" tabindex="0" role="region" aria-label="Latency">
-    <table class="rows"><caption class="unseen">Latencies since the start</caption>
+    <table class="rows"><caption class="unseen">Latencies of the chosen time</caption>
     <thead><tr><th scope="col"></th>${names.map((name) =>
       html`<th scope="col" class="number">${name}</th>`)}</tr></thead>
     <tbody>${kinds.map(([kind, found]) => html`<tr key=${kind}><th scope="row">${kind}</th>
