@@ -32,7 +32,7 @@ class _Replay:
             self.errors.append(clip(text, _ERROR_BYTES))
 
 
-class Replays:
+class ReplaysByTopology:
     """The last replay of each topology."""
 
     def __init__(self, wall: Callable[[], float] = time.time) -> None:

@@ -19,7 +19,7 @@ from sunshower.cli.ui.letters import (
     read_stores,
     selection_of,
 )
-from sunshower.cli.ui.replays import Replays
+from sunshower.cli.ui.replays import ReplaysByTopology
 from sunshower.cli.ui.trees import listed_trees
 from sunshower.errors import ClusterError, VersionMismatch
 from sunshower.runtime.control.overview import Overview
@@ -77,7 +77,7 @@ class OverviewSource:
         self._names = names
         self._look = FreshOverviews(look, clock)
         self._kafka = kafka or {}
-        self._replays = Replays(clock)
+        self._replays = ReplaysByTopology(clock)
         self._reads = threading.Lock()  # files and topics are read by one request at a time
 
     def topologies(self) -> list[dict[str, Any]]:

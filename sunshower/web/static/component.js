@@ -9,9 +9,9 @@ import { WindowsTable } from "./windows.js";
 const TASKS_SHOWN = 24;
 const COUNTERS = [
   "emitted", "transferred", "executed", "acked", "failed", "replayed", "expired", "dead", "pending",
-  "queued", "errors",
+  "queued", "errors", "state_entries",
 ];
-const NAMES = { dead: "dead letters" };
+const NAMES = { dead: "dead letters", state_entries: "entries of its state" };
 
 export function ComponentPanel({ node, facts, derived, detail, close, href }) {
   const heading = useRef(null);
@@ -28,6 +28,7 @@ export function ComponentPanel({ node, facts, derived, detail, close, href }) {
     <div class="panel-top"><h2 id="component-title" tabindex="-1" ref=${heading}>${node.id}</h2>
       <a class="button" href=${close}>Close<span class="unseen"> the component ${node.id}</span></a></div>
     <p class="quiet">${one.level} · ${plural(one.parallelism, "task")}
+      ${one.window && html` · rates, latencies and counters of ${elapsed(one.window.for_s)}`}
       ${node.isBottleneck && html` <span class="badge warn">bottleneck</span>`}
       ${node.state && html` <span class=${`badge ${node.state.kind}`}>${node.state.text}</span>`}</p>
     <${Waits} waits=${node.waits} />
@@ -133,14 +134,16 @@ function Errors({ errors }) {
 function Tasks({ tasks, isSpout }) {
   const [isOpen, setIsOpen] = useState(false);
   const shown = isOpen ? tasks : tasks.slice(0, TASKS_SHOWN);
-  const counters = isSpout ? ["emitted", "acked", "failed", "pending"] : ["executed", "failed", "queued"];
+  const counters = isSpout ? ["emitted", "acked", "failed", "pending"] : ["executed", "failed",
+    "queued", ...(tasks.some((task) => task.state_entries != null) ? ["state_entries"] : [])];
   const state = (task) => task.quarantined ? ["bad", "quarantined"] : task.waits ? ["wait", "waits"]
     : task.standing == null ? ["still", "no report yet"] : task.standing === "running" ? null
     : ["warn", task.standing];
   return html`<h3>Tasks</h3><div class="scroll" tabindex="0" role="region" aria-label="Tasks">
     <table class="rows"><caption class="unseen">The tasks of this component</caption>
       <thead><tr><th scope="col">task</th><th scope="col" class="number">worker</th>
-        ${counters.map((name) => html`<th scope="col" class="number">${name}</th>`)}
+        ${counters.map((name) => html`<th scope="col" class="number">${
+          name === "state_entries" ? "entries" : name}</th>`)}
         <th scope="col" class="number">p99</th><th scope="col">state</th></tr></thead>
       <tbody>${shown.map((task) => html`<tr key=${task.task}><th scope="row">${task.task}</th>
         <td class="number">${task.worker}</td>

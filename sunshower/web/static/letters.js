@@ -79,8 +79,8 @@ function Search({ found, chosen, choose }) {
     ${select("component", "failed in", known.components)}${select("cause", "cause", known.causes)}
     <label class="wide">text <input type="search" value=${typed.text} onInput=${set("text")}
       placeholder="in the record or the error" /></label>
-    <label>from <input type="datetime-local" value=${typed.since} onInput=${set("since")} /></label>
-    <label>until <input type="datetime-local" value=${typed.until} onInput=${set("until")} /></label>
+    <label class="wide">from <input type="datetime-local" value=${typed.since} onInput=${set("since")} /></label>
+    <label class="wide">until <input type="datetime-local" value=${typed.until} onInput=${set("until")} /></label>
     <span class="inline"><button type="submit">Search</button>
       ${chosen !== NOTHING && html`<button type="button" onClick=${clear}>Clear</button>`}</span></form>`;
 }

@@ -30,7 +30,8 @@ export function ReplayButton({ name, id, text, what, letters, started }) {
   return html`<div class="replay">
     ${said && html`<p class="notice bad" role="alert">${said}</p>`}
     ${!isAsked ? html`<button type="button" onClick=${() => setIsAsked(true)}>${text} …</button>`
-      : !api.token() ? html`<${TokenForm} id=${`token-${id}`} used=${() => setSaid(null)} />`
+      : !api.token() ? html`<${TokenForm} id=${`token-${id}`} used=${() => setSaid(null)}
+        cancel=${() => setIsAsked(false)} />`
       : html`<p><strong>Replay ${what}?</strong> The records are emitted again as new tracked tuples:
           each is acked, or becomes a dead letter again.</p>
         <div class="inline"><button type="button" class="danger" disabled=${isBusy} onClick=${replay}>

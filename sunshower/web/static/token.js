@@ -3,8 +3,8 @@
 import { html, useState } from "./vendor/preact-htm.js";
 import * as api from "./api.js";
 
-/** `used()` is called once a token is kept for this browser tab. */
-export function TokenForm({ id, used }) {
+/** `used()` is called once a token is kept for this browser tab; `cancel`, if given, by a button. */
+export function TokenForm({ id, used, cancel }) {
   const [typed, setTyped] = useState("");
   const unlock = (event) => {
     event.preventDefault();
@@ -18,5 +18,6 @@ export function TokenForm({ id, used }) {
       can act.</p>
     <div class="inline"><input id=${id} type="password" autocomplete="off" required value=${typed}
       onInput=${(event) => setTyped(event.target.value)} />
-      <button type="submit">Use token</button></div></form>`;
+      <button type="submit">Use token</button>
+      ${cancel && html`<button type="button" onClick=${cancel}>Cancel</button>`}</div></form>`;
 }

@@ -64,9 +64,9 @@ export function WindowsTable({ windows, isSpout, tracked }) {
   const done = isSpout ? (tracked ? "acked" : "emitted") : "executed";
   const kind = isSpout ? "complete" : "execute";
   const names = WINDOWS.filter(([name]) => windows[name]);
-  const columns = ["a second", "failed", "busy", "blocked", "p50", "p99", "max"];
+  const columns = ["a second", "failed", "busy", "p50", "p99"];
   return html`<h3>Windows of time</h3><div class="scroll" tabindex="0" role="region"
-    aria-label="Windows of time"><table class="rows"><caption class="unseen">What the component did in
+    aria-label="Windows of time"><table class="rows windows-table"><caption class="unseen">What the component did in
       each window; latencies ${isSpout ? "until trees are complete" : "in its code"}</caption>
     <thead><tr><th scope="col">window</th>${columns.map((name) =>
       html`<th scope="col" class="number">${name}</th>`)}</tr></thead>
@@ -77,8 +77,8 @@ export function WindowsTable({ windows, isSpout, tracked }) {
         elapsed(one.for_s)}</span></th>
         <td class="number">${rate(one[done] / Math.max(one.for_s, 1e-9))}</td>
         <td class=${`number ${one.failed ? "bad" : ""}`}>${count(one.failed)}</td>
-        <td class="number">${share(one.capacity)}</td><td class="number">${share(one.blocked)}</td>
-        ${["p50_s", "p99_s", "max_s"].map((key) => html`<td class="number">${
+        <td class="number">${share(one.capacity)}</td>
+        ${["p50_s", "p99_s"].map((key) => html`<td class="number">${
           duration(latencies[key])}</td>`)}</tr>`;
     })}</tbody></table></div>`;
 }
