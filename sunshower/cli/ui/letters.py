@@ -108,14 +108,14 @@ def letter_facts(one: StoredLetter) -> dict[str, Any]:
     return {
         **_row(one, _marks([one]).get(one.id)),
         "place": one.place,
-        "stream": letter.stream,
+        "stream": _word(letter.stream),
         "message": _json(letter.message_id, _VALUE_BYTES),
         "attempts": letter.attempts,
         "worker": letter.worker if letter.worker >= 0 else None,
         "reason": printable(clip(letter.reason, _VALUE_BYTES)),
         "traceback": printable(clip(letter.traceback, _VALUE_BYTES)),
         "record": [
-            {"field": printable(clip(name, _CELL_BYTES)), "value": _json(value, _VALUE_BYTES),
+            {"field": _word(name), "value": _json(value, _VALUE_BYTES),
              "is_text": name in letter.as_text}
             for name, value in fields[:_FIELDS_MAX]
         ],
@@ -128,11 +128,11 @@ def _row(one: StoredLetter, mark: Mapping[str, Any] | None) -> dict[str, Any]:
     return {
         "letter": one.id,
         "time": letter.time if letter.time > 0 and isfinite(letter.time) else None,
-        "component": letter.component or None,
+        "component": _word(letter.component) or None,
         "task": letter.task if letter.task >= 0 else None,
-        "spout": letter.spout,
-        "cause": letter.cause,
-        "error": printable(clip(letter.reason.strip().partition("\n")[0], _CELL_BYTES)),
+        "spout": _word(letter.spout),
+        "cause": _word(letter.cause),
+        "error": _word(letter.reason.strip().partition("\n")[0]),
         "record": _json(letter.record, _CELL_BYTES),
         "replayed": None if mark is None else str(mark.get("outcome")),
     }
@@ -141,6 +141,10 @@ def _row(one: StoredLetter, mark: Mapping[str, Any] | None) -> dict[str, Any]:
 def _json(value: Any, bytes_max: int) -> str:
     """A value as `sunshower dead show` prints it, clipped."""
     return printable(clip(json.dumps(value, ensure_ascii=False), bytes_max))
+
+
+def _word(text: str) -> str:
+    return printable(clip(text, _CELL_BYTES))
 
 
 def _marks(letters: Iterable[StoredLetter]) -> dict[str, Mapping[str, Any]]:
@@ -152,8 +156,9 @@ def _marks(letters: Iterable[StoredLetter]) -> dict[str, Mapping[str, Any]]:
 
 
 def _counted(values: Iterable[str]) -> dict[str, int]:
-    """How often each value is there, the most frequent first; without empty ones."""
-    return dict(Counter(filter(None, values)).most_common())
+    """How often each value is there, the most frequent ones first; without empty and long ones."""
+    short = (value for value in values if 0 < len(value) <= _CELL_BYTES)
+    return dict(Counter(short).most_common(LISTED_MAX))
 
 
 def _others(others: int) -> Iterator[str]:
