@@ -63,6 +63,8 @@ class Load:
     failed: float = 0.0
     out: float = 1.0  # emitted for each input
     queued: int = 0
+    dead: int = 0  # spouts: how many became dead letters before the first answer
+    entries: int | None = None  # of the state of each task
     figures: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -154,7 +156,7 @@ class Prepared:
             return TaskStats(
                 task.id, task.component, counts, health=health, queued=load.queued // tasks,
                 queue_s=load.queued / load.rate if load.rate else 0.0, figures=load.figures,
-                execute=_LATENCIES, queue=_LATENCIES,
+                execute=_LATENCIES, queue=_LATENCIES, entries=load.entries,
             )  # fmt: skip
         failures = self.failures if load.failed else ()
         places = {
@@ -165,6 +167,7 @@ class Prepared:
         out = done + failed
         counts = Counts(
             emitted=out, transferred=out, acked=done, failed=failed, replayed=failed,
+            dead=load.dead // tasks,
             pending=420 // tasks, causes={place.cause: count for place, count in places.items()},
             places=places, busy_s=0.2 * wave, emitted_to={"default": out},
             transferred_to={"default": out},
@@ -244,11 +247,11 @@ def shop() -> Prepared:
     return Prepared(
         topology,
         {
-            "orders": Load(5_200, figures={"lag": 921.0, **partitions}, failed=14),
+            "orders": Load(5_200, figures={"lag": 921.0, **partitions}, failed=14, dead=40),
             "visits": Load(9_100),
             "parse": Load(5_200, 0.22),
             "price": Load(5_200, 0.31, failed=14),
-            "sessions": Load(9_100, 0.18, out=0.3),
+            "sessions": Load(9_100, 0.18, out=0.3, entries=12_050),
             "recommend": Load(7_930, 0.93, queued=18_400),
             "store": Load(0, 0.01, queued=96_000),
             "audit": Load(5_186, 0.41),

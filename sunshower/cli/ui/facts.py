@@ -15,7 +15,7 @@ from sunshower.errors import ClusterError
 from sunshower.failures import Failure
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.metrics import Snapshot, TaskStats
-from sunshower.runtime.events.time_windows import ALL
+from sunshower.runtime.events.time_windows import ALL, NAMES
 from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.topologies.graph import Component
 
@@ -42,14 +42,14 @@ def summary_facts(name: str, found: Overview, now_s: float) -> dict[str, Any]:
 
 def topology_facts(found: Overview, up_s: float, window: str | None = None) -> dict[str, Any]:
     """Everything about a topology but its single tasks; durations in seconds, None: unknown. Of the
-    windows of time only the one that is named, or the whole time while that is not known yet."""
+    windows of time only the one that is named, or the whole time while it is not known yet."""
     snapshot, graph = found.snapshot, found.plan.graph
     fields = status_fields(found, up_s, tasks=False)
     for component in graph.components.values():
         facts = fields["components"][component.id]
         windows = facts.pop("windows")
         facts |= _component(component, snapshot)
-        facts["window"] = None if window is None else windows.get(window, windows[ALL])
+        facts["window"] = windows.get(window, windows[ALL]) if window in NAMES else None
     return {
         **fields,
         "layout": found.plan.layout.value,

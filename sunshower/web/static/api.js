@@ -31,7 +31,9 @@ async function answer(path, options) {
 const query = (parameters) => new URLSearchParams(parameters).toString();
 
 export const topologies = () => answer("/api/topologies");
-export const topology = (name, window) => answer(`/api/topology?${query({ name, window })}`);
+/** `window`: a window of time, or null. */
+export const topology = (name, window) =>
+  answer(`/api/topology?${query({ name, ...(window && { window }) })}`);
 export const component = (name, id) =>
   answer(`/api/component?${query({ name, component: id })}`);
 

@@ -18,7 +18,7 @@ function historyOf(name) {
 
 async function load({ name, component }, period) {
   const [found, detail] = await Promise.all([
-    name ? api.topology(name, period) : null,
+    name ? api.topology(name, period === NOW ? null : period) : null,
     name && component ? api.component(name, component).catch((error) => ({ error })) : null,
   ]);
   if (found) historyOf(name).add(found);

@@ -34,8 +34,6 @@ export function ComponentPanel({ node, facts, derived, detail, close, href }) {
     <${Waits} waits=${node.waits} />
     <${Calls} calls=${node.stuck} />
     <${Flow} node=${node} derived=${derived} href=${href} />
-    ${detail?.windows && html`<${WindowsTable} windows=${detail.windows} isSpout=${node.isSpout}
-      tracked=${facts.tracked} />`}
     <${Latency} latencies=${one.latencies} />
     <h3>Counters</h3>
     <dl class="facts">${COUNTERS.filter((name) => one[name] || ["emitted", "failed"].includes(name))
@@ -46,8 +44,9 @@ export function ComponentPanel({ node, facts, derived, detail, close, href }) {
     <${Figures} figures=${one.figures} />
     ${detail == null ? html`<p class="quiet">Loading its tasks …</p>`
       : detail.error ? html`<p class="notice bad">${detail.error.message}</p>`
-      : html`<${Errors} errors=${detail.errors} /><${Tasks} tasks=${detail.tasks}
-          isSpout=${node.isSpout} />`}
+      : html`<${Errors} errors=${detail.errors} />
+          <${WindowsTable} windows=${detail.windows} isSpout=${node.isSpout} tracked=${facts.tracked} />
+          <${Tasks} tasks=${detail.tasks} isSpout=${node.isSpout} />`}
   </aside>`;
 }
 

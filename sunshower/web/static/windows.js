@@ -73,8 +73,8 @@ export function WindowsTable({ windows, isSpout, tracked }) {
     <tbody>${names.map(([name, text]) => {
       const one = windows[name];
       const latencies = one.latencies[kind] ?? {};
-      return html`<tr key=${name}><th scope="row">${text}<span class="quiet short-of">${
-        elapsed(one.for_s)}</span></th>
+      return html`<tr key=${name}><th scope="row">${text}${elapsed(one.for_s) !== text
+        && html` <span class="quiet short-of">${elapsed(one.for_s)}</span>`}</th>
         <td class="number">${rate(one[done] / Math.max(one.for_s, 1e-9))}</td>
         <td class=${`number ${one.failed ? "bad" : ""}`}>${count(one.failed)}</td>
         <td class="number">${share(one.capacity)}</td>
