@@ -102,9 +102,9 @@ class Inbox:
         passed on as batches that are as small.
         """
 
-        def joins(first: Batch, next: Batch) -> bool:
-            same = not one_source or next.source == first.source
-            return same and _is_small(next) and can_join(first, next)
+        def joins(first: Batch, later: Batch) -> bool:
+            same = not one_source or later.source == first.source
+            return same and _is_small(later) and can_join(first, later)
 
         return self._take_while(records_max, _is_small, joins)
 
@@ -120,11 +120,11 @@ class Inbox:
         if not self.entries or count >= records_max or not grows(first):
             return taken
         while self.entries:
-            next = self.entries[0][0]
-            if count + len(next) > records_max or not joins(first, next):
+            later = self.entries[0][0]
+            if count + len(later) > records_max or not joins(first, later):
                 break
             taken.append(self.entries.popleft())
-            count += len(next)
+            count += len(later)
         return taken
 
 
