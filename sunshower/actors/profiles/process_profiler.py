@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import Counter
+from itertools import dropwhile
 from typing import NamedTuple
 
 from sunshower.actors.profiles import py_spy
 from sunshower.actors.profiles.stack_sampler import StackSampler
 from sunshower.errors import ClusterError
-from sunshower.runtime.profiles.stacks import CALLS, LOOP, Stacks, frames_of
+from sunshower.runtime.profiles.stacks import CALLS, LOOP, Stacks, frames_of, merged, stack_of
 
 _THREADS = {"sunshower": LOOP, "MainThread": CALLS}  # Python's names of a worker's threads
 PY_SPY, IN_PROCESS = "py-spy", "a thread in the process"
@@ -30,7 +32,7 @@ class ProcessProfiler:
     def __init__(self) -> None:
         self._id = ""
         self._sampler, self._refusal = PY_SPY, ""
-        self._stacks: Stacks = {}
+        self._stacks: Counter[str] = Counter()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -42,7 +44,7 @@ class ProcessProfiler:
         if seconds is None:
             if id == self._id:
                 self._stopped.set()
-                self._id, self._stacks = "", {}
+                self._id, self._stacks = "", Counter()
             return WorkerProfile(True, self._sampler, "", {})
         if id != self._id:
             if self._is_running:
@@ -51,7 +53,7 @@ class ProcessProfiler:
                 )
             self._begin(id, seconds, in_process)
         is_done = not self._is_running
-        stacks = self._stacks if is_done else {}
+        stacks = dict(self._stacks) if is_done else {}
         return WorkerProfile(is_done, self._sampler, self._refusal, stacks)
 
     @property
@@ -59,7 +61,7 @@ class ProcessProfiler:
         return self._thread is not None and self._thread.is_alive()
 
     def _begin(self, id: str, seconds: float, in_process: bool) -> None:
-        self._id, self._stacks, self._refusal = id, {}, ""
+        self._id, self._stacks, self._refusal = id, Counter(), ""
         self._sampler = IN_PROCESS if in_process else PY_SPY
         self._stopped = threading.Event()
         self._thread = threading.Thread(
@@ -79,7 +81,8 @@ class ProcessProfiler:
             sampler.run(seconds, stopped)
             stacks = sampler.stacks()
         if not stopped.is_set():
-            self._stacks = {stack: count for stack, count in stacks.items() if _is_shown(stack)}
+            self._stacks = merged({_own_part(stack): count} for stack, count in stacks.items())
+            del self._stacks[""]
 
 
 PROFILER = ProcessProfiler()  # of this process: a sampler samples all of it
@@ -90,7 +93,9 @@ def _threads() -> dict[int, str]:
     return {one.ident: _THREADS[one.name] for one in alive if one.ident and one.name in _THREADS}
 
 
-def _is_shown(stack: str) -> bool:
-    """Whether it is of the loop, or of a call of Ray to a method of the worker: the main thread
-    waits for these calls in Ray's own code."""
-    return stack.startswith(LOOP) or any(frame.is_ours for frame in frames_of(stack))
+def _own_part(stack: str) -> str:
+    """The stack without what Python and Ray call before the first function of this package. Empty
+    if there is none: the main thread waits in Ray's code for calls to the worker."""
+    thread, frames = stack.partition(";")[0], frames_of(stack)
+    own = list(dropwhile(lambda frame: not (frame.is_ours or frame.is_task), frames))
+    return stack_of(thread, own) if own else ""

@@ -133,9 +133,8 @@ def test_py_spy_finds_the_same_in_the_same_form() -> None:
     assert found.sampler == PY_SPY
     (stack, *_) = (one for one in found.stacks if part_of(frames_of(one)) is TimePart.USER)
     names = [frame.name for frame in frames_of(stack)]
-    assert names[names.index("split[0]") + 1] == "count_up"
+    assert names[:2] == ["split[0]", "count_up"], "what Python calls before it is left out"
     assert split_time(found.stacks)["split"][TimePart.USER] > 10
-    assert "python/threading.py" in {frame.file for frame in frames_of(stack)}
 
 
 @pytest.mark.slow
