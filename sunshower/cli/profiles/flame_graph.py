@@ -22,9 +22,11 @@ _COLOURS = {
     TimePart.USER: "#f4a259",
     TimePart.OPERATORS: "#b5d99c",
     TimePart.SERIALISATION: "#9bc1e8",
+    TimePart.RECORDS: "#e3b7c8",
     TimePart.ROUTING: "#c9b6e4",
     TimePart.TRACKING: "#d4c4b0",
     TimePart.SPOUTS: "#a9dcd6",
+    TimePart.BOLTS: "#c8d5b9",
     TimePart.REST: "#d3d6da",
     TimePart.WAITING: "#eef0f2",
 }

@@ -21,15 +21,20 @@ class TimePart(StrEnum):
 
     USER = "user code"
     OPERATORS = "operators"  # declared operators, sources, sinks and states
-    SERIALISATION = "serialisation"  # codec, records and packets
+    SERIALISATION = "serialisation"  # codec, packets and sockets
+    RECORDS = "records"  # their types checked, their keys, objects made of values
     ROUTING = "routing"  # groupings, batches, channels and credits
     TRACKING = "tracking"  # tuple trees
     SPOUTS = "spouts"
+    BOLTS = "bolts"
     REST = "rest of the runtime"
     WAITING = "waiting"
 
 
-RUNTIME = (TimePart.ROUTING, TimePart.TRACKING, TimePart.SPOUTS, TimePart.REST)
+RUNTIME = (
+    *(TimePart.RECORDS, TimePart.ROUTING, TimePart.TRACKING),
+    *(TimePart.SPOUTS, TimePart.BOLTS, TimePart.REST),
+)
 # The first beginning of a file's path that fits decides.
 _PARTS = (
     ("sunshower/runtime/transport/packet", TimePart.SERIALISATION),
@@ -38,11 +43,12 @@ _PARTS = (
     ("sunshower/runtime/transport/", TimePart.ROUTING),
     ("sunshower/runtime/tracking/", TimePart.TRACKING),
     ("sunshower/runtime/tasks/spouts/", TimePart.SPOUTS),
+    ("sunshower/runtime/tasks/bolts/", TimePart.BOLTS),
     ("sunshower/actors/packets/", TimePart.SERIALISATION),
     ("sunshower/codec", TimePart.SERIALISATION),
-    ("sunshower/records", TimePart.SERIALISATION),
+    ("sunshower/records", TimePart.RECORDS),
     ("sunshower/scalars", TimePart.SERIALISATION),
-    ("sunshower/field_types", TimePart.SERIALISATION),
+    ("sunshower/field_types", TimePart.RECORDS),
     ("sunshower/record_reader", TimePart.OPERATORS),
     ("sunshower/topologies/", TimePart.OPERATORS),
     ("sunshower/trident/", TimePart.OPERATORS),

@@ -56,7 +56,7 @@ MAP = StackFrame("map_rows", "sunshower/topologies/operators/mapping.py", 30)
         ([BOLT, USER, ROUTE], TimePart.ROUTING),
         ([BOLT, ENCODE, PACK], TimePart.SERIALISATION),
         ([BOLT, LEDGER], TimePart.TRACKING),
-        ([BOLT], TimePart.REST),
+        ([BOLT], TimePart.BOLTS),
         ([MAP, ASYNC_SELECT, SELECT], TimePart.WAITING),
         ([MAP, ASYNC_SELECT, SLEEP], TimePart.WAITING),
         ([], TimePart.REST),
@@ -93,7 +93,7 @@ def test_time_is_split_by_component_and_only_of_the_loop() -> None:
         stack_of(CALLS, [USER]): 100,
     }
     assert split_time(stacks) == {
-        "split": Counter({TimePart.USER: 6, TimePart.REST: 1}),
+        "split": Counter({TimePart.USER: 6, TimePart.BOLTS: 1}),
         WORKER: Counter({TimePart.WAITING: 3}),
     }
 
