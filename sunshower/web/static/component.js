@@ -5,6 +5,7 @@ import { count, duration, elapsed, figure, plural, rate, share } from "./format.
 import { level } from "./graph.js";
 import { figureTable } from "./model.js";
 import { WindowsTable } from "./windows.js";
+import { TimeSplit } from "./time_split.js";
 
 const TASKS_SHOWN = 24;
 const COUNTERS = [
@@ -34,6 +35,7 @@ export function ComponentPanel({ node, facts, derived, detail, close, href }) {
     <${Waits} waits=${node.waits} />
     <${Calls} calls=${node.stuck} />
     <${Flow} node=${node} derived=${derived} href=${href} />
+    <${TimeSplit} node=${node} topology=${facts.topology} />
     <${Latency} latencies=${one.latencies} />
     <h3>Counters</h3>
     <dl class="facts">${COUNTERS.filter((name) => one[name] || ["emitted", "failed"].includes(name))
@@ -76,7 +78,6 @@ function Flow({ node, derived, href }) {
       <div><dt>busy (capacity)</dt><dd>${share(node.capacity)}
         <span class=${`meter ${level(node.capacity)}`}><i style=${{ width: `${node.capacity * 100}%` }}></i></span>
         </dd></div>
-      ${node.blocked > 0.005 && html`<div><dt>waits for credit</dt><dd>${share(node.blocked)}</dd></div>`}
       ${one.watermark_lag != null && html`<div><dt>watermark lag</dt><dd>${
         figure(one.watermark_lag)}</dd></div>`}
       ${!node.isSpout && html`<div><dt>waits in the inbox</dt><dd>${node.facts.queue_s < 100
