@@ -1,4 +1,4 @@
-"""`sunshower ui`: serves the page for all topologies of a cluster."""
+"""`sunshower ui`: serves the page for all topologies of a cluster, and for kept experiments."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sunshower.cli.cluster_options import Address, connect
+from sunshower.cli.cluster_options import RUNS_FOLDER, Address, RunsFolder, connect
 from sunshower.cli.formatting import echo
 from sunshower.errors import ClusterError, ConfigError
 
 if TYPE_CHECKING:
     from sunshower.actors.run import RayRun
     from sunshower.cli.screen import Screen
+    from sunshower.runtime.control.overview import Overview
     from sunshower.runtime.events.metrics import Snapshot
     from sunshower.web.source import TopologySource
 
@@ -42,26 +44,55 @@ Port = Annotated[
 ]
 
 
-def ui(host: Host = "127.0.0.1", port: Port = None, address: Address = "auto") -> None:
+def ui(
+    host: Host = "127.0.0.1",
+    port: Port = None,
+    address: Address = "auto",
+    folder: RunsFolder = RUNS_FOLDER,
+) -> None:
     """Serve a web page that shows the topologies of a cluster, until Ctrl-C.
 
     The page is live: graphs with rates, latencies, failures and outages. Its actions (activate,
-    deactivate, rebalance, kill) need the token that is printed at the start.
+    deactivate, rebalance, kill) need the token that is printed at the start. It also shows the runs
+    of experiments in a folder; if there are any, it needs no Ray.
     """
     from sunshower.experiments.runner.interrupts import Interrupts
 
     check_packages()
-    from sunshower.cli.ui.source import RaySource
+    with (
+        Interrupts() as interrupts,
+        _topologies(address, folder) as (source, note),
+        opened_page(source, host, port, folder) as lines,
+    ):
+        interrupts.defer()
+        for line in [*lines, note]:
+            echo(line)
+        while not interrupts.requested:
+            interrupts.wait(_LOOK_EVERY_S)
 
-    with Interrupts() as interrupts, connect(address) as cluster:
-        source = RaySource(cluster.runs, cluster.find, "kill")
-        with opened_page(source, host, port) as lines:
-            interrupts.defer()
-            for line in lines:
-                echo(line)
-            echo("Ctrl-C ends this server; the topologies go on.")
-            while not interrupts.requested:
-                interrupts.wait(_LOOK_EVERY_S)
+
+@contextmanager
+def _topologies(address: str, folder: Path) -> Iterator[tuple[TopologySource, str]]:
+    """Yields the topologies of the Ray at `address`, and a line for the user; none if no Ray runs
+    on this machine and `folder` has runs of experiments."""
+    from sunshower.cli.ui.source import OverviewSource, RaySource
+    from sunshower.experiments.runner.run_folders import run_paths
+
+    with ExitStack() as stack:
+        try:
+            cluster = stack.enter_context(connect(address))
+        except ClusterError:
+            if address != "auto" or not run_paths(folder):
+                raise
+            note = f"No Ray runs on this machine: the page has the runs in {folder} alone."
+            yield OverviewSource(list, _no_ray), f"{note} Ctrl-C ends this server."
+        else:
+            note = "Ctrl-C ends this server; the topologies go on."
+            yield RaySource(cluster.runs, cluster.find, "kill"), note
+
+
+def _no_ray(name: str) -> Overview:
+    raise ClusterError(f"there is no topology {name!r}: no Ray ran here when this server started")
 
 
 def check_packages() -> None:
@@ -77,13 +108,18 @@ def check_packages() -> None:
 
 @contextmanager
 def opened_page(
-    source: TopologySource, host: str = "127.0.0.1", port: int | None = None
+    source: TopologySource,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    folder: Path = RUNS_FOLDER,
 ) -> Iterator[list[str]]:
-    """Serve the page with a new token; yields the lines that tell the user both."""
+    """Serve the page with a new token; yields the lines that tell the user both. `folder`: of the
+    runs of experiments."""
+    from sunshower.cli.ui.experiments import ExperimentFolders
     from sunshower.web.server import served_page
 
     token = secrets.token_urlsafe(16)
-    with served_page(source, token, host, port) as url:
+    with served_page(source, token, host, port, ExperimentFolders(folder)) as url:
         yield [f"The page is at {url}", f"Its actions need this token: {token}"]
 
 

@@ -42,6 +42,11 @@ const soon = () => ({ signal: AbortSignal.timeout(TREES_WITHIN_MS) });
 export const traces = (name) => answer(`/api/traces?${query({ name })}`, soon());
 export const trace = (name, root) => answer(`/api/trace?${query({ name, root })}`, soon());
 
+export const experiments = () => answer("/api/experiments");
+export const experiment = (run) => answer(`/api/experiment?${query({ run })}`);
+export const chartUrl = (run, name) => `/api/experiment/chart?${query({ run, name })}`;
+export const reportUrl = (run) => `/api/experiment/report?${query({ run })}`;
+
 /** The token of this browser tab, or "". */
 export const token = () => sessionStorage.getItem(TOKEN) ?? "";
 export const keepToken = (text) => sessionStorage.setItem(TOKEN, text);

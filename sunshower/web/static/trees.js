@@ -1,8 +1,9 @@
 // The section with recorded tuple trees: lists, which are loaded when it is opened, and one tree.
 
-import { html, useEffect, useState } from "./vendor/preact-htm.js";
+import { html, useState } from "./vendor/preact-htm.js";
 import * as api from "./api.js";
 import { clock, count, duration, plural } from "./format.js";
+import { LoadState, useLoaded } from "./loading.js";
 import { linkTo, linkToTree } from "./route.js";
 import { TreeView, why } from "./tree.js";
 
@@ -30,34 +31,13 @@ export function Trees({ name, root, href }) {
         trees</span></button></span></div>
     ${!isShown && html`<p class="quiet">What happened to single tuples: recorded trees, with the
       tasks they went through. They are loaded when this is opened.</p>`}
-    ${isShown && html`<${State} loaded=${lists} text="Loading the trees …" />`}
+    ${isShown && html`<${LoadState} loaded=${lists} text="Loading the trees …" />`}
     ${isShown && lists.found && html`<${Lists} name=${name} lists=${lists.found} shown=${shown}
       choose=${setKind} root=${root} />`}
-    ${root != null && html`<${State} loaded=${tree} text="Loading the tree …" />`}
+    ${root != null && html`<${LoadState} loaded=${tree} text="Loading the tree …" />`}
     ${tree.found && html`<${TreeView} key=${root} tree=${tree.found.trees[0]} name=${name}
       href=${href} />`}
   </section>`;
-}
-
-/** What `load` returns, or its error; loaded again when `keys` change. Meanwhile `found` stays if
- * all keys but the last, the round, are the same. */
-function useLoaded(isWanted, load, keys) {
-  const [state, setState] = useState({});
-  const subject = JSON.stringify(keys.slice(0, -1));
-  useEffect(() => {
-    if (!isWanted) return undefined;
-    let isOver = false;
-    setState((old) => ({ subject, found: old.subject === subject ? old.found : null, isBusy: true }));
-    load().then((found) => isOver || setState({ subject, found }),
-      (error) => isOver || setState({ subject, error }));
-    return () => { isOver = true; };
-  }, [isWanted, ...keys]);
-  return isWanted && state.subject === subject ? state : { isBusy: isWanted };
-}
-
-function State({ loaded, text }) {
-  return html`<p class=${loaded.error ? "notice bad" : "quiet"} role=${loaded.error ? "alert"
-    : "status"}>${loaded.error ? loaded.error.message : loaded.isBusy && !loaded.found ? text : ""}</p>`;
 }
 
 function Lists({ name, lists, shown, choose, root }) {
