@@ -56,8 +56,11 @@ def test_charts_are_pictures_and_a_report_is_saved_and_not_shown(url: str, runs:
         assert {name: answer.headers[name.lower()] for name in HEADERS} == HEADERS
 
 
-@pytest.mark.parametrize("run", ["..", "../runs/x", "/etc", "kill-a-bolt", "a/b/c/d",
-                                 "kill-a-bolt/latest/../x", "a/\0", "outside/link", ""])  # fmt: skip
+@pytest.mark.parametrize(
+    "run",
+    ["..", "../runs/x", "/etc", "kill-a-bolt", "a/b/c/d", "kill-a-bolt/latest/../x", "a/\0",
+     "outside/link", ""],
+)  # fmt: skip
 def test_other_folders_are_no_runs(url: str, runs: Path, run: str) -> None:
     outside = runs.parent / "outside"
     outside.mkdir()
