@@ -10,6 +10,7 @@ import { State } from "./list.js";
 import { derive, problems } from "./model.js";
 import { Batches, Components, Failures, Workers } from "./tables.js";
 import { linkTo } from "./route.js";
+import { Spark } from "./spark.js";
 import { Trees } from "./trees.js";
 
 export function TopologyView({ name, facts, history, component, root, detail, isStale }) {
@@ -36,6 +37,7 @@ export function TopologyView({ name, facts, history, component, root, detail, is
         <${Failures} facts=${facts} derived=${derived} href=${href} />
         <${Trees} name=${name} root=${root} href=${href} />
         <${Batches} batches=${facts.batches} />
+        <${Spark} tasks=${facts.spark} href=${href} />
         <${Components} derived=${derived} href=${href} tracked=${facts.tracked} />
         <${Workers} workers=${facts.workers} silent=${facts.silent} />
       </div>
