@@ -19,6 +19,7 @@ from sunshower.runtime.events.latencies import Latencies
 from sunshower.runtime.events.metrics import (
     Counts,
     FailurePlace,
+    InputStream,
     Snapshot,
     StuckCall,
     TaskStats,
@@ -98,6 +99,12 @@ class Prepared:
         processes = {worker: ("4f2a91c07b", 21_400 + 13 * worker) for worker in plan.workers}
         return Overview(without_code(plan), snapshot, None, 0.0, processes, edges_of(graph))
 
+    def _inputs(self, task: Task, done: int) -> dict[InputStream, int]:
+        """All of `done` comes from the first input of a component."""
+        component = self.plan.graph.components.get(task.component)
+        first = component.inputs[0] if component and component.inputs else None
+        return {InputStream(first.source, first.stream): done} if first and done > 0 else {}
+
     def _task(self, task: Task, now_s: float) -> TaskStats:
         load = self.loads.get(task.component, Load(0.0, 0.0))
         component = self.plan.graph.components.get(task.component)
@@ -121,7 +128,8 @@ class Prepared:
             counts = Counts(
                 emitted=out, transferred=out, executed=done, acked=done - failed, failed=failed,
                 busy_s=load.busy * wave, emitted_to={"default": out},
-                transferred_to={"default": out},
+                transferred_to={"default": out}, bytes_to={"default": 24 * out},
+                executed_from=self._inputs(task, done),
             )  # fmt: skip
             return TaskStats(
                 task.id, task.component, counts, health=health, queued=load.queued // tasks,

@@ -112,12 +112,18 @@ def _activity(activity: Activity, parallelism: int) -> dict[str, Any]:
 def _counts(counts: Counts) -> dict[str, Any]:
     fields = dict(vars(counts))
     emitted, transferred = fields.pop("emitted_to"), fields.pop("transferred_to")
+    sent, executed = fields.pop("bytes_to"), fields.pop("executed_from")
     del fields["places"]
     fields["causes"] = dict(counts.causes)
     fields["streams"] = {
-        stream: {"emitted": emitted.get(stream, 0), "transferred": transferred.get(stream, 0)}
+        stream: {
+            "emitted": emitted.get(stream, 0),
+            "transferred": transferred.get(stream, 0),
+            "bytes": sent.get(stream, 0),
+        }
         for stream in {**emitted, **transferred}
     }
+    fields["inputs"] = [{**key._asdict(), "executed": count} for key, count in executed.items()]
     fields["failures"] = [
         {
             "cause": place.cause,

@@ -1,4 +1,4 @@
-"""Ray's own metrics have the numbers of a topology. Needs ray[default], which exports metrics."""
+"""Checks the numbers of a topology in Ray's own metrics; ray[default] exports them."""
 
 from __future__ import annotations
 
