@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from sunshower.web.server import served_page
-from tests.web.prepared import PreparedSource, batches, quiet, shop
-from tests.web.prepared_experiments import make_runs
+from tests.web.experiments.prepared_experiments import make_runs
+from tests.web.prepared import PreparedSource, batches, quiet
+from tests.web.prepared_letters import shop_with_letters
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -63,8 +64,8 @@ def ask(url: str, path: str = "/", method: str = "GET", body: str = "", **header
 
 
 @pytest.fixture
-def source() -> PreparedSource:
-    return PreparedSource(shop(), quiet(), batches())
+def source(tmp_path: Path) -> PreparedSource:
+    return PreparedSource(shop_with_letters(tmp_path), quiet(), batches())
 
 
 @pytest.fixture

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sunshower.cli.cluster_options import RUNS_FOLDER, Address, RunsFolder, connect
 from sunshower.cli.formatting import echo
-from sunshower.errors import ClusterError, ConfigError
+from sunshower.cli.kafka import Settings, client_pairs
+from sunshower.cli.run import FromEnvironment, FromFile
+from sunshower.cli.ui.page import check_packages, opened_page
+from sunshower.errors import ClusterError
 
 if TYPE_CHECKING:
-    from sunshower.actors.run import RayRun
-    from sunshower.cli.screen import Screen
     from sunshower.runtime.control.overview import Overview
-    from sunshower.runtime.events.metrics import Snapshot
     from sunshower.web.source import TopologySource
 
 _LOOK_EVERY_S = 1.0
-_PACKAGES = ("starlette", "uvicorn")
 
 Host = Annotated[
     str,
@@ -47,21 +44,27 @@ Port = Annotated[
 def ui(
     host: Host = "127.0.0.1",
     port: Port = None,
+    settings: Settings = None,
+    from_files: FromFile = None,
+    from_environment: FromEnvironment = None,
     address: Address = "auto",
     folder: RunsFolder = RUNS_FOLDER,
 ) -> None:
     """Serve a web page that shows the topologies of a cluster, until Ctrl-C.
 
     The page is live: graphs with rates, latencies, failures and outages. Its actions (activate,
-    deactivate, rebalance, kill) need the token that is printed at the start. It also shows the runs
-    of experiments in a folder; if there are any, it needs no Ray.
+    deactivate, rebalance, kill, replays of dead letters) need the token that is printed at the
+    start. The settings are those of Kafka's client that reads topics with dead letters, added to
+    those of the topology: passwords, for example. The page also shows the runs of experiments in a
+    folder; if there are any, it needs no Ray.
     """
     from sunshower.experiments.runner.interrupts import Interrupts
 
     check_packages()
+    kafka = client_pairs(settings, from_files, from_environment)
     with (
         Interrupts() as interrupts,
-        _topologies(address, folder) as (source, note),
+        _topologies(address, folder, kafka) as (source, note),
         opened_page(source, host, port, folder) as lines,
     ):
         interrupts.defer()
@@ -72,7 +75,9 @@ def ui(
 
 
 @contextmanager
-def _topologies(address: str, folder: Path) -> Iterator[tuple[TopologySource, str]]:
+def _topologies(
+    address: str, folder: Path, kafka: Mapping[str, Any]
+) -> Iterator[tuple[TopologySource, str]]:
     """Yields the topologies of the Ray at `address`, and a line for the user; none if no Ray runs
     on this machine and `folder` has runs of experiments."""
     from sunshower.cli.ui.source import OverviewSource, RaySource
@@ -88,62 +93,8 @@ def _topologies(address: str, folder: Path) -> Iterator[tuple[TopologySource, st
             yield OverviewSource(list, _no_ray), f"{note} Ctrl-C ends this server."
         else:
             note = "Ctrl-C ends this server; the topologies go on."
-            yield RaySource(cluster.runs, cluster.find, "kill"), note
+            yield RaySource(cluster.runs, cluster.find, "kill", kafka), note
 
 
 def _no_ray(name: str) -> Overview:
     raise ClusterError(f"there is no topology {name!r}: no Ray ran here when this server started")
-
-
-def check_packages() -> None:
-    """Raise ConfigError if a package that serves the page is missing."""
-    from importlib.util import find_spec
-
-    from sunshower.cli.doctor.packages import install_command
-
-    for name in _PACKAGES:
-        if find_spec(name) is None:
-            raise ConfigError(f"{name}, which serves the page, is missing: {install_command('ui')}")
-
-
-@contextmanager
-def opened_page(
-    source: TopologySource,
-    host: str = "127.0.0.1",
-    port: int | None = None,
-    folder: Path = RUNS_FOLDER,
-) -> Iterator[list[str]]:
-    """Serve the page with a new token; yields the lines that tell the user both. `folder`: of the
-    runs of experiments."""
-    from sunshower.cli.ui.experiments import ExperimentFolders
-    from sunshower.web.server import served_page
-
-    token = secrets.token_urlsafe(16)
-    with served_page(source, token, host, port, ExperimentFolders(folder)) as url:
-        yield [f"The page is at {url}", f"Its actions need this token: {token}"]
-
-
-@contextmanager
-def page_of_run(screen: Screen) -> Iterator[Callable[[RayRun, Snapshot], None]]:
-    """Yields what TopologySession.run calls with each snapshot: the first call opens the page,
-    which the end of this context closes."""
-    check_packages()
-    from sunshower.cli.ui.source import RaySource
-
-    with ExitStack() as stack:
-        opened: list[RayRun] = []
-
-        def look(run: RayRun, snapshot: Snapshot) -> None:  # noqa: ARG001
-            if not opened:
-                opened.append(run)
-                source = RaySource(lambda: [run.topology], partial(_find, run), "drain")
-                for line in stack.enter_context(opened_page(source)):
-                    screen.say(line)
-
-        yield look
-
-
-def _find(run: RayRun, name: str) -> RayRun:
-    if name != run.topology:
-        raise ClusterError(f"this page shows {run.topology!r} alone, not {name!r}")
-    return run

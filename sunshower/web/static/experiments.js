@@ -5,7 +5,7 @@ import * as api from "./api.js";
 import { Comparison } from "./comparison.js";
 import { Report, Verdict } from "./experiment.js";
 import { count, plural } from "./format.js";
-import { LoadState, useLoaded } from "./loading.js";
+import { State, useLoaded } from "./loading.js";
 import { linkToRuns } from "./route.js";
 
 /** `runs`: none for the list, one for its report, two for a comparison. */
@@ -18,7 +18,7 @@ export function Experiments({ runs }) {
 function Runs({ runs, load }) {
   const loaded = useLoaded(true, load, [runs, 0]);
   const found = loaded.found;
-  return html`<${LoadState} loaded=${loaded} text="Loading …" />
+  return html`<${State} loaded=${loaded} text="Loading …" />
     ${found?.length === 1 && html`<${Report} run=${found[0]} />`}
     ${found?.length === 2 && html`<${Comparison} one=${found[0]} other=${found[1]} />`}`;
 }
@@ -37,7 +37,7 @@ function RunList() {
       <span class="inline choices"><button type="button" onClick=${() => setRound(round + 1)}>Refresh</button>
         <button type="button" disabled=${chosen.length < 2} onClick=${compare}>Compare ${chosen.length}
           ${" "}of 2</button></span></div>
-    <${LoadState} loaded=${loaded} text="Loading the runs …" />
+    <${State} loaded=${loaded} text="Loading the runs …" />
     ${found && !found.runs.length && html`<p class="card">This folder has no run yet. Make one:
       ${" "}<code>sunshower experiment run FILE.py</code></p>`}
     ${found?.runs.length > 0 && html`<${Rows} runs=${found.runs} chosen=${chosen} choose=${choose} />`}

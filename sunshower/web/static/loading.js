@@ -1,4 +1,4 @@
-// Loads what a section shows, once and on request, and says that it is loading or why it failed.
+// Loads what a section shows when it is opened, and says while it loads, or why it cannot.
 
 import { html, useEffect, useState } from "./vendor/preact-htm.js";
 
@@ -18,7 +18,7 @@ export function useLoaded(isWanted, load, keys) {
   return isWanted && state.subject === subject ? state : { isBusy: isWanted };
 }
 
-export function LoadState({ loaded, text }) {
+export function State({ loaded, text }) {
   return html`<p class=${loaded.error ? "notice bad" : "quiet"} role=${loaded.error ? "alert"
     : "status"}>${loaded.error ? loaded.error.message : loaded.isBusy && !loaded.found ? text : ""}</p>`;
 }

@@ -1,9 +1,9 @@
-// The part of the address behind "#": the topology, component and tuple tree that the page shows.
+// The part of the address behind "#": the topology, and which part of it the page shows.
 
-const NOWHERE = { name: null, component: null, root: null, runs: null };
+const NOWHERE = { name: null, component: null, root: null, letter: null, runs: null };
 
-/** "#/t/words/c/split" → {name: "words", component: "split", root: null}; a root: "#/t/words/r/…".
- * "#/e": the list of experiments; "#/e/RUN" is a run and "#/e/RUN/RUN" a comparison: `runs`. */
+/** "#/t/words/c/split" → {name: "words", component: "split", …: null}; also "r": a tuple tree, "d": a
+ * dead letter. "#/e": the list of experiments; "#/e/RUN" is a run, "#/e/RUN/RUN" a comparison: `runs`. */
 export function route() {
   const [, t, name, kind, id] = location.hash.split("/");
   try {
@@ -15,6 +15,7 @@ export function route() {
       name: t === "t" && name ? decodeURIComponent(name) : null,
       component: kind === "c" && id ? decodeURIComponent(id) : null,
       root: kind === "r" && id ? decodeURIComponent(id) : null,
+      letter: kind === "d" && id ? decodeURIComponent(id) : null,
     };
   } catch {
     return NOWHERE;
@@ -27,3 +28,5 @@ export const linkTo = (name, component = null) =>
 export const linkToTree = (name, root) => `${linkTo(name)}/r/${encodeURIComponent(root)}`;
 
 export const linkToRuns = (...runs) => ["#/e", ...runs.map(encodeURIComponent)].join("/");
+
+export const linkToLetter = (name, letter) => `${linkTo(name)}/d/${encodeURIComponent(letter)}`;

@@ -3,7 +3,7 @@
 import { html, useState } from "./vendor/preact-htm.js";
 import * as api from "./api.js";
 import { clock, count, duration, plural } from "./format.js";
-import { LoadState, useLoaded } from "./loading.js";
+import { State, useLoaded } from "./loading.js";
 import { linkTo, linkToTree } from "./route.js";
 import { TreeView, why } from "./tree.js";
 
@@ -31,10 +31,10 @@ export function Trees({ name, root, href }) {
         trees</span></button></span></div>
     ${!isShown && html`<p class="quiet">What happened to single tuples: recorded trees, with the
       tasks they went through. They are loaded when this is opened.</p>`}
-    ${isShown && html`<${LoadState} loaded=${lists} text="Loading the trees …" />`}
+    ${isShown && html`<${State} loaded=${lists} text="Loading the trees …" />`}
     ${isShown && lists.found && html`<${Lists} name=${name} lists=${lists.found} shown=${shown}
       choose=${setKind} root=${root} />`}
-    ${root != null && html`<${LoadState} loaded=${tree} text="Loading the tree …" />`}
+    ${root != null && html`<${State} loaded=${tree} text="Loading the tree …" />`}
     ${tree.found && html`<${TreeView} key=${root} tree=${tree.found.trees[0]} name=${name}
       href=${href} />`}
   </section>`;

@@ -71,16 +71,16 @@ def test_without_ray_the_page_shows_kept_experiments_and_without_any_it_says_why
     monkeypatch.setattr(ui_command, "connect", refuse)
     run = tmp_path / "kill-a-bolt/2026-01-31T12-00-00"
     with pytest.raises(ClusterError, match="no Ray at auto"):
-        ui_command._topologies("auto", tmp_path).__enter__()
+        ui_command._topologies("auto", tmp_path, {}).__enter__()
     run.mkdir(parents=True)
     (run / "plan.json").write_text("{}")
-    with ui_command._topologies("auto", tmp_path) as (source, note):
+    with ui_command._topologies("auto", tmp_path, {}) as (source, note):
         assert source.topologies() == []
         assert "No Ray runs on this machine" in note
         with pytest.raises(ClusterError, match="no Ray ran here"):
             source.topology("words")
     with pytest.raises(ClusterError, match="no Ray at elsewhere:6379"):  # one that was named
-        ui_command._topologies("elsewhere:6379", tmp_path).__enter__()
+        ui_command._topologies("elsewhere:6379", tmp_path, {}).__enter__()
 
 
 @pytest.mark.ray

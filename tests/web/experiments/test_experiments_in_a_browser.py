@@ -11,8 +11,8 @@ import pytest
 from sunshower.cli.ui.experiments import ExperimentFolders
 from sunshower.web.server import served_page
 from tests.web.conftest import TOKEN, Open
+from tests.web.experiments.prepared_experiments import BROKEN, FOREIGN, KEPT, SWEPT, UNFINISHED
 from tests.web.prepared import PreparedSource
-from tests.web.prepared_experiments import BROKEN, FOREIGN, KEPT, SWEPT, UNFINISHED
 from tests.web.test_page_in_a_browser import CONTRAST, SIZES, text_of, wait_for
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

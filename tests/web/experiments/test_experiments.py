@@ -14,8 +14,8 @@ from sunshower.experiments.runner.run_reports import figures_of_all
 from sunshower.web.protection import HEADERS
 from sunshower.web.server import served_page
 from tests.web.conftest import TOKEN, ask
+from tests.web.experiments.prepared_experiments import BROKEN, FOREIGN, KEPT, SWEPT, UNFINISHED
 from tests.web.prepared import PreparedSource
-from tests.web.prepared_experiments import BROKEN, FOREIGN, KEPT, SWEPT, UNFINISHED
 
 
 @pytest.fixture
