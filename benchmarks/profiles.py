@@ -1,7 +1,8 @@
 """Where the time of the workloads that miss a target goes, as `sunshower profile` shows it.
 
 Shares of the samples of the loops of all workers, by py-spy for 5 s (Kafka → null: 3 s), while the
-machine did other work, too. docs/PROFILING.md says what each part is.
+machine did other work, too; at commit 921b03d9, as the figures in `results/latest.json`.
+docs/PROFILING.md says what each part is.
 """
 
 from __future__ import annotations

@@ -7,13 +7,18 @@ import signal
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from sunshower.actors.profiles.py_spy import find_py_spy
+from sunshower.actors.profiles.recording import record
 from sunshower.cli.profiles.command import _write
 from sunshower.errors import SourceError
 from tests.cli.conftest import Command, PrintedBy, Start, Write, read_until
+
+if TYPE_CHECKING:
+    from sunshower.actors.cluster import RayCluster
 
 CODE = """
     class Burn(Bolt[Number, None]):
@@ -23,7 +28,7 @@ CODE = """
     def burn_time(value: int) -> int:
         return sum(one * value % 7 for one in range(2_000))
 
-    topology = Topology("fire", workers=2)
+    topology = Topology("fire", workers=1)
     numbers = topology.spout("numbers", Counter())
     numbers.shuffle().bolt("burn", Burn())
 """
@@ -59,6 +64,25 @@ def test_a_running_worker_is_profiled_with_and_without_py_spy(
     said = here("profile", "fire", "--component", "bern", status=1).stderr
     assert "topology 'fire' has no component 'bern'; it has numbers, burn" in said
     assert "there is no topology 'ice'" in here("profile", "ice", status=1).stderr
+
+
+@pytest.mark.ray
+@pytest.mark.long
+def test_a_worker_that_dies_is_recorded_in_its_next_life(
+    here: Command, ray_cluster: RayCluster, write: Write
+) -> None:
+    here("submit", write(CODE))
+    run, looks = ray_cluster.find("fire"), []
+
+    def kill_once(passed_s: float) -> None:
+        looks.append(passed_s)
+        if len(looks) == 2:
+            run.kill_worker(0)
+
+    found = record(run.id, [0], 10.0, in_process=True, look=kill_once)
+    assert found.samplers.keys() == {0}
+    assert found.missing == {}
+    assert any(";burn_time (" in stack for stack in found.stacks)
 
 
 @pytest.mark.ray
