@@ -26,6 +26,7 @@ from sunshower.actors.names import (
     worker_name,
 )
 from sunshower.actors.processes import RayProcess, end_with_ray, kill_soon, processes_of
+from sunshower.actors.ray_metrics import EXPORT_S, RayMetrics
 from sunshower.actors.store import RayStore, check_version
 from sunshower.actors.worker import WorkerClass
 from sunshower.errors import VersionMismatch
@@ -62,6 +63,8 @@ class MasterActor(MasterProcessBase):
         plan = self._store.read(plan_key(run))
         assert plan is not None, f"no plan of {run} in the store"
         super().__init__(cloudpickle.loads(plan), active=active)
+        self._metrics = RayMetrics(self.core.plan.graph.id)
+        self._exported_s = self.now()
         self._watch_later()
 
     def hello(self, worker: int, process: RayProcess, crash_report: CrashReport | None) -> Welcome:
@@ -135,8 +138,14 @@ class MasterActor(MasterProcessBase):
     def watch(self) -> None:
         try:
             super().watch()
+            self._export()
         finally:
             self._watch_later()
+
+    def _export(self) -> None:
+        if (now := self.now()) - self._exported_s >= EXPORT_S:
+            self._exported_s = now
+            self._metrics.export(self.core.plan, self.core.snapshot(now, windows=True))
 
     def look_after(self, seconds: float) -> None:
         me = ray.get_runtime_context().current_actor

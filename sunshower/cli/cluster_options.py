@@ -1,4 +1,4 @@
-"""Shared by the commands for a running cluster: options, connection, times, the wait display."""
+"""Shared by several commands: their options, the connection, times, the wait display."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -36,6 +37,11 @@ Address = Annotated[
         help="The Ray cluster; `auto` is the one on this machine.",
     ),
 ]
+RunsFolder = Annotated[
+    Path,
+    typer.Option("--folder", metavar="DIR", help="Where the folders of all experiment runs are."),
+]
+RUNS_FOLDER = Path("experiments")
 Wait = Annotated[
     float | None,
     typer.Option(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 import sys
 from contextlib import redirect_stdout
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from sunshower.cli.cluster_options import RUNS_FOLDER, RunsFolder
 from sunshower.cli.formatting import Terminal, echo, echo_json
 from sunshower.cli.run import Address, FromEnvironment, FromFile, read_secrets
 
@@ -66,9 +66,6 @@ Repeat = Annotated[
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on the standard output.")
 ]
-Root = Annotated[
-    Path, typer.Option("--folder", metavar="DIR", help="Where the folders of all runs are.")
-]
 Run = Annotated[
     str | None,
     typer.Argument(
@@ -80,7 +77,6 @@ Run = Annotated[
 Remake = Annotated[bool, typer.Option("--report", help="Make the report again.")]
 One = Annotated[str, typer.Argument(metavar="A", show_default=False, help="As for `show`.")]
 Other = Annotated[str, typer.Argument(metavar="B", show_default=False, help="As for `show`.")]
-ROOT = Path("experiments")
 
 
 @app.command(no_args_is_help=True)
@@ -94,7 +90,7 @@ def run(
     repeat: Repeat = 1,
     sweeps: Sweeps = None,
     as_json: AsJson = False,
-    folder: Root = ROOT,
+    folder: RunsFolder = RUNS_FOLDER,
     address: Address = None,
 ) -> None:
     """Run an experiment, and print its verdict.
@@ -126,7 +122,7 @@ def run(
             seed=seed,
             repeat=repeat,
         )
-        elsewhere = folder if folder != ROOT else None
+        elsewhere = folder if folder != RUNS_FOLDER else None
         request = RunRequest(target, cluster, address, tuple(swept), elsewhere)
         runner = ExperimentRunner(request, experiment, chosen, screen)
     if cluster == "ray" and address:
@@ -141,7 +137,7 @@ def run(
 
 
 @app.command("list")
-def list_(folder: Root = ROOT) -> None:
+def list_(folder: RunsFolder = RUNS_FOLDER) -> None:
     """List all runs, the newest first."""
     from sunshower.cli.experiment_tables import runs_table
     from sunshower.experiments.runner.run_folders import all_runs
@@ -154,7 +150,7 @@ def list_(folder: Root = ROOT) -> None:
 
 
 @app.command()
-def show(run: Run = None, report: Remake = False, folder: Root = ROOT) -> None:
+def show(run: Run = None, report: Remake = False, folder: RunsFolder = RUNS_FOLDER) -> None:
     """Show the outcome of a run, and the path of its report.
 
     With --report the report is made again from the files of the run. If the run did not finish or
@@ -174,7 +170,7 @@ def show(run: Run = None, report: Remake = False, folder: Root = ROOT) -> None:
 
 
 @app.command(no_args_is_help=True)
-def compare(one: One, other: Other, folder: Root = ROOT) -> None:
+def compare(one: One, other: Other, folder: RunsFolder = RUNS_FOLDER) -> None:
     """Compare two runs: parameters, verdicts, and figures with their ratios (B over A).
 
     The figures of a sweep or a repetition are medians.

@@ -19,15 +19,21 @@ from starlette.staticfiles import StaticFiles
 from sunshower.errors import SunshowerError
 from sunshower.texts import json_of
 from sunshower.web.protection import TOKEN_HEADER, Protection, has_token
-from sunshower.web.source import TopologySource
+from sunshower.web.source import ExperimentSource, TopologySource
 
 CONDITIONS = ("component", "cause", "text", "since", "until")  # that select dead letters
 STATIC = Path(__file__).parent / "static"
 _BODY_BYTES = 4096  # of an action
 
 
-def make_application(source: TopologySource, token: str, hosts: Collection[str]) -> Starlette:
-    """The application. `token`: what actions need; `hosts`: see `is_own_host`."""
+def make_application(
+    source: TopologySource,
+    token: str,
+    hosts: Collection[str],
+    experiments: ExperimentSource | None = None,
+) -> Starlette:
+    """The application. `token`: what actions need; `hosts`: see `is_own_host`; `experiments`: None
+    has no runs."""
     return Starlette(
         routes=[
             Route("/", _page),
@@ -55,10 +61,32 @@ def make_application(source: TopologySource, token: str, hosts: Collection[str])
             ),
             Route("/api/replay", _reading(lambda q: source.replay_progress(q["name"]), "name")),
             Route("/api/replay", _acting(partial(_replay, source), token), methods=["POST"]),
+            *(_experiment_routes(experiments) if experiments else ()),
             Route("/api/action", _acting(partial(_act, source), token), methods=["POST"]),
         ],
         middleware=[Middleware(Protection, hosts=hosts)],
     )
+
+
+def _experiment_routes(source: ExperimentSource) -> list[Route]:
+    """A report is offered as a file to save: as a part of this site its styles would not apply."""
+    saved = {"Content-Disposition": 'attachment; filename="report.html"'}
+    return [
+        Route("/api/experiments", _reading(lambda _: source.experiments())),
+        Route("/api/experiment", _reading(lambda q: source.experiment(q["run"]), "run")),
+        Route(
+            "/api/experiment/chart",
+            _reading(
+                lambda q: Response(source.chart(q["run"], q["name"]), media_type="image/png"),
+                "run",
+                "name",
+            ),
+        ),
+        Route(
+            "/api/experiment/report",
+            _reading(lambda q: Response(source.report(q["run"]), 200, saved, "text/html"), "run"),
+        ),
+    ]
 
 
 class _Static(StaticFiles):
@@ -84,12 +112,12 @@ def _letters(source: TopologySource, given: dict[str, str]) -> dict[str, Any]:
 
 
 def _reading(
-    read: Callable[[dict[str, str]], dict[str, Any]],
+    read: Callable[[dict[str, str]], dict[str, Any] | Response],
     *parameters: str,
     optional: Collection[str] = (),
 ) -> Callable[[Request], Response]:
     """A route that answers with what `read` returns for these query parameters, without `optional`
-    ones that are not given or empty."""
+    ones that are not given or empty; facts as JSON."""
 
     def answer(request: Request) -> Response:
         given = {name: request.query_params.get(name) for name in parameters}
@@ -99,7 +127,8 @@ def _reading(
         if len(found) < len(given):
             return _json({"error": f"give these parameters: {', '.join(parameters)}"}, 400)
         try:
-            return _json(read(found))
+            answered = read(found)
+            return answered if isinstance(answered, Response) else _json(answered)
         except SunshowerError as error:
             return _json({"error": str(error)}, 404)
 

@@ -13,21 +13,26 @@ import uvicorn
 from sunshower.errors import ConfigError
 from sunshower.web.application import make_application
 from sunshower.web.protection import own_hosts
-from sunshower.web.source import TopologySource
+from sunshower.web.source import ExperimentSource, TopologySource
 
 DEFAULT_PORT = 8127
 
 
 @contextmanager
 def served_page(
-    source: TopologySource, token: str, host: str = "127.0.0.1", port: int | None = None
+    source: TopologySource,
+    token: str,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    experiments: ExperimentSource | None = None,
 ) -> Iterator[str]:
     """Serve the page; yields its address. `port`: 0 takes a free one; None takes 8127, or a free
-    one if that is taken. Raises ConfigError if it cannot listen there."""
+    one if that is taken; `experiments`: None has no runs. Raises ConfigError if it cannot listen
+    there."""
     with _listening(host, port) as listener:
         server = uvicorn.Server(
             uvicorn.Config(
-                make_application(source, token, own_hosts(host)),
+                make_application(source, token, own_hosts(host), experiments),
                 log_level="critical",  # not the requests that the end cancels
                 access_log=False,
                 lifespan="off",

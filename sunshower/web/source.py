@@ -1,4 +1,4 @@
-"""The port of the page: where plain data of topologies comes from, and what may be done to them."""
+"""The ports of the page: plain data of topologies and experiments, and actions on topologies."""
 
 from __future__ import annotations
 
@@ -48,3 +48,19 @@ class TopologySource(Protocol):
 
     def act(self, name: str, action: str, workers: int | None) -> str:
         """Do something to a topology; returns a sentence about it. `workers`: for `rebalance`."""
+
+
+class ExperimentSource(Protocol):
+    """Called on several threads. Each method raises SunshowerError for a run that is not there."""
+
+    def experiments(self) -> Facts:
+        """A summary of each run, the newest first, below `runs`."""
+
+    def experiment(self, run: str) -> Facts:
+        """What the report of a run has."""
+
+    def chart(self, run: str, name: str) -> bytes:
+        """A chart of a run as PNG."""
+
+    def report(self, run: str) -> bytes:
+        """The report of a run, an HTML page."""

@@ -85,7 +85,7 @@ def test_metrics_follow_the_conventions_of_prometheus() -> None:
     for family in FAMILIES:
         assert re.fullmatch(r"[a-z]+(_[a-z]+)*", family.name)
         assert family.name.endswith("_total") is (family.kind is Kind.COUNTER)
-        assert {*family.labels} <= {"component", "stream", *ENUMS}, "labels are bounded"
+        assert {*family.labels} <= {"component", "source", "stream", *ENUMS}, "labels are bounded"
 
 
 def test_the_page_lists_every_metric() -> None:

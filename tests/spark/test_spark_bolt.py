@@ -135,6 +135,34 @@ def test_inputs_are_acked_when_spark_has_finished_and_not_before() -> None:
     assert [report.rows_in for report in driven.bolt.result()] == [3]
 
 
+def open_batches(driven: Driven) -> dict[str, float]:
+    """The figures of the open batches, without their ids."""
+    found = driven.bolt.figures().items()
+    return {n.rpartition("/")[2]: value for n, value in found if n.startswith("spark batch ")}
+
+
+def test_figures_have_what_is_at_spark_and_how_it_ended() -> None:
+    place = Scripted(ready=False, errors=[SparkLost("died"), TransformFailed("no such column")])
+    driven = Driven(place, rows_max=2)
+    assert open_batches(driven) == {}
+    driven.take(A, B)
+    driven.tick(2.0)
+    found = open_batches(driven)
+    assert found == {"phase": 1.0, "attempt": 1.0, "rows": 2.0, "age seconds": 2.0}
+    place.tickets[0].ready = True  # Spark has died: the batch is submitted again
+    driven.tick()
+    assert open_batches(driven)["attempt"] == 2
+    place.tickets[1].ready = True
+    driven.tick()
+    assert open_batches(driven) == {}
+    driven.take(A, B)
+    place.tickets[2].ready = True
+    driven.tick()
+    figures = driven.bolt.figures()
+    ended = [figures[f"spark {name}"] for name in ("batches", "failed", "lost")]
+    assert (ended, open_batches(driven)) == ([1, 1, 1], {})
+
+
 def test_a_step_without_out_acks_all_the_same() -> None:
     driven = Driven(Scripted(), nothing, None, rows_max=1)
     driven.take(A)

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from sunshower.web.server import served_page
+from tests.web.experiments.prepared_experiments import make_runs
 from tests.web.prepared import PreparedSource, batches, quiet
 from tests.web.prepared_letters import shop_with_letters
 
@@ -57,7 +58,7 @@ def ask(url: str, path: str = "/", method: str = "GET", body: str = "", **header
     connection.request(method, path, body.encode(), given)
     answer = connection.getresponse()
     found = {name.lower(): value for name, value in answer.getheaders()}
-    text = answer.read().decode()
+    text = answer.read().decode(errors="replace")
     connection.close()
     return Answer(answer.status, found, text)
 
@@ -71,6 +72,20 @@ def source(tmp_path: Path) -> PreparedSource:
 def url(source: PreparedSource) -> Iterator[str]:
     with served_page(source, TOKEN, port=0) as address:
         yield address
+
+
+@pytest.fixture(scope="session")
+def prepared_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with runs of experiments; drawing their charts takes a second."""
+    root = tmp_path_factory.mktemp("experiments") / "runs"
+    make_runs(root)
+    return root
+
+
+@pytest.fixture
+def runs(prepared_runs: Path, tmp_path: Path) -> Path:
+    """A copy of that folder."""
+    return Path(shutil.copytree(prepared_runs, tmp_path / "runs", symlinks=True))
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,7 @@ from sunshower.runtime.events.metrics import (
     Activity,
     Counts,
     FailurePlace,
+    InputStream,
     Snapshot,
     StuckCall,
     TaskStats,
@@ -147,11 +148,13 @@ class Prepared:
         if own is not None and own.index == task.index:
             health = Health(Standing.QUARANTINED, 5, (own,))
         if component is None or not component.level.is_spout:
+            inputs = component.inputs[:1] if component else ()
             out = int(done * load.out)
             counts = Counts(
                 emitted=out, transferred=out, executed=done, acked=done - failed, failed=failed,
                 busy_s=load.busy * wave, emitted_to={"default": out},
-                transferred_to={"default": out},
+                transferred_to={"default": out}, bytes_to={"default": 24 * out},
+                executed_from={InputStream(one.source, one.stream): done for one in inputs},
             )  # fmt: skip
             return TaskStats(
                 task.id, task.component, counts, health=health, queued=load.queued // tasks,

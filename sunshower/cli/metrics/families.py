@@ -150,6 +150,12 @@ def _by_stream(read: Callable[[Counts], Mapping[str, int]]) -> Callable[[Observe
     return values
 
 
+def _inputs(observed: Observed) -> Values:
+    for name, found in _components(observed, False):
+        for source, count in found.snapshot.component(name).executed_from.items():
+            yield (name, source.component, source.stream), count
+
+
 def _latencies(kind: LatencyKind) -> Callable[[Observed], Values]:
     def values(observed: Observed) -> Values:
         for name, found in _components(observed, kind is LatencyKind.COMPLETE):
@@ -248,8 +254,13 @@ FAMILIES = (
            _by_stream(lambda counts: counts.emitted_to)),
     Family("stream_tuples_transferred_total", _COUNTER, _STREAM, "tuples sent by output stream, "
            "one for each target task", _by_stream(lambda counts: counts.transferred_to)),
+    Family("stream_sent_bytes_total", _COUNTER, _STREAM, "bytes of tuples and their ids sent to "
+           "other workers by output stream; within a worker none are sent",
+           _by_stream(lambda counts: counts.bytes_to)),
     Family("tuples_executed_total", _COUNTER, _ONE, "bolts: tuples received",
            _counted(lambda counts: counts.executed, False)),
+    Family("stream_tuples_executed_total", _COUNTER, ("component", "source", "stream"), "bolts: "
+           "tuples received by input stream, of the component `source`", _inputs),
     Family("tuples_acked_total", _COUNTER, _ONE, "spouts: complete trees, and dead letters; "
            "bolts: acked inputs", _counted(lambda counts: counts.acked)),
     Family("tuples_failed_total", _COUNTER, _ONE, "spouts: failed trees; bolts: failed inputs",

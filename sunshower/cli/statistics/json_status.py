@@ -11,6 +11,7 @@ from math import isfinite
 from typing import Any
 
 from sunshower.cli.health import error_text
+from sunshower.cli.statistics.spark_status import spark_fields
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.latencies import Latencies, LatencyKind
 from sunshower.runtime.events.metrics import Activity, Counts, Snapshot, TaskStats
@@ -38,6 +39,7 @@ def status_fields(found: Overview, up_s: float, *, tasks: bool = True) -> dict[s
         "silent": {str(worker): for_s for worker, for_s in snapshot.silent.items()},
         "stuck": [asdict(call) for call in snapshot.stuck.values()],
         "batches": list(_batches(snapshot, found.plan.graph.components)),
+        "spark": list(spark_fields(found)),
         "components": {
             component.id: {
                 "parallelism": component.parallelism,
@@ -111,12 +113,18 @@ def _activity(activity: Activity, parallelism: int) -> dict[str, Any]:
 def _counts(counts: Counts) -> dict[str, Any]:
     fields = dict(vars(counts))
     emitted, transferred = fields.pop("emitted_to"), fields.pop("transferred_to")
+    sent, executed = fields.pop("bytes_to"), fields.pop("executed_from")
     del fields["places"]
     fields["causes"] = dict(counts.causes)
     fields["streams"] = {
-        stream: {"emitted": emitted.get(stream, 0), "transferred": transferred.get(stream, 0)}
+        stream: {
+            "emitted": emitted.get(stream, 0),
+            "transferred": transferred.get(stream, 0),
+            "bytes": sent.get(stream, 0),
+        }
         for stream in {**emitted, **transferred}
     }
+    fields["inputs"] = [{**key._asdict(), "executed": count} for key, count in executed.items()]
     fields["failures"] = [
         {
             "cause": place.cause,

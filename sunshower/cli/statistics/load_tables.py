@@ -122,10 +122,14 @@ def place_lines(graph: Graph, found: Mapping[str, Activity], when: str) -> Itera
 
 
 def stream_lines(counts: Counts) -> Iterator[str]:
-    """Yield a line for each output stream of a component."""
+    """Yield a line for each output stream of a component, and for each input stream."""
     for stream, emitted in counts.emitted_to.items():
         sent = counts.transferred_to.get(stream, 0)
-        yield f"stream {stream}: {emitted:,} emitted, {sent:,} transferred"
+        bytes_ = counts.bytes_to.get(stream, 0)
+        to = f", {bytes_:,} bytes to other workers" if bytes_ else ""
+        yield f"stream {stream}: {emitted:,} emitted, {sent:,} transferred{to}"
+    for source, executed in counts.executed_from.items():
+        yield f"input {source.component}.{source.stream}: {executed:,} executed"
 
 
 def watermark_lines(graph: Graph, snapshot: Snapshot) -> Iterator[str]:

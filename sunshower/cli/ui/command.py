@@ -1,16 +1,24 @@
-"""`sunshower ui`: serves the page for all topologies of a cluster."""
+"""`sunshower ui`: serves the page for all topologies of a cluster, and for kept experiments."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sunshower.cli.cluster_options import Address, connect
+from sunshower.cli.cluster_options import RUNS_FOLDER, Address, RunsFolder, connect
 from sunshower.cli.formatting import echo
 from sunshower.cli.kafka import Settings, client_pairs
 from sunshower.cli.run import FromEnvironment, FromFile
 from sunshower.cli.ui.page import check_packages, opened_page
+from sunshower.errors import ClusterError
+
+if TYPE_CHECKING:
+    from sunshower.runtime.control.overview import Overview
+    from sunshower.web.source import TopologySource
 
 _LOOK_EVERY_S = 1.0
 
@@ -40,26 +48,53 @@ def ui(
     from_files: FromFile = None,
     from_environment: FromEnvironment = None,
     address: Address = "auto",
+    folder: RunsFolder = RUNS_FOLDER,
 ) -> None:
     """Serve a web page that shows the topologies of a cluster, until Ctrl-C.
 
     The page is live: graphs with rates, latencies, failures and outages. Its actions (activate,
     deactivate, rebalance, kill, replays of dead letters) need the token that is printed at the
     start. The settings are those of Kafka's client that reads topics with dead letters, added to
-    those of the topology: passwords, for example.
+    those of the topology: passwords, for example. The page also shows the runs of experiments in a
+    folder; if there are any, it needs no Ray.
     """
     from sunshower.experiments.runner.interrupts import Interrupts
 
     check_packages()
-    from sunshower.cli.ui.source import RaySource
-
     kafka = client_pairs(settings, from_files, from_environment)
-    with Interrupts() as interrupts, connect(address) as cluster:
-        source = RaySource(cluster.runs, cluster.find, "kill", kafka)
-        with opened_page(source, host, port) as lines:
-            interrupts.defer()
-            for line in lines:
-                echo(line)
-            echo("Ctrl-C ends this server; the topologies go on.")
-            while not interrupts.requested:
-                interrupts.wait(_LOOK_EVERY_S)
+    with (
+        Interrupts() as interrupts,
+        _topologies(address, folder, kafka) as (source, note),
+        opened_page(source, host, port, folder) as lines,
+    ):
+        interrupts.defer()
+        for line in [*lines, note]:
+            echo(line)
+        while not interrupts.requested:
+            interrupts.wait(_LOOK_EVERY_S)
+
+
+@contextmanager
+def _topologies(
+    address: str, folder: Path, kafka: Mapping[str, Any]
+) -> Iterator[tuple[TopologySource, str]]:
+    """Yields the topologies of the Ray at `address`, and a line for the user; none if no Ray runs
+    on this machine and `folder` has runs of experiments."""
+    from sunshower.cli.ui.source import OverviewSource, RaySource
+    from sunshower.experiments.runner.run_folders import run_paths
+
+    with ExitStack() as stack:
+        try:
+            cluster = stack.enter_context(connect(address))
+        except ClusterError:
+            if address != "auto" or not run_paths(folder):
+                raise
+            note = f"No Ray runs on this machine: the page has the runs in {folder} alone."
+            yield OverviewSource(list, _no_ray), f"{note} Ctrl-C ends this server."
+        else:
+            note = "Ctrl-C ends this server; the topologies go on."
+            yield RaySource(cluster.runs, cluster.find, "kill", kafka), note
+
+
+def _no_ray(name: str) -> Overview:
+    raise ClusterError(f"there is no topology {name!r}: no Ray ran here when this server started")

@@ -6,8 +6,10 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sunshower.cli.cluster_options import RUNS_FOLDER
 from sunshower.errors import ClusterError, ConfigError
 
 if TYPE_CHECKING:
@@ -32,13 +34,18 @@ def check_packages() -> None:
 
 @contextmanager
 def opened_page(
-    source: TopologySource, host: str = "127.0.0.1", port: int | None = None
+    source: TopologySource,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    folder: Path = RUNS_FOLDER,
 ) -> Iterator[list[str]]:
-    """Serve the page with a new token; yields the lines that tell the user both."""
+    """Serve the page with a new token; yields the lines that tell the user both. `folder`: of the
+    runs of experiments."""
+    from sunshower.cli.ui.experiments import ExperimentFolders
     from sunshower.web.server import served_page
 
     token = secrets.token_urlsafe(16)
-    with served_page(source, token, host, port) as url:
+    with served_page(source, token, host, port, ExperimentFolders(folder)) as url:
         yield [f"The page is at {url}", f"Its actions need this token: {token}"]
 
 

@@ -134,10 +134,17 @@ def member(group: RunFolder, number: int) -> RunFolder:
     return RunFolder(path)
 
 
+def run_paths(root: Path) -> list[Path]:
+    """Return the folders of all runs and groups below `root`, the newest first by their names,
+    without reading them."""
+    found = (path.parent for path in root.glob(f"*/*/{PLAN}"))
+    runs = [path for path in found if not path.is_symlink()]
+    return sorted(runs, key=lambda path: path.name, reverse=True)
+
+
 def all_runs(root: Path) -> list[RunFolder]:
     """Return all runs and groups below `root`, the newest first."""
-    found = [RunFolder(path.parent) for path in root.glob(f"*/*/{PLAN}")]
-    found = [one for one in found if not one.path.is_symlink()]
+    found = [RunFolder(path) for path in run_paths(root)]
     return sorted(found, key=lambda one: (str(one.plan.get("begun")), one.path.name), reverse=True)
 
 

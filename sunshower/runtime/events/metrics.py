@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from math import inf, isfinite
@@ -23,6 +23,13 @@ class FailurePlace(NamedTuple):
     component: str  # empty if unknown (a timeout)
     task: int  # among the tasks of its component; -1: unknown, or all of them
     worker: int  # likewise
+
+
+class InputStream(NamedTuple):
+    """A stream that a bolt reads."""
+
+    component: str
+    stream: str
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,10 @@ class Counts:
     places: Mapping[FailurePlace, int] = field(default_factory=dict, compare=False)
     emitted_to: Mapping[str, int] = field(default_factory=dict, compare=False)  # by stream
     transferred_to: Mapping[str, int] = field(default_factory=dict, compare=False)  # likewise
+    # by stream: bytes of records and their ids in packets; within a worker nothing is encoded
+    bytes_to: Mapping[str, int] = field(default_factory=dict, compare=False)
+    # bolts: `executed` by input stream
+    executed_from: Mapping[InputStream, int] = field(default_factory=dict, compare=False)
 
     def closed(self) -> Counts:
         """The counters of a task that has ended: nothing is pending."""
@@ -67,14 +78,16 @@ class Counts:
 
     def to_fields(self) -> dict[str, Any]:
         """The arguments of `from_fields`, as values for MessagePack."""
-        return {**vars(self), "places": [[*place, count] for place, count in self.places.items()]}
+        pairs = {name: [[*key, n] for key, n in getattr(self, name).items()] for name in _KEYED}
+        return {**vars(self), **pairs}
 
     @staticmethod
     def from_fields(found: Mapping[str, Any]) -> Counts:
         """The counters of `to_fields`, without fields of another release."""
         known = {name: found[name] for name in (*_NUMBERS, *_PARTS) if name in found}
-        places = {FailurePlace(*place): count for *place, count in found.get("places", ())}
-        return Counts(**{**known, "places": places})
+        for name, key in _KEYED.items():
+            known[name] = {key(*parts): count for *parts, count in found.get(name, ())}
+        return Counts(**known)
 
     def __add__(self, other: Counts) -> Counts:
         sums: dict[str, Any] = {
@@ -86,7 +99,12 @@ class Counts:
         return Counts(**sums, **parts)
 
 
-_PARTS = ("causes", "places", "emitted_to", "transferred_to")
+_PARTS = ("causes", "places", "emitted_to", "transferred_to", "bytes_to", "executed_from")
+# whose keys MessagePack cannot represent
+_KEYED: Mapping[str, Callable[..., Any]] = {
+    "places": FailurePlace,
+    "executed_from": InputStream,
+}
 _NUMBERS = [field.name for field in fields(Counts) if field.name not in _PARTS]
 
 

@@ -199,6 +199,7 @@ class RemoteChannel(Channel):
     bytes_max: int = 1 << 26  # unprocessed bytes allowed, whatever the window
     unsettled: deque[SentFrame] = field(default_factory=deque)
     next_seq: int = 0
+    sent_bytes: dict[int, int] = field(default_factory=dict)  # by stream: of records and ids
 
     @property
     def full(self) -> bool:

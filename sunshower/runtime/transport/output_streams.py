@@ -15,7 +15,7 @@ from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.tasks.user_code import RAISED
 from sunshower.runtime.tracking.ids import U64, EdgeIds
 from sunshower.runtime.transport.batch import Anchors, Batch
-from sunshower.runtime.transport.channels import Channel
+from sunshower.runtime.transport.channels import Channel, RemoteChannel
 from sunshower.runtime.transport.routing import EvenRouter, Router, Share, pick, prepare
 from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.graph import StreamSpec
@@ -90,6 +90,7 @@ class OutputStreams:
             route for output_stream in output_streams.values() for route in output_stream.routes
         ]
         self._channels = {channel for route in routes for channel in route.channels}
+        self._remote = [one for one in self._channels if isinstance(one, RemoteChannel)]
         self._gates = [channel for route in routes for channel in _needed(route)]
         self._choices = [found for route in routes if (found := _free_to_choose(route))]
         often = [one for id, one in output_streams.items() if id not in (DEAD_LETTERS, WATERMARKS)]
@@ -135,6 +136,11 @@ class OutputStreams:
             "blocked_s": self._blocked_s + max(now - self._blocked_since_s, 0.0),
             "emitted_to": {id: one.emitted for id, one in self.counts.items()},
             "transferred_to": {id: one.transferred for id, one in self.counts.items()},
+            "bytes_to": {
+                id: sum(channel.sent_bytes.get(stream.index, 0) for channel in self._remote)
+                for id, stream in self._output_streams.items()
+                if id in self.counts
+            },
         }
 
     @property

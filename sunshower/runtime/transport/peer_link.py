@@ -218,6 +218,8 @@ class PeerLink:
                     channel.put_back(batch)
                     continue
                 flight.frames.append((channel, channel.sent(batch)))
+                sent_bytes = channel.sent_bytes
+                sent_bytes[batch.stream] = sent_bytes.get(batch.stream, 0) + frame_bytes
                 flight.content.frames.append(frame)
                 size += frame_bytes
             del self.ready[channel]

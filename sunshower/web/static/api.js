@@ -44,6 +44,11 @@ const soon = () => ({ signal: AbortSignal.timeout(TREES_WITHIN_MS) });
 export const traces = (name) => answer(`/api/traces?${query({ name })}`, soon());
 export const trace = (name, root) => answer(`/api/trace?${query({ name, root })}`, soon());
 
+export const experiments = () => answer("/api/experiments");
+export const experiment = (run) => answer(`/api/experiment?${query({ run })}`);
+export const chartUrl = (run, name) => `/api/experiment/chart?${query({ run, name })}`;
+export const reportUrl = (run) => `/api/experiment/report?${query({ run })}`;
+
 /** Dead letters, one of them, and how far a replay is: files and topics are read. */
 export const letters = (name, chosen) => answer(`/api/letters?${query({ name, ...chosen })}`, soon());
 export const letter = (name, id) => answer(`/api/letter?${query({ name, letter: id })}`, soon());

@@ -2,9 +2,10 @@
 
 import { html, render, useEffect, useState } from "./vendor/preact-htm.js";
 import * as api from "./api.js";
+import { Experiments } from "./experiments.js";
 import { TopologyList } from "./list.js";
 import { History } from "./model.js";
-import { linkTo, route } from "./route.js";
+import { linkTo, linkToRuns, route } from "./route.js";
 import { TopologyView } from "./topology.js";
 import { NOW } from "./windows.js";
 
@@ -38,7 +39,9 @@ function App() {
     return () => removeEventListener("hashchange", change);
   }, []);
 
+  const hasRuns = where.runs != null;
   useEffect(() => {
+    if (hasRuns) return setProblem(null);
     let timer = null;
     let isOver = false;
     const tick = async () => {
@@ -71,25 +74,25 @@ function App() {
       clearTimeout(timer);
       document.removeEventListener("visibilitychange", tick);
     };
-  }, [where.name, where.component, period]);
+  }, [where.name, where.component, hasRuns, period]);
 
   useEffect(() => {
-    document.title = where.name ? `${where.name} · Sunshower` : "Sunshower";
-  }, [where.name]);
+    const subject = where.name ?? (hasRuns ? where.runs.join(" and ") || "Experiments" : null);
+    document.title = subject ? `${subject} · Sunshower` : "Sunshower";
+  }, [where]);
 
   const shown = data && data.name === where.name ? data : null;
   return html`
     <a class="skip" href="#main" onClick=${skip}>Skip to the content</a>
     <header class="top">
       <a class="brand" href="#/"><img src="/static/icon.svg" alt="" width="26" height="26" />Sunshower</a>
-      ${where.name && html`<nav aria-label="Path"><a href="#/">Topologies</a>
-        <span aria-hidden="true">/</span><span aria-current="page">${where.name}</span></nav>`}
-      <${Connection} problem=${problem} />
+      <${Path} where=${where} />
+      ${!hasRuns && html`<${Connection} problem=${problem} />`}
     </header>
     <main id="main" tabindex="-1">
       ${problem && html`<p class="notice bad" role="alert">${problem.message}
         ${problem.status === 404 && html` <a href="#/">All topologies</a>`}</p>`}
-      ${where.name
+      ${hasRuns ? html`<${Experiments} runs=${where.runs} />` : where.name
         ? shown?.found && html`<${TopologyView} key=${where.name} facts=${shown.found}
             history=${historyOf(where.name)} component=${where.component} root=${where.root}
             name=${where.name} letter=${where.letter}
@@ -97,8 +100,17 @@ function App() {
             detail=${shown.component === where.component ? shown.detail : null}
             isStale=${problem != null} />`
         : list && html`<${TopologyList} topologies=${list} />`}
-      ${!problem && !(where.name ? shown : list) && html`<p class="quiet">Loading …</p>`}
+      ${!problem && !hasRuns && !(where.name ? shown : list) && html`<p class="quiet">Loading …</p>`}
     </main>`;
+}
+
+function Path({ where }) {
+  const runs = where.runs;
+  return html`<nav aria-label="Path">
+    <a href="#/" aria-current=${runs || where.name ? null : "page"}>Topologies</a>
+    <a href=${linkToRuns()} aria-current=${runs && !runs.length ? "page" : null}>Experiments</a>
+    ${where.name && html`<span aria-hidden="true">/</span><span aria-current="page">${where.name}</span>`}
+  </nav>`;
 }
 
 /** The address keeps its route: only the focus moves. */

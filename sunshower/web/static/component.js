@@ -4,6 +4,7 @@ import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { count, duration, elapsed, figure, plural, rate, share } from "./format.js";
 import { level } from "./graph.js";
 import { figureTable } from "./model.js";
+import { Streams } from "./streams.js";
 import { WindowsTable } from "./windows.js";
 import { TimeSplit } from "./time_split.js";
 
@@ -37,6 +38,7 @@ export function ComponentPanel({ node, facts, derived, detail, close, href }) {
     <${Flow} node=${node} derived=${derived} href=${href} />
     <${TimeSplit} node=${node} topology=${facts.topology} />
     <${Latency} latencies=${one.latencies} />
+    <${Streams} facts=${one} />
     <h3>Counters</h3>
     <dl class="facts">${COUNTERS.filter((name) => one[name] || ["emitted", "failed"].includes(name))
       .map((name) => html`<div class=${["failed", "dead", "errors"].includes(name) && one[name]

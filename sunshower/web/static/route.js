@@ -1,17 +1,24 @@
 // The part of the address behind "#": the topology, and which part of it the page shows.
 
-/** "#/t/words/c/split" → {name: "words", component: "split", …: null}; also "r": a tuple tree, "d": a dead letter. */
+const NOWHERE = { name: null, component: null, root: null, letter: null, runs: null };
+
+/** "#/t/words/c/split" → {name: "words", component: "split", …: null}; also "r": a tuple tree, "d": a
+ * dead letter. "#/e": the list of experiments; "#/e/RUN" is a run, "#/e/RUN/RUN" a comparison: `runs`. */
 export function route() {
   const [, t, name, kind, id] = location.hash.split("/");
   try {
+    if (t === "e") {
+      return { ...NOWHERE, runs: [name, kind].filter(Boolean).map(decodeURIComponent) };
+    }
     return {
+      runs: null,
       name: t === "t" && name ? decodeURIComponent(name) : null,
       component: kind === "c" && id ? decodeURIComponent(id) : null,
       root: kind === "r" && id ? decodeURIComponent(id) : null,
       letter: kind === "d" && id ? decodeURIComponent(id) : null,
     };
   } catch {
-    return { name: null, component: null, root: null, letter: null };
+    return NOWHERE;
   }
 }
 
@@ -19,5 +26,7 @@ export const linkTo = (name, component = null) =>
   `#/t/${encodeURIComponent(name)}` + (component ? `/c/${encodeURIComponent(component)}` : "");
 
 export const linkToTree = (name, root) => `${linkTo(name)}/r/${encodeURIComponent(root)}`;
+
+export const linkToRuns = (...runs) => ["#/e", ...runs.map(encodeURIComponent)].join("/");
 
 export const linkToLetter = (name, letter) => `${linkTo(name)}/d/${encodeURIComponent(letter)}`;

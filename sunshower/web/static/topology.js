@@ -11,6 +11,7 @@ import { derive, problems } from "./model.js";
 import { Batches, Components, Failures, Workers } from "./tables.js";
 import { Letters } from "./letters.js";
 import { linkTo } from "./route.js";
+import { Spark } from "./spark.js";
 import { Trees } from "./trees.js";
 import { NOW, WindowChoice, WindowRates, within } from "./windows.js";
 
@@ -49,6 +50,7 @@ export function TopologyView({ name, facts: given, history, component, root, let
           dead=${now.nodes.reduce((sum, node) => sum + node.facts.dead, 0)}
           canReplay=${facts.actions.length > 0} href=${href} />`}
         <${Batches} batches=${facts.batches} />
+        <${Spark} tasks=${facts.spark} href=${href} />
         <${Components} derived=${derived} href=${href} tracked=${facts.tracked} />
         <${Workers} workers=${facts.workers} silent=${facts.silent} />
       </div>

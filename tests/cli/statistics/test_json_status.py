@@ -43,6 +43,30 @@ def test_open_batches_have_their_phase() -> None:
     }
 
 
+def test_what_is_at_spark_is_by_task() -> None:
+    topology = Topology("sales")
+    topology.spout("sales", Counter(3)).shuffle().bolt("totals", show, 2)
+    plan = make_plan(topology.graph())
+    sums = {"batches": 4.0, "failed": 1.0, "lost": 0.0, "rows in": 40.0, "rows out": 9.0}
+    figures = {f"spark {name}": value for name, value in sums.items()}
+    for id, age_s in (("17", 0.5), ("16", 2.5)):
+        facts = {"phase": 1.0, "attempt": 2.0, "rows": 10.0, "age seconds": age_s}
+        figures |= {f"spark batch {id}/{name}": value for name, value in facts.items()}
+    tasks = [task for task in plan.tasks if task.component == "totals"]
+    stats = tuple(TaskStats(task.id, "totals", Counts(), figures=figures) for task in tasks)
+    other = TaskStats(99, "totals", Counts(), figures={"spark batches": 1.0})  # of user code
+    snapshot = Snapshot("sales", {0: WorkerStats(0, 1, (*stats, other))})
+    first, second = status_fields(Overview(plan, snapshot, None, 0.0, {}), 1.0)["spark"]
+    assert (first["task"], second["task"]) == (0, 1)
+    open_ = {"phase": "at Spark", "attempt": 2, "rows": 10}
+    assert first["open"] == [
+        {"batch": "16", **open_, "age_s": 2.5},
+        {"batch": "17", **open_, "age_s": 0.5},
+    ]
+    assert (first["batches"], first["failed"], first["rows_in"]) == (4, 1, 40)
+    assert first["job_s"] is None, "no batch has ended in this process"
+
+
 def test_what_json_cannot_represent_is_null() -> None:
     topology = Topology("numbers")
     topology.spout("numbers", Counter(3)).shuffle().bolt("show", show)

@@ -124,6 +124,17 @@ def test_all_that_shows_numbers_shows_those_of_the_sinks(seed: int) -> None:
             assert sum(stream[key] for stream in component["streams"].values()) == counts[key]
             for stream, sent in component["streams"].items():
                 assert samples[f"stream_tuples_{key}_total", (name, stream, "numbers")] == sent[key]
+        for stream, sent in component["streams"].items():
+            number = samples["stream_sent_bytes_total", (name, stream, "numbers")]
+            assert number == sent["bytes"] == counts["bytes_to"].get(stream, 0)
+        assert sum(one["executed"] for one in component["inputs"]) == counts["executed"]
+        for one in component["inputs"]:
+            source = (name, one["component"], one["stream"], "numbers")
+            assert samples["stream_tuples_executed_total", source] == one["executed"]
+    assert fields["count"]["streams"]["default"]["bytes"] > 0
+    assert fields["bury"]["inputs"] == [
+        {"component": "count", "stream": "dead_letters", "executed": sevens}
+    ]
     assert fields["count"]["streams"]["dead_letters"]["emitted"] == sevens
     assert (
         samples["complete_latency_seconds_count", ("count", "numbers")]

@@ -6,10 +6,13 @@ import importlib.util
 import json
 import re
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sunshower.cli.ui import command as ui_command
+from sunshower.errors import ClusterError
 from tests.cli.conftest import Command, PrintedBy, Start, Write, read_until
 from tests.web.conftest import ask
 
@@ -57,6 +60,27 @@ def test_without_the_extra_the_command_says_how_to_install_it(
     complaint = printed_by(*words, *files, status=1).err
     assert "starlette, which serves the page, is missing" in complaint
     assert "ui" in complaint.partition("is missing")[2]
+
+
+def test_without_ray_the_page_shows_kept_experiments_and_without_any_it_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(address: str) -> RayCluster:
+        raise ClusterError(f"no Ray at {address}")
+
+    monkeypatch.setattr(ui_command, "connect", refuse)
+    run = tmp_path / "kill-a-bolt/2026-01-31T12-00-00"
+    with pytest.raises(ClusterError, match="no Ray at auto"):
+        ui_command._topologies("auto", tmp_path, {}).__enter__()
+    run.mkdir(parents=True)
+    (run / "plan.json").write_text("{}")
+    with ui_command._topologies("auto", tmp_path, {}) as (source, note):
+        assert source.topologies() == []
+        assert "No Ray runs on this machine" in note
+        with pytest.raises(ClusterError, match="no Ray ran here"):
+            source.topology("words")
+    with pytest.raises(ClusterError, match="no Ray at elsewhere:6379"):  # one that was named
+        ui_command._topologies("elsewhere:6379", tmp_path, {}).__enter__()
 
 
 @pytest.mark.ray

@@ -17,6 +17,7 @@ from sunshower.async_calls import Outcome
 from sunshower.clock import Clock, SystemClock
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
+from sunshower.runtime.events.executed_inputs import ExecutedInputs
 from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.events.latencies import Latencies
 from sunshower.runtime.events.metrics import Counts, EventTime, TaskStats
@@ -90,7 +91,8 @@ class BoltTask(Supervised):
         self._reports = reports
         self._streams = streams  # of the plan; a batch's stream index refers to them
         self._flushes = False
-        self._executed = self._acked = self._failed = 0
+        self._executed = ExecutedInputs(streams)
+        self._acked = self._failed = 0
         self.expired = 0  # inputs dropped because their trees had failed already
         self.errors = InputErrors(supervision)
         self.clock: Clock = SystemClock()  # the worker's clock, once its tasks are wired
@@ -217,7 +219,7 @@ class BoltTask(Supervised):
 
     def refuse(self, batch: Batch, failure: Failure) -> None:
         """Fail a batch without calling the bolt."""
-        self._executed += len(batch)
+        self._executed.add(batch.stream, len(batch))
         self._failed += len(batch)
         if not len(batch.roots):
             self.note_untracked(failure)
@@ -234,7 +236,8 @@ class BoltTask(Supervised):
         figures = self.figures_of(self.bolt)  # first: an error that they raise is part of `health`
         counts = Counts(
             **self.output_streams.counts_at(self.supervision.now_s),
-            executed=self._executed,
+            executed=self._executed.total,
+            executed_from=self._executed.by_stream(),
             acked=self._acked,
             failed=self._failed,
             expired=self.expired,
@@ -264,7 +267,7 @@ class BoltTask(Supervised):
 
     def pulse(self) -> tuple[object, ...]:
         sent = (self.output_streams.emitted, self.output_streams.transferred)
-        return (*sent, self._executed, self._acked, self._failed, *self.supervision.pulse)
+        return (*sent, self._executed.total, self._acked, self._failed, *self.supervision.pulse)
 
     def failure(self, error: BaseException) -> Failure:
         """The failure for an exception of user code, with component, task and worker."""
@@ -366,7 +369,7 @@ class BoltTask(Supervised):
             failures = dict.fromkeys(range(len(batch)), self._tried) | failures
         if batch.shared and failures:
             failures = dict.fromkeys(range(len(batch)), next(iter(failures.values())))
-        self._executed += len(batch)
+        self._executed.add(batch.stream, len(batch))
         self._acked += len(batch) - len(failures)
         self._failed += len(failures)
         anchors = batch.anchors

@@ -120,7 +120,7 @@ class ManualBoltTask(BoltTask):
                 break
         if begun < len(batch):
             batch, rest = batch.split(begun)
-        self._executed += begun
+        self._executed.add(batch.stream, begun)
         self._carry_out(batch)
         self._end_batch(begun)
         return rest

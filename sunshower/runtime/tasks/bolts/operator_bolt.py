@@ -67,16 +67,16 @@ class OperatorBoltTask(AutomaticBoltTask):
         return self._streams[batch.stream].spec.id == WATERMARKS
 
     def settle(self, batch: Batch, made: U64 | None, failures: dict[int, Failure]) -> None:
-        counts = self._executed, self._acked, self._failed
+        counts = self._acked, self._failed
         super().settle(batch, made, failures)
         if self._advances:  # users count records, and so does the master
-            self._executed, self._acked, self._failed = counts
+            self._acked, self._failed = counts
 
     def refuse(self, batch: Batch, failure: Failure) -> None:
-        counts = self._executed, self._failed
+        failed = self._failed
         super().refuse(batch, failure)
         if self._is_watermarks(batch):
-            self._executed, self._failed = counts
+            self._failed = failed
 
     def adopt(self, bolt: Any) -> None:
         super().adopt(bolt)

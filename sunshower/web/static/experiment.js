@@ -1,0 +1,119 @@
+// The report of one run of an experiment, or of a sweep: verdicts, charts, recoveries, figures.
+
+import { html } from "./vendor/preact-htm.js";
+import { chartUrl, reportUrl } from "./api.js";
+import { count, duration, figure, plural } from "./format.js";
+import { linkToRuns } from "./route.js";
+import { Table } from "./tables.js";
+
+const VERDICTS = { HOLDS: ["good", "✔"], BROKEN: ["bad", "✘"], UNKNOWN: ["warn", "?"] };
+const CAPTIONS = {
+  timeline: "Faults, throughput, pending trees, latency, replays and failures over time",
+  recovery: "How long each fault's messages took until they were complete",
+};
+
+/** A verdict as a coloured word with its sign; null: the run did not end. */
+export function Verdict({ verdict }) {
+  const [kind, sign] = VERDICTS[verdict] ?? ["still", ""];
+  return html`<span class=${`badge ${kind}`}>${sign} ${verdict ?? "did not end"}</span>`;
+}
+
+export function Report({ run }) {
+  return html`
+    <div class="title"><h1>${run.experiment}</h1><${Verdict} verdict=${run.verdict} />
+      <span class="quiet">${run.cluster} · seed ${run.seed} · ${run.run}</span>
+      ${run.has_report && html`<a class="button choices" href=${reportUrl(run.run)} download>Save the
+        report</a>`}</div>
+    ${run.about && html`<p class="quiet">${run.about}</p>`}
+    ${run.summary && html`<p class="notice">${run.summary}</p>`}
+    ${run.error && html`<p class="notice bad">${run.error}</p>`}
+    ${run.figures && html`<${Tiles} run=${run} />`}
+    ${run.findings && html`<${Findings} findings=${run.findings} />`}
+    ${run.members && html`<${Members} run=${run} />`}
+    ${run.charts.map((name) => html`<section class="card" key=${name} aria-label=${caption(name)}>
+      <figure class="picture"><div class="scroll" tabindex="0" role="region" aria-label=${caption(name)}>
+        <img src=${chartUrl(run.run, name)} alt=${caption(name)} loading="lazy" /></div>
+      <figcaption class="quiet">${caption(name)}</figcaption></figure></section>`)}
+    ${run.recoveries?.length > 0 && html`<${Recoveries} run=${run} />`}
+    <div class="pairs">
+      <${Pairs} title="Parameters" values=${run.parameters} />
+      <${Pairs} title="Figures" values=${run.figures} />
+      <${Pairs} title="Versions" values=${run.versions} />
+    </div>
+    ${run.undone?.length > 0 && html`<section class="card" aria-labelledby="undone"><h2 id="undone">Not
+      done</h2><ul class="plain">${run.undone.map((text) => html`<li key=${text}>${text}</li>`)}</ul></section>`}
+    ${run.command && html`<section class="card" aria-labelledby="again"><h2 id="again">Run it again</h2>
+      <pre tabindex="0">${run.command}</pre></section>`}`;
+}
+
+const caption = (name) => CAPTIONS[name] ?? `All runs ${name.replace("-", " ")}`;
+
+/** How many messages were emitted and not completed, dead letters apart; null: unknown. */
+export const lost = (figures) => (figures?.messages == null ? null
+  : Math.max(0, figures.messages - (figures.completed ?? 0) - (figures.buried ?? 0)));
+
+/** The longest recovery: "0.4 s", "never" or "–". */
+export const longest = (recovery) => (!recovery ? "–"
+  : recovery.never ? "never" : duration(recovery.longest_s));
+
+function Tiles({ run }) {
+  const figures = run.figures;
+  const cells = [
+    ["messages", count(figures.messages), ""],
+    ["not completed", count(lost(figures)), lost(figures) ? "bad" : ""],
+    ["replays", count(figures.replays), figures.replays ? "warn" : ""],
+    ["failed attempts", count(figures.failed), ""],
+    ["duplicates", count(figures.duplicates), ""],
+    ["longest recovery", longest(run.recovery), run.recovery?.never ? "bad" : ""],
+    ["completed a second", figure(figures.throughput), ""],
+    ["latency p99", duration(figures.latency_p99_s), ""],
+  ];
+  return html`<dl class="totals">${cells.map(([name, value, kind]) =>
+    html`<div class=${kind}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+}
+
+function Findings({ findings }) {
+  return html`<${Table} title="Verdicts" caption="What each checker found"
+    columns=${["checker", "verdict", "why"]}>${findings.map((one) => html`<tr key=${one.checker}>
+      <th scope="row">${one.checker}</th><td><${Verdict} verdict=${one.verdict} /></td>
+      <td class="text">${one.reasons.map((text) => html`<p key=${text}>${text}</p>`)}
+        ${one.evidence.length > 0 && html`<details open=${one.verdict !== "HOLDS"}>
+          <summary>${plural(one.evidence_count, "line")} of evidence</summary>
+          <pre tabindex="0">${one.evidence.join("\n")}</pre></details>`}</td></tr>`)}<//>`;
+}
+
+function Members({ run }) {
+  const names = Object.keys(run.members[0]?.values ?? {});
+  return html`<${Table} title="Runs" caption="The runs of this sweep, with their parameters"
+    columns=${["run", ...names.map((name) => `${name}#`), "verdict", "longest recovery#",
+      "completed a second#", "replays#", "duplicates#"]}>${run.members.map((one) => html`
+      <tr key=${one.run}><th scope="row"><a href=${linkToRuns(`${run.run}/${one.run}`)}>${one.run}</a></th>
+        ${names.map((name) => html`<td class="number">${shown(one.values[name])}</td>`)}
+        <td><${Verdict} verdict=${one.verdict} /></td>
+        <td class="number">${one.recovers ? duration(one.recovery_s) : "never"}</td>
+        <td class="number">${figure(one.throughput)}</td><td class="number">${count(one.replays)}</td>
+        <td class="number">${count(one.duplicates)}</td></tr>`)}<//>`;
+}
+
+function Recoveries({ run }) {
+  const more = run.recovery.count - run.recoveries.length;
+  return html`<${Table} title="Recovery" caption="Each fault, and when its messages were complete"
+    columns=${["fault", "began#", "ended#", "recovered after#"]}
+    note=${more > 0 && html`<p class="quiet">The first ${run.recoveries.length} of ${run.recovery.count}</p>`}
+    >${run.recoveries.map((one, n) => html`<tr key=${n}><th scope="row">${one.fault}</th>
+      <td class="number">${one.begun_s.toFixed(2)} s</td><td class="number">${one.ended_s.toFixed(2)} s</td>
+      <td class=${`number ${one.seconds == null ? "bad" : ""}`}>${one.seconds == null ? "never"
+        : duration(one.seconds)}</td></tr>`)}<//>`;
+}
+
+function Pairs({ title, values }) {
+  const all = Object.entries(values ?? {});
+  if (!all.length) return null;
+  return html`<${Table} title=${title} caption=${title} columns=${["name", "value#"]}>${all.map(
+    ([name, value]) => html`<tr key=${name}><th scope="row">${name}</th>
+      <td class="number">${shown(value)}</td></tr>`)}<//>`;
+}
+
+/** A parameter or figure for people: numbers formatted, what is no text as JSON. */
+export const shown = (value) => (value === undefined ? "–" : typeof value === "number" ? figure(value)
+  : typeof value === "string" ? value : JSON.stringify(value));

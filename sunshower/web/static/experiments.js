@@ -1,0 +1,71 @@
+// The runs of experiments: their list, and which run or comparison is shown.
+
+import { html, useState } from "./vendor/preact-htm.js";
+import * as api from "./api.js";
+import { Comparison } from "./comparison.js";
+import { Report, Verdict } from "./experiment.js";
+import { count, plural } from "./format.js";
+import { State, useLoaded } from "./loading.js";
+import { linkToRuns } from "./route.js";
+
+/** `runs`: none for the list, one for its report, two for a comparison. */
+export function Experiments({ runs }) {
+  if (!runs.length) return html`<${RunList} />`;
+  const load = () => Promise.all(runs.slice(0, 2).map(api.experiment));
+  return html`<${Runs} key=${JSON.stringify(runs)} runs=${runs} load=${load} />`;
+}
+
+function Runs({ runs, load }) {
+  const loaded = useLoaded(true, load, [runs, 0]);
+  const found = loaded.found;
+  return html`<${State} loaded=${loaded} text="Loading …" />
+    ${found?.length === 1 && html`<${Report} run=${found[0]} />`}
+    ${found?.length === 2 && html`<${Comparison} one=${found[0]} other=${found[1]} />`}`;
+}
+
+function RunList() {
+  const [round, setRound] = useState(0); // grows with each refresh
+  const [chosen, setChosen] = useState([]);
+  const loaded = useLoaded(true, api.experiments, ["list", round]);
+  const choose = (run) => setChosen(chosen.includes(run)
+    ? chosen.filter((one) => one !== run) : [...chosen, run].slice(-2));
+  const compare = () => { location.hash = linkToRuns(...chosen); };
+  const found = loaded.found;
+  return html`<section aria-labelledby="experiments">
+    <div class="title"><h1 id="experiments">Experiments</h1>
+      ${found && html`<span class="quiet">in the folder <code>${found.folder}</code></span>`}
+      <span class="inline choices"><button type="button" onClick=${() => setRound(round + 1)}>Refresh</button>
+        <button type="button" disabled=${chosen.length < 2} onClick=${compare}>Compare ${chosen.length}
+          ${" "}of 2</button></span></div>
+    <${State} loaded=${loaded} text="Loading the runs …" />
+    ${found && !found.runs.length && html`<p class="card">This folder has no run yet. Make one:
+      ${" "}<code>sunshower experiment run FILE.py</code></p>`}
+    ${found?.runs.length > 0 && html`<${Rows} runs=${found.runs} chosen=${chosen} choose=${choose} />`}
+    ${found && found.count > found.runs.length && html`<p class="quiet more">The newest
+      ${" "}${plural(found.runs.length, "run")} of ${count(found.count)}</p>`}
+  </section>`;
+}
+
+const COLUMNS = ["compare", "experiment", "verdict", "begun", "cluster", "seed", "runs"];
+const NUMBERS = ["seed", "runs"];
+
+function Rows({ runs, chosen, choose }) {
+  return html`<div class="scroll card runs" tabindex="0" role="region" aria-label="Runs of experiments">
+    <table class="rows"><caption class="unseen">Runs of experiments, the newest first</caption>
+    <thead><tr>${COLUMNS.map((name) => html`<th scope="col"
+      class=${NUMBERS.includes(name) ? "number" : ""}>${name}</th>`)}</tr></thead>
+    <tbody>${runs.map((one) => html`<tr key=${one.run}
+      class=${chosen.includes(one.run) ? "chosen" : ""}>
+      <td><input type="checkbox" aria-label=${`Compare ${one.run}`} disabled=${one.error != null}
+        checked=${chosen.includes(one.run)} onChange=${() => choose(one.run)} /></td>
+      <th scope="row"><a href=${linkToRuns(one.run)}>${one.experiment}</a></th>
+      ${one.error != null
+        ? html`<td class="text bad" colspan="5">${one.error}</td>`
+        : html`<td><${Verdict} verdict=${one.verdict} /></td>
+          <td class="when">${moment(one.begun)}</td><td>${one.cluster}</td>
+          <td class="number">${one.seed}</td><td class="number">${one.members ?? ""}</td>`}
+      </tr>`)}</tbody></table></div>`;
+}
+
+/** "2026-01-31T12:04:11.2+00:00" → "2026-01-31 12:04:11". */
+const moment = (text) => String(text ?? "–").slice(0, 19).replace("T", " ");

@@ -1,0 +1,27 @@
+// The counters of a component by output stream and by input stream.
+
+import { html } from "./vendor/preact-htm.js";
+import { count } from "./format.js";
+
+export function Streams({ facts }) {
+  const outputs = Object.entries(facts.streams ?? {});
+  const inputs = facts.inputs ?? [];
+  return html`
+    ${inputs.length > 0 && html`<${Counters} title="Input streams" columns=${["executed"]}
+      rows=${inputs.map((one) => [name(one), one.executed])} />`}
+    ${outputs.length > 0 && html`<${Counters} title="Output streams"
+      columns=${["emitted", "transferred", "bytes to others"]}
+      rows=${outputs.map(([id, one]) => [id, one.emitted, one.transferred, one.bytes])} />`}`;
+}
+
+const name = (one) => (one.stream === "default" ? one.component : `${one.component}.${one.stream}`);
+
+function Counters({ title, columns, rows }) {
+  return html`<h3>${title}</h3><div class="scroll" tabindex="0" role="region" aria-label=${title}>
+    <table class="rows"><caption class="unseen">${title}, with their counters</caption>
+    <thead><tr><th scope="col">stream</th>${columns.map((column) =>
+      html`<th scope="col" class="number">${column}</th>`)}</tr></thead>
+    <tbody>${rows.map(([id, ...numbers]) => html`<tr key=${id}><th scope="row">${id}</th>
+      ${numbers.map((number) => html`<td class="number">${count(number)}</td>`)}</tr>`)}
+    </tbody></table></div>`;
+}

@@ -1,0 +1,85 @@
+"""The experiments that the page's server reads: only runs of its folder, with their outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from sunshower.cli.ui.experiments import ExperimentFolders
+from sunshower.experiments.runner.run_folders import find
+from sunshower.experiments.runner.run_reports import figures_of_all
+from sunshower.web.protection import HEADERS
+from sunshower.web.server import served_page
+from tests.web.conftest import TOKEN, ask
+from tests.web.experiments.prepared_experiments import BROKEN, FOREIGN, KEPT, SWEPT, UNFINISHED
+from tests.web.prepared import PreparedSource
+
+
+@pytest.fixture
+def url(runs: Path) -> Iterator[str]:
+    with served_page(PreparedSource(), TOKEN, port=0, experiments=ExperimentFolders(runs)) as found:
+        yield found
+
+
+def path_of(run: str, kind: str = "") -> str:
+    return f"/api/experiment{kind}?run={quote(run, safe='')}"
+
+
+def test_the_list_has_all_runs_the_newest_first_also_those_that_cannot_be_read(url: str) -> None:
+    found = ask(url, "/api/experiments").json
+    assert [one["run"] for one in found["runs"]] == [FOREIGN, UNFINISHED, SWEPT, BROKEN, KEPT]
+    assert "999" in found["runs"][0]["error"]
+    assert [one["verdict"] for one in found["runs"][1:]] == [None, "HOLDS", "BROKEN", "HOLDS"]
+    assert found["runs"][2]["members"] == 2
+
+
+def test_a_run_has_the_figures_of_compare_and_its_recoveries(url: str, runs: Path) -> None:
+    for run in (BROKEN, SWEPT, f"{SWEPT}/001"):
+        found = ask(url, path_of(run)).json
+        assert found["figures"] == figures_of_all(find(runs, run))
+    broken = ask(url, path_of(BROKEN)).json
+    assert broken["recovery"] == {"count": 2, "longest_s": 1.5, "never": 1}
+    assert [one["seconds"] for one in broken["recoveries"]] == [1.5, None]
+    assert broken["charts"] == ["recovery", "timeline"]
+
+
+def test_charts_are_pictures_and_a_report_is_saved_and_not_shown(url: str, runs: Path) -> None:
+    chart = ask(url, f"{path_of(BROKEN, '/chart')}&name=recovery", Accept="image/png")
+    assert (chart.status, chart.headers["content-type"]) == (200, "image/png")
+    report = ask(url, path_of(BROKEN, "/report"))
+    assert report.text == (runs / BROKEN / "report.html").read_text(encoding="utf-8")
+    assert report.headers["content-disposition"].startswith("attachment")
+    for answer in (chart, report):
+        assert {name: answer.headers[name.lower()] for name in HEADERS} == HEADERS
+
+
+@pytest.mark.parametrize(
+    "run",
+    ["..", "../runs/x", "/etc", "kill-a-bolt", "a/b/c/d", "kill-a-bolt/latest/../x", "a/\0",
+     "outside/link", ""],
+)  # fmt: skip
+def test_other_folders_are_no_runs(url: str, runs: Path, run: str) -> None:
+    outside = runs.parent / "outside"
+    outside.mkdir()
+    (outside / "plan.json").write_text("{}")
+    (runs / "outside").mkdir()
+    (runs / "outside/link").symlink_to(outside)
+    for kind in ("", "/report"):
+        found = ask(url, path_of(run, kind))
+        assert found.status == 404
+        assert "there is no run" in found.json["error"]
+
+
+@pytest.mark.parametrize("name", ["../timeline", "plan.json", "*", ""])
+def test_only_charts_of_a_run_are_served(url: str, name: str) -> None:
+    found = ask(url, f"{path_of(BROKEN, '/chart')}&name={quote(name, safe='')}")
+    assert (found.status, "has no chart" in found.json["error"]) == (404, True)
+
+
+def test_a_run_without_a_report_names_the_command_that_makes_it(url: str) -> None:
+    found = ask(url, path_of(UNFINISHED, "/report"))
+    assert "sunshower experiment show" in found.json["error"]
+    assert "--report" in ask(url, path_of(UNFINISHED)).json["error"]
