@@ -7,7 +7,7 @@ import logging
 import secrets
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -44,6 +44,7 @@ from sunshower.runtime.asking import Caller, answered, worker_of_requests
 from sunshower.runtime.control.lifecycle import KillReport, State
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.control.placement import placed
+from sunshower.runtime.control.plan_changes import AS_THEY_ARE
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.log_lines import LogLine
@@ -67,7 +68,7 @@ class RayRun:
         self.id = run
         self.topology = topology_of(run)
         self._master: Any = actor_named(master_name(run)) if plan is None else None
-        self._submitted = plan
+        self._submitted, self._plan_number = plan, 0
         self._master_is_paused = False
         self._is_stopped = False
 
@@ -106,7 +107,10 @@ class RayRun:
         if self._submitted is None:
             return self.overview().plan
         if self._master is not None and not self._master_is_paused:
-            self._submitted = placed(self._submitted, self._call_master("places"))
+            number, places = self._call_master("place")
+            if number != self._plan_number:
+                self._submitted, self._plan_number = self.overview().plan, number
+            self._submitted = placed(self._submitted, places)
         return self._submitted
 
     def snapshot(self) -> Snapshot:
@@ -248,11 +252,12 @@ class RayRun:
         layout: Layout | None = None,
         wait_s: float | None = None,
         *,
+        tasks: Mapping[str, int] = AS_THEY_ARE,
         waits: bool = True,
         look: Look | None = None,
     ) -> None:
         """Calls `look` with snapshots while it waits."""
-        self._call_master("rebalance", workers, layout, wait_s)
+        self._call_master("rebalance", workers, layout, wait_s, dict(tasks))
         if waits:
             self._wait_until(lambda: self._look(look).state != State.REBALANCING, None)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from sunshower.runtime.control.lifecycle import KillReport
+from sunshower.runtime.control.plan_changes import AS_THEY_ARE
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.log_lines import LogLine
@@ -122,14 +124,16 @@ class Run(Protocol):
         layout: Layout | None = None,
         wait_s: float | None = None,
         *,
+        tasks: Mapping[str, int] = AS_THEY_ARE,
         waits: bool = True,
     ) -> None:
         """Distribute the tasks over `workers`, and return when this is done, or at once unless
-        `waits`.
+        `waits`. `tasks`: new numbers of tasks, by component; of acker shards with ACKER (plan.py).
 
         Spouts stop until nothing is pending, at most `wait_s` (default: the message timeout); trees
         pending then are emitted again. Raises LifecycleError, before any change, if the state does
-        not allow it or a task can neither stay nor move: see placement.py.
+        not allow it, if a task can neither stay nor move (placement.py), or if a component cannot
+        have so many tasks (plan_changes.py).
         """
 
     def kill(self, wait_s: float | None = None) -> KillReport:

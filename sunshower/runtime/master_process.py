@@ -8,7 +8,7 @@ clients.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from sunshower.runtime.control.crash_report import CrashReport
@@ -35,9 +35,12 @@ class MasterProcessBase(ABC):
         """`plan`: as submitted; `active`: whether spouts emit, if no master ran before."""
         saved, now = self.load_state(), self.now()
         found = MasterState.from_bytes(saved) if saved else MasterState(active=active)
-        self.core = Master(plan, found, now)
+        now_plan = self.load_plan(found.plan) if found.plan else plan
+        next_plan = None if found.next_plan is None else self.load_plan(found.next_plan)
+        self.core = Master(now_plan, found, now, next_plan)
         self._saved = saved
         self._saved_s = now
+        self._saved_plan = next_plan
         self._desired_state: DesiredState | None = None  # as last sent to all workers
         self._will_look = False
         self._topology_log = TopologyLog(self.wall)
@@ -64,6 +67,14 @@ class MasterProcessBase(ABC):
     @abstractmethod
     def save_state(self, state: bytes) -> None:
         """Save the MasterState; the next process of the master loads it."""
+
+    @abstractmethod
+    def load_plan(self, number: int) -> Plan:
+        """The plan that was saved under that number."""
+
+    @abstractmethod
+    def save_plan(self, number: int, plan: Plan) -> None:
+        """Save a plan; the workers and the next process of the master load it."""
 
     @abstractmethod
     def remove_transfers(self) -> None:
@@ -172,9 +183,15 @@ class MasterProcessBase(ABC):
         self.change(lambda: self.core.kill(wait_s, self.now()))
         self._topology_log.note("command", "kill")
 
-    def rebalance(self, workers: int | None, layout: Layout | None, wait_s: float | None) -> None:
-        """Distribute the tasks over the workers again."""
-        self.change(lambda: self.core.rebalance(workers, layout, wait_s, self.now()))
+    def rebalance(
+        self,
+        workers: int | None,
+        layout: Layout | None,
+        wait_s: float | None,
+        tasks: Mapping[str, int],
+    ) -> None:
+        """Distribute the tasks, or other numbers of tasks, over the workers again."""
+        self.change(lambda: self.core.rebalance(workers, layout, wait_s, self.now(), tasks))
 
     def status(self) -> tuple[Snapshot, str | None]:
         """The current statistics, and why the topology failed, or None."""
@@ -185,9 +202,9 @@ class MasterProcessBase(ABC):
         """The report after a kill."""
         return self.core.report(self.now())
 
-    def places(self) -> list[int] | None:
-        """The worker of each task; None if as in the submitted plan."""
-        return self.core.stored.places
+    def place(self) -> tuple[int, list[int] | None]:
+        """The number of the plan, and the worker of each task; None if as in that plan."""
+        return self.core.stored.plan, self.core.stored.places
 
     def read_log(self, after: int) -> list[LogLine]:
         """The lines of the topology's log with numbers above `after`."""
@@ -243,9 +260,17 @@ class MasterProcessBase(ABC):
         state = self.core.stored.to_bytes()
         changed = state != self._saved
         if changed:
+            self._save_plan()
             self.save_state(state)
             self._saved = state
         return changed
+
+    def _save_plan(self) -> None:
+        """Save a new plan before the state that names it."""
+        number, plan = self.core.stored.next_plan, self.core.next_plan
+        if number is not None and plan is not None and plan is not self._saved_plan:
+            self.save_plan(number, plan)
+            self._saved_plan = plan
 
     def _obey(self) -> None:
         """Send the DesiredState to the workers, and carry out the orders of a rebalance."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import chain
 from math import inf
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ from sunshower.runtime.asking import worker_of_requests
 from sunshower.runtime.control.lifecycle import KillReport, State
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.control.placement import placed
+from sunshower.runtime.control.plan_changes import AS_THEY_ARE
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.log_lines import LogLine
@@ -46,7 +47,7 @@ class SimRun:
         self._env = env
         self._world = env.world
         self._machines = Machines(env, active=active)
-        self._places: list[int] | None = None  # as last read from the master
+        self._place: tuple[int, list[int] | None] = (0, None)  # as last read from the master
         self._settle_s = _SETTLE_S / (1 - env.conditions.drift)
         self._stopped = False
 
@@ -69,8 +70,11 @@ class SimRun:
     def plan(self) -> Plan:
         """Does not call a paused master."""
         if not self._stopped and not self._is_paused:
-            self._places = self._ask(lambda master: master.places())
-        return placed(self._env.plan, self._places)
+            self._place = self._ask(lambda master: master.place())
+        return self._planned(*self._place)
+
+    def _planned(self, number: int, places: list[int] | None) -> Plan:
+        return placed(self._env.plan_of(number), places)
 
     def snapshot(self) -> Snapshot:
         """Raises TopologyFailed if the topology has failed."""
@@ -119,8 +123,8 @@ class SimRun:
         worker_of_requests(self.plan, name)
 
         def worker() -> int:
-            places = self._master.places() if self._answers else self._places
-            return worker_of_requests(placed(self._env.plan, places), name)
+            place = self._master.place() if self._answers else self._place
+            return worker_of_requests(self._planned(*place), name)
 
         return SimCaller(self._env, worker, name, value, timeout_s)
 
@@ -160,7 +164,7 @@ class SimRun:
     def pause_master(self) -> None:
         self._process(MASTER).pause()
         self._machines.watch()
-        self._places = self._master.places()
+        self._place = self._master.place()
 
     def resume_master(self) -> None:
         self._resume(MASTER)
@@ -211,9 +215,10 @@ class SimRun:
         layout: Layout | None = None,
         wait_s: float | None = None,
         *,
+        tasks: Mapping[str, int] = AS_THEY_ARE,
         waits: bool = True,
     ) -> None:
-        self._ask(lambda master: master.rebalance(workers, layout, wait_s))
+        self._ask(lambda master: master.rebalance(workers, layout, wait_s, tasks))
         if not waits:
             return
         config = self._env.plan.graph.config

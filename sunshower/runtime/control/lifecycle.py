@@ -124,7 +124,7 @@ class Lifecycle:
         """Emit no new records from now on. A rebalance that is not packing yet is cancelled."""
         self._stored.draining = True
         if not self._stored.packing:
-            self._stored.next_places = None
+            self._stored.next_places = self._stored.next_plan = None
 
     def kill(self, wait_s: float, now: float) -> None:
         """Drain for `wait_s` at most, then end. A second kill begins a new wait."""
@@ -132,9 +132,13 @@ class Lifecycle:
         self._stored.killing = True
         self._stored.wait_s, self._since_s = wait_s, now
 
-    def rebalance(self, places: list[int], wait_s: float, now: float) -> None:
-        """Wait up to `wait_s` for pending trees, then put task i on worker `places[i]`."""
-        self._stored.next_places = places
+    def rebalance(
+        self, places: list[int], wait_s: float, now: float, plan: int | None = None
+    ) -> None:
+        """Wait up to `wait_s` for pending trees, then put task i on worker `places[i]`. `plan`: the
+        number of the plan that has these tasks; None: the present one."""
+        self._stored.next_places, self._stored.next_plan = places, plan
+        self._stored.plans = max(self._stored.plans, plan or 0)
         self._stored.wait_s, self._since_s = wait_s, now
 
     def look(self, facts: Observations, now: float) -> None:
@@ -151,6 +155,8 @@ class Lifecycle:
         stored = self._stored
         assert stored.next_places
         stored.places, stored.next_places, stored.packing = stored.next_places, None, False
+        if stored.next_plan is not None:
+            stored.plan, stored.next_plan = stored.next_plan, None
         stored.floor = max(stored.lives.values())
         stored.moves += 1
 

@@ -25,10 +25,12 @@ from sunshower.runtime.control.failure_detector import FailureDetector
 from sunshower.runtime.control.lifecycle import Command, KillReport, Lifecycle, Observations, State
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import DesiredState, Orders, Welcome
-from sunshower.runtime.control.placement import placed, places_of, replan
+from sunshower.runtime.control.placement import places_of, replan
+from sunshower.runtime.control.plan_changes import AS_THEY_ARE, with_tasks
 from sunshower.runtime.control.restart_tracker import Probations, RestartTracker
+from sunshower.runtime.control.task_moves import TaskMoves
 from sunshower.runtime.events.injected_faults import InjectedFaults, check_places
-from sunshower.runtime.events.metrics import Snapshot, StuckCall, TaskStats, WorkerStats
+from sunshower.runtime.events.metrics import Snapshot, StuckCall, WorkerStats
 from sunshower.runtime.events.time_windows import TimeWindows
 from sunshower.runtime.plan import Layout, Plan
 from sunshower.runtime.tasks.supervision import Standing
@@ -43,18 +45,22 @@ class Master:
     The adapter also calls `look` while `restless`, and carries out the `orders`.
     """
 
-    def __init__(self, plan: Plan, stored: MasterState | None = None, now: float = 0.0) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        stored: MasterState | None = None,
+        now: float = 0.0,
+        next_plan: Plan | None = None,
+    ) -> None:
+        """`plan`, `next_plan`: see TaskMoves."""
         self.stored = stored or MasterState()
-        self._submitted = plan
-        self.plan = placed(plan, self.stored.places)
+        self._moves = TaskMoves(plan, self.stored, next_plan)
         self._lifecycle = Lifecycle(plan.graph.id, self.stored, now)
         self.crash_reports: dict[int, CrashReport] = {}  # worker → of its previous process
         self._restarts = RestartTracker(self.plan)
         self._probations = Probations()
         self._stats: dict[int, WorkerStats] = {}
         self._stuck: dict[int, tuple[StuckCall, int, float]] = {}  # worker → call, task, start time
-        self._packed: set[int] = set()
-        self._unloaded = False
         self._flow: tuple[int, int] = (0, 0)
         self._flow_since_s = 0.0
         self._conditions = ConditionTracker(self.plan, self.stored)
@@ -67,6 +73,16 @@ class Master:
         self._windows = TimeWindows(None if self.stored.lives else now)
 
     # ---- queries ---------------------------------------------------------------------------
+
+    @property
+    def plan(self) -> Plan:
+        """The present plan, with the present places."""
+        return self._moves.plan
+
+    @property
+    def next_plan(self) -> Plan | None:
+        """The plan that a rebalance is making the present one."""
+        return self._moves.next_plan
 
     def state(self, now: float) -> State:
         """The state of the topology."""
@@ -148,12 +164,13 @@ class Master:
                 worker, now, self._stats.get(worker), crash_report
             )
         stored.lives[worker] = max(stored.lives.get(worker, 0), stored.floor) + 1
-        self._packed.discard(worker)
+        self._moves.begins(worker)
         self._retire(worker)
         return Welcome(
             stored.lives[worker],
             self.lives,
             self.desired_state,
+            stored.plan,
             stored.places,
             stored.moves,
             self._restarts.began(worker, now),
@@ -200,7 +217,7 @@ class Master:
         for task in stats.tasks:
             if task.health.standing is Standing.QUARANTINED and task.health.last:
                 self.stored.quarantined.setdefault(task.task, task.health.last[-1])
-            self._keep_position(task)
+            self.stored.keep_position(task)
         self._conditions.look(self._stats)
         self._end_probations(now)
         tasks = [task for worker in self._stats.values() for task in worker.tasks]
@@ -226,7 +243,7 @@ class Master:
         """A worker has ended its life for a rebalance; `stats`: its last statistics."""
         self.hear(stats, now)
         if self.stored.packing and stats.incarnation == self.lives.get(stats.worker):
-            self._packed.add(stats.worker)
+            self._moves.packs(stats.worker)
         self.look(now)
 
     def broken(self, text: str) -> None:
@@ -251,13 +268,23 @@ class Master:
         self.look(now)
 
     def rebalance(
-        self, workers: int | None, layout: Layout | None, wait_s: float | None, now: float
+        self,
+        workers: int | None,
+        layout: Layout | None,
+        wait_s: float | None,
+        now: float,
+        tasks: Mapping[str, int] = AS_THEY_ARE,
     ) -> None:
-        """Distribute the tasks over so many workers. `replan` says what is refused."""
+        """Distribute the tasks over so many workers; `tasks`: new numbers of tasks, by component.
+        `replan` and `with_tasks` say what is refused."""
         self._lifecycle.allow(Command.REBALANCE, self.state(now))
-        places = replan(self.plan, workers, layout)
-        if places != places_of(self.plan):
-            self._lifecycle.rebalance(places, self._wait_s(wait_s), now)
+        plan = with_tasks(self.plan, tasks)
+        places, number = replan(plan, workers, layout), None
+        if plan is not self.plan:
+            self._moves.next_plan, number = plan, self.stored.plans + 1
+        elif places == places_of(plan):
+            return
+        self._lifecycle.rebalance(places, self._wait_s(wait_s), now, number)
 
     def disturb(self, injected: InjectedFaults) -> None:
         """Inject these faults instead of the former ones; `InjectedFaults()` ends them.
@@ -276,16 +303,14 @@ class Master:
         """Whether a kill or rebalance is under way, which needs `look` and `orders`."""
         stored = self.stored
         kills = stored.killing and not stored.killed
-        moves = stored.moves and (self.lives != stored.lives or not self._unloaded)
-        return bool(kills or stored.next_places or moves)
+        return kills or self._moves.is_under_way(self.lives)
 
     def look(self, now: float) -> None:
         """Continue if a wait is over, or if all workers have packed."""
         self._lifecycle.look(self._facts(now), now)
-        if self.stored.packing and self._packed >= set(self.plan.workers):
+        if self._moves.has_packed:
             self._lifecycle.move()
-            self._packed, self._unloaded = set(), False
-            self.plan = placed(self._submitted, self.stored.places)
+            self._moves.move()
             self._restarts = RestartTracker(self.plan)
             self._conditions = ConditionTracker(self.plan, self.stored)
             for worker in list(self._stats):  # into the stored state, for a next master
@@ -293,24 +318,9 @@ class Master:
 
     def orders(self) -> Orders:
         """What the adapter shall do now: replace silent workers, and the orders of a rebalance."""
-        stored, replacing, self._replacing = self.stored, self._replacing, []
+        replacing, self._replacing = self._replacing, []
         found = Orders(replace=replacing, create=self._detector.to_create())
-        if stored.packing and stored.next_places:
-            moving = zip(self.plan.tasks, stored.next_places, strict=True)
-            leaving = [task for task, place in moving if task.worker != place]
-            unpacked = [worker for worker in self.plan.workers if worker not in self._packed]
-            pack = {w: [t.id for t in leaving if t.worker == w] for w in unpacked}
-            return replace(found, pack=pack)
-        if not stored.moves:
-            return found
-        unjoined = [worker for worker in self.plan.workers if worker not in self.lives]
-        return replace(
-            found,
-            again=[worker for worker in unjoined if worker in stored.lives],
-            create=[*found.create, *(w for w in unjoined if w not in stored.lives)],
-            end=[worker for worker in stored.lives if worker not in self.plan.workers],
-            unload=self._arrived and not self._unloaded,
-        )
+        return self._moves.orders(found, self.lives, arrived=self._arrived)
 
     def ended(self, worker: int) -> None:
         """The process of a worker that is no longer needed has ended."""
@@ -319,7 +329,7 @@ class Master:
 
     def unloaded(self) -> None:
         """The stored TaskTransfers were removed."""
-        self._unloaded = True
+        self._moves.unloaded()
 
     # ---- helpers ----------------------------------------------------------------------------
 
@@ -351,18 +361,6 @@ class Master:
         spouts = {spout.id for spout in self.plan.spouts}
         tasks = [task for worker in self._stats.values() for task in worker.tasks]
         return all(task.done for task in tasks if task.task in spouts)
-
-    def _keep_position(self, task: TaskStats) -> None:
-        """Keep the maximum: a new life may report less than a former one for a while."""
-        for kept, reported in (
-            (self.stored.positions, task.committed),
-            (self.stored.drawn, task.drawn),
-        ):
-            if reported > kept.get(task.task, 0):
-                kept[task.task] = reported
-        suspects = self.stored.suspects.get(task.task, {})
-        for number in [number for number in suspects if number < task.committed]:
-            del suspects[number]
 
     def _charge_crash(self, worker: int, crash_report: CrashReport | None) -> dict[int, int]:
         """Charge messages of the dead process's own spouts, whose `Pending` is lost. Returns, per

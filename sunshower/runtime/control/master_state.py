@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -11,7 +11,7 @@ import msgpack
 from sunshower import versions
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.latencies import Latencies, LatencyKind
-from sunshower.runtime.events.metrics import Counts, WorkerStats
+from sunshower.runtime.events.metrics import Counts, TaskStats, WorkerStats
 from sunshower.runtime.events.time_windows import Totals, add_up
 from sunshower.runtime.tasks.user_code import TaskError
 
@@ -47,6 +47,9 @@ class MasterState:
     packing: bool = False  # workers store the tasks that will move
     moves: int = 0  # rebalances carried out
     floor: int = 0  # lives up to this one are from before the last move
+    plan: int = 0  # the number of the plan; 0: as submitted
+    next_plan: int | None = None  # during a rebalance to a new plan: its number
+    plans: int = 0  # the highest number that a plan has ever had
     injected: InjectedFaults = field(default_factory=InjectedFaults)  # of an experiment
     latencies: dict[str, Latencies] = field(default_factory=dict)  # of spouts in former lives
     execute: dict[str, Latencies] = field(default_factory=dict)  # of bolts in former lives; see
@@ -62,6 +65,24 @@ class MasterState:
             for kind, latencies in task.latencies_by_kind.items():
                 kept = self.latencies_by_kind[kind]
                 kept[name] = kept.get(name, Latencies()) + latencies
+
+    def keep_position(self, task: TaskStats) -> None:
+        """Keep the maximum: a new life may report less than a former one for a while."""
+        for kept, reported in ((self.positions, task.committed), (self.drawn, task.drawn)):
+            if reported > kept.get(task.task, 0):
+                kept[task.task] = reported
+        suspects = self.suspects.get(task.task, {})
+        for number in [number for number in suspects if number < task.committed]:
+            del suspects[number]
+
+    def forget_all_but(self, tasks: Container[int]) -> None:
+        """Forget what belongs to other tasks, which are no longer there."""
+        by_task: tuple[dict[int, Any], ...] = (
+            self.quarantined, self.positions, self.drawn, self.suspects,
+        )  # fmt: skip
+        for kept in by_task:
+            for task in [task for task in kept if task not in tasks]:
+                del kept[task]
 
     @property
     def latencies_by_kind(self) -> dict[LatencyKind, dict[str, Latencies]]:

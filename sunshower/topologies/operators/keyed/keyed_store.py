@@ -224,6 +224,11 @@ class KeyedStore:
         not failed with an unknown outcome. If not, open it again."""
         return self._opened is not None and self._taken is None
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether its values outlive the process of the task."""
+        return self._factory is not None
+
     def snapshot(self) -> dict[Key, Any] | None:
         """What is in the memory of the task, for another process; None if nothing is."""
         memory = self._opened
