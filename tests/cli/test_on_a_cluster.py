@@ -67,7 +67,7 @@ def test_a_topology_lives_on_a_cluster_from_submit_to_kill(
     assert "numbers has 3 workers (before: 2)" in said
     assert "count × 2" in command("status", "numbers").stdout
     said = command("rebalance", "numbers", "--tasks", "twice=3", "--ackers", 3).stdout
-    assert "9 tasks (before: 8)" in said
+    assert "10 tasks (before: 8)" in said
     complaint = command("rebalance", "numbers", "--tasks", "count=3", status=1).stderr
     assert "cannot have 3 tasks of 'count': each task of a spout has its own part" in complaint
     assert "numbers is inactive" in command("deactivate", "numbers").stdout
