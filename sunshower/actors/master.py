@@ -26,9 +26,10 @@ from sunshower.actors.names import (
     worker_name,
 )
 from sunshower.actors.processes import RayProcess, end_with_ray, kill_soon, processes_of
+from sunshower.actors.starting import first_line
 from sunshower.actors.store import RayStore, check_version, load_plan
 from sunshower.actors.worker import WorkerClass
-from sunshower.errors import VersionMismatch
+from sunshower.errors import LifecycleError, VersionMismatch
 from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.overview import Overview, edges_of, without_code
@@ -107,6 +108,19 @@ class MasterActor(MasterProcessBase):
 
     def save_plan(self, number: int, plan: Plan) -> None:
         self._store.write(later_plan_key(self._run, number), cloudpickle.dumps(plan))
+
+    def upgrade(self, given: Plan | bytes, wait_s: float | None, *, dry: bool) -> list[str]:
+        """`given`: as shipped by the client."""
+        if isinstance(given, bytes):
+            try:
+                given = cloudpickle.loads(given)
+            except Exception as error:
+                raise LifecycleError(
+                    f"the new code does not load on the cluster: {first_line(error)}. Nothing has "
+                    "been changed"
+                ) from error
+        assert isinstance(given, Plan)
+        return super().upgrade(given, wait_s, dry=dry)
 
     def plan_number(self) -> int:
         """The number of the present plan."""

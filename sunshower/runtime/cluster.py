@@ -136,6 +136,18 @@ class Run(Protocol):
         have so many tasks (plan_changes.py).
         """
 
+    def upgrade(
+        self, graph: Graph, wait_s: float | None = None, *, dry: bool = False, waits: bool = True
+    ) -> list[str]:
+        """Let the code of `graph` replace the present one, while data flows; return what changes
+        when this is done, or at once unless `waits`. `dry`: change nothing.
+
+        Spouts stop as in a rebalance. Then all processes end, and those of the new code continue
+        with positions and states. Raises LifecycleError, before any change, if the state of the
+        topology does not allow it or something with a state does not fit (upgrades.py); and if the
+        new code does not open: then the former code goes on.
+        """
+
     def kill(self, wait_s: float | None = None) -> KillReport:
         """Drain, at most `wait_s` (default: the message timeout), then stop. Returns a report."""
 

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from sunshower.errors import LifecycleError
 from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.lifecycle import KillReport, State
 from sunshower.runtime.control.master import Master
@@ -36,13 +37,14 @@ class MasterProcessBase(ABC):
         saved, now = self.load_state(), self.now()
         found = MasterState.from_bytes(saved) if saved else MasterState(active=active)
         now_plan = self.load_plan(found.plan) if found.plan else plan
-        next_plan = None if found.next_plan is None else self.load_plan(found.next_plan)
-        self.core = Master(now_plan, found, now, next_plan)
+        other = None if found.other_plan is None else self.load_plan(found.other_plan)
+        self.core = Master(now_plan, found, now, other)
         self._saved = saved
         self._saved_s = now
-        self._saved_plan = next_plan
+        self._saved_plan = self.core.moves.next_plan
         self._desired_state: DesiredState | None = None  # as last sent to all workers
         self._will_look = False
+        self._refused = found.refused  # as last logged
         self._topology_log = TopologyLog(self.wall)
         self._is_moving = False  # tasks, in a rebalance that is in this log
         for worker in self.core.lives:  # a former master knew them: ask for what was missed
@@ -193,6 +195,21 @@ class MasterProcessBase(ABC):
         """Distribute the tasks, or other numbers of tasks, over the workers again."""
         self.change(lambda: self.core.rebalance(workers, layout, wait_s, self.now(), tasks))
 
+    def upgrade(self, given: Plan, wait_s: float | None, *, dry: bool) -> list[str]:
+        """Let new code replace the present one. Returns what changes; `dry`: only that."""
+        lines = self.change(lambda: self.core.upgrade(given, wait_s, self.now(), dry=dry))
+        if not dry:
+            self._topology_log.note("command", "upgrade")
+        return lines
+
+    def check_upgrade(self) -> None:
+        """Raise LifecycleError if the last upgrade was rolled back."""
+        if (why := self.core.stored.refused) is not None:
+            raise LifecycleError(
+                f"the upgrade of {self.core.plan.graph.id!r} was rolled back, and the former code "
+                f"goes on, because the new one did not open: {why}"
+            )
+
     def status(self) -> tuple[Snapshot, str | None]:
         """The current statistics, and why the topology failed, or None."""
         snapshot = self.change(lambda: self.core.snapshot(self.now()))
@@ -267,7 +284,7 @@ class MasterProcessBase(ABC):
 
     def _save_plan(self) -> None:
         """Save a new plan before the state that names it."""
-        number, plan = self.core.stored.next_plan, self.core.next_plan
+        number, plan = self.core.stored.next_plan, self.core.moves.next_plan
         if number is not None and plan is not None and plan is not self._saved_plan:
             self.save_plan(number, plan)
             self._saved_plan = plan
@@ -302,6 +319,11 @@ class MasterProcessBase(ABC):
             self.look_after(_LOOK_S)
 
     def _log_move(self, orders: Orders) -> None:
+        if (why := self.core.stored.refused) != self._refused:
+            self._refused = why
+            if why is not None:
+                text = f"the former code goes on, because the new one did not open: {why}"
+                self._topology_log.note("upgrade rolled back", text, "error")
         if orders.pack and not self._is_moving:
             self._is_moving = True
             self._topology_log.note("rebalance begins", "all workers stop, and tasks move")

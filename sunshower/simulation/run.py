@@ -18,16 +18,18 @@ from sunshower.runtime.control.plan_changes import AS_THEY_ARE
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.log_lines import LogLine
-from sunshower.runtime.events.metrics import Snapshot, TaskStats
-from sunshower.runtime.plan import Layout, Plan
+from sunshower.runtime.events.metrics import Snapshot
+from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.runtime.queries import Query
 from sunshower.runtime.tuple_traces import Traces, assemble, root_number
 from sunshower.simulation.callers import SimCaller
+from sunshower.simulation.descriptions import describe
 from sunshower.simulation.environment import SimEnvironment
 from sunshower.simulation.machines import Machines
 from sunshower.simulation.master import SimMaster
 from sunshower.simulation.network import MASTER, SimProcess
 from sunshower.simulation.worker import SimWorker
+from sunshower.topologies.graph import Graph
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -219,8 +221,10 @@ class SimRun:
         waits: bool = True,
     ) -> None:
         self._ask(lambda master: master.rebalance(workers, layout, wait_s, tasks))
-        if not waits:
-            return
+        if waits:
+            self._wait_until_moved(wait_s)
+
+    def _wait_until_moved(self, wait_s: float | None) -> None:
         config = self._env.plan.graph.config
         longest_s = (config.message_timeout_s if wait_s is None else wait_s) + _MOVE_S
         try:
@@ -230,6 +234,16 @@ class SimRun:
                 f"the tasks of {self.topology!r} have not changed places within {longest_s:g} s of "
                 f"simulated time: somebody does not answer\n{self._describe()}"
             ) from None
+
+    def upgrade(
+        self, graph: Graph, wait_s: float | None = None, *, dry: bool = False, waits: bool = True
+    ) -> list[str]:
+        given = make_plan(graph, self.plan.layout)
+        lines = self._ask(lambda master: master.upgrade(given, wait_s, dry=dry))
+        if waits and not dry:
+            self._wait_until_moved(wait_s)
+            self._ask(lambda master: master.check_upgrade())
+        return lines
 
     def kill(self, wait_s: float | None = None) -> KillReport:
         self._ask(lambda master: master.kill(wait_s))
@@ -361,34 +375,4 @@ class SimRun:
         return True
 
     def _describe(self) -> str:
-        return _describe(self._env)
-
-
-def _describe(env: SimEnvironment) -> str:
-    """One line for the master and one for each worker."""
-    master = env.network.there.get(MASTER)
-    standing = "is down" if master is None else "is paused" if master.paused else "waits"
-    lines = [f"seed {env.world.seed}, at {env.world.now_s:.6f} s: the master {standing}"]
-    workers = {task.worker for task in env.plan.tasks} | {w for w in env.network.there if w >= 0}
-    for worker in sorted(workers):
-        process = env.network.there.get(worker)
-        doing = _describe_worker(process) if isinstance(process, SimWorker) else "is not there"
-        lines.append(f"worker {worker} {doing}")
-    return "\n".join(lines)
-
-
-def _describe_worker(process: SimWorker) -> str:
-    if process.core is None:
-        return "waits for the master's welcome"
-    stats = process.core.stats()
-    standing = "has given up" if process.broken else "is paused" if process.paused else "waits"
-    doing = "nothing to do" if stats.idle else "records in its inboxes, or packets on their way"
-    tasks = ", ".join(map(_describe_task, stats.tasks)) or "only ackers"
-    return f"(life {stats.incarnation}) {standing}, with {doing}: {tasks}"
-
-
-def _describe_task(task: TaskStats) -> str:
-    if task.latencies is None:
-        return f"{task.component} has executed {task.counts.executed}"
-    done = "is done" if task.done else "is not done"
-    return f"{task.component} {done}, with {task.counts.pending} pending of {task.unsettled} open"
+        return describe(self._env)

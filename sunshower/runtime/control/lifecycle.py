@@ -44,6 +44,7 @@ class Command(StrEnum):
     ACTIVATE = "activate"
     DEACTIVATE = "deactivate"
     REBALANCE = "rebalance"
+    UPGRADE = "upgrade"
     DRAIN = "drain"
     KILL = "kill"
 
@@ -53,6 +54,7 @@ POSSIBLE: Mapping[Command, frozenset[State]] = {
     Command.ACTIVATE: frozenset({State.STARTING, State.ACTIVE, State.INACTIVE}),
     Command.DEACTIVATE: frozenset({State.STARTING, State.ACTIVE, State.INACTIVE}),
     Command.REBALANCE: frozenset({State.ACTIVE, State.INACTIVE}),
+    Command.UPGRADE: frozenset({State.ACTIVE, State.INACTIVE}),
     Command.DRAIN: _BEFORE_THE_END,  # also just after it finished: the caller cannot know
     Command.KILL: frozenset(State),
 }
@@ -97,7 +99,7 @@ class Lifecycle:
             return State.FAILED
         if stored.draining:
             return State.FINISHED if facts.done and not stored.killing else State.DRAINING
-        if stored.next_places or (stored.moves and not facts.joined):
+        if stored.is_changing or (stored.moves and not facts.joined):
             return State.REBALANCING
         if not facts.joined:
             return State.STARTING
@@ -125,6 +127,7 @@ class Lifecycle:
         self._stored.draining = True
         if not self._stored.packing:
             self._stored.next_places = self._stored.next_plan = None
+            self._stored.upgrading = False
 
     def kill(self, wait_s: float, now: float) -> None:
         """Drain for `wait_s` at most, then end. A second kill begins a new wait."""
@@ -138,6 +141,7 @@ class Lifecycle:
         """Wait up to `wait_s` for pending trees, then put task i on worker `places[i]`. `plan`: the
         number of the plan that has these tasks; None: the present one."""
         self._stored.next_places, self._stored.next_plan = places, plan
+        self._stored.refused = None
         self._stored.plans = max(self._stored.plans, plan or 0)
         self._stored.wait_s, self._since_s = wait_s, now
 
@@ -154,7 +158,11 @@ class Lifecycle:
         """Apply the new places, once all workers have packed; all workers begin new lives."""
         stored = self._stored
         assert stored.next_places
+        former = stored.places
         stored.places, stored.next_places, stored.packing = stored.next_places, None, False
+        if stored.upgrading:
+            stored.former_plan, stored.former_places = stored.plan, former
+            stored.upgrading, stored.quarantined = False, {}
         if stored.next_plan is not None:
             stored.plan, stored.next_plan = stored.next_plan, None
         stored.floor = max(stored.lives.values())

@@ -29,8 +29,9 @@ from sunshower.runtime.control.placement import places_of, replan
 from sunshower.runtime.control.plan_changes import AS_THEY_ARE, with_tasks
 from sunshower.runtime.control.restart_tracker import Probations, RestartTracker
 from sunshower.runtime.control.task_moves import TaskMoves
+from sunshower.runtime.control.upgrades import changes, upgraded
 from sunshower.runtime.events.injected_faults import InjectedFaults, check_places
-from sunshower.runtime.events.metrics import Snapshot, StuckCall, WorkerStats
+from sunshower.runtime.events.metrics import Snapshot, StuckCall, TaskStats, WorkerStats
 from sunshower.runtime.events.time_windows import TimeWindows
 from sunshower.runtime.plan import Layout, Plan
 from sunshower.runtime.tasks.supervision import Standing
@@ -50,21 +51,19 @@ class Master:
         plan: Plan,
         stored: MasterState | None = None,
         now: float = 0.0,
-        next_plan: Plan | None = None,
+        other: Plan | None = None,
     ) -> None:
-        """`plan`, `next_plan`: see TaskMoves."""
+        """`plan`, `other`: see TaskMoves."""
         self.stored = stored or MasterState()
-        self._moves = TaskMoves(plan, self.stored, next_plan)
+        self.moves = TaskMoves(plan, self.stored, other, now)
         self._lifecycle = Lifecycle(plan.graph.id, self.stored, now)
         self.crash_reports: dict[int, CrashReport] = {}  # worker → of its previous process
-        self._restarts = RestartTracker(self.plan)
         self._probations = Probations()
         self._stats: dict[int, WorkerStats] = {}
         self._stuck: dict[int, tuple[StuckCall, int, float]] = {}  # worker → call, task, start time
         self._flow: tuple[int, int] = (0, 0)
         self._flow_since_s = 0.0
-        self._conditions = ConditionTracker(self.plan, self.stored)
-        self._ticks = any(c.tick_s is not None for c in plan.graph.components.values())
+        self._begin_places()
         fenced = self.stored.fenced.keys() & set(self.plan.workers)
         self._detector = FailureDetector(plan.graph.config.worker_timeout_s, now, sorted(fenced))
         self._replacing: list[int] = []  # silent workers, until the adapter has replaced them
@@ -77,12 +76,7 @@ class Master:
     @property
     def plan(self) -> Plan:
         """The present plan, with the present places."""
-        return self._moves.plan
-
-    @property
-    def next_plan(self) -> Plan | None:
-        """The plan that a rebalance is making the present one."""
-        return self._moves.next_plan
+        return self.moves.plan
 
     def state(self, now: float) -> State:
         """The state of the topology."""
@@ -108,7 +102,7 @@ class Master:
     def desired_state(self) -> DesiredState:
         """What the workers shall do now. The adapter sends every change to all workers."""
         stored = self.stored
-        active = stored.active and not stored.next_places
+        active = stored.active and not stored.is_changing
         is_cut = bool(self.silent or any(w.links for w in self._stats.values()))
         conditions = replace(self._conditions.now, is_cut=is_cut)
         return DesiredState(active, stored.draining, stored.injected, conditions)
@@ -155,7 +149,12 @@ class Master:
             silent_s = self.plan.graph.config.worker_timeout_s
             crash_report = crash_report and replace(crash_report, silent_s=silent_s)
         self._detector.heard(worker, now)
-        owed = self._charge_crash(worker, crash_report)
+        owed: dict[int, int] = {}
+        self.crash_reports.pop(worker, None)
+        if crash_report is not None and crash_report.life == stored.lives.get(worker):
+            owed = stored.charge(crash_report, self.plan)
+            if crash_report.roots:
+                self.crash_reports[worker] = crash_report
         mine = [task.id for task in self.plan.tasks_on(worker)]
         if worker in self.lives:
             stored.restarts += 1
@@ -164,7 +163,7 @@ class Master:
                 worker, now, self._stats.get(worker), crash_report
             )
         stored.lives[worker] = max(stored.lives.get(worker, 0), stored.floor) + 1
-        self._moves.begins(worker)
+        self.moves.begins(worker)
         self._retire(worker)
         return Welcome(
             stored.lives[worker],
@@ -188,7 +187,8 @@ class Master:
     def is_current(self, worker: int, life: int) -> bool:
         """Whether this is a worker's latest life, and was not replaced; 0: it has not begun."""
         known = self.stored.lives.get(worker)
-        return not life or (life == known and life != self.stored.fenced.get(worker))
+        is_new = not life and worker in self.plan.workers
+        return is_new or (life == known and life != self.stored.fenced.get(worker))
 
     def beat(self, worker: int, life: int, now: float) -> bool:
         """A worker sends a heartbeat. False: this life was replaced, so its process shall end."""
@@ -220,7 +220,7 @@ class Master:
             self.stored.keep_position(task)
         self._conditions.look(self._stats)
         self._end_probations(now)
-        tasks = [task for worker in self._stats.values() for task in worker.tasks]
+        tasks = self._tasks
         flow = (sum(t.counts.transferred for t in tasks), sum(t.counts.executed for t in tasks))
         if flow != self._flow:
             self._flow, self._flow_since_s = flow, now
@@ -243,12 +243,16 @@ class Master:
         """A worker has ended its life for a rebalance; `stats`: its last statistics."""
         self.hear(stats, now)
         if self.stored.packing and stats.incarnation == self.lives.get(stats.worker):
-            self._moves.packs(stats.worker)
+            self.moves.packs(stats.worker)
         self.look(now)
 
     def broken(self, text: str) -> None:
-        """A task failed, and so the topology fails. The first reason is kept."""
-        self.stored.error = self.stored.error or clip(text, ERROR_BYTES)
+        """A task failed, and so the topology fails, or new code. The first reason is kept."""
+        if self.moves.on_trial:
+            self.moves.roll_back(text)
+            self._begin_places()
+        else:
+            self.stored.error = self.stored.error or clip(text, ERROR_BYTES)
 
     # ---- commands; each raises LifecycleError in a state that does not allow it --------------
 
@@ -281,10 +285,21 @@ class Master:
         plan = with_tasks(self.plan, tasks)
         places, number = replan(plan, workers, layout), None
         if plan is not self.plan:
-            self._moves.next_plan, number = plan, self.stored.plans + 1
+            self.moves.next_plan, number = plan, self.stored.plans + 1
         elif places == places_of(plan):
             return
         self._lifecycle.rebalance(places, self._wait_s(wait_s), now, number)
+
+    def upgrade(self, given: Plan, wait_s: float | None, now: float, *, dry: bool) -> list[str]:
+        """Let new code replace the present one; `upgraded` says what is refused. Returns what
+        changes; `dry`: only that."""
+        self._lifecycle.allow(Command.UPGRADE, self.state(now))
+        plan = upgraded(self.plan, given, self.stored.lives)
+        if not dry:
+            self.moves.next_plan, self.stored.upgrading = plan, True
+            places, number = places_of(plan), self.stored.plans + 1
+            self._lifecycle.rebalance(places, self._wait_s(wait_s), now, number)
+        return changes(self.plan, plan)
 
     def disturb(self, injected: InjectedFaults) -> None:
         """Inject these faults instead of the former ones; `InjectedFaults()` ends them.
@@ -301,26 +316,24 @@ class Master:
     @property
     def restless(self) -> bool:
         """Whether a kill or rebalance is under way, which needs `look` and `orders`."""
-        stored = self.stored
-        kills = stored.killing and not stored.killed
-        return kills or self._moves.is_under_way(self.lives)
+        kills = self.stored.killing and not self.stored.killed
+        return kills or self.moves.is_under_way(self.lives)
 
     def look(self, now: float) -> None:
         """Continue if a wait is over, or if all workers have packed."""
         self._lifecycle.look(self._facts(now), now)
-        if self._moves.has_packed:
+        if self.moves.has_packed:
             self._lifecycle.move()
-            self._moves.move()
-            self._restarts = RestartTracker(self.plan)
-            self._conditions = ConditionTracker(self.plan, self.stored)
-            for worker in list(self._stats):  # into the stored state, for a next master
-                self._retire(worker)
+            self.moves.move(now)
+            self._begin_places()
+        elif why := self.moves.end_trial(self._tasks, now, arrived=self._arrived):
+            self.broken(why)
 
     def orders(self) -> Orders:
         """What the adapter shall do now: replace silent workers, and the orders of a rebalance."""
         replacing, self._replacing = self._replacing, []
         found = Orders(replace=replacing, create=self._detector.to_create())
-        return self._moves.orders(found, self.lives, arrived=self._arrived)
+        return self.moves.orders(found, self.lives, arrived=self._arrived)
 
     def ended(self, worker: int) -> None:
         """The process of a worker that is no longer needed has ended."""
@@ -329,19 +342,28 @@ class Master:
 
     def unloaded(self) -> None:
         """The stored TaskTransfers were removed."""
-        self._moves.unloaded()
+        self.moves.unloaded()
 
     # ---- helpers ----------------------------------------------------------------------------
+
+    def _begin_places(self) -> None:
+        self._restarts = RestartTracker(self.plan)
+        self._conditions = ConditionTracker(self.plan, self.stored)
+        self._ticks = any(c.tick_s is not None for c in self.plan.graph.components.values())
+        for worker in list(self._stats):  # into the stored state, for a next master
+            self._retire(worker)
+
+    @property
+    def _tasks(self) -> list[TaskStats]:
+        return [task for worker in self._stats.values() for task in worker.tasks]
 
     @property
     def _arrived(self) -> bool:
         return self._stats.keys() == set(self.plan.workers) <= self.lives.keys()
 
     def _facts(self, now: float) -> Observations:
-        workers = self._stats.values()
-        tasks = [task for worker in workers for task in worker.tasks]
-        sent, executed = self._flow
-        since_s = self._flow_since_s
+        workers, tasks = self._stats.values(), self._tasks
+        (sent, executed), since_s = self._flow, self._flow_since_s
         if self._ticks:  # outputs of ticks never end
             since_s = now if self._done_since_s is None else self._done_since_s
         still, arrived = sent == executed or now - since_s >= _SETTLE_S, self._arrived
@@ -359,33 +381,13 @@ class Master:
 
     def _spouts_done(self) -> bool:
         spouts = {spout.id for spout in self.plan.spouts}
-        tasks = [task for worker in self._stats.values() for task in worker.tasks]
-        return all(task.done for task in tasks if task.task in spouts)
-
-    def _charge_crash(self, worker: int, crash_report: CrashReport | None) -> dict[int, int]:
-        """Charge messages of the dead process's own spouts, whose `Pending` is lost. Returns, per
-        spout task, the bound below which records may have been drawn; {} for a stale report."""
-        self.crash_reports.pop(worker, None)
-        if crash_report is None or crash_report.life != self.stored.lives.get(worker):
-            return {}
-        for task, (drawn, _) in crash_report.drawn.items():
-            self.stored.drawn[task] = max(drawn, self.stored.drawn.get(task, 0))
-        owed = {task: max(found) for task, found in crash_report.drawn.items()}
-        if not crash_report.roots:
-            return owed
-        self.crash_reports[worker] = crash_report
-        named = {s.id for s in self.plan.spouts if self.plan.component(s).level.keeps_numbers}
-        for task, numbers in ((t, n) for t, n in crash_report.numbers.items() if t in named):
-            counts = self.stored.suspects.setdefault(task, {})
-            for number in numbers:
-                counts[number] = counts.get(number, 0) + 1
-        return owed
+        return all(task.done for task in self._tasks if task.task in spouts)
 
     def _end_probations(self, now: float) -> None:
         """End the quarantine of tasks that have recovered."""
         quarantined = self.stored.quarantined
-        for task in [t for w in self._stats.values() for t in w.tasks if t.task in quarantined]:
-            if self._probations.has_recovered(task, now):
+        for task in self._tasks:
+            if task.task in quarantined and self._probations.has_recovered(task, now):
                 del quarantined[task.task]
 
     def _retire(self, worker: int) -> None:

@@ -33,7 +33,7 @@ def with_tasks(plan: Plan, counts: Mapping[str, int]) -> Plan:
     if not changed:
         return plan
     for name, count in changed.items():
-        if why := _refusal(plan, name, count):
+        if why := refusal(plan, name, count):
             raise LifecycleError(
                 f"topology {plan.graph.id!r} cannot have {count} tasks of {name!r}: {why}; "
                 "nothing has been changed"
@@ -85,7 +85,7 @@ def _count(plan: Plan, name: str) -> int:
     return len(plan.tasks_of(name))
 
 
-def _refusal(plan: Plan, name: str, count: int) -> str | None:
+def refusal(plan: Plan, name: str, count: int) -> str | None:
     """Why a component cannot have so many tasks; None: it can."""
     if not 1 <= count <= _TASKS_MAX:
         return f"there can be 1 to {_TASKS_MAX:,}"

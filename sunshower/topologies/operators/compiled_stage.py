@@ -182,6 +182,8 @@ class OperatorBolt(Bolt[Any, Any]):
 
     def restore(self, state: list[Any]) -> None:
         """Continue with what `snapshot` returned."""
+        if all(own is None for own in state):
+            return  # other code may have other operators
         for operator, own in zip(self.operators, state, strict=True):
             _call(operator, "restore", own)
 

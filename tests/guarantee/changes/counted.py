@@ -117,3 +117,31 @@ def check(state: MemoryState, *, is_exact: bool) -> None:
         assert found[text]["numbers"] == numbers, f"{text}: something is lost"
         times = found[text]["times"]
         assert times == len(numbers) if is_exact else times >= len(numbers), (text, times)
+
+
+def upper(word: Word) -> Iterator[Word]:
+    """The same as `parse`, in other code."""
+    yield Word(word.number, word.text)
+
+
+def never_opens(word: Word) -> Iterator[Word]:
+    yield word
+
+
+class Refuses(Note):
+    """Does not open."""
+
+    def prepare(self, context: Context) -> None:
+        raise ValueError("no such table")
+
+
+def next_program(state: MemoryState, draw: Random, *, opens: bool) -> Topology:
+    """Another version of `program`: a stage more, and perhaps a bolt that does not open."""
+    topology = Topology("words", workers=draw.randint(1, 4), attempts_max=1_000)
+    words = topology.spout("words", Words()).shuffle().bolt("upper", upper, draw.randint(1, 3))
+    parsed = words.shuffle().bolt("parse", parse, draw.randint(1, 3))
+    made = parsed.group_by("text").process(
+        counted, state=state, name="count", parallelism=draw.randint(1, 4)
+    )
+    made.shuffle().bolt("note", Note() if opens else Refuses())
+    return topology

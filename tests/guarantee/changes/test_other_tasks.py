@@ -13,7 +13,7 @@ from tests.guarantee.changes.counted import TOTAL, change, check, program
 from tests.seeds import seeds
 
 
-@pytest.mark.parametrize("seed", seeds(1_000, short=100))
+@pytest.mark.parametrize("seed", seeds(1_000, short=80))
 def test_no_word_is_missing_whoever_dies_while_the_tasks_change(seed: int) -> None:
     state, draw = MemoryState(), Random(seed)
     with SimCluster(seed, latency_s=0.005, nodes=1 + seed % 2) as cluster:
