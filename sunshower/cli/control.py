@@ -1,4 +1,4 @@
-"""The commands that change a cluster: submit, activate, deactivate, rebalance, kill."""
+"""The commands that change a cluster: submit, activate, deactivate, rebalance, upgrade, kill."""
 
 from __future__ import annotations
 
@@ -37,6 +37,9 @@ NewTasks = Annotated[
 NewAckers = Annotated[
     int | None,
     typer.Option(min=1, metavar="N", show_default=False, help="How many acker tasks."),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print what would change, or why it is refused.")
 ]
 Now = Annotated[
     bool,
@@ -142,6 +145,35 @@ def _parse_tasks(given: Iterable[str]) -> dict[str, int]:
             )
         found[name] = int(number)
     return found
+
+
+def upgrade(
+    name: Name,
+    target: Target,
+    workers: Workers = None,
+    settings: Settings = None,
+    dry_run: DryRun = False,
+    wait_s: Wait = None,
+    address: Address = "auto",
+) -> None:
+    """Replace the code of a running topology, which continues where it is.
+
+    The spouts stop until nothing is pending; what is still pending after the wait is emitted again.
+    Positions, states in stores, and what snapshot() returns go on in the new code. An upgrade to
+    which a state does not fit is refused. If the new code does not open within a minute, the former
+    code goes on.
+    """
+    graph, modules = load_graph(target, settings, workers)
+    from sunshower.actors.shipping import ship
+
+    with connect(address) as cluster:
+        ship(modules)
+        run = cluster.find(name)
+        look = progress(Terminal(stderr=True), f"Upgrading {name}")
+        lines = run.upgrade(graph, wait_s, dry=dry_run, look=look)
+    for line in lines:
+        echo(line)
+    echo(f"{name} would have the new code." if dry_run else f"{name} has the new code.")
 
 
 def kill(name: Name, wait_s: Wait = None, now: Now = False, address: Address = "auto") -> None:

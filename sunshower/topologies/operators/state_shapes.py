@@ -80,6 +80,8 @@ def _shape(value: Any, inside: tuple[int, ...] = ()) -> object:
         return tuple(sorted(repr(_shape(one, inside)) for one in value))
     if is_dataclass(value):
         own = {one.name: getattr(value, one.name) for one in fields(value) if one.compare}
-    else:
-        own = getattr(value, "__dict__", {})
+    elif hasattr(value, "__dict__"):
+        own = vars(value)
+    else:  # such as a Path
+        return type(value).__qualname__, repr(value)
     return type(value).__qualname__, _shape(own, inside)
