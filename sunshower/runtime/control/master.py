@@ -291,8 +291,7 @@ class Master:
         self._lifecycle.rebalance(places, self._wait_s(wait_s), now, number)
 
     def upgrade(self, given: Plan, wait_s: float | None, now: float, *, dry: bool) -> list[str]:
-        """Let new code replace the present one; `upgraded` says what is refused. Returns what
-        changes; `dry`: only that."""
+        """Let new code replace the present one, or only say what changes. See `upgraded`."""
         self._lifecycle.allow(Command.UPGRADE, self.state(now))
         plan = upgraded(self.plan, given, self.stored.lives)
         if not dry:
@@ -352,6 +351,7 @@ class Master:
         self._ticks = any(c.tick_s is not None for c in self.plan.graph.components.values())
         for worker in list(self._stats):  # into the stored state, for a next master
             self._retire(worker)
+        self.stored.forget_all_but(self.plan)
 
     @property
     def _tasks(self) -> list[TaskStats]:

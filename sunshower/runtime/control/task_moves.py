@@ -59,7 +59,6 @@ class TaskMoves:
         if self.next_plan is not None and self._stored.next_plan is None:
             self._unplaced, self.next_plan = self.next_plan, None
         self._place_all()
-        self._stored.forget_all_but(self.plan)
 
     @property
     def on_trial(self) -> bool:
@@ -101,7 +100,6 @@ class TaskMoves:
         stored.floor = max(stored.lives.values())
         self._unplaced, self._former = self._former, None
         self._place_all()
-        stored.forget_all_but(self.plan)
 
     def _place_all(self) -> None:
         self._packed, self._unloaded = set(), False

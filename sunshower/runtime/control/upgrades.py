@@ -8,6 +8,7 @@ through its snapshot() and restore(). All workers are new: no process has code o
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from copy import copy
 from dataclasses import replace
 
 from sunshower.errors import LifecycleError
@@ -40,8 +41,28 @@ def upgraded(before: Plan, given: Plan, taken: Iterable[int]) -> Plan:
         if id is None:
             id = last_id = last_id + 1
         tasks.append(replace(task, id=id, worker=worker_of[task.worker]))
-    in_order = tuple(sorted(tasks, key=lambda task: task.id))
-    return replace(given, tasks=in_order, last_id=last_id)
+    former = before.graph.components
+    components = {
+        name: _continued(former[name], one) if name in former else one
+        for name, one in given.graph.components.items()
+    }
+    return replace(
+        given,
+        graph=replace(given.graph, components=components),
+        tasks=tuple(sorted(tasks, key=lambda task: task.id)),
+        last_id=last_id,
+    )
+
+
+def _continued(old: Component, new: Component) -> Component:
+    """The new component. If each declaration is a deployment with offsets of its own, as of Kafka,
+    it is the former deployment."""
+    deployment = getattr(old.implementation, "deployment", None)
+    if deployment is None or not hasattr(new.implementation, "deployment"):
+        return new
+    code = copy(new.implementation)
+    code.deployment = deployment
+    return replace(new, implementation=code)
 
 
 def changes(before: Plan, after: Plan) -> list[str]:

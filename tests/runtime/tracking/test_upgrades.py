@@ -21,6 +21,7 @@ from sunshower import (
     tumbling,
 )
 from sunshower.errors import LifecycleError
+from sunshower.kafka import KafkaOptions, KafkaSpout, StartPosition
 from sunshower.runtime.control.upgrades import changes, upgraded
 from sunshower.runtime.plan import Plan, make_plan
 from sunshower.trident import MemoryState, SqliteState
@@ -192,6 +193,19 @@ def test_another_topology_and_a_spout_that_is_gone_are_refused() -> None:
         upgraded(plan(nothing), make_plan(others.graph()), [])
     with pytest.raises(LifecycleError, match="position of the spout 'clicks' would be left"):
         upgraded(plan(nothing), make_plan(gone.graph()), [])
+
+
+def test_a_kafka_spout_continues_as_the_same_deployment_whatever_its_first_position_is() -> None:
+    def spout() -> KafkaSpout[Any]:
+        latest = KafkaOptions(first=StartPosition.LATEST)
+        return KafkaSpout(
+            {"bootstrap.servers": "k:1", "group.id": "g"}, topics=["clicks"], options=latest
+        )
+
+    now, given = plan(nothing, spout()), plan(nothing, spout())
+    then = upgraded(now, given, [])
+    codes = [one.graph.components["clicks"].implementation for one in (now, given, then)]
+    assert codes[0].deployment == codes[2].deployment != codes[1].deployment
 
 
 def test_the_changes_are_a_line_each() -> None:
