@@ -102,10 +102,10 @@ class Master:
     def desired_state(self) -> DesiredState:
         """What the workers shall do now. The adapter sends every change to all workers."""
         stored = self.stored
-        active = stored.active and not stored.is_changing
+        active, on_trial = stored.active and not stored.is_changing, self.moves.on_trial
         is_cut = bool(self.silent or any(w.links for w in self._stats.values()))
         conditions = replace(self._conditions.now, is_cut=is_cut)
-        return DesiredState(active, stored.draining, stored.injected, conditions)
+        return DesiredState(active, stored.draining, stored.injected, conditions, on_trial)
 
     @property
     def silent(self) -> Mapping[int, float]:

@@ -124,10 +124,6 @@ def upper(word: Word) -> Iterator[Word]:
     yield Word(word.number, word.text)
 
 
-def never_opens(word: Word) -> Iterator[Word]:
-    yield word
-
-
 class Refuses(Note):
     """Does not open."""
 
@@ -135,8 +131,11 @@ class Refuses(Note):
         raise ValueError("no such table")
 
 
-def next_program(state: MemoryState, draw: Random, *, opens: bool) -> Topology:
-    """Another version of `program`: a stage more, and perhaps a bolt that does not open."""
+def next_program(
+    state: MemoryState, draw: Random, *, opens: bool, ticks: Bolt[Word, None] | None = None
+) -> Topology:
+    """Another version of `program`: a stage more, and perhaps a bolt that does not open, or one
+    that ticks."""
     topology = Topology("words", workers=draw.randint(1, 4), attempts_max=1_000)
     words = topology.spout("words", Words()).shuffle().bolt("upper", upper, draw.randint(1, 3))
     parsed = words.shuffle().bolt("parse", parse, draw.randint(1, 3))
@@ -144,4 +143,6 @@ def next_program(state: MemoryState, draw: Random, *, opens: bool) -> Topology:
         counted, state=state, name="count", parallelism=draw.randint(1, 4)
     )
     made.shuffle().bolt("note", Note() if opens else Refuses())
+    if ticks is not None:
+        parsed.shuffle().bolt("ticks", ticks, tick_s=0.05)
     return topology

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from random import Random
 
 import pytest
 
+from sunshower import Bolt, Context
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.lifecycle import State
 from sunshower.simulation.cluster import SimCluster
 from sunshower.trident import MemoryState
-from tests.guarantee.changes.counted import TOTAL, change, check, hurt, next_program, program
+from tests.guarantee.changes.counted import TOTAL, Word, change, check, hurt, next_program, program
 from tests.seeds import seeds
 
 
@@ -69,6 +70,38 @@ def test_code_that_does_not_open_is_rolled_back_and_nothing_is_lost() -> None:
         (seen,) = run.results("note")
     check(state, is_exact=True)
     assert seen == dict.fromkeys(range(TOTAL), 1)
+
+
+class Ticks(Bolt[Word, None]):
+    """Keeps the times of its ticks where the test reads them."""
+
+    def __init__(self, found: list[float]) -> None:
+        self.found = found
+
+    def __deepcopy__(self, memo: object) -> Ticks:
+        return Ticks(self.found)
+
+    def prepare(self, context: Context) -> None:
+        self.clock = context.clock
+
+    def process(self, word: Word) -> None: ...
+
+    def tick(self) -> None:
+        self.found.append(self.clock.now())
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_nothing_ticks_before_all_components_are_open(opens: bool) -> None:
+    state, found = MemoryState(), list[float]()
+    topology = next_program(state, Random(1), opens=opens, ticks=Ticks(found))
+    with SimCluster(1, latency_s=0.005) as cluster:
+        run = cluster.submit(program(state).graph())
+        run.wait(0.5)
+        with nullcontext() if opens else pytest.raises(LifecycleError, match="rolled back"):
+            run.upgrade(topology.graph())
+        assert opens or not found
+        assert run.wait(600), run._describe()
+    assert bool(found) is opens
 
 
 def test_a_dry_run_changes_nothing() -> None:
