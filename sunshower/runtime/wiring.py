@@ -220,6 +220,7 @@ def _output_streams(
         channels = [channel(target) for target in targets]
         if isinstance(router, EvenRouter):
             router.has_room = lambda target: not channels[target].full
+            router.window = lambda target: channels[target].window
         return Route(router, channels)
 
     found = {}

@@ -17,6 +17,23 @@ from sunshower.topologies.operators.stages import Declarations, StageRows
 R_co = TypeVar("R_co", covariant=True)
 
 
+class GroupedStream:
+    """A stream with a grouping, which has none of the stream's operators."""
+
+    if not TYPE_CHECKING:  # hidden from mypy
+
+        def __getattr__(self, name: str) -> Never:
+            """Raise TopologyError for an operator of the stream: it says where to call it."""
+            stream = self.__dict__.get("stream")
+            if name.startswith("_") or not hasattr(type(stream), name):
+                raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+            raise TopologyError(
+                f"{stream}: .{name}(…) is called on a stream, not behind its grouping. Call it "
+                "before the grouping, or begin new tasks: .shuffle().stage(id, parallelism)"
+                f".{name}(…)"
+            )
+
+
 class StreamHandle(RecordOperators[R_co]):
     """One output stream of a component."""
 

@@ -33,7 +33,7 @@ from sunshower.topologies.operators.windows.declaring import windows_of
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow
 from sunshower.topologies.outputs import Columns, Declared
 from sunshower.topologies.signatures import BoltCode, Many, name_of
-from sunshower.topologies.stream_handle import StreamHandle
+from sunshower.topologies.stream_handle import GroupedStream, StreamHandle
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -289,7 +289,7 @@ class WindowRows(Stream[R_co]):
         return Stream.of_rows(self.topology, self._rows.stage.late, "late")
 
 
-class GroupedRecords(RecordAggregations[R_co]):
+class GroupedRecords(GroupedStream, RecordAggregations[R_co]):
     """The records of a stream, grouped by the values of the fields `by`."""
 
     def __init__(self, stream: Stream[R_co], by: Sequence[str]) -> None:
@@ -340,7 +340,7 @@ class GroupedRecords(RecordAggregations[R_co]):
         return table_of(stream, by, settings, where)
 
 
-class Grouped(Generic[R_co]):
+class Grouped(GroupedStream, Generic[R_co]):
     """A stream and its grouping: the input of a bolt."""
 
     def __init__(self, stream: Stream[R_co], grouping: groupings.Grouping) -> None:

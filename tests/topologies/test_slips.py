@@ -313,6 +313,8 @@ NOTHING: Any = None
 COUNT = "it must be a whole number of at least"
 REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: lines().bolt("b", count_words), r"shared out among the tasks .* \.shuffle\(\)\.b"),
+    (lambda: lines().shuffle().map(str), r"\.map\(…\) is called on a stream, not behind its group"),
+    (lambda: lines().shuffle().join(lines()), r"before the grouping, or begin new tasks"),
     (lambda: topology().bolt("b", count_words, inputs=lines().shuffle()), r"\[stream\.shuffle"),
     (lambda: lines().shuffle().bolt("b", count_words, fields=5), "5 are not field names"),
     (lambda: lines().shuffle().bolt("b", count_words, streams=["errors"]), r'\{"errors": Error\}'),

@@ -224,11 +224,7 @@ class TaskScheduler:
             bolt.expired += sum(sizes) - len(living)
             left = self._process(bolt, living, limit) if len(living) else []
             for rest in left:
-                ((part, origin, seq),) = entries
-                rest.is_recorded = True
-                inbox.put_back(rest, origin, seq)
-                entries = [(part, origin, None)]
-                sizes[0] -= len(rest)
+                _put_back(inbox, rest, entries, parts, sizes)
             for (batch, origin, seq), size in zip(entries, sizes, strict=True):
                 bolt.queue_latencies.add_one(now - batch.arrived_s, size)
                 origin.processed(size, seq, bolt.service.window)
@@ -242,7 +238,7 @@ class TaskScheduler:
         if bolt.joins_shared and bolt.note is None and inbox.entries[0][0].shared:
             most = min(bolt.service.window, bolt.shared_max(limit))
             return inbox.take_several(most, shared=True)
-        return [inbox.take(limit)]
+        return inbox.take_small(limit, one_source=bolt.tells_source)
 
     def _end_calls(self, bolt: BoltTask, wait_s: float) -> None:
         """Let the calls of a bolt go on for `wait_s`, or until one has ended, and settle the inputs
@@ -347,6 +343,30 @@ def _order(wired: Wired) -> list[BoltTask | None]:
     letters = [bolt for id, bolt in wired.bolts.items() if id in readers]
     others = [bolt for id, bolt in reversed(wired.bolts.items()) if id not in readers]
     return [*letters, *others, None]
+
+
+def _put_back(
+    inbox: Inbox, rest: Batch, entries: list[Entry], parts: list[Batch], sizes: list[int]
+) -> None:
+    """Put inputs that were not started back into the inbox, each with its own origin.
+
+    `rest` is the end of the joined `parts`, which are the living inputs of each entry. A frame's
+    number goes back with the inputs, and `sizes` counts those that stay taken.
+    """
+    for index in reversed(range(len(entries))):
+        (_, origin, seq), part = entries[index], parts[index]
+        count = min(len(rest), len(part))
+        if not count:
+            continue
+        piece, left = rest, len(rest) - count
+        if left:
+            rest, piece = rest.split(left)
+        piece.is_recorded, piece.source, piece.arrived_s = True, part.source, part.arrived_s
+        inbox.put_back(piece, origin, seq)
+        entries[index] = (part, origin, None)
+        sizes[index] -= count
+        if not left:
+            return
 
 
 def _is_blocked(spout: SpoutTask) -> bool:

@@ -47,8 +47,10 @@ class _Granted:
     def processed(self, records: int, seq: int | None, window: int) -> None: ...
 
 
-def _may_grow(batch: Batch) -> bool:
-    return len(batch) < _SMALL_RECORDS and not (batch.shared or batch.is_table or batch.is_recorded)
+def _is_small(batch: Batch) -> bool:
+    """Whether to process it with others. A recorded one is in an event log by itself."""
+    plain = not (batch.shared or batch.in_common or batch.is_table or batch.is_recorded)
+    return plain and len(batch) < _SMALL_RECORDS
 
 
 @dataclass(slots=True)
@@ -59,20 +61,8 @@ class Inbox:
     clock: Clock = field(default_factory=SystemClock)  # the worker's, once its tasks are wired
 
     def put(self, batch: Batch, origin: Origin, seq: int | None = None) -> None:
-        """`seq` is the frame's number when the batch came from another worker.
-
-        A small batch is joined with the one before it, if both came from one task of this worker.
-        Otherwise a queue of batches of one record stays one: each is processed by itself, and is
-        passed on as batches that are as small. (16 tasks behind `shuffle`: 7,600 records a second.)
-        """
+        """`seq` is the frame's number when the batch came from another worker."""
         batch.arrived_s = self.clock.now()
-        if seq is None and self.entries and len(batch) < _SMALL_RECORDS:
-            last, sender, last_seq = self.entries[-1]
-            if sender is origin and last_seq is None and _may_grow(last) and can_join(last, batch):
-                joined = join([last, batch])
-                joined.arrived_s = last.arrived_s
-                self.entries[-1] = (joined, origin, None)
-                return
         self.entries.append((batch, origin, seq))
 
     def take(self, records_max: int) -> Entry:
@@ -102,16 +92,39 @@ class Inbox:
     def take_several(self, records_max: int, *, shared: bool = False) -> list[Entry]:
         """Return batches of one stream that can be joined, up to `records_max` together; shared
         ones alone unless `shared`."""
+        return self._take_while(records_max, lambda first: shared or not first.shared, can_join)
+
+    def take_small(self, records_max: int, *, one_source: bool) -> list[Entry]:
+        """Return the next batch, with small ones behind it, up to `records_max` together; of the
+        same task if `one_source`.
+
+        Otherwise a queue of batches of one record stays one: each is processed by itself, and is
+        passed on as batches that are as small.
+        """
+
+        def joins(first: Batch, later: Batch) -> bool:
+            same = not one_source or later.source == first.source
+            return same and _is_small(later) and can_join(first, later)
+
+        return self._take_while(records_max, _is_small, joins)
+
+    def _take_while(
+        self,
+        records_max: int,
+        grows: Callable[[Batch], bool],
+        joins: Callable[[Batch, Batch], bool],
+    ) -> list[Entry]:
         taken = [self.take(records_max)]
-        count = len(taken[0][0])
-        while (
-            self.entries
-            and (shared or not taken[0][0].shared)
-            and can_join(taken[0][0], self.entries[0][0])
-            and count + len(self.entries[0][0]) <= records_max
-        ):
+        first = taken[0][0]
+        count = len(first)
+        if not self.entries or count >= records_max or not grows(first):
+            return taken
+        while self.entries:
+            later = self.entries[0][0]
+            if count + len(later) > records_max or not joins(first, later):
+                break
             taken.append(self.entries.popleft())
-            count += len(taken[-1][0])
+            count += len(later)
         return taken
 
 

@@ -23,6 +23,8 @@ _SLICE_GROWTH_MAX = 4  # each time
 # For each window of processed inputs. Several fast bolts delay the effect of a slow bolt behind
 # them: with 4, overload seed 16 has 87 open trees of 0.34 s each, and timeouts.
 _WINDOW_GROWTH_MAX = 2
+# A window of at most this much work may grow faster: a new topology fills its windows sooner.
+_BRIEF_S, _BRIEF_GROWTH_MAX = 0.01, 8
 _WINDOW_MIN, _SMALL_WINDOW, _WINDOW_MIN_S = 2, 4, 2.0
 _MEMORY = 0.75  # the weight of the old estimate against a new measurement
 
@@ -60,7 +62,7 @@ class ServiceTime:
             int(config.slice_s / self._work_s), self.slice_records * _SLICE_GROWTH_MAX
         )
         self.slice_records = max(1, slice_records)
-        window = min(int(config.window_s / self.pace_s), self.window * _WINDOW_GROWTH_MAX)
+        window = min(int(config.window_s / self.pace_s), self._largest_next(self.pace_s))
         least = max(_WINDOW_MIN, min(int(_WINDOW_MIN_S / self.pace_s), _SMALL_WINDOW))
         least = max(least, min(self.at_once, self.records_max))
         window = max(least, min(window, self.records_max))
@@ -69,6 +71,11 @@ class ServiceTime:
             self.window = window
         elif self._measured >= self.window:  # the first inputs say little about the pace
             self.window, self._measured = window, 0
+
+    def _largest_next(self, pace_s: float) -> int:
+        """The largest window that may follow the present one."""
+        brief = min(int(_BRIEF_S / pace_s), self.window * _BRIEF_GROWTH_MAX)
+        return max(self.window * _WINDOW_GROWTH_MAX, brief)
 
 
 def _smoothed(old_s: float | None, new_s: float) -> float:

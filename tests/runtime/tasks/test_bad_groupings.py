@@ -168,7 +168,7 @@ def test_tuple_that_always_fails_so_ends_as_any_other(
     middle = topology.spout("numbers", Numbers(1)).shuffle().bolt("middle", bolt, fields=Number)
     middle.custom(Lost()).bolt("keep", sink)
     with pytest.raises(TopologyFailed, match=rf"(?s)failed 5 times.*{story}"):
-        run_inline(topology.graph(), clock=ManualClock(), steps_max=100)
+        run_inline(topology.graph(), clock=ManualClock(), steps_max=500)
 
 
 def test_untracked_record_without_a_way_is_told_at_the_end() -> None:

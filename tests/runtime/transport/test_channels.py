@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -177,23 +178,33 @@ def test_frame_that_cannot_be_read_is_granted_in_its_turn() -> None:
     assert flow.grant() == (1, 2, 5, 8)
 
 
-def test_small_batches_of_one_local_sender_are_joined_in_the_queue() -> None:
+def test_small_batches_are_taken_together_with_the_frame_and_sender_of_each() -> None:
     inbox = Inbox()
     one, other = (LocalChannel(source, 9, _WINDOW, inbox=inbox) for source in (1, 2))
-    for channel, roots in ((one, (1, 2)), (one, (3,)), (other, (4,)), (one, (5,)), (one, (6,))):
+    for channel, roots in ((one, (1, 2)), (one, (3,)), (other, (4,)), (one, (5,))):
         channel.push(batch(*roots))
-    inbox.put(batch(7), one, seq=1)  # a frame of another worker keeps its number
-    inbox.put(batch(8), one)
-    taken = [inbox.take(100) for _ in range(len(inbox.entries))]
-    assert [entry[0].roots.tolist() for entry in taken] == [[1, 2, 3], [4], [5, 6], [7], [8]]
-    assert (one.load, other.load) == (5, 1), "each is counted once"
+    inbox.put(batch(6), one, seq=1)
+    taken = inbox.take_small(5, one_source=False)
+    assert [entry[0].roots.tolist() for entry in taken] == [[1, 2], [3], [4], [5]]
+    assert [entry[1] for entry in taken] == [one, one, other, one]
+    ((last, _, seq),) = inbox.take_small(5, one_source=False)
+    assert (last.roots.tolist(), seq) == ([6], 1)
 
 
-def test_a_batch_that_is_large_already_is_not_copied_for_another() -> None:
+def test_batches_of_one_task_alone_are_taken_together_where_the_sender_matters() -> None:
+    inbox = Inbox()
+    for source, root in ((0, 1), (0, 2), (1, 3)):
+        inbox.put(replace(batch(root), source=source), LocalChannel(source, 9, _WINDOW))
+    taken = inbox.take_small(100, one_source=True)
+    assert [entry[0].roots.tolist() for entry in taken] == [[1], [2]]
+
+
+def test_a_batch_that_is_large_already_is_taken_alone() -> None:
     inbox = Inbox()
     channel = LocalChannel(1, 9, 10_000, inbox=inbox)
     large = batch(*range(1, 2_000))
-    channel.push(large)
-    channel.push(batch(1))
-    assert inbox.entries[0][0] is large
-    assert len(inbox.entries) == 2
+    for one in (batch(2_000), large, batch(2_001)):
+        channel.push(one)
+    taken = [inbox.take_small(10_000, one_source=False) for _ in range(3)]
+    assert [len(entries) for entries in taken] == [1, 1, 1]
+    assert taken[1][0][0] is large, "joining would copy it"

@@ -54,20 +54,28 @@ def test_quick_task_meets_the_hard_limit() -> None:
 
 def test_limits_grow_step_by_step_and_fall_at_once() -> None:
     service = ServiceTime(CONFIG)
-    service.measure(FIRST_WINDOW, 1e-6)
+    service.measure(FIRST_WINDOW, 0.02 * FIRST_WINDOW)
     assert service.window == 2 * FIRST_WINDOW
     service.measure(1, 100.0)
     assert service.window == LEAST
 
 
+def test_window_of_little_work_grows_faster() -> None:
+    service = ServiceTime(CONFIG)
+    service.measure(FIRST_WINDOW, 1e-6)
+    assert service.window == 8 * FIRST_WINDOW
+    service.measure(8 * FIRST_WINDOW, 8 * FIRST_WINDOW * 0.004)
+    assert service.window == 16 * FIRST_WINDOW, "10 ms of work are ten records"
+
+
 def test_window_grows_once_for_each_window_of_inputs() -> None:
     """The first inputs say little of the pace: the room before the receivers is still empty."""
     service = ServiceTime(CONFIG)
-    service.measure(FIRST_WINDOW, 1e-6)
+    service.measure(FIRST_WINDOW, 0.02 * FIRST_WINDOW)
     for _ in range(2 * FIRST_WINDOW - 1):
-        service.measure(1, 1e-6)
+        service.measure(1, 0.02)
         assert service.window == 2 * FIRST_WINDOW
-    service.measure(1, 1e-6)
+    service.measure(1, 0.02)
     assert service.window == 4 * FIRST_WINDOW
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -10,8 +11,11 @@ import numpy as np
 import pytest
 
 from sunshower import Bolt, Cause, Context, Counter, Number, Records, Topology
+from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout, make_plan
-from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.tasks.task_scheduler import _put_back
+from sunshower.runtime.transport.batch import Batch, join
+from sunshower.runtime.transport.channels import Entry, Inbox, LocalChannel
 from sunshower.runtime.worker import Worker
 from sunshower.simulation.cluster import SimCluster
 from tests.runtime.rig import ROOT, Rig, balance, edges_by_root, records_of
@@ -35,6 +39,19 @@ def returned(record: Number) -> Iterator[Number]:
 
 def in_a_list(record: Number) -> list[Number]:
     return list(below(record))
+
+
+def passed_on(record: Number) -> Iterator[Number]:
+    yield record
+
+
+def thrice(record: Number) -> Iterator[Number]:
+    yield from (record, record, record)
+
+
+def numbered(*roots: int) -> Batch:
+    ids = np.array(roots, np.uint64)
+    return Batch(0, 0, list(map(Number, roots)), ids, ids)
 
 
 def sink(record: Number) -> None: ...
@@ -293,3 +310,36 @@ def test_inputs_of_many_outputs_each_pass_a_slow_bolt_and_nothing_times_out(
         assert run.wait(120.0)
         numbers = run.snapshot().component("numbers")
     assert (numbers.acked, numbers.failed, written.rows) == (10, 0, 50_000)
+
+
+# ---- several small batches processed as one ------------------------------------------------------
+
+
+def test_inputs_that_were_not_started_wait_in_the_inbox_with_their_own_senders_and_frames() -> None:
+    inbox, senders = Inbox(), [LocalChannel(source, 9, ROOM) for source in range(3)]
+    parts = [replace(numbered(*roots), source=n) for n, roots in enumerate([(1, 2), (3, 4), (5,)])]
+    entries: list[Entry] = list(zip(parts, senders, [7, 8, 9], strict=True))
+    _, rest = join(parts).split(3)
+    sizes = [2, 2, 1]
+    _put_back(inbox, rest, entries, parts, sizes)
+    assert sizes == [2, 1, 0]
+    assert [entry[2] for entry in entries] == [7, None, None], "a frame is granted when it is done"
+    waiting = [inbox.take(ROOM) for _ in range(2)]
+    assert [(one.roots.tolist(), one.source, seq) for one, _, seq in waiting] == [
+        ([4], 1, 8),
+        ([5], 2, 9),
+    ]
+    assert [sender for _, sender, _ in waiting] == senders[1:]
+    assert all(one.is_recorded for one, _, _ in waiting)
+
+
+def test_small_batches_with_many_outputs_are_all_processed_once() -> None:
+    seen = list[int]()
+    topology = Topology("t", ackers=1, frame_records_max=8, window_records_max=8)
+    source = topology.spout("numbers", Counter(200))
+    relayed = source.shuffle().bolt("relay", passed_on, parallelism=5)
+    made = relayed.shuffle().bolt("make", thrice)
+    made.shuffle().bolt("end", lambda number: seen.append(number.value), fields=())
+    done = run_inline(topology.graph()).snapshot
+    assert sorted(seen) == sorted([*range(200)] * 3)
+    assert (done.component("numbers").acked, done.component("make").failed) == (200, 0)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from sunshower.errors import BadEmit
 from sunshower.records import Schema
-from sunshower.runtime.transport.routing import Router, make_router, pick, prepare
+from sunshower.runtime.transport.routing import EvenRouter, Router, make_router, pick, prepare
 from sunshower.topologies import groupings
 from sunshower.topologies.groupings import Grouping
 from tests.structure.reading import ROOT
@@ -111,6 +111,19 @@ def test_shuffle_is_even_after_every_batch(targets: int, sizes: list[int], seed:
         for target, mine in shared_out(even, WORDS[:size]).items():
             got[target] += len(mine)
         assert max(got.values()) - min(got.values()) <= 1
+
+
+def test_shuffle_cuts_no_slice_below_4_ms_of_work_and_is_even_in_the_long_run() -> None:
+    even = router(groupings.Shuffle(), 4)
+    assert isinstance(even, EvenRouter)
+    even.window = lambda _: 64 * 10  # ten records are 4 ms of work
+    got = Counter[int]()
+    for size in (1, 39) * 400:
+        shares = shared_out(even, WORDS[:size])
+        assert sorted(map(len, shares.values())) == ([1] if size == 1 else [13, 13, 13])
+        got.update({target: len(mine) for target, mine in shares.items()})
+    assert max(got.values()) < 1.1 * min(got.values())
+    assert len(shared_out(even, WORDS[:40])) == 4
 
 
 def test_shuffle_begins_somewhere_else_for_each_sender() -> None:

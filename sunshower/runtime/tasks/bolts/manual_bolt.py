@@ -76,6 +76,8 @@ class CollectorHandle:
 class ManualBoltTask(BoltTask):
     """Calls `execute` for each input; its emits, acks and fails take effect after the batch."""
 
+    tells_source = True
+
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._sender = AnchoredSender(self.output_streams)

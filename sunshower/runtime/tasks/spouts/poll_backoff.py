@@ -1,23 +1,26 @@
-"""Back-off for polling a source without new records: 1 ms, doubled up to `idle_poll_s`."""
+"""Back-off for polling a source without new records: a share of the time it has had none."""
 
 from __future__ import annotations
 
-_FIRST_S = 0.001
+_SHARE = 1 / 16  # the next record waits at most this share of the gap before it
+_SHORTEST_S = 0.001
 
 
 class PollBackoff:
-    """The poll back-off of one spout task."""
+    """The poll back-off of one spout task: from 1 ms up to `longest_s` (`idle_poll_s`)."""
 
     def __init__(self, longest_s: float) -> None:
         self.until_s = 0.0
-        self._next_s = _FIRST_S
+        self._since_s: float | None = None  # the first poll without a record
         self._longest_s = longest_s
 
     def begin(self, now: float) -> None:
-        """The source had nothing: double the wait."""
-        self.until_s = now + self._next_s
-        self._next_s = min(2 * self._next_s, self._longest_s)
+        """The source had nothing: wait for a share of the time since it first had nothing."""
+        if self._since_s is None:
+            self._since_s = now
+        idle_s = now - self._since_s
+        self.until_s = now + min(max(_SHORTEST_S, _SHARE * idle_s), self._longest_s)
 
     def end(self) -> None:
-        """The source had records: reset the wait."""
-        self.until_s, self._next_s = 0.0, _FIRST_S
+        """The source had records: poll again at once."""
+        self.until_s, self._since_s = 0.0, None
