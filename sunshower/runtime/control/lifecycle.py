@@ -8,7 +8,8 @@
                    │                    └──killed, and the wait is over───────────▲
                    └──the spouts are exhausted──▶ FINISHED      a task failed: FAILED
 
-`kill`, and the failure of a task, are possible in every state; `drain` in every state before the
+An upgrade is possible when a rebalance is, and has the same states. `kill`, and the failure of a
+task, are possible in every state; `drain` in every state before the
 end. The requests are in the MasterState, so a restarted master continues; a running wait restarts.
 Storm: org.apache.storm.daemon.nimbus.Nimbus (TOPO_STATE_TRANSITIONS). There, too, activating an
 active topology is no error, a second kill begins a new wait, and a new leader restarts the waits.
