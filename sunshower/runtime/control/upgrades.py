@@ -90,6 +90,8 @@ def _problems(before: Plan, given: Plan) -> Iterator[str]:
         return
     if before.graph.config.tracked != given.graph.config.tracked:
         yield f"ackers=0 cannot begin or end while it runs; {_AGAIN}"
+    if before.graph.config.worker_timeout_s != given.graph.config.worker_timeout_s:
+        yield f"worker_timeout_s cannot change while leases of that length hold; {_AGAIN}"
     for name, old in before.graph.components.items():
         new = given.graph.components.get(name)
         if any(getattr(one.implementation, "of_batches", False) for one in (old, new) if one):

@@ -176,9 +176,10 @@ def test_a_state_that_does_not_fit_is_refused(before: Declare, after: Declare, w
         ({}, {"spout": PortableManual()}, "another kind of source"),
         ({"spout": Manual()}, {"spout": Manual()}, "position of the spout 'clicks' is in memory"),
         ({}, {"ackers": 0}, "ackers=0 cannot begin or end"),
+        ({}, {"worker_timeout_s": 60.0}, "worker_timeout_s cannot change while leases"),
     ],
 )
-def test_a_position_that_does_not_fit_is_refused(
+def test_a_position_or_a_setting_that_does_not_fit_is_refused(
     before: dict[str, Any], after: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(LifecycleError, match=why):
