@@ -81,6 +81,8 @@ class TaskScheduler:
         self._work: dict[int, _Work] = {}  # bolt task → the cost of its unfinished input
         self._waits_since: dict[int, float] = {}  # bolt task → since when its inputs have waited
         self._spouts = list(wired.spouts.values())
+        for spout in self._spouts:
+            spout.rest.share_worker(len(self._spouts))
         self._config = config
         self._call = call
         self._clock = clock
