@@ -106,6 +106,8 @@ class MasterProcessBase(ABC):
 
     def welcome(self, worker: int, crash_report: CrashReport | None) -> Welcome:
         """A worker says hello. Returns the answer, and tells the other workers."""
+        if crash_report is not None and not crash_report.fits(self.core.plan):
+            crash_report = None  # of a task that the present plan does not have
         welcome = self.change(lambda: self.core.hello(worker, self.now(), crash_report))
         for other in welcome.lives:
             if other != worker:

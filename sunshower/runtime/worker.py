@@ -139,7 +139,7 @@ class Worker:
             return
         now = self._clock.now()
         for report in reports:
-            if report.life > self._crash_lives.get(report.worker, 0):
+            if report.life > self._crash_lives.get(report.worker, 0) and report.fits(self.plan):
                 self._crash_lives[report.worker] = report.life
                 self._loss_detector.suspect(report, now)
         for peer, life in lives.items():

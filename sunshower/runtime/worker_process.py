@@ -197,11 +197,13 @@ class WorkerProcessBase(ABC):
             self.lease.renewed_s = hello_s
         self.life = welcome.life
         self.greeting = False
-        if self._crash_report is not None:
-            self._crash_report = replace(self._crash_report, silent_s=welcome.silent_s)
         if welcome.plan != self.plan_number:
             self.submitted, self.plan_number = self.load_plan(welcome.plan), welcome.plan
         plan = placed(self.submitted, welcome.places)
+        if self._crash_report is not None:
+            fits = self._crash_report.fits(plan)  # it may be of a task that has ended
+            report = replace(self._crash_report, silent_s=welcome.silent_s)
+            self._crash_report = report if fits else None
         staying, transfer = self._staying, dict[int, TaskTransfer]()
         for task in plan.tasks_on(self._worker):
             if task.id in staying:

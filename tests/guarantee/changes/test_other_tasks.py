@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from random import Random
 
+import numpy as np
 import pytest
 
-from sunshower.runtime.plan import ACKER
+from sunshower.clock import ManualClock
+from sunshower.runtime.control.crash_report import CrashReport
+from sunshower.runtime.plan import ACKER, make_plan
+from sunshower.runtime.worker import Worker
 from sunshower.simulation.cluster import SimCluster
 from sunshower.trident import MemoryState
 from tests.guarantee.changes.counted import TOTAL, change, check, program
@@ -42,3 +46,12 @@ def test_without_deaths_each_word_is_counted_once(seed: int) -> None:
         (seen,) = run.results("note")
     check(state, is_exact=True)
     assert seen == dict.fromkeys(range(TOTAL), 1), "what was in memory has moved along"
+
+
+def test_a_crash_report_of_a_task_that_has_ended_is_ignored() -> None:
+    """It reaches workers whose plan does not have the task any more."""
+    plan = make_plan(program(MemoryState()).graph())
+    worker = Worker(plan, 0, 1, np.random.default_rng(0), ManualClock())
+    roots = np.array([1], np.uint64).tobytes()
+    worker.peers({}, [CrashReport(1, 1, task=plan.last_id + 1, roots=roots)])
+    assert worker.stats().tasks
