@@ -32,7 +32,7 @@ from sunshower.actors.worker import WorkerClass
 from sunshower.errors import LifecycleError, VersionMismatch
 from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.messages import Welcome
-from sunshower.runtime.control.overview import Overview, edges_of, without_code
+from sunshower.runtime.control.overview import Overview, edges_of, letter_stores, without_code
 from sunshower.runtime.master_process import MasterProcessBase
 from sunshower.runtime.plan import Plan
 
@@ -87,6 +87,7 @@ class MasterActor(MasterProcessBase):
             self._since_s,
             dict(self._processes),
             edges_of(self.core.plan.graph),
+            letter_stores(self.core.plan.graph),
         )
 
     # ---- the port of MasterProcessBase --------------------------------------------------------

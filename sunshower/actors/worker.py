@@ -41,6 +41,7 @@ from sunshower.actors.names import (
 from sunshower.actors.packets.sender import PacketSender
 from sunshower.actors.packets.sockets import Endpoint, PacketSockets
 from sunshower.actors.processes import RayProcess, end_with_ray
+from sunshower.actors.profiles.process_profiler import PROFILER, WorkerProfile
 from sunshower.actors.store import RayReservationStore, RayStore, check_version, load_plan
 from sunshower.actors.watchdog import Slow
 from sunshower.clock import SystemClock
@@ -123,6 +124,9 @@ class WorkerActor(WorkerProcessBase):
     def recorded(self, root: int | None) -> WorkerTraces:
         """`traces`, answered at once, also while user code runs."""
         return self.traces(root, time.time())
+
+    def profile(self, id: str, seconds: float | None, in_process: bool = False) -> WorkerProfile:
+        return PROFILER.profile(id, seconds, in_process=in_process)
 
     def stop(self) -> list[TaskError]:
         """Close all tasks and end the loop. A second call does nothing.

@@ -18,6 +18,7 @@ from sunshower.cli.formatting import echo, escape_what_python_prints, format_err
 from sunshower.cli.kafka import kafka
 from sunshower.cli.logs.command import logs
 from sunshower.cli.metrics.command import metrics
+from sunshower.cli.profiles.command import profile
 from sunshower.cli.run import describe, run
 from sunshower.cli.simulate import simulate
 from sunshower.cli.statistics.top import top
@@ -46,7 +47,8 @@ on_cluster("list")(list_)
 on_cluster()(ui)
 on_cluster()(metrics)
 on_cluster()(top)
-for steer in (status, query, ask, trace, logs, activate, deactivate, rebalance, upgrade, kill):
+changing = (activate, deactivate, rebalance, upgrade, kill)
+for steer in (status, query, ask, trace, logs, profile, *changing):
     on_cluster(no_args_is_help=True)(steer)
 
 

@@ -86,8 +86,15 @@ def client_settings(
     from_environment: list[str] | None,
 ) -> dict[str, Any]:
     """The settings of a client of Kafka, from options. Raises ConfigError and BadParameter."""
-    given = {**_pairs(settings or []), **read_secrets(from_files, from_environment)}
+    given = client_pairs(settings, from_files, from_environment)
     return {"bootstrap.servers": bootstrap, **given}
+
+
+def client_pairs(
+    settings: list[str] | None, from_files: list[str] | None, from_environment: list[str] | None
+) -> dict[str, Any]:
+    """The same without an address of the brokers, unless it is among them."""
+    return {**_pairs(settings or []), **read_secrets(from_files, from_environment)}
 
 
 def _pairs(settings: list[str]) -> dict[str, str]:

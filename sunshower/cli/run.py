@@ -113,7 +113,7 @@ def run(
     from sunshower.cli.display import summary
     from sunshower.cli.screen import Screen
     from sunshower.cli.session import TopologySession
-    from sunshower.cli.ui.command import page_of_run
+    from sunshower.cli.ui.page import page_of_run
     from sunshower.runtime.plan import Layout
 
     screen = Screen()

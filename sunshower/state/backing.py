@@ -54,6 +54,10 @@ class Backing(Protocol):
     def items(self) -> Iterator[tuple[str, str]]:
         """All keys and values, in no order."""
 
+    def count(self) -> int | None:
+        """How many keys there are. None if a server would have to be asked: it may be away, and
+        the tasks of a worker would wait for a mere number."""
+
     def close(self) -> None:
         """Close connections."""
 

@@ -47,5 +47,8 @@ class MemoryBacking:
     def items(self) -> Iterator[tuple[str, str]]:
         return iter([*self._shelf.values.get(self._home, {}).items()])
 
+    def count(self) -> int:
+        return len(self._shelf.values.get(self._home, {}))
+
     def close(self) -> None:
         pass

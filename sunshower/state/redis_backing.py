@@ -123,6 +123,9 @@ class RedisBacking:
         with self._errors():
             yield from self._redis.hscan_iter(self._values, count=_AT_ONCE)
 
+    def count(self) -> None:
+        """Not known here."""
+
     def close(self) -> None:
         self._redis.close()
 

@@ -115,6 +115,12 @@ class SqliteBacking:
         with errors(self._file):
             yield from self._db.execute(sql, (self._home.task,))
 
+    def count(self) -> int:
+        sql = f"SELECT COUNT(*) FROM {self._table} WHERE task = ?"  # noqa: S608
+        with errors(self._file):
+            (found,) = self._db.execute(sql, (self._home.task,)).fetchone()
+        return int(found)
+
     def close(self) -> None:
         self._db.close()
 

@@ -96,6 +96,9 @@ class ZooKeeperBacking:
             if value is not None:
                 yield key, value
 
+    def count(self) -> None:
+        """Not known here."""
+
     def close(self) -> None:
         self._tree.close()
 

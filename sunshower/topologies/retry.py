@@ -41,6 +41,14 @@ class DeadLetter(NamedTuple):
     as_text: tuple[str, ...] = ()  # fields of `record` whose value is a text that describes it
 
 
+class LetterStore(NamedTuple):
+    """Where a bolt writes the dead letters that it reads; `letter_store` of the bolt returns it."""
+
+    files: tuple[str, ...] = ()  # absolute paths of JSON lines files, one for each task
+    topic: str = ""  # or a Kafka topic
+    settings: Mapping[str, Any] = {}  # of Kafka's client, without secrets
+
+
 def fitted(letter: DeadLetter, bytes_max: int, size: Callable[[DeadLetter], int]) -> DeadLetter:
     """The letter with its largest values clipped so far that `size` of it is at most `bytes_max`
     (or about 500, if that is more), and with values that any encoder takes."""

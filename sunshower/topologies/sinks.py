@@ -17,6 +17,7 @@ from sunshower.records import Schema
 from sunshower.scalars import for_json
 from sunshower.texts import printable, utf8
 from sunshower.topologies.components import Bolt, Context
+from sunshower.topologies.retry import LetterStore
 
 _LOG = logging.getLogger("sunshower")
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=for_json).encode
@@ -56,10 +57,8 @@ class JsonLines(Bolt[Any, None]):
 
     def prepare(self, context: Context) -> None:
         """Open the file; an incomplete last line of a killed task will get its newline first."""
-        path = self.path
-        if context.parallelism > 1:
-            path = path.with_stem(f"{path.stem}.{context.index}")
         self._lines: list[str] = []
+        path = self._path_of(context.index, context.parallelism)
         self._file = path.open("ab+", buffering=0)
         self._file.seek(max(self._file.tell() - 1, 0))
         self._is_torn = self._file.read() not in (b"", b"\n")
@@ -103,6 +102,14 @@ class JsonLines(Bolt[Any, None]):
         except OSError:
             _LOG.warning("%s: its last line is not whole", self.path, exc_info=True)
         return False
+
+    def letter_store(self, parallelism: int) -> LetterStore:
+        """The files of all tasks, if these records are dead letters."""
+        return LetterStore(tuple(str(self._path_of(n, parallelism)) for n in range(parallelism)))
+
+    def _path_of(self, index: int, parallelism: int) -> Path:
+        path = self.path
+        return path.with_stem(f"{path.stem}.{index}") if parallelism > 1 else path
 
     def snapshot(self) -> None:
         """Return no state: after each flush everything is in the file."""

@@ -21,6 +21,7 @@ from sunshower.texts import json_of
 from sunshower.web.protection import TOKEN_HEADER, Protection, has_token
 from sunshower.web.source import TopologySource
 
+CONDITIONS = ("component", "cause", "text", "since", "until")  # that select dead letters
 STATIC = Path(__file__).parent / "static"
 _BODY_BYTES = 4096  # of an action
 
@@ -32,7 +33,10 @@ def make_application(source: TopologySource, token: str, hosts: Collection[str])
             Route("/", _page),
             Mount("/static", _Static(directory=STATIC)),
             Route("/api/topologies", _reading(lambda _: {"topologies": source.topologies()})),
-            Route("/api/topology", _reading(partial(_topology, source), "name")),
+            Route(
+                "/api/topology",
+                _reading(partial(_topology, source), "name", optional=("window",)),
+            ),
             Route(
                 "/api/component",
                 _reading(
@@ -44,7 +48,14 @@ def make_application(source: TopologySource, token: str, hosts: Collection[str])
                 "/api/trace",
                 _reading(lambda q: source.trace(q["name"], q["root"]), "name", "root"),
             ),
-            Route("/api/action", _acting(source, token), methods=["POST"]),
+            Route("/api/letters", _reading(partial(_letters, source), "name", optional=CONDITIONS)),
+            Route(
+                "/api/letter",
+                _reading(lambda q: source.letter(q["name"], q["letter"]), "name", "letter"),
+            ),
+            Route("/api/replay", _reading(lambda q: source.replay_progress(q["name"]), "name")),
+            Route("/api/replay", _acting(partial(_replay, source), token), methods=["POST"]),
+            Route("/api/action", _acting(partial(_act, source), token), methods=["POST"]),
         ],
         middleware=[Middleware(Protection, hosts=hosts)],
     )
@@ -64,18 +75,28 @@ def _page(_: Request) -> Response:
 
 
 def _topology(source: TopologySource, given: dict[str, str]) -> dict[str, Any]:
-    return {**source.topology(given["name"]), "actions": source.actions()}
+    found = source.topology(given["name"], given.get("window"))
+    return {**found, "actions": source.actions()}
+
+
+def _letters(source: TopologySource, given: dict[str, str]) -> dict[str, Any]:
+    return source.letters(given.pop("name"), given)
 
 
 def _reading(
-    read: Callable[[dict[str, str]], dict[str, Any]], *parameters: str
+    read: Callable[[dict[str, str]], dict[str, Any]],
+    *parameters: str,
+    optional: Collection[str] = (),
 ) -> Callable[[Request], Response]:
-    """A route that answers with what `read` returns for these query parameters."""
+    """A route that answers with what `read` returns for these query parameters, without `optional`
+    ones that are not given or empty."""
 
     def answer(request: Request) -> Response:
         given = {name: request.query_params.get(name) for name in parameters}
         found = {name: value for name, value in given.items() if value is not None}
-        if len(found) < len(parameters):
+        found |= {name: request.query_params[name] for name in optional
+                  if request.query_params.get(name)}  # fmt: skip
+        if len(found) < len(given):
             return _json({"error": f"give these parameters: {', '.join(parameters)}"}, 400)
         try:
             return _json(read(found))
@@ -85,7 +106,12 @@ def _reading(
     return answer
 
 
-def _acting(source: TopologySource, token: str) -> Callable[[Request], Awaitable[Response]]:
+def _acting(
+    prepare: Callable[[bytes], Callable[[], str]], token: str
+) -> Callable[[Request], Awaitable[Response]]:
+    """A route that does what `prepare` returns for a body; that raises ValueError for a wrong one.
+    Without the token it does nothing."""
+
     async def act(request: Request) -> Response:
         if not has_token(request, token):
             return _json(
@@ -96,11 +122,11 @@ def _acting(source: TopologySource, token: str) -> Callable[[Request], Awaitable
                 401,
             )
         try:
-            name, action, workers = _parse_action(await _body(request), source.actions())
+            do = prepare(await _body(request))
         except ValueError as error:
             return _json({"error": str(error)}, 400)
         try:
-            said = await run_in_threadpool(source.act, name, action, workers)
+            said = await run_in_threadpool(do)
         except SunshowerError as error:
             return _json({"error": str(error)}, 409)
         return _json({"said": said})
@@ -117,12 +143,32 @@ async def _body(request: Request) -> bytes:
     return body
 
 
-def _parse_action(body: bytes, actions: Collection[str]) -> tuple[str, str, int | None]:
-    """The topology, the action and the number of workers. Raises ValueError."""
+def _replay(source: TopologySource, body: bytes) -> Callable[[], str]:
+    """The replay that a body asks for. Raises ValueError."""
+    match _loaded(body):
+        case {"name": str(name), "letters": dict(chosen)} if chosen.keys() <= {
+            *CONDITIONS,
+            "letter",
+        } and all(isinstance(value, str) for value in chosen.values()):
+            return partial(source.replay, name, {k: value for k, value in chosen.items() if value})
+    raise ValueError(
+        'a replay is such as {"name": "words", "letters": {"cause": "exception"}}; conditions are '
+        f"texts: letter, {', '.join(CONDITIONS)}"
+    )
+
+
+def _loaded(body: bytes) -> Any:
+    """The value of a JSON text; None for one that is nested too deeply. Raises ValueError."""
     try:
-        given = json.loads(body)
+        return json.loads(body)
     except RecursionError:
-        given = None
+        return None
+
+
+def _act(source: TopologySource, body: bytes) -> Callable[[], str]:
+    """The action that a body asks for. Raises ValueError."""
+    actions = source.actions()
+    given = _loaded(body)
     match given:
         case {"name": str(name), "action": str(action)}:
             workers = given.get("workers")
@@ -132,7 +178,7 @@ def _parse_action(body: bytes, actions: Collection[str]) -> tuple[str, str, int 
         raise ValueError(f"there is no action {action!r}; there are: {', '.join(actions)}")
     if workers is not None and (type(workers) is not int or workers < 1):
         raise ValueError("workers is a number from 1 up, or null")
-    return name, action, workers
+    return partial(source.act, name, action, workers)
 
 
 def _json(facts: dict[str, Any], status: int = 200) -> Response:

@@ -11,12 +11,14 @@ import pytest
 
 from sunshower import DeadLetter, Retry, Topology
 from sunshower.cli.dead.letters import read_topic
+from sunshower.cli.ui.letters import read_stores
 from sunshower.dev.kafka import Kafka
 from sunshower.kafka.consuming.decoding import KafkaRecord
 from sunshower.kafka.formats import Format, Json
 from sunshower.kafka.options import KafkaOptions
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
 from sunshower.kafka.spout import KafkaSpout
+from sunshower.runtime.control.overview import letter_stores
 from sunshower.topologies.requests import Reply, Request
 from tests.conftest import Sunshower
 from tests.kafka.stage import Run, Seen, running
@@ -91,6 +93,9 @@ def test_letters_in_a_topic_are_listed_and_exported_and_their_records_processed_
         (found,) = read_topic(settings, dead).letters
         assert found.letter.message_id == [topic, 0, 3]
         assert found.place.startswith(f"{dead}[")
+        of_page = read_stores(letter_stores(run.core.plan.graph), {})
+        assert [one.letter for one in of_page.letters] == [found.letter]
+        assert of_page.places == [f"topic {dead}"]
         shop_3.is_open = True
         assert replay(run, found.letter) == ["acked"]
         expected = Sale(3, "shop 3") if reads else KafkaRecord(topic, 0, 3, None, values[3])

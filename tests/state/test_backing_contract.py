@@ -127,6 +127,18 @@ def test_what_is_put_again_is_replaced_and_what_is_none_is_gone(store: Store) ->
 
 
 @every_store
+def test_keys_are_counted_without_asking_a_server(
+    store: Store, request: pytest.FixtureRequest
+) -> None:
+    backing = store.open()
+    is_here = any(f"[{name}" in request.node.name for name in ("in_memory", "in_sqlite"))
+    assert backing.count() == (0 if is_here else None)
+    backing.put({"1": "a", "2": "b", "3": "c"}, FIRST, None)
+    backing.put({"1": "A", "2": None, "4": None, "5": "E"}, SECOND, FIRST.word)
+    assert backing.count() == (3 if is_here else None)
+
+
+@every_store
 def test_a_batch_without_changes_leaves_its_mark(store: Store) -> None:
     backing = store.open()
     backing.put({}, FIRST, None)

@@ -58,4 +58,4 @@ def test_what_is_to_be_installed_is_an_extra() -> None:
 
 def test_the_extras_are_those_that_the_documentation_promises() -> None:
     extras = {"kafka", "zookeeper", "redis", "postgres", "spark", "experiments", "metrics"}
-    assert set(EXTRAS) == extras | {"traces", "ui", "servers", "dev", "all"}
+    assert set(EXTRAS) == extras | {"profile", "traces", "ui", "servers", "dev", "all"}

@@ -7,13 +7,15 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
 
 from sunshower.web.server import served_page
-from tests.web.prepared import PreparedSource, batches, quiet, shop
+from tests.web.prepared import PreparedSource, batches, quiet
+from tests.web.prepared_letters import shop_with_letters
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -61,8 +63,8 @@ def ask(url: str, path: str = "/", method: str = "GET", body: str = "", **header
 
 
 @pytest.fixture
-def source() -> PreparedSource:
-    return PreparedSource(shop(), quiet(), batches())
+def source(tmp_path: Path) -> PreparedSource:
+    return PreparedSource(shop_with_letters(tmp_path), quiet(), batches())
 
 
 @pytest.fixture

@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 
 from sunshower import Bolt, Counter, Number, Topology
+from sunshower.cli.dead.letters import StoredLetter
+from sunshower.cli.dead.replays import Ask
 from sunshower.cli.ui.source import OverviewSource
-from sunshower.errors import ClusterError
+from sunshower.errors import ClusterError, RequestFailed
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.overview import Overview, edges_of, without_code
 from sunshower.runtime.events.latencies import Latencies
 from sunshower.runtime.events.metrics import (
+    Activity,
     Counts,
     FailurePlace,
     Snapshot,
@@ -24,10 +27,12 @@ from sunshower.runtime.events.metrics import (
     TaskStats,
     WorkerStats,
 )
+from sunshower.runtime.events.time_windows import WINDOWS_S
 from sunshower.runtime.plan import Plan, Task, make_plan
 from sunshower.runtime.tasks.supervision import Health, Standing, Wait, WaitKind
 from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.runtime.tuple_traces import NO_TRACES, Traces, root_number
+from sunshower.topologies.retry import ACKED, DEAD_AGAIN, LetterStore
 from sunshower.web.source import Facts
 from tests.web.prepared_trees import shop_trees
 
@@ -58,6 +63,8 @@ class Load:
     failed: float = 0.0
     out: float = 1.0  # emitted for each input
     queued: int = 0
+    dead: int = 0  # spouts: how many became dead letters before the first answer
+    entries: int | None = None  # of the state of each task
     figures: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -73,6 +80,7 @@ class Prepared:
     quarantined: Mapping[str, TaskError] = field(default_factory=dict)
     stuck: Mapping[str, StuckCall] = field(default_factory=dict)
     traces: Traces = NO_TRACES
+    letters: Mapping[str, LetterStore | None] = field(default_factory=dict)
     restarts: int = 0
 
     @cached_property
@@ -82,21 +90,43 @@ class Prepared:
     def overview(self, now_s: float) -> Overview:
         """The overview `now_s` seconds after the submission, which was at 0."""
         plan, graph = self.plan, self.plan.graph
+        return Overview(
+            without_code(plan),
+            replace(self._snapshot(now_s), windows=self._windows(now_s)),
+            None,
+            0.0,
+            {worker: ("4f2a91c07b", 21_400 + 13 * worker) for worker in plan.workers},
+            edges_of(graph),
+            self.letters,
+        )
+
+    def _windows(self, now_s: float) -> dict[str, dict[str, Activity]]:
+        """What each component did in each window of time."""
+        now, found = self._snapshot(now_s), dict[str, dict[str, Activity]]()
+        for name, for_s in WINDOWS_S.items():
+            before = self._snapshot(now_s - for_s)
+            found[name] = {}
+            for id in self.plan.graph.components:
+                whole = now.activity(id, for_s)
+                counts = whole.counts.since(before.component(id))
+                found[name][id] = Activity(for_s, counts, whole.latencies)
+        return found
+
+    def _snapshot(self, now_s: float) -> Snapshot:
+        plan = self.plan
         tasks: dict[int, list[TaskStats]] = {worker: [] for worker in plan.workers}
         for task in plan.tasks:
             tasks[task.worker].append(self._task(task, now_s))
         workers = {id: WorkerStats(id, 1, tuple(found)) for id, found in tasks.items()}
         first = {t.component: t.id for t in reversed(plan.tasks)}
-        snapshot = Snapshot(
-            graph.id,
+        return Snapshot(
+            plan.graph.id,
             workers,
             self.restarts,
             state=self.state,
             degraded={first[id]: error for id, error in self.quarantined.items()},
             stuck={first[id]: call for id, call in self.stuck.items()},
         )
-        processes = {worker: ("4f2a91c07b", 21_400 + 13 * worker) for worker in plan.workers}
-        return Overview(without_code(plan), snapshot, None, 0.0, processes, edges_of(graph))
 
     def _task(self, task: Task, now_s: float) -> TaskStats:
         load = self.loads.get(task.component, Load(0.0, 0.0))
@@ -126,7 +156,7 @@ class Prepared:
             return TaskStats(
                 task.id, task.component, counts, health=health, queued=load.queued // tasks,
                 queue_s=load.queued / load.rate if load.rate else 0.0, figures=load.figures,
-                execute=_LATENCIES, queue=_LATENCIES,
+                execute=_LATENCIES, queue=_LATENCIES, entries=load.entries,
             )  # fmt: skip
         failures = self.failures if load.failed else ()
         places = {
@@ -137,6 +167,7 @@ class Prepared:
         out = done + failed
         counts = Counts(
             emitted=out, transferred=out, acked=done, failed=failed, replayed=failed,
+            dead=load.dead // tasks,
             pending=420 // tasks, causes={place.cause: count for place, count in places.items()},
             places=places, busy_s=0.2 * wave, emitted_to={"default": out},
             transferred_to={"default": out},
@@ -154,6 +185,7 @@ class PreparedSource(OverviewSource):
         self.prepared = {one.topology.graph().id: one for one in topologies}
         self.now_s = 7_440.0
         self.acted: list[tuple[str, str, int | None]] = []
+        self.replayed: list[str] = []  # message ids
         super().__init__(lambda: self.prepared, self._overview, lambda: self.now_s)
 
     def _overview(self, name: str) -> Overview:
@@ -168,6 +200,16 @@ class PreparedSource(OverviewSource):
             return found
         trees = [one for one in found.trees if int(one.root, 16) == root_number(root)]
         return Traces(tuple(trees), found.silent)
+
+    def _ask(self, name: str) -> Ask:
+        def ask(one: StoredLetter) -> str:
+            """Message ids that end in 3 fail for ever, those that end in 5 are not settled."""
+            self.replayed.append(str(one.letter.message_id))
+            if self.replayed[-1].endswith("5"):
+                raise RequestFailed(f"{one.letter.message_id}: not settled within 60 s")
+            return DEAD_AGAIN if self.replayed[-1].endswith("3") else ACKED
+
+        return ask
 
     def actions(self) -> list[str]:
         return ["activate", "deactivate", "rebalance", "kill"]
@@ -205,11 +247,11 @@ def shop() -> Prepared:
     return Prepared(
         topology,
         {
-            "orders": Load(5_200, figures={"lag": 921.0, **partitions}, failed=14),
+            "orders": Load(5_200, figures={"lag": 921.0, **partitions}, failed=14, dead=40),
             "visits": Load(9_100),
             "parse": Load(5_200, 0.22),
             "price": Load(5_200, 0.31, failed=14),
-            "sessions": Load(9_100, 0.18, out=0.3),
+            "sessions": Load(9_100, 0.18, out=0.3, entries=12_050),
             "recommend": Load(7_930, 0.93, queued=18_400),
             "store": Load(0, 0.01, queued=96_000),
             "audit": Load(5_186, 0.41),
@@ -237,7 +279,7 @@ HOSTILE = "<script>window.broken = 1</script><img src=x onerror='window.broken =
 class HostileSource:
     """A topology whose ids, errors and figures are all HOSTILE; the DSL refuses such ids."""
 
-    def __init__(self) -> None:
+    def __init__(self, letters: Mapping[str, LetterStore | None] | None = None) -> None:
         error = TaskError("bolt", 0, 0, f"process raised {HOSTILE}", HOSTILE, HOSTILE)
         topology = Topology("name")
         topology.spout("spout", Counter(1)).shuffle().bolt("bolt", Pass, 2)
@@ -252,14 +294,15 @@ class HostileSource:
                 quarantined={"bolt": error},
                 stuck={"bolt": StuckCall("bolt", 1, 0, 40.0, HOSTILE)},
                 traces=_hostile_trees(),
+                letters=letters or {},
             )
         )
 
     def topologies(self) -> list[Facts]:
         return _renamed(self._source.topologies())
 
-    def topology(self, name: str) -> Facts:
-        return _renamed(self._source.topology("name"))
+    def topology(self, name: str, window: str | None) -> Facts:
+        return _renamed(self._source.topology("name", window))
 
     def component(self, name: str, component: str) -> Facts:
         return _renamed(self._source.component("name", component.partition(" ")[0]))
@@ -269,6 +312,19 @@ class HostileSource:
 
     def trace(self, name: str, root: str) -> Facts:
         return self._source.trace("name", root)
+
+    def letters(self, name: str, chosen: Mapping[str, str]) -> Facts:
+        return self._source.letters("name", chosen)
+
+    def letter(self, name: str, id: str) -> Facts:
+        return self._source.letter("name", id)
+
+    def replay(self, name: str, chosen: Mapping[str, str]) -> str:
+        return HOSTILE
+
+    def replay_progress(self, name: str) -> Facts:
+        return {**self._source.replay_progress("name"), "total": 1, "acked": 0, "dead_again": 0,
+                "not_settled": 1, "errors": [HOSTILE]}  # fmt: skip
 
     def actions(self) -> list[str]:
         return ["activate"]

@@ -6,35 +6,38 @@ import io
 import shutil
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from PIL import Image
 
 from sunshower.web.server import served_page
 from tests.web.conftest import ARGUMENTS, FRAMES
-from tests.web.prepared import PreparedSource, huge, shop
+from tests.web.prepared import PreparedSource, huge
+from tests.web.prepared_letters import shop_with_letters
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs/images"
-PICTURES = [  # name, width, height, colour scheme, address
+PICTURES = [  # name, width, height, colour scheme, address; LETTER: the newest one with a traceback
     ("page-light", 1280, 860, "light", "#/t/web-shop"),
-    ("page-dark", 1280, 860, "dark", "#/t/web-shop/c/price"),
+    ("page-dark", 1280, 1120, "dark", "#/t/web-shop/c/price"),
     ("page-narrow", 360, 1180, "light", "#/t/web-shop"),
+    ("dead-letters", 1280, 900, "light", "#/t/web-shop/d/LETTER"),
 ]
 _SAMPLES = 25  # the charts of a picture show so many seconds
 
 
-def take(browser: Browser, url: str) -> None:
-    """Write the pictures."""
+def take(browser: Browser, url: str, letter: str) -> None:
+    """Write the pictures; `letter`: the id of a dead letter."""
     for name, width, height, scheme, path in PICTURES:
         page = browser.new_page(
             viewport={"width": width, "height": height},
             color_scheme=scheme,  # type: ignore[arg-type]
             reduced_motion="reduce",
         )
-        page.goto(url + path)
+        page.goto(url + path.replace("LETTER", letter))
         page.locator(".node").first.wait_for()
         page.wait_for_function(
             "(least) => (document.querySelector('.chart .stroke')?.getAttribute('d') ?? '')"
@@ -45,6 +48,9 @@ def take(browser: Browser, url: str) -> None:
         if "/c/" in path:
             page.locator(".panel details.error summary").first.click()
             page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
+        if "/d/" in path:
+            page.locator(".letter").wait_for()
+            page.evaluate("document.querySelector('.letters').scrollIntoView(); scrollBy(0, -12)")
         picture = Image.open(io.BytesIO(page.screenshot()))
         IMAGES.mkdir(exist_ok=True)
         picture.convert("RGB").quantize(192).save(IMAGES / f"{name}.png", optimize=True)
@@ -82,8 +88,10 @@ def main() -> None:
             executable_path=shutil.which("chromium"), args=ARGUMENTS
         )
         measure(browser)
-        with served_page(PreparedSource(shop()), "", port=0) as url:
-            take(browser, url)
+        with TemporaryDirectory(prefix="shop-") as folder:
+            source = PreparedSource(shop_with_letters(Path(folder), 40))
+            with served_page(source, "", port=0) as url:
+                take(browser, url, source.letters("web-shop", {})["letters"][1]["letter"])
         browser.close()
 
 

@@ -124,6 +124,29 @@ def test_a_component_shows_why_it_fails_and_its_tasks(url: str, open_page: Open)
     page.locator(".panel").wait_for(state="detached")
 
 
+def test_a_component_with_a_state_shows_how_many_entries_it_has(url: str, open_page: Open) -> None:
+    page = open_page(url, f"{SHOP}/c/sessions")
+    wait_for(page, ".panel .facts div", "48,200")
+    assert "entries of its state" in text_of(page, ".panel")
+    wait_for(page, "[aria-label=Tasks] thead", "entries")
+    assert "12,050" in text_of(page, "[aria-label=Tasks] tbody tr")
+    page.goto(f"{url}{SHOP}/c/parse")
+    wait_for(page, "[aria-label=Tasks] tbody tr", "3")
+    assert "entries" not in text_of(page, ".panel")
+
+
+def test_a_component_shows_where_its_time_goes(url: str, open_page: Open) -> None:
+    page = open_page(url, f"{SHOP}/c/recommend")
+    wait_for(page, ".panel h2", "recommend")
+    parts = page.locator(".panel h3", has_text="Where its time goes").locator("+ dl > div")
+    found = dict(one.split("\n")[:2] for one in parts.all_inner_texts())
+    assert list(found) == ["runs its code", "waits for credit", "idle, or waits for its turn"]
+    shares = [float(one.strip().rstrip("%")) for one in found.values()]
+    assert shares[0] > 50
+    assert 99 <= sum(shares) <= 101
+    assert "sunshower profile web-shop --component recommend" in text_of(page, ".panel")
+
+
 def test_a_spout_shows_latencies_and_the_lag_of_each_partition(url: str, open_page: Open) -> None:
     page = open_page(url, f"{SHOP}/c/orders")
     wait_for(page, ".panel tbody tr", "orders[3]")

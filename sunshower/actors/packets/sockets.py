@@ -159,7 +159,8 @@ class PacketSockets:
         takes. `wake` ends the wait, and there is none while there is mail."""
         self._is_waiting = True  # before looking at the mail: who adds to it wakes afterwards
         longest_s = 0.0 if mail else _WAIT_MAX_S
-        events = self.selector.select(longest_s if wait_s is None else min(wait_s, longest_s))
+        wait_s = longest_s if wait_s is None else min(wait_s, longest_s)
+        events = self._wait(wait_s) if wait_s else self.selector.select(0)
         self._is_waiting = False
         self._worked_s = time.monotonic()
         if events:
@@ -207,6 +208,10 @@ class PacketSockets:
         """What only those know that have the run's key."""
         assert self._key is not None, "trust() comes first"
         return hmac.digest(self._key, side + theirs + mine, "sha256")
+
+    def _wait(self, wait_s: float) -> list[tuple[selectors.SelectorKey, int]]:
+        """Not inline: by this function a profile knows that a worker waits."""
+        return self.selector.select(wait_s)
 
     def _handle(self, events: list[tuple[selectors.SelectorKey, int]]) -> None:
         with self.lock:

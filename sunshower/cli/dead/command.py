@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -16,25 +15,19 @@ from sunshower.cli.dead.letters import (
     Found,
     ReplayIndex,
     Selection,
-    StoredLetter,
     as_line,
     indexes_of,
     read_letters,
 )
+from sunshower.cli.dead.replays import WAIT_S, ask_of, not_replayed, replayed
 from sunshower.cli.dead.tables import as_json, details, letter_table
 from sunshower.cli.formatting import Terminal, echo, echo_json, format_error, print_lines
 from sunshower.cli.kafka import Bootstrap, client_settings
 from sunshower.cli.kafka import Settings as ClientSettings
 from sunshower.cli.run import AsJson, FromEnvironment, FromFile
-from sunshower.errors import ClusterError, ConfigError, SourceError, SunshowerError, TopologyFailed
+from sunshower.errors import ConfigError, SourceError, SunshowerError
 from sunshower.texts import utf8
 from sunshower.topologies.retry import ACKED, DEAD_AGAIN
-
-if TYPE_CHECKING:
-    from sunshower.actors.run import RayRun
-
-_AT_ONCE = 16  # letters that a topology is sent at a time
-_FATAL = (ClusterError, TopologyFailed)  # no other letter can be replayed either
 
 dead = typer.Typer(
     name="dead",
@@ -68,6 +61,10 @@ Components = Annotated[
     list[str] | None,
     typer.Option("--component", metavar="NAME", show_default=False, help="Where it failed."),
 ]
+Text = Annotated[
+    str | None,
+    typer.Option(metavar="TEXT", show_default=False, help="Which is somewhere in the letter."),
+]
 Since = Annotated[
     str | None,
     typer.Option(metavar="TIME", show_default=False, help="2026-01-31T12:00, or 15m, 2h, 7d ago."),
@@ -86,6 +83,7 @@ def list_(
     number: Numbers = None,
     cause: Causes = None,
     component: Components = None,
+    text: Text = None,
     since: Since = None,
     until: Until = None,
     bootstrap: Bootstrap = "127.0.0.1:9092",
@@ -98,7 +96,7 @@ def list_(
 
     Options that are given several times select letters of any of these values.
     """
-    chosen = _selection(number, cause, component, since, until)
+    chosen = _selection(number, cause, component, text, since, until)
     found = _read(files, topic, client_settings(bootstrap, settings, from_files, from_environment))
     letters = chosen.of(found.letters)
     indexes = indexes_of(letters)
@@ -140,6 +138,7 @@ def export(
     number: Numbers = None,
     cause: Causes = None,
     component: Components = None,
+    text: Text = None,
     since: Since = None,
     until: Until = None,
     bootstrap: Bootstrap = "127.0.0.1:9092",
@@ -151,7 +150,7 @@ def export(
 
     `sunshower dead replay` reads it: correct a record there, and replay that file.
     """
-    chosen = _selection(number, cause, component, since, until)
+    chosen = _selection(number, cause, component, text, since, until)
     found = _read(files, topic, client_settings(bootstrap, settings, from_files, from_environment))
     letters = chosen.of(found.letters)
     data = b"".join(utf8(as_line(one.letter)) + b"\n" for one in letters)
@@ -171,13 +170,14 @@ def replay(
     number: Numbers = None,
     cause: Causes = None,
     component: Components = None,
+    text: Text = None,
     since: Since = None,
     until: Until = None,
     bootstrap: Bootstrap = "127.0.0.1:9092",
     settings: ClientSettings = None,
     from_files: FromFile = None,
     from_environment: FromEnvironment = None,
-    timeout_s: Timeout = 60.0,
+    timeout_s: Timeout = WAIT_S,
     address: Address = "auto",
 ) -> None:
     """Let the spouts of a running topology emit the records of dead letters again.
@@ -186,11 +186,10 @@ def replay(
     Letters that were replayed before are left out: a file `….replayed` beside theirs, for a topic
     in the current folder, says which. Exit status 1: some letters were not settled.
     """
-    chosen = _selection(number, cause, component, since, until)
+    chosen = _selection(number, cause, component, text, since, until)
     found = _read(files, topic, client_settings(bootstrap, settings, from_files, from_environment))
     letters = chosen.of(found.letters)
-    indexes = indexes_of(letters)
-    new = {one.id: one for one in letters if one.id not in indexes[one.index].replayed}
+    new = not_replayed(letters)
     if len(new) < len(letters):
         echo(f"{len(letters) - len(new):,} of {_count(letters)} were replayed before, or are twice")
     if not new:
@@ -199,44 +198,19 @@ def replay(
     outcomes: Counter[str | None] = Counter()
     errors = Terminal(stderr=True)
     with connect(address) as cluster:
-        for one, outcome in _replayed(cluster.find(name), new.values(), timeout_s):
+        ask = ask_of(cluster.find(name), timeout_s)
+        for one, outcome in replayed(ask, new, name, time.time):
             if isinstance(outcome, SunshowerError):
                 outcomes[None] += 1
                 print_lines(errors, [f"letter {one.number}: {format_error(outcome)}"], "red")
-                continue
-            outcomes[outcome] += 1
-            indexes[one.index].add(one, name, outcome, time.time())
+            else:
+                outcomes[outcome] += 1
     echo(
         f"{_count(new)}: {outcomes[ACKED]:,} acked, {outcomes[DEAD_AGAIN]:,} dead again, "
         f"{outcomes[None]:,} not settled."
     )
     if outcomes[None]:
         raise typer.Exit(1)
-
-
-def _replayed(
-    run: RayRun, letters: Iterable[StoredLetter], timeout_s: float
-) -> Iterator[tuple[StoredLetter, str | SunshowerError]]:
-    """Send letters to their spouts, some at a time. Yields how each has ended, or why not. Raises
-    other errors than those of single letters, once the letters under way have ended."""
-
-    def ask(one: StoredLetter) -> str:
-        (outcome,) = run.ask(one.letter.spout, one.letter, timeout_s=timeout_s)
-        return str(outcome)
-
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        under_way = {pool.submit(ask, one): one for one in letters}
-        try:
-            for done in as_completed(under_way):
-                error = done.exception()
-                if error is None:
-                    yield under_way[done], done.result()
-                elif isinstance(error, SunshowerError) and not isinstance(error, _FATAL):
-                    yield under_way[done], error
-                else:
-                    raise error
-        finally:
-            pool.shutdown(cancel_futures=True)
 
 
 def _read(files: list[str] | None, topic: str | None, settings: dict[str, object]) -> Found:
@@ -251,6 +225,7 @@ def _selection(
     numbers: Sequence[int] | None,
     causes: Sequence[str] | None,
     components: Sequence[str] | None,
+    text: str | None,
     since: str | None,
     until: str | None,
 ) -> Selection:
@@ -259,10 +234,11 @@ def _selection(
         numbers or (),
         causes or (),
         components or (),
+        text or "",
         None if since is None else moment_of(since, now_s, "--since"),
         None if until is None else moment_of(until, now_s, "--until"),
     )
 
 
-def _count(letters: Sequence[object] | dict[str, StoredLetter]) -> str:
+def _count(letters: Sequence[object]) -> str:
     return f"{len(letters):,} dead letter{'s'[: len(letters) != 1]}"

@@ -57,6 +57,7 @@ class Selection:
     numbers: Sequence[int] = ()
     causes: Sequence[str] = ()
     components: Sequence[str] = ()
+    text: str = ""  # in any part of the letter; upper and lower case are the same
     since_s: float | None = None  # Unix time
     until_s: float | None = None
 
@@ -70,10 +71,17 @@ class Selection:
             (not self.numbers or one.number in self.numbers)
             and (not self.causes or letter.cause in self.causes)
             and (not self.components or letter.component in self.components)
+            and (not self.text or self.text.casefold() in _all_text(letter))
             and (letter.time > 0 or not is_timed)
             and (self.since_s is None or letter.time >= self.since_s)
             and (self.until_s is None or letter.time < self.until_s)
         )
+
+
+def _all_text(letter: DeadLetter) -> str:
+    """All texts and values of a letter, without the names of its own fields."""
+    parts = (one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in letter)
+    return "\n".join(parts).casefold()
 
 
 def as_line(letter: DeadLetter) -> str:

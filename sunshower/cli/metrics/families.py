@@ -210,6 +210,11 @@ def _lag(tasks: Sequence[TaskStats]) -> float | None:
     return total if lags and isfinite(total) else None
 
 
+def _entries(tasks: Sequence[TaskStats]) -> float | None:
+    known = [task.entries for task in tasks if task.entries is not None]
+    return float(sum(known)) if known else None
+
+
 def _up(observed: Observed) -> Values:
     yield (), float(observed.overview is not None)
 
@@ -277,6 +282,8 @@ FAMILIES = (
            _of_tasks(lambda tasks: sum(task.queued for task in tasks), False)),
     Family("queue_wait_seconds", _GAUGE, _ONE, "bolts: how long a tuple waits in the slowest inbox",
            _of_tasks(lambda tasks: max((task.queue_s for task in tasks), default=0.0), False)),
+    Family("state_entries", _GAUGE, _ONE, "bolts: entries of the stored state: keys, timers, parts "
+           "of windows; of states in memory and in SQLite", _of_tasks(_entries, False)),
     Family("lag_records", _GAUGE, _ONE, "records of the source that are not settled yet, of "
            "components that report a lag, such as Kafka spouts", _of_tasks(_lag, None)),
     Family("watermark", _GAUGE, _ONE, "the watermark of the slowest task, in the unit of the "

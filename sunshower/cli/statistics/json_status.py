@@ -90,6 +90,7 @@ def component_numbers(snapshot: Snapshot, id: str, parallelism: int, up_s: float
         "latencies": _latencies(whole.latencies),
         "watermark": None if watermark is None else _finite(watermark[0]),
         "watermark_lag": None if watermark is None else watermark[1],
+        "state_entries": snapshot.state_entries(id),
         "figures": _figures(snapshot.figures(id)),
         "windows": {
             name: _activity(one, parallelism) for name, one in windows.items() if one is not None
@@ -159,6 +160,7 @@ def task_numbers(task: TaskStats) -> dict[str, Any]:
         "standing": task.health.standing.value,
         "errors": task.health.errors,
         "last_error": task.health.last[-1].line if task.health.last else None,
+        "state_entries": task.entries,
         "figures": _figures(task.figures),
     }
 

@@ -81,11 +81,14 @@ def windows_table(graph: Graph, snapshot: Snapshot, component: Component, up_s: 
 
 
 def tasks_table(plan: Plan, snapshot: Snapshot, component: Component) -> Table:
-    """One row for each task: what it has done in its current process."""
+    """One row for each task: what it has done in its current process, and how many entries its
+    state has."""
     places = {task.id: task for task in plan.tasks_of(component.id)}
-    table = new_table("task", numbers=_TASKS)
+    tasks = snapshot.tasks_of(component.id)
+    has_state = any(task.entries is not None for task in tasks)
+    table = new_table("task", numbers=(*_TASKS, *["entries"] * has_state))
     table.padding = (0, 0, 0, 0)
-    for task in snapshot.tasks_of(component.id):
+    for task in tasks:
         if (place := places.get(task.task)) is None:
             continue
         counts, is_spout = task.counts, component.level.is_spout
@@ -100,6 +103,7 @@ def tasks_table(plan: Plan, snapshot: Snapshot, component: Component) -> Table:
             _percentile(activity, LatencyKind.QUEUE, 99),
             _percentile(activity, LatencyKind.EXECUTE, 99),
             _percentile(activity, LatencyKind.COMPLETE, 99),
+            *(["" if task.entries is None else f"{task.entries:,}"] if has_state else ()),
         )
     return table
 

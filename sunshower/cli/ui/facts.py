@@ -10,11 +10,12 @@ from dataclasses import asdict
 from typing import Any
 
 from sunshower.cli.health import error_text
-from sunshower.cli.statistics.json_status import status_fields, task_numbers
+from sunshower.cli.statistics.json_status import component_numbers, status_fields, task_numbers
 from sunshower.errors import ClusterError
 from sunshower.failures import Failure
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.metrics import Snapshot, TaskStats
+from sunshower.runtime.events.time_windows import ALL, NAMES
 from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.topologies.graph import Component
 
@@ -39,25 +40,30 @@ def summary_facts(name: str, found: Overview, now_s: float) -> dict[str, Any]:
     }
 
 
-def topology_facts(found: Overview, up_s: float) -> dict[str, Any]:
-    """Everything about a topology but its single tasks; durations in seconds, None: unknown."""
+def topology_facts(found: Overview, up_s: float, window: str | None = None) -> dict[str, Any]:
+    """Everything about a topology but its single tasks; durations in seconds, None: unknown. Of the
+    windows of time only the one that is named, or the whole time while it is not known yet."""
     snapshot, graph = found.snapshot, found.plan.graph
     fields = status_fields(found, up_s, tasks=False)
     for component in graph.components.values():
-        fields["components"][component.id] |= _component(component, snapshot)
+        facts = fields["components"][component.id]
+        windows = facts.pop("windows")
+        facts |= _component(component, snapshot)
+        facts["window"] = windows.get(window, windows[ALL]) if window in NAMES else None
     return {
         **fields,
         "layout": found.plan.layout.value,
         "tracked": graph.config.tracked,
+        "dead_letters": bool(found.letters),
         "quarantined": [_error(error) for error in snapshot.degraded.values()],
         "failures": list(_failures(snapshot)),
         "edges": [asdict(edge) for edge in found.edges],
     }
 
 
-def component_facts(found: Overview, component: str) -> dict[str, Any]:
-    """The tasks of a component, and its last errors with tracebacks, the newest first. Raises
-    ClusterError if the topology has no such component."""
+def component_facts(found: Overview, component: str, up_s: float) -> dict[str, Any]:
+    """The tasks of a component, its windows of time, and its last errors with tracebacks, the
+    newest first. Raises ClusterError if the topology has no such component."""
     snapshot, graph = found.snapshot, found.plan.graph
     if component not in graph.components:
         raise ClusterError(
@@ -67,8 +73,10 @@ def component_facts(found: Overview, component: str) -> dict[str, Any]:
     stats = {task.task: task for task in snapshot.tasks_of(component)}
     errors = [error for error in snapshot.degraded.values() if error.component == component]
     errors += [error for one in stats.values() for error in one.health.last[::-1]]
+    tasks = graph.components[component].parallelism
     return {
         "component": component,
+        "windows": component_numbers(snapshot, component, tasks, up_s)["windows"],
         "tasks": [
             {"task": task.index, "worker": task.worker, **_task(stats.get(task.id))}
             | {"quarantined": task.id in snapshot.degraded}

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from sunshower.cli.dead.replays import Ask, ask_of, not_replayed
 from sunshower.cli.traces.facts import missing, no_such_tree, traces_fields
 from sunshower.cli.ui.facts import component_facts, summary_facts, topology_facts
+from sunshower.cli.ui.letters import (
+    ReadLetters,
+    find_letter,
+    letter_facts,
+    list_facts,
+    read_stores,
+    selection_of,
+)
+from sunshower.cli.ui.replays import ReplaysByTopology
 from sunshower.cli.ui.trees import listed_trees
 from sunshower.errors import ClusterError, VersionMismatch
 from sunshower.runtime.control.overview import Overview
@@ -60,10 +70,15 @@ class OverviewSource:
         names: Callable[[], Iterable[str]],
         look: Look,
         clock: Callable[[], float] = time.time,
+        kafka: Mapping[str, Any] | None = None,
     ) -> None:
-        """`clock`: Unix time, in seconds."""
+        """`clock`: Unix time, in seconds. `kafka`: settings of the client that reads topics with
+        dead letters, added to those of a topology."""
         self._names = names
         self._look = FreshOverviews(look, clock)
+        self._kafka = kafka or {}
+        self._replays = ReplaysByTopology(clock)
+        self._reads = threading.Lock()  # files and topics are read by one request at a time
 
     def topologies(self) -> list[dict[str, Any]]:
         def row(name: str) -> dict[str, Any]:
@@ -77,15 +92,16 @@ class OverviewSource:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             return list(pool.map(row, sorted(self._names())))
 
-    def topology(self, name: str) -> dict[str, Any]:
+    def topology(self, name: str, window: str | None = None) -> dict[str, Any]:
         found, at_s = self._look(name)
-        facts = topology_facts(found, at_s - found.since_s)
+        facts = topology_facts(found, at_s - found.since_s, window)
         for worker in facts["workers"]:
             worker["tasks"] = len(worker["tasks"])  # not thousands of names
         return facts
 
     def component(self, name: str, component: str) -> dict[str, Any]:
-        return component_facts(self._look(name)[0], component)
+        found, at_s = self._look(name)
+        return component_facts(found, component, at_s - found.since_s)
 
     def traces(self, name: str) -> dict[str, Any]:
         plan = self._look(name)[0].plan  # fails soon without its master
@@ -108,6 +124,36 @@ class OverviewSource:
         """What the workers of a topology have recorded."""
         return NO_TRACES
 
+    def letters(self, name: str, chosen: Mapping[str, str]) -> dict[str, Any]:
+        return list_facts(self._read(name), chosen)
+
+    def letter(self, name: str, id: str) -> dict[str, Any]:
+        return letter_facts(find_letter(self._read(name), id))
+
+    def replay(self, name: str, chosen: Mapping[str, str]) -> str:
+        read = self._read(name)
+        if "letter" in chosen:
+            letters = [find_letter(read, chosen["letter"])]
+        else:
+            letters = not_replayed(selection_of(chosen).of(read.letters))
+        if not letters:
+            return "there is nothing to replay: all of these letters were replayed before"
+        self._replays.start(name, letters, self._ask(name))
+        number = f"{len(letters):,} dead letter{'s are' if len(letters) > 1 else ' is'}"
+        return f"{number} being replayed"
+
+    def replay_progress(self, name: str) -> dict[str, Any]:
+        return self._replays.progress(name)
+
+    def _read(self, name: str) -> ReadLetters:
+        stores = self._look(name)[0].letters
+        with self._reads:
+            return read_stores(stores, self._kafka)
+
+    def _ask(self, name: str) -> Ask:
+        """What replays one letter."""
+        raise ClusterError(f"nothing can be done to {name!r} here")
+
     def actions(self) -> list[str]:
         return []
 
@@ -120,14 +166,21 @@ class RaySource(OverviewSource):
     its end."""
 
     def __init__(
-        self, names: Callable[[], Iterable[str]], find: Callable[[str], RayRun], end: str
+        self,
+        names: Callable[[], Iterable[str]],
+        find: Callable[[str], RayRun],
+        end: str,
+        kafka: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(names, lambda name: find(name).overview(ANSWER_WITHIN_S))
+        super().__init__(names, lambda name: find(name).overview(ANSWER_WITHIN_S), kafka=kafka)
         self._find = find
         self._end = end
 
     def _recorded(self, name: str, root: str | None) -> Traces:
         return self._find(name).traces(root)
+
+    def _ask(self, name: str) -> Ask:
+        return ask_of(self._find(name))
 
     def actions(self) -> list[str]:
         return ["activate", "deactivate", "rebalance", self._end]

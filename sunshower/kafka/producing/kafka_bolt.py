@@ -13,7 +13,7 @@ from sunshower.kafka.producing.producer import TOO_LARGE, Producer, Settings, ch
 from sunshower.records import Schema
 from sunshower.texts import carried
 from sunshower.topologies.components import Bolt, Collector, Context, Tuple
-from sunshower.topologies.retry import DeadLetter, fitted
+from sunshower.topologies.retry import DeadLetter, LetterStore, fitted
 
 _ROOM_S = 0.05  # how long `flush` waits for space in the producer's queue
 _RENEW_S = 2.0  # interval of resetting the timeouts of tuples that are being delivered
@@ -23,6 +23,7 @@ _OVERHEAD_BYTES = 512  # of a message, besides its value, key and headers
 _LETTER_BYTES_MIN = 512
 _HEADER_BYTES = 256  # of the value of a dead letter's header
 _PLACE = ("topic", "partition", "offset")
+_OF_READERS = ("bootstrap.", "security.", "ssl.", "sasl.", "enable.ssl.", "socket.", "broker.")
 
 
 class SendingBolt(Bolt[Any, None]):
@@ -223,6 +224,15 @@ class _DeadLetterBolt(KafkaBolt):
         super().prepare(context)
         client_bytes = int(self.settings.get("message.max.bytes", _CLIENT_BYTES))
         self._letter_bytes = client_bytes - _OVERHEAD_BYTES
+
+    def letter_store(self, parallelism: int) -> LetterStore:
+        """The topic, and the settings with which a reader connects, without secrets."""
+        settings = {
+            name: value
+            for name, value in self.settings.items()
+            if name.startswith(_OF_READERS) and isinstance(value, str | int | float | bool)
+        }
+        return LetterStore(topic=str(self.topic), settings=settings)
 
     def _compose(self, record: DeadLetter) -> Message:
         return super()._compose(fitted(record, self._letter_bytes, self._size))

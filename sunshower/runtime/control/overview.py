@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Plan
 from sunshower.topologies.graph import Graph
 from sunshower.topologies.groupings import describe
+from sunshower.topologies.retry import LetterStore
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class Overview:
     since_s: float  # when it was submitted, in Unix time
     processes: Mapping[int, tuple[str, int]]  # worker → node, process id
     edges: tuple[Edge, ...] = ()  # in declared order
+    letters: Mapping[str, LetterStore | None] = field(default_factory=dict)  # bolt that reads dead
+    # letters → where it writes them; None: that is not known
 
 
 def edges_of(graph: Graph) -> tuple[Edge, ...]:
@@ -40,6 +43,18 @@ def edges_of(graph: Graph) -> tuple[Edge, ...]:
         for bolt in graph.bolts
         for read in bolt.inputs
     )
+
+
+def letter_stores(graph: Graph) -> dict[str, LetterStore | None]:
+    """Where the bolts that read dead letters write them, by bolt."""
+    return {
+        bolt.id: find(bolt.parallelism)
+        if callable(find := getattr(bolt.implementation, "letter_store", None))
+        and not isinstance(bolt.implementation, type)
+        else None
+        for bolt in graph.bolts
+        if bolt.reads_dead_letters
+    }
 
 
 def without_code(plan: Plan) -> Plan:

@@ -151,6 +151,7 @@ class TaskStats:
     execute: Latencies | None = None  # bolts: see LatencyKind
     queue: Latencies | None = None  # likewise
     event_time: EventTime | None = None  # of spouts with windows downstream, and of these windows
+    entries: int | None = None  # bolts: of the task's state; None: it has none, or it is not known
 
     @property
     def latencies_by_kind(self) -> dict[LatencyKind, Latencies]:
@@ -263,6 +264,11 @@ class Snapshot:
         found = {kind: self.latencies(component, kind) for kind in LatencyKind}
         used = {kind: latencies for kind, latencies in found.items() if latencies.total}
         return Activity(for_s, self.component(component), used)
+
+    def state_entries(self, component: str) -> int | None:
+        """The entries of the states of a component's tasks; None: no state, or not known."""
+        known = [task.entries for task in self.tasks_of(component) if task.entries is not None]
+        return sum(known) if known else None
 
     def watermark(self, component: str) -> tuple[float, float | None] | None:
         """The watermark of a component's slowest task, and how far it is behind the newest record

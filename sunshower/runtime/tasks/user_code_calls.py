@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sunshower.clock import Clock
 from sunshower.runtime.control.flight_recorder import Recorder
 from sunshower.runtime.plan import Task
+from sunshower.runtime.profiles.task_frames import frame_of
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
 from sunshower.runtime.tasks.user_code import guard
 from sunshower.runtime.tracking.ids import NO_IDS, U64
@@ -29,12 +30,15 @@ class UserCodeCalls:
         self._clock = clock
         self._watched: BoltTask | None = None
         self._watched_until_s = 0.0
+        self._frames: dict[int, Callable[..., Any]] = {}  # of tasks, for profiles
 
     def __call__(self, task: Task, what: str, call: Callable[[], T], roots: U64 = NO_IDS) -> T:
         """Return the result of `call`; `roots`: of the records passed to it. Raises as guard."""
         self._recorder.begin(task.id, roots, self._clock.now())
+        if (frame := self._frames.get(task.id)) is None:
+            frame = self._frames[task.id] = frame_of(task.component, task.index)
         try:
-            result = guard(task, what, call)
+            result: T = frame(guard, task, what, call)
         except Exception:
             self._recorder.end()
             raise

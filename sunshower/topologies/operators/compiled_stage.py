@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sunshower.records import Schema, is_table
 from sunshower.topologies.components import Bolt, Context
 from sunshower.topologies.operators.aggregating import Combine
+from sunshower.topologies.operators.keyed.state_entries import entries_of
 from sunshower.topologies.operators.port import Attempt, Keyed, Operator, Rows
 from sunshower.topologies.operators.steps import (
     FunctionOperator,
@@ -196,6 +197,10 @@ class OperatorBolt(Bolt[Any, Any]):
     def keyed(self) -> Keyed | None:
         """The last operator of this stage that has a value for each key; None if none has."""
         return next((one for one in reversed(self.operators) if isinstance(one, Keyed)), None)
+
+    def state_entries(self) -> int | None:
+        """How many entries the states of this stage have; None: no state, or not known."""
+        return entries_of(self.operators)
 
     def cleanup(self) -> None:
         self._cleanups.close()

@@ -20,6 +20,7 @@ from sunshower.topologies.operators.aggregators import (
     ReducerAggregator,
 )
 from sunshower.topologies.operators.columns import CombineColumns, partial_rows
+from sunshower.topologies.operators.keyed.state_entries import count_of
 from sunshower.topologies.operators.persisting import Persist, PersistCombined, PersistReduced
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 from sunshower.topologies.operators.states import (
@@ -71,6 +72,10 @@ class TaskMemory:
 
     def items(self) -> Iterator[tuple[Key, Any]]:
         return iter([*self.values.items()])
+
+    def entry_count(self) -> int:
+        """How many keys have a value."""
+        return len(self.values)
 
     def _now(self, key: Key) -> Any:
         return self._written[key] if key in self._written else self.values.get(key)
@@ -127,6 +132,10 @@ class TotalsSlot:
         if self._state is not None:
             self._state.close()
         self._state = None
+
+    def entry_count(self) -> int | None:
+        """How many entries the state has; None: not known."""
+        return count_of(self._state)
 
     @property
     def memory(self) -> TaskMemory | None:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from sunshower.topologies.components import Context
+from sunshower.topologies.operators.keyed.state_entries import entries_of
 from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.stages.plan import Feed, StageNode
 from sunshower.trident.stages.port import Waiting, publishing
@@ -81,6 +82,10 @@ class Operators:
             if callable(figures := getattr(node.operator, "figures", None)):
                 found.update(figures())
         return found
+
+    def state_entries(self) -> int | None:
+        """How many entries the states have; None: no state, or not known."""
+        return entries_of(node.operator for node in self._nodes[: self._prepared])
 
     def results(self) -> list[Any]:
         """The results of all operators that have one."""

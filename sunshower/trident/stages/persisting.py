@@ -16,6 +16,7 @@ from sunshower.topologies.components import Context
 from sunshower.topologies.graph import own_copy
 from sunshower.topologies.operators.grouping import group_keys
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
+from sunshower.topologies.operators.keyed.state_entries import count_of
 from sunshower.topologies.operators.persisting import Persist
 from sunshower.topologies.operators.port import Attempt, Emit, Rows
 from sunshower.topologies.operators.states import MapState, Place, RecognisedState, StateFactory
@@ -67,6 +68,10 @@ class StateSlot:
     def state(self) -> MapState:
         assert self._state is not None, f"state {self.name!r} is not open"
         return self._state
+
+    def entry_count(self) -> int | None:
+        """How many entries the state has; None: not known."""
+        return count_of(self._state)
 
     def close(self) -> None:
         for client in (self._state, self._written):

@@ -119,6 +119,11 @@ class StoredMap:
             if one.value is not None:
                 yield key_of(text), one.value
 
+    def entry_count(self) -> int | None:
+        """How many keys are stored, those that the last batch has removed included; None: only a
+        server knows."""
+        return self._backing.count()
+
     def commit(self, attempt: Attempt) -> None:
         if attempt != self._begun():
             raise BatchError(f"{self._owner}: {attempt} is committed, {self._attempt} was begun")

@@ -164,6 +164,10 @@ class StageBolt(Bolt[Any, Any]):
         emitted = self._emitter.figures() if self._emitter is not None else {}
         return {"batches held": held, **emitted, **self._operators.figures()}
 
+    def state_entries(self) -> int | None:
+        """How many entries the states have; None: no state, or not known."""
+        return self._operators.state_entries()
+
     # ---- attempts --------------------------------------------------------------------------------
 
     def _find(self, attempt: Attempt, out: Collector[Any]) -> TaskBatch | None:

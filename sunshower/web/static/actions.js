@@ -2,6 +2,7 @@
 
 import { html, useState } from "./vendor/preact-htm.js";
 import * as api from "./api.js";
+import { TokenForm } from "./token.js";
 
 const WORDS = {
   activate: ["Activate", "The spouts emit again."],
@@ -13,21 +14,12 @@ const WORDS = {
 const CONFIRMED = new Set(["drain", "kill"]);
 
 export function Actions({ name, actions, state, workers }) {
-  const [token, setToken] = useState(api.token());
-  const [typed, setTyped] = useState("");
   const [count, setCount] = useState(null);
   const [asked, setAsked] = useState(null); // the action that waits for a confirmation
   const [isBusy, setIsBusy] = useState(false);
   const [said, setSaid] = useState(null);
   if (!actions.length) return null;
 
-  const unlock = (event) => {
-    event.preventDefault();
-    api.keepToken(typed.trim());
-    setToken(typed.trim());
-    setTyped("");
-    setSaid(null);
-  };
   const act = async (action) => {
     setAsked(null);
     setIsBusy(true);
@@ -36,10 +28,7 @@ export function Actions({ name, actions, state, workers }) {
       const chosen = action === "rebalance" ? count ?? workers : null;
       setSaid({ kind: "good", text: await api.act(name, action, chosen) });
     } catch (error) {
-      if (error.status === 401) {
-        api.forgetToken();
-        setToken("");
-      }
+      if (error.status === 401) api.forgetToken();
       setSaid({ kind: "bad", text: error.message });
     }
     setIsBusy(false);
@@ -50,13 +39,7 @@ export function Actions({ name, actions, state, workers }) {
   return html`<details class="actions"><summary class="button">Actions</summary>
     <div class="menu">
       ${said && html`<p class=${`notice ${said.kind}`} role="status">${said.text}</p>`}
-      ${!token ? html`<form onSubmit=${unlock}>
-          <label for="token">Token</label>
-          <p class="quiet">This page is read-only. The command printed a token when it started: with
-            it, you can act.</p>
-          <div class="inline"><input id="token" type="password" autocomplete="off" required value=${typed}
-            onInput=${(event) => setTyped(event.target.value)} />
-            <button type="submit">Use token</button></div></form>`
+      ${!api.token() ? html`<${TokenForm} id="token" used=${() => setSaid(null)} />`
         : asked ? html`<p><strong>${WORDS[asked][0]} ${name}?</strong> ${WORDS[asked][1]}</p>
           <div class="inline"><button type="button" class="danger" disabled=${isBusy}
             onClick=${() => act(asked)}>${WORDS[asked][0]}</button>

@@ -31,7 +31,9 @@ async function answer(path, options) {
 const query = (parameters) => new URLSearchParams(parameters).toString();
 
 export const topologies = () => answer("/api/topologies");
-export const topology = (name) => answer(`/api/topology?${query({ name })}`);
+/** `window`: a window of time, or null. */
+export const topology = (name, window) =>
+  answer(`/api/topology?${query({ name, ...(window && { window }) })}`);
 export const component = (name, id) =>
   answer(`/api/component?${query({ name, component: id })}`);
 
@@ -42,17 +44,27 @@ const soon = () => ({ signal: AbortSignal.timeout(TREES_WITHIN_MS) });
 export const traces = (name) => answer(`/api/traces?${query({ name })}`, soon());
 export const trace = (name, root) => answer(`/api/trace?${query({ name, root })}`, soon());
 
+/** Dead letters, one of them, and how far a replay is: files and topics are read. */
+export const letters = (name, chosen) => answer(`/api/letters?${query({ name, ...chosen })}`, soon());
+export const letter = (name, id) => answer(`/api/letter?${query({ name, letter: id })}`, soon());
+export const replayProgress = (name) => answer(`/api/replay?${query({ name })}`);
+
 /** The token of this browser tab, or "". */
 export const token = () => sessionStorage.getItem(TOKEN) ?? "";
 export const keepToken = (text) => sessionStorage.setItem(TOKEN, text);
 export const forgetToken = () => sessionStorage.removeItem(TOKEN);
 
 /** Do something to a topology; returns a sentence. Throws a Refusal with status 401 for a token. */
-export async function act(name, action, workers = null) {
-  const found = await answer("/api/action", {
+export const act = (name, action, workers = null) => post("/api/action", { name, action, workers });
+
+/** Replay the dead letters that satisfy conditions, or one: {letter: id}; otherwise as `act`. */
+export const replay = (name, chosen) => post("/api/replay", { name, letters: chosen });
+
+async function post(path, body) {
+  const found = await answer(path, {
     method: "POST",
     headers: { "Content-Type": "application/json", "X-Sunshower-Token": token() },
-    body: JSON.stringify({ name, action, workers }),
+    body: JSON.stringify(body),
   });
   return found.said;
 }

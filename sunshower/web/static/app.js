@@ -6,6 +6,7 @@ import { TopologyList } from "./list.js";
 import { History } from "./model.js";
 import { linkTo, route } from "./route.js";
 import { TopologyView } from "./topology.js";
+import { NOW } from "./windows.js";
 
 const EVERY_MS = 1000;
 const histories = new Map(); // topology → History, as long as this page is open
@@ -15,17 +16,18 @@ function historyOf(name) {
   return histories.get(name);
 }
 
-async function load({ name, component }) {
+async function load({ name, component }, period) {
   const [found, detail] = await Promise.all([
-    name ? api.topology(name) : null,
+    name ? api.topology(name, period === NOW ? null : period) : null,
     name && component ? api.component(name, component).catch((error) => ({ error })) : null,
   ]);
   if (found) historyOf(name).add(found);
-  return { name, component, found, detail };
+  return { name, component, period, found, detail };
 }
 
 function App() {
   const [where, setWhere] = useState(route);
+  const [period, setPeriod] = useState(NOW);
   const [list, setList] = useState(null);
   const [data, setData] = useState(null);
   const [problem, setProblem] = useState(null);
@@ -44,7 +46,7 @@ function App() {
       try {
         if (!document.hidden) {
           if (where.name) {
-            const loaded = await load(where);
+            const loaded = await load(where, period);
             if (isOver) return;
             setData(loaded);
           } else {
@@ -69,7 +71,7 @@ function App() {
       clearTimeout(timer);
       document.removeEventListener("visibilitychange", tick);
     };
-  }, [where.name, where.component]);
+  }, [where.name, where.component, period]);
 
   useEffect(() => {
     document.title = where.name ? `${where.name} · Sunshower` : "Sunshower";
@@ -90,7 +92,8 @@ function App() {
       ${where.name
         ? shown?.found && html`<${TopologyView} key=${where.name} facts=${shown.found}
             history=${historyOf(where.name)} component=${where.component} root=${where.root}
-            name=${where.name}
+            name=${where.name} letter=${where.letter}
+            windows=${{ chosen: period, shown: shown.period, choose: setPeriod }}
             detail=${shown.component === where.component ? shown.detail : null}
             isStale=${problem != null} />`
         : list && html`<${TopologyList} topologies=${list} />`}

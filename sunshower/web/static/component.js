@@ -4,13 +4,15 @@ import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { count, duration, elapsed, figure, plural, rate, share } from "./format.js";
 import { level } from "./graph.js";
 import { figureTable } from "./model.js";
+import { WindowsTable } from "./windows.js";
+import { TimeSplit } from "./time_split.js";
 
 const TASKS_SHOWN = 24;
 const COUNTERS = [
   "emitted", "transferred", "executed", "acked", "failed", "replayed", "expired", "dead", "pending",
-  "queued", "errors",
+  "queued", "errors", "state_entries",
 ];
-const NAMES = { dead: "dead letters" };
+const NAMES = { dead: "dead letters", state_entries: "entries of its state" };
 
 export function ComponentPanel({ node, facts, derived, detail, close, href }) {
   const heading = useRef(null);
@@ -27,11 +29,13 @@ export function ComponentPanel({ node, facts, derived, detail, close, href }) {
     <div class="panel-top"><h2 id="component-title" tabindex="-1" ref=${heading}>${node.id}</h2>
       <a class="button" href=${close}>Close<span class="unseen"> the component ${node.id}</span></a></div>
     <p class="quiet">${one.level} · ${plural(one.parallelism, "task")}
+      ${one.window && html` · rates, latencies and counters of ${elapsed(one.window.for_s)}`}
       ${node.isBottleneck && html` <span class="badge warn">bottleneck</span>`}
       ${node.state && html` <span class=${`badge ${node.state.kind}`}>${node.state.text}</span>`}</p>
     <${Waits} waits=${node.waits} />
     <${Calls} calls=${node.stuck} />
     <${Flow} node=${node} derived=${derived} href=${href} />
+    <${TimeSplit} node=${node} topology=${facts.topology} />
     <${Latency} latencies=${one.latencies} />
     <h3>Counters</h3>
     <dl class="facts">${COUNTERS.filter((name) => one[name] || ["emitted", "failed"].includes(name))
@@ -42,8 +46,9 @@ export function ComponentPanel({ node, facts, derived, detail, close, href }) {
     <${Figures} figures=${one.figures} />
     ${detail == null ? html`<p class="quiet">Loading its tasks …</p>`
       : detail.error ? html`<p class="notice bad">${detail.error.message}</p>`
-      : html`<${Errors} errors=${detail.errors} /><${Tasks} tasks=${detail.tasks}
-          isSpout=${node.isSpout} />`}
+      : html`<${Errors} errors=${detail.errors} />
+          <${WindowsTable} windows=${detail.windows} isSpout=${node.isSpout} tracked=${facts.tracked} />
+          <${Tasks} tasks=${detail.tasks} isSpout=${node.isSpout} />`}
   </aside>`;
 }
 
@@ -73,7 +78,6 @@ function Flow({ node, derived, href }) {
       <div><dt>busy (capacity)</dt><dd>${share(node.capacity)}
         <span class=${`meter ${level(node.capacity)}`}><i style=${{ width: `${node.capacity * 100}%` }}></i></span>
         </dd></div>
-      ${node.blocked > 0.005 && html`<div><dt>waits for credit</dt><dd>${share(node.blocked)}</dd></div>`}
       ${one.watermark_lag != null && html`<div><dt>watermark lag</dt><dd>${
         figure(one.watermark_lag)}</dd></div>`}
       ${!node.isSpout && html`<div><dt>waits in the inbox</dt><dd>${node.facts.queue_s < 100
@@ -88,7 +92,7 @@ function Latency({ latencies }) {
   if (!kinds.length) return null;
   const names = ["p50", "p90", "p99", "max"];
   return html`<h3>Latency</h3><div class="scroll" tabindex="0" role="region" aria-label="Latency">
-    <table class="rows"><caption class="unseen">Latencies since the start</caption>
+    <table class="rows"><caption class="unseen">Latencies of the chosen time</caption>
     <thead><tr><th scope="col"></th>${names.map((name) =>
       html`<th scope="col" class="number">${name}</th>`)}</tr></thead>
     <tbody>${kinds.map(([kind, found]) => html`<tr key=${kind}><th scope="row">${kind}</th>
@@ -130,14 +134,16 @@ function Errors({ errors }) {
 function Tasks({ tasks, isSpout }) {
   const [isOpen, setIsOpen] = useState(false);
   const shown = isOpen ? tasks : tasks.slice(0, TASKS_SHOWN);
-  const counters = isSpout ? ["emitted", "acked", "failed", "pending"] : ["executed", "failed", "queued"];
+  const counters = isSpout ? ["emitted", "acked", "failed", "pending"] : ["executed", "failed",
+    "queued", ...(tasks.some((task) => task.state_entries != null) ? ["state_entries"] : [])];
   const state = (task) => task.quarantined ? ["bad", "quarantined"] : task.waits ? ["wait", "waits"]
     : task.standing == null ? ["still", "no report yet"] : task.standing === "running" ? null
     : ["warn", task.standing];
   return html`<h3>Tasks</h3><div class="scroll" tabindex="0" role="region" aria-label="Tasks">
     <table class="rows"><caption class="unseen">The tasks of this component</caption>
       <thead><tr><th scope="col">task</th><th scope="col" class="number">worker</th>
-        ${counters.map((name) => html`<th scope="col" class="number">${name}</th>`)}
+        ${counters.map((name) => html`<th scope="col" class="number">${
+          name === "state_entries" ? "entries" : name}</th>`)}
         <th scope="col" class="number">p99</th><th scope="col">state</th></tr></thead>
       <tbody>${shown.map((task) => html`<tr key=${task.task}><th scope="row">${task.task}</th>
         <td class="number">${task.worker}</td>

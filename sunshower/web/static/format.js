@@ -52,6 +52,12 @@ const time = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit",
 /** Unix time → the time of day, "12:04:11.205"; null → "–". */
 export const clock = (atS) => (atS == null ? "–" : time.format(new Date(1e3 * atS)));
 
+const date = new Intl.DateTimeFormat("sv", { dateStyle: "short", timeStyle: "medium" });
+
+/** Unix time → the local date and time, "2026-11-24 20:22:53"; null → "–". */
+export const moment = (atS) =>
+  (atS == null || !Number.isFinite(new Date(1e3 * atS).getTime()) ? "–" : date.format(1e3 * atS));
+
 /** A share from 0 to 1: "63 %"; null → "–". */
 export const share = (value) =>
   value == null ? "–" : `${value > 0 && value < 0.01 ? "< 1" : Math.round(value * 100)} %`;

@@ -9,12 +9,21 @@ import { GraphView } from "./graph.js";
 import { State } from "./list.js";
 import { derive, problems } from "./model.js";
 import { Batches, Components, Failures, Workers } from "./tables.js";
+import { Letters } from "./letters.js";
 import { linkTo } from "./route.js";
 import { Trees } from "./trees.js";
+import { NOW, WindowChoice, WindowRates, within } from "./windows.js";
 
-export function TopologyView({ name, facts, history, component, root, detail, isStale }) {
-  const derived = useMemo(() => derive(facts, history), [facts]);
-  const found = problems(facts, derived);
+/** `windows`: {chosen, shown: the one that `given` has the numbers of, choose}. */
+export function TopologyView({ name, facts: given, history, component, root, letter, detail, isStale,
+  windows }) {
+  const now = useMemo(() => derive(given, history), [given]);
+  const [facts, derived] = useMemo(() => {
+    if (windows.shown === NOW) return [given, now];
+    const chosen = within(given);
+    return [chosen, derive(chosen, new WindowRates(given))];
+  }, [given]);
+  const found = problems(given, now);
   const spouts = derived.nodes.filter((node) => node.isSpout);
   const href = (id) => linkTo(name, id);
   useAnnouncements(facts.state, found);
@@ -25,6 +34,7 @@ export function TopologyView({ name, facts, history, component, root, detail, is
         ${" "}${plural(facts.workers.length, "worker")}</span>
       <${Actions} name=${name} actions=${facts.actions} state=${facts.state} workers=${facts.workers.length} />
     </div>
+    <${WindowChoice} ...${windows} facts=${given} />
     <${Totals} spouts=${spouts} facts=${facts} />
     <${Problems} found=${found} href=${href} />
     <div class=${`board${shown ? " split" : ""}${isStale ? " stale" : ""}`}>
@@ -35,6 +45,9 @@ export function TopologyView({ name, facts, history, component, root, detail, is
           ${charts(facts, history, spouts)}</section>
         <${Failures} facts=${facts} derived=${derived} href=${href} />
         <${Trees} name=${name} root=${root} href=${href} />
+        ${(facts.dead_letters || letter != null) && html`<${Letters} name=${name} letter=${letter}
+          dead=${now.nodes.reduce((sum, node) => sum + node.facts.dead, 0)}
+          canReplay=${facts.actions.length > 0} href=${href} />`}
         <${Batches} batches=${facts.batches} />
         <${Components} derived=${derived} href=${href} tracked=${facts.tracked} />
         <${Workers} workers=${facts.workers} silent=${facts.silent} />

@@ -1,8 +1,9 @@
 // The section with recorded tuple trees: lists, which are loaded when it is opened, and one tree.
 
-import { html, useEffect, useState } from "./vendor/preact-htm.js";
+import { html, useState } from "./vendor/preact-htm.js";
 import * as api from "./api.js";
 import { clock, count, duration, plural } from "./format.js";
+import { State, useLoaded } from "./loading.js";
 import { linkTo, linkToTree } from "./route.js";
 import { TreeView, why } from "./tree.js";
 
@@ -37,27 +38,6 @@ export function Trees({ name, root, href }) {
     ${tree.found && html`<${TreeView} key=${root} tree=${tree.found.trees[0]} name=${name}
       href=${href} />`}
   </section>`;
-}
-
-/** What `load` returns, or its error; loaded again when `keys` change. Meanwhile `found` stays if
- * all keys but the last, the round, are the same. */
-function useLoaded(isWanted, load, keys) {
-  const [state, setState] = useState({});
-  const subject = JSON.stringify(keys.slice(0, -1));
-  useEffect(() => {
-    if (!isWanted) return undefined;
-    let isOver = false;
-    setState((old) => ({ subject, found: old.subject === subject ? old.found : null, isBusy: true }));
-    load().then((found) => isOver || setState({ subject, found }),
-      (error) => isOver || setState({ subject, error }));
-    return () => { isOver = true; };
-  }, [isWanted, ...keys]);
-  return isWanted && state.subject === subject ? state : { isBusy: isWanted };
-}
-
-function State({ loaded, text }) {
-  return html`<p class=${loaded.error ? "notice bad" : "quiet"} role=${loaded.error ? "alert"
-    : "status"}>${loaded.error ? loaded.error.message : loaded.isBusy && !loaded.found ? text : ""}</p>`;
 }
 
 function Lists({ name, lists, shown, choose, root }) {

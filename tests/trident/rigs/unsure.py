@@ -95,6 +95,9 @@ class UnsureBacking:
     def items(self) -> Iterator[tuple[str, str]]:
         return self._backing.items()
 
+    def count(self) -> int | None:
+        return self._backing.count()
+
     def close(self) -> None:
         pass  # what is late may still come
 

@@ -23,6 +23,7 @@ from sunshower.runtime.events.metrics import Counts, EventTime, TaskStats
 from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tasks.bolts.calls_in_progress import CallsInProgress
 from sunshower.runtime.tasks.bolts.return_values import check_returned
+from sunshower.runtime.tasks.bolts.state_count import StateCount
 from sunshower.runtime.tasks.input_errors import InputErrors
 from sunshower.runtime.tasks.supervision import Supervised, Supervision
 from sunshower.runtime.tasks.user_code import TaskError, failure_of, guard, no_way
@@ -94,6 +95,7 @@ class BoltTask(Supervised):
         self.errors = InputErrors(supervision)
         self.clock: Clock = SystemClock()  # the worker's clock, once its tasks are wired
         self.flush_s = 0.0  # duration of flush() in this slice
+        self._state_count = StateCount()
         self.on_trial = False  # trial object (bolt_renewal.py): its successes are replayed
         self._next_failure = 0  # index after the last failed input of this batch
         self._first = 0  # index in this batch of the first record that is processed now
@@ -247,6 +249,7 @@ class BoltTask(Supervised):
             execute=self.execute_latencies.copy(),
             queue=self.queue_latencies.copy(),
             event_time=self._event_time,
+            entries=self._state_count.of(self.bolt, self.clock) if self.supervision.runs else None,
         )
 
     def measure(self, inputs: int, seconds: float, waited_s: float = 0.0) -> None:

@@ -122,6 +122,10 @@ class KeyedBolt(Bolt[Any, Any]):
         """All keys and committed states, in no order."""
         return self._store.stored_items()
 
+    def state_entries(self) -> int | None:
+        """How many keys have a state; None: not known."""
+        return self._store.entry_count()
+
     def figures(self) -> Any:
         return self.bolt.figures()
 

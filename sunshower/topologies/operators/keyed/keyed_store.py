@@ -22,6 +22,7 @@ from sunshower.topologies.components import Context
 from sunshower.topologies.operators.keyed.ages import Ages, stamped, unstamped
 from sunshower.topologies.operators.keyed.moved_parts import ABOUT, is_own, joined
 from sunshower.topologies.operators.keyed.recent import Recent
+from sunshower.topologies.operators.keyed.state_entries import count_of
 from sunshower.topologies.operators.keyed.stored_values import StoredValues, fields_of, size_of
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import (
@@ -217,6 +218,12 @@ class KeyedStore:
     def stored_items(self) -> Iterator[tuple[Any, Any]]:
         """All keys and committed values, in no order."""
         return self._items_with({})
+
+    def entry_count(self) -> int | None:
+        """How many entries are stored, those that operators keep beside the values included; None:
+        not known."""
+        found = count_of(self._opened)
+        return found if found is None or self._factory is None else max(found - 1, 0)  # ABOUT
 
     @property
     def is_open(self) -> bool:

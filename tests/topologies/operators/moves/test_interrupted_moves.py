@@ -69,6 +69,9 @@ class TurnBacking:
         self._turns.before()
         return self._inner.items()
 
+    def count(self) -> int | None:
+        return self._inner.count()
+
     def close(self) -> None: ...
 
 

@@ -1,0 +1,25 @@
+"""How stacks of this process show its source files: without the folders of this machine."""
+
+from __future__ import annotations
+
+import sysconfig
+from pathlib import Path
+
+from sunshower.runtime.profiles.stacks import short_file
+
+_PACKAGE = Path(__file__).resolve().parents[2]
+_PATHS = sysconfig.get_paths()
+# The folders of installed packages come first: they are below that of the standard library. Python
+# has the files of an environment with its own path, or with the one that a link leads to.
+_FOLDERS = [
+    (str(_PACKAGE), "sunshower"),
+    *((_PATHS[kind], "site-packages") for kind in ("purelib", "platlib")),
+    *((str(Path(_PATHS[kind]).resolve()), "site-packages") for kind in ("purelib", "platlib")),
+    *((f"{_PATHS[kind]}/site-packages", "site-packages") for kind in ("stdlib", "platstdlib")),
+    *((_PATHS[kind], "python") for kind in ("stdlib", "platstdlib")),
+]
+
+
+def shown_file(file: str) -> str:
+    """The file as a stack of a profile shows it."""
+    return short_file(file, _FOLDERS)

@@ -1,0 +1,1 @@
+"""`sunshower profile`: where the time of a running worker goes."""

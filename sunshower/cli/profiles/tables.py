@@ -1,0 +1,51 @@
+"""The table of `sunshower profile`: for each component, the share of each part of its time."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from sunshower.cli.formatting import new_table
+from sunshower.runtime.profiles.stacks import Profile
+from sunshower.runtime.profiles.time_split import RUNTIME, WORKER, TimePart, split_time
+
+_COLUMNS = (TimePart.USER, TimePart.OPERATORS, TimePart.SERIALISATION)
+
+
+def time_table(found: Profile, component: str | None = None) -> RenderableType:
+    """Where the time of the sampled workers went; the component that was asked for comes first."""
+    split = split_time(found.stacks)
+    total: Counter[TimePart] = sum(split.values(), Counter())
+    table = new_table(
+        "component",
+        numbers=("share", *(part.value for part in _COLUMNS), "runtime", "waiting"),
+        title=_title(found, total.total()),
+    )
+    names = sorted(split, key=lambda one: (one != component, one == WORKER, -split[one].total()))
+    for name in names:
+        _add(table, name or "(no task)", split[name], total.total())
+    _add(table, "all", total, total.total())
+    return Group(table, _runtime_line(total))
+
+
+def _title(found: Profile, samples: int) -> str:
+    count, samplers = len(found.samplers), sorted(set(found.samplers.values()))
+    workers = f"{count:,} worker{'s'[: count != 1]}"
+    return f"{samples:,} samples of {workers}, by {' and '.join(samplers)}"
+
+
+def _add(table: Table, name: str, parts: Counter[TimePart], of: int) -> None:
+    runtime = sum(parts[part] for part in RUNTIME)
+    counts = [*(parts[part] for part in _COLUMNS), runtime, parts[TimePart.WAITING]]
+    table.add_row(name, *(_share(count, of) for count in (parts.total(), *counts)))
+
+
+def _runtime_line(total: Counter[TimePart]) -> str:
+    parts = ", ".join(f"{part.value} {_share(total[part], total.total())}" for part in RUNTIME)
+    return f"The runtime: {parts}."
+
+
+def _share(count: int, of: int) -> str:
+    return f"{count / of:.1%}" if of else ""

@@ -1,0 +1,68 @@
+"""Serves the page with a new token: as long as a context lasts, or a run."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sunshower.errors import ClusterError, ConfigError
+
+if TYPE_CHECKING:
+    from sunshower.actors.run import RayRun
+    from sunshower.cli.screen import Screen
+    from sunshower.runtime.events.metrics import Snapshot
+    from sunshower.web.source import TopologySource
+
+_PACKAGES = ("starlette", "uvicorn")
+
+
+def check_packages() -> None:
+    """Raise ConfigError if a package that serves the page is missing."""
+    from importlib.util import find_spec
+
+    from sunshower.cli.doctor.packages import install_command
+
+    for name in _PACKAGES:
+        if find_spec(name) is None:
+            raise ConfigError(f"{name}, which serves the page, is missing: {install_command('ui')}")
+
+
+@contextmanager
+def opened_page(
+    source: TopologySource, host: str = "127.0.0.1", port: int | None = None
+) -> Iterator[list[str]]:
+    """Serve the page with a new token; yields the lines that tell the user both."""
+    from sunshower.web.server import served_page
+
+    token = secrets.token_urlsafe(16)
+    with served_page(source, token, host, port) as url:
+        yield [f"The page is at {url}", f"Its actions need this token: {token}"]
+
+
+@contextmanager
+def page_of_run(screen: Screen) -> Iterator[Callable[[RayRun, Snapshot], None]]:
+    """Yields what TopologySession.run calls with each snapshot: the first call opens the page,
+    which the end of this context closes."""
+    check_packages()
+    from sunshower.cli.ui.source import RaySource
+
+    with ExitStack() as stack:
+        opened: list[RayRun] = []
+
+        def look(run: RayRun, snapshot: Snapshot) -> None:  # noqa: ARG001
+            if not opened:
+                opened.append(run)
+                source = RaySource(lambda: [run.topology], partial(_find, run), "drain")
+                for line in stack.enter_context(opened_page(source)):
+                    screen.say(line)
+
+        yield look
+
+
+def _find(run: RayRun, name: str) -> RayRun:
+    if name != run.topology:
+        raise ClusterError(f"this page shows {run.topology!r} alone, not {name!r}")
+    return run

@@ -1,0 +1,111 @@
+// The section with dead letters: a search, the newest that match, one of them, and replays.
+
+import { html, useEffect, useState } from "./vendor/preact-htm.js";
+import * as api from "./api.js";
+import { count, moment, plural } from "./format.js";
+import { LetterView, placeOf } from "./letter.js";
+import { State, useLoaded } from "./loading.js";
+import { ReplayButton, ReplayProgress, useProgress } from "./replay.js";
+import { linkTo, linkToLetter } from "./route.js";
+
+const NOTHING = { component: "", cause: "", text: "", since: "", until: "" };
+
+/** `dead`: how many the topology has counted; `canReplay`: whether this server takes actions. */
+export function Letters({ name, letter, dead, canReplay, href }) {
+  const [isOpen, setIsOpen] = useState(letter != null);
+  const [round, setRound] = useState(0); // grows with each refresh
+  const [chosen, setChosen] = useState(NOTHING);
+  const isShown = isOpen || letter != null;
+  const refresh = () => setRound((one) => one + 1);
+  const list = useLoaded(isShown, () => api.letters(name, conditions(chosen)),
+    [name, JSON.stringify(chosen), round]);
+  const one = useLoaded(letter != null, () => api.letter(name, letter), [name, letter, round]);
+  const [progress, follow] = useProgress(isShown, name, refresh);
+  const close = () => {
+    setIsOpen(false);
+    if (letter != null) location.hash = linkTo(name);
+  };
+  return html`<section class="card letters" aria-labelledby="letters-title">
+    <div class="panel-top"><h2 id="letters-title">Dead letters</h2><span class="inline">
+      ${isShown && html`<button type="button" onClick=${refresh}>Refresh<span class="unseen"> the dead
+        letters</span></button>`}
+      <button type="button" aria-expanded=${isShown} onClick=${isShown ? close
+        : () => setIsOpen(true)}>${isShown ? "Hide" : "Show"}<span class="unseen"> dead
+        letters</span></button></span></div>
+    ${!isShown && html`<p class="quiet">Records that have used up their attempts, with the error of the
+      last one${dead ? html`: <b class="bad">${count(dead)}</b> since the start` : ""}. They are read
+      when this is opened.</p>`}
+    ${isShown && html`<${Search} found=${list.found} chosen=${chosen} choose=${setChosen} />`}
+    ${isShown && html`<${State} loaded=${list} text="Reading the dead letters …" />`}
+    ${isShown && list.found && html`<${List} name=${name} list=${list.found} shown=${letter} />`}
+    ${isShown && canReplay && list.found?.new > 0 && html`<${ReplayButton} name=${name} id="all"
+      what=${plural(list.found.new, "dead letter")} letters=${conditions(chosen)} started=${follow}
+      text=${`Replay ${list.found.new === 1 ? "it" : `all ${count(list.found.new)}`}`} />`}
+    ${isShown && html`<${ReplayProgress} progress=${progress} />`}
+    ${letter != null && html`<${State} loaded=${one} text="Reading the letter …" />`}
+    ${one.found && html`<${LetterView} key=${letter} letter=${one.found} name=${name} href=${href}
+      canReplay=${canReplay} started=${follow} />`}
+  </section>`;
+}
+
+/** The conditions that are not empty, as the server takes them: times in Unix seconds. */
+function conditions(chosen) {
+  const time = (text) => (text ? `${new Date(text).getTime() / 1e3}` : "");
+  const all = { ...chosen, text: chosen.text.trim(), since: time(chosen.since),
+    until: time(chosen.until) };
+  return Object.fromEntries(Object.entries(all).filter(([, value]) => value));
+}
+
+function Search({ found, chosen, choose }) {
+  const [typed, setTyped] = useState(chosen);
+  const [known, setKnown] = useState({ components: {}, causes: {} });
+  useEffect(() => {
+    if (found) setKnown(found); // the choices stay while others are loaded
+  }, [found]);
+  const set = (field) => (event) => setTyped({ ...typed, [field]: event.target.value });
+  const search = (event) => {
+    event.preventDefault();
+    choose(typed);
+  };
+  const clear = () => {
+    setTyped(NOTHING);
+    choose(NOTHING);
+  };
+  const select = (field, title, counts) => html`<label>${title}
+    <select value=${typed[field]} onChange=${set(field)}><option value="">any</option>
+      ${Object.entries(counts).map(([value, number]) => html`<option key=${value} value=${value}>${
+        value} (${count(number)})</option>`)}</select></label>`;
+  return html`<form class="search" role="search" aria-label="Dead letters" onSubmit=${search}>
+    ${select("component", "failed in", known.components)}${select("cause", "cause", known.causes)}
+    <label class="wide">text <input type="search" value=${typed.text} onInput=${set("text")}
+      placeholder="in the record or the error" /></label>
+    <label class="wide">from <input type="datetime-local" value=${typed.since} onInput=${set("since")} /></label>
+    <label class="wide">until <input type="datetime-local" value=${typed.until} onInput=${set("until")} /></label>
+    <span class="inline"><button type="submit">Search</button>
+      ${chosen !== NOTHING && html`<button type="button" onClick=${clear}>Clear</button>`}</span></form>`;
+}
+
+function List({ name, list, shown }) {
+  const { letters } = list;
+  return html`
+    ${list.notes.map((text) => html`<p class="notice" key=${text}>${text}</p>`)}
+    <p class="quiet">${list.matching === list.all ? plural(list.all, "dead letter")
+      : `${count(list.matching)} of ${plural(list.all, "dead letter")}`}${list.matching > letters.length
+      ? `; the newest ${count(letters.length)} are shown` : ""}${list.places.length > 0
+      && html` · ${list.places.slice(0, 3).map((place) => html`<code key=${place}>${place}</code> `)}`}${
+      list.places.length > 3 ? `and ${count(list.places.length - 3)} more` : ""}</p>
+    ${letters.length > 0 && html`<div class="scroll list" tabindex="0" role="region"
+      aria-label="List of dead letters"><table class="rows">
+      <caption class="unseen">Dead letters, the newest first</caption>
+      <thead><tr>${["time", "failed in", "cause", "error", "record", "replayed"].map((title) =>
+        html`<th scope="col">${title}</th>`)}</tr></thead>
+      <tbody>${letters.map((one) => html`<tr key=${one.letter}
+        class=${one.letter === shown ? "chosen" : ""}>
+        <th scope="row"><a href=${linkToLetter(name, one.letter)} id=${`letter-${one.letter}`}
+          aria-current=${one.letter === shown ? "true" : null}>${moment(one.time)}</a></th>
+        <td>${placeOf(one)}</td><td><span class="badge bad">${one.cause}</span></td>
+        <td><div class="short" title=${one.error}>${one.error}</div></td>
+        <td><div class="short code" title=${one.record}>${one.record}</div></td>
+        <td>${one.replayed && html`<span class=${`badge ${one.replayed === "acked" ? "good" : "bad"}`}>${
+          one.replayed}</span>`}</td></tr>`)}</tbody></table></div>`}`;
+}

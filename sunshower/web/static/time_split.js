@@ -1,0 +1,20 @@
+// Shows where the time of a component's tasks goes, from its counters.
+
+import { html } from "./vendor/preact-htm.js";
+import { share } from "./format.js";
+
+/** Busy: it runs user code, and sends what comes of it. Blocked: what it makes has no receiver. */
+export function TimeSplit({ node, topology }) {
+  const rest = Math.max(0, 1 - node.capacity - node.blocked);
+  const parts = [
+    [node.isSpout ? "emits" : "runs its code", node.capacity],
+    ["waits for credit", node.blocked],
+    ["idle, or waits for its turn", rest],
+  ];
+  return html`<h3>Where its time goes</h3>
+    <dl class="facts">${parts.map(([name, part]) => html`<div key=${name}><dt>${name}</dt>
+      <dd>${share(part)} <span class="meter"><i style=${{ width: `${part * 100}%` }}></i></span>
+      </dd></div>`)}</dl>
+    ${!node.isInternal && html`<p class="quiet">Function by function, with serialisation:
+      ${" "}<code>sunshower profile ${topology} --component ${node.id}</code></p>`}`;
+}

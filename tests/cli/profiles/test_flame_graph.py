@@ -1,0 +1,94 @@
+"""Tests of what `sunshower profile` writes and prints, from prepared stacks."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+
+from sunshower.cli.formatting import Terminal
+from sunshower.cli.profiles.flame_graph import flame_graph
+from sunshower.cli.profiles.tables import time_table
+from sunshower.cli.profiles.text_forms import collapsed, speedscope
+from sunshower.runtime.profiles.stacks import CALLS, LOOP, Profile, StackFrame, stack_of
+from sunshower.runtime.profiles.task_frames import TASK_FILE
+
+SVG = "{http://www.w3.org/2000/svg}"
+LIVE = StackFrame("WorkerActor._loop", "sunshower/actors/worker.py", 310)
+TASK = StackFrame("split[0]", TASK_FILE, 10)
+USER = StackFrame("Split.process", "/app/words.py", 7)
+ROUTE = StackFrame("Fields.targets", "sunshower/runtime/transport/routing.py", 50)
+WAIT = StackFrame("PacketSockets._wait", "sunshower/actors/packets/sockets.py", 210)
+STACKS = {
+    stack_of(LOOP, [LIVE, TASK, USER]): 60,
+    stack_of(LOOP, [LIVE, TASK, USER, ROUTE]): 10,
+    stack_of(LOOP, [LIVE, WAIT]): 30,
+    stack_of(CALLS, [USER]): 4,
+}
+
+
+def boxes(text: str) -> dict[str, ET.Element]:
+    found = ET.fromstring(text).iter(f"{SVG}g")
+    return {box.findtext(f"{SVG}title") or "": box for box in found if box.get("class") == "box"}
+
+
+def test_each_function_has_a_box_below_its_caller_as_wide_as_its_share() -> None:
+    found = boxes(flame_graph(STACKS, "words"))
+    split = found["Split.process (/app/words.py:7): 70 samples, 67.3%"]
+    task = found["split[0] (<task>:10): 70 samples, 67.3%"]
+    route = found[f"{ROUTE}: 10 samples, 9.6%"]
+    rects = [box.find(f"{SVG}rect") for box in (task, split, route)]
+    (above, rect, below) = [dict(one.items()) for one in rects if one is not None]
+    assert float(rect["width"]) == round(70 / 104 * 1200, 2)
+    assert int(rect["y"]) - int(above["y"]) == int(below["y"]) - int(rect["y"]) == 18
+    assert above["x"] == rect["x"]
+    assert rect["fill"] != below["fill"], "user code and the runtime differ in colour"
+    assert split.findtext(f"{SVG}text") == "Split.process"
+
+
+def test_texts_of_others_are_never_markup_and_the_file_loads_nothing() -> None:
+    hostile = StackFrame("</title><script>alert(1)</script>", '/a"onload="x/]]>.py', 1)
+    text = flame_graph({stack_of(LOOP, [hostile]): 1}, "<script>")
+    assert len(list(ET.fromstring(text).iter(f"{SVG}script"))) == 1
+    assert text.count("<script>") == 1
+    assert "alert(1)&lt;/script&gt;" in text
+    assert "href" not in text
+    assert "import" not in text
+
+
+def test_narrow_boxes_are_left_out() -> None:
+    stacks = {stack_of(LOOP, [USER._replace(name=f"f{n}")]): 1 for n in range(3000)}
+    assert len(boxes(flame_graph(stacks, "words"))) == 2
+
+
+def test_collapsed_stacks_are_one_a_line() -> None:
+    lines = collapsed(STACKS).splitlines()
+    assert len(lines) == 4
+    assert (
+        "loop;WorkerActor._loop (sunshower/actors/worker.py:310);split[0] (<task>:10);"
+        "Split.process (/app/words.py:7) 60"
+    ) in lines
+
+
+def test_speedscope_has_a_profile_for_each_thread() -> None:
+    found = json.loads(speedscope(STACKS, "words"))
+    frames = found["shared"]["frames"]
+    profiles = {one["name"]: one for one in found["profiles"]}
+    assert profiles.keys() == {LOOP, CALLS}
+    assert profiles[LOOP]["endValue"] == 100
+    at = profiles[LOOP]["weights"].index(60)
+    names = [frames[number]["name"] for number in profiles[LOOP]["samples"][at]]
+    assert names == ["WorkerActor._loop", "split[0]", "Split.process"]
+    assert {"name": "Split.process", "file": "/app/words.py", "line": 7} in frames
+
+
+def test_the_table_has_the_share_of_each_part_for_each_component() -> None:
+    console = Terminal(width=80)
+    with console.capture() as capture:
+        console.print(time_table(Profile(STACKS, {0: "py-spy"}), "split"))
+    lines = [line.split() for line in capture.get().splitlines() if line.strip()]
+    assert lines[0] == ["100", "samples", "of", "1", "worker,", "by", "py-spy"]
+    rows = {" ".join(line[:-6]): line[-6:] for line in lines[3:6]}
+    assert rows["split"] == ["70.0%", "60.0%", "0.0%", "0.0%", "10.0%", "0.0%"]
+    assert rows["(no task)"] == ["30.0%", "0.0%", "0.0%", "0.0%", "0.0%", "30.0%"]
+    assert rows["all"] == ["100.0%", "60.0%", "0.0%", "0.0%", "10.0%", "30.0%"]
+    assert "routing 10.0%, tracking 0.0%" in capture.get()

@@ -1,0 +1,146 @@
+"""`sunshower profile` against a topology on a real Ray, with py-spy and without it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from sunshower.actors.profiles.py_spy import find_py_spy
+from sunshower.cli.profiles.command import _write
+from sunshower.errors import SourceError
+from tests.cli.conftest import Command, PrintedBy, Start, Write, read_until
+
+CODE = """
+    class Burn(Bolt[Number, None]):
+        def process(self, record: Number) -> None:
+            burn_time(record.value)
+
+    def burn_time(value: int) -> int:
+        return sum(one * value % 7 for one in range(2_000))
+
+    topology = Topology("fire", workers=2)
+    numbers = topology.spout("numbers", Counter())
+    numbers.shuffle().bolt("burn", Burn())
+"""
+
+
+def user_samples(path: Path) -> int:
+    lines = path.read_text().splitlines()
+    return sum(int(line.rpartition(" ")[2]) for line in lines if ";burn_time (" in line)
+
+
+@pytest.mark.ray
+@pytest.mark.long
+def test_a_running_worker_is_profiled_with_and_without_py_spy(
+    here: Command, write: Write, tmp_path: Path
+) -> None:
+    here("submit", write(CODE))
+    asked = ("profile", "fire", "--component", "burn", "--seconds", "2", "--format", "collapsed")
+
+    inside = here(*asked, "--in-process", "--output", tmp_path / "inside.txt").stdout
+    assert user_samples(tmp_path / "inside.txt") > 10
+    assert "by a thread in the process" in inside
+    assert f"samples are in {tmp_path / 'inside.txt'}" in inside.replace("\n", "")
+
+    done = here(*asked, "--output", tmp_path / "outside.txt")
+    assert user_samples(tmp_path / "outside.txt") > 10
+    if "was sampled by a thread" not in done.stderr:
+        assert find_py_spy() is not None
+        assert "by py-spy" in done.stdout
+
+    graph = tmp_path / "graph.svg"
+    here("profile", "fire", "--seconds", "1", "--output", graph)
+    assert "burn_time" in graph.read_text()
+    said = here("profile", "fire", "--component", "bern", status=1).stderr
+    assert "topology 'fire' has no component 'bern'; it has numbers, burn" in said
+    assert "there is no topology 'ice'" in here("profile", "ice", status=1).stderr
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_topology_that_has_ended_is_refused(here: Command, write: Write, tmp_path: Path) -> None:
+    here("submit", write(CODE.replace("Counter()", "Counter(1)")))
+    end_s = time.monotonic() + 60
+    while "finished" not in here("list").stdout:
+        assert time.monotonic() < end_s
+    said = here("profile", "fire", "--output", tmp_path / "fire.svg", status=1).stderr
+    assert "topology 'fire' is finished: there is nothing to record" in said
+    assert not (tmp_path / "fire.svg").exists()
+
+
+@pytest.mark.ray
+@pytest.mark.long
+@pytest.mark.timeout(120)
+def test_an_interrupt_ends_the_profile_and_leaves_nothing(
+    here: Command, start: Start, write: Write, tmp_path: Path
+) -> None:
+    import ray
+
+    here("submit", write(CODE))
+    address = ray.get_runtime_context().gcs_address
+    target, folder = tmp_path / "fire.svg", set(tmp_path.iterdir())
+    asked = ("profile", "fire", "--seconds", "300", "--output", target)
+    recording = start(*asked, "--address", address)
+    read_until(recording.stderr, "Recording")
+    os.killpg(recording.pid, signal.SIGINT)
+    assert recording.wait(60) == 130
+    assert set(tmp_path.iterdir()) == folder
+    end_s = time.monotonic() + 60  # the workers are free for the next one, and py-spy has ended
+    while here_busy(here, tmp_path):
+        assert time.monotonic() < end_s
+    assert py_spies() == []
+
+
+def here_busy(here: Command, folder: Path) -> bool:
+    """Whether the workers are still recording for somebody else."""
+    with suppress(AssertionError):
+        here("profile", "fire", "--seconds", "1", "--output", folder / "next.svg")
+        return False
+    return True
+
+
+def py_spies() -> list[str]:
+    """The processes of py-spy that record for 300 s."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().decode().split("\0")
+        except OSError:
+            continue  # it has ended
+        if words[0].endswith("py-spy") and "300" in words:
+            found.append(" ".join(words))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--seconds", "0.5"), "--seconds 0.5 is not between 1 and 300"),
+        (("--seconds", "301"), "--seconds 301 is not between 1 and 300"),
+        (("--seconds", "nan"), "--seconds nan is not between 1 and 300"),
+        (("--output", "{}"), "is a folder; give the name of a file"),
+        (("--output", "{}/no/fire.svg"), "there is no folder"),
+    ],
+)
+def test_wrong_settings_are_refused_before_anything_is_asked(
+    printed_by: PrintedBy, tmp_path: Path, given: tuple[str, str], said: str
+) -> None:
+    option, value = given
+    printed = printed_by("profile", "fire", option, value.format(tmp_path), status=1)
+    assert said in printed.err.replace("\n", " ")
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"fire\.svg cannot be written"):
+        _write(Path("/proc/fire.svg"), "text")
+    target = tmp_path / "fire.svg"
+    target.mkdir()
+    (target / "kept").touch()
+    with pytest.raises(SourceError, match=r"fire\.svg cannot be written"):
+        _write(target, "text")
+    assert [path.name for path in tmp_path.iterdir()] == ["fire.svg"]

@@ -1,0 +1,51 @@
+"""Tests of frames that are named after tasks."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+import pytest
+
+from sunshower import Counter, Number, Topology, run_inline
+from sunshower.clock import ManualClock
+from sunshower.runtime.profiles.stacks import StackFrame
+from sunshower.runtime.profiles.task_frames import TASK_FILE, frame_of
+
+
+def test_the_frame_has_the_name_of_its_task_and_calls_what_it_is_given() -> None:
+    seen = []
+
+    def look(value: int) -> int:
+        code = sys._getframe(1).f_code
+        seen.append(StackFrame(code.co_qualname, code.co_filename, 0))
+        return value + 1
+
+    assert frame_of("split", 2)(look, 3) == 4
+    assert seen == [StackFrame("split[2]", TASK_FILE, 0)]
+
+
+def test_an_error_passes_it() -> None:
+    def fail() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no") as raised:
+        frame_of("split", 0)(fail)
+    assert [frame.name for frame in traceback.extract_tb(raised.tb)][-2:] == ["split[0]", "fail"]
+
+
+def test_user_code_of_each_task_runs_below_the_frame_of_its_task() -> None:
+    seen: set[tuple[str, ...]] = set()
+
+    def look(_: Number) -> None:
+        frame, names = sys._getframe(), []
+        while frame is not None:
+            if frame.f_code.co_filename == TASK_FILE:
+                names.append(frame.f_code.co_name)
+            frame = frame.f_back  # type: ignore[assignment]
+        seen.add(tuple(names))
+
+    topology = Topology("looks")
+    topology.spout("numbers", Counter(4)).shuffle().bolt("look", look, parallelism=2)
+    run_inline(topology.graph(), clock=ManualClock())
+    assert seen == {("look[0]",), ("look[1]",)}

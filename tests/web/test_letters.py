@@ -1,0 +1,294 @@
+"""Dead letters over HTTP: what is listed, found and shown, and replays behind the token."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from sunshower import Counter, DeadLetter, JsonLines, Retry, Topology
+from sunshower.cli.dead.letters import ReplayIndex, read_files
+from sunshower.cli.dead.replays import Ask, replayed
+from sunshower.cli.ui import letters as page_letters
+from sunshower.errors import ClusterError, RequestFailed, SunshowerError
+from sunshower.kafka.producing.kafka_bolt import KafkaBolt
+from sunshower.runtime.control.overview import letter_stores
+from sunshower.secret import Secret
+from sunshower.topologies.retry import ACKED, LetterStore
+from sunshower.web.server import served_page
+from tests.web.conftest import TOKEN, Answer, ask
+from tests.web.prepared import HOSTILE, HostileSource, PreparedSource
+from tests.web.prepared_letters import NEWEST_S, hostile, orders, shop_with_letters, stored
+
+SHOP = "/api/letters?name=web-shop"
+
+
+def replay(url: str, token: str = TOKEN, **letters: str) -> Answer:
+    body = json.dumps({"name": "web-shop", "letters": letters})
+    return ask(url, "/api/replay", "POST", body, X_Sunshower_Token=token)
+
+
+def ended(url: str) -> dict[str, Any]:
+    """The progress of a replay, once it has ended."""
+    while True:
+        found: dict[str, Any] = ask(url, "/api/replay?name=web-shop").json
+        if not found["running"]:
+            return found
+
+
+def messages(found: dict[str, Any]) -> list[int]:
+    return [json.loads(one["record"])["id"] for one in found["letters"]]
+
+
+# ---- lists --------------------------------------------------------------------------------------
+
+
+def test_the_list_has_the_letters_of_all_files_the_newest_first(url: str, tmp_path: Path) -> None:
+    found = ask(url, SHOP).json
+    assert messages(found) == list(range(12))
+    assert (found["all"], found["matching"], found["new"]) == (12, 12, 12)
+    assert found["places"] == [str(tmp_path / f"dead.{n}.jsonl") for n in (0, 1)]
+    assert found["causes"] == {"exception": 8, "timeout": 4}
+    assert found["components"] == {"price": 8, "store": 4}
+    assert found["notes"] == []
+    assert found["letters"][0].items() >= {
+        "time": NEWEST_S, "component": "price", "task": 0, "cause": "exception",
+        "error": "KeyError: 'A-1000'", "replayed": None, "spout": "orders",
+    }.items()  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        ("component=store", [2, 5, 8, 11]),
+        ("component=store&cause=exception", []),
+        ("cause=timeout&text=S%C3%B6hne", [5, 11]),
+        ("text=a-1004", [4]),
+        ("text=PRICES%5Border", [0, 1, 3, 4, 6, 7, 9, 10]),  # of the traceback
+        (f"since={NEWEST_S - 120}", [0, 1, 2]),
+        (f"since={NEWEST_S - 120}&until={NEWEST_S}", [1, 2]),
+        ("component=&text=&since=", list(range(12))),
+    ],
+)
+def test_letters_are_found_by_each_condition(
+    url: str, conditions: str, expected: list[int]
+) -> None:
+    found = ask(url, f"{SHOP}&{conditions}").json
+    assert messages(found) == expected
+    assert found["matching"] == len(expected)
+    assert found["components"] == {"price": 8, "store": 4}  # what can be chosen instead
+
+
+@pytest.mark.parametrize("time", ["soon", "nan", "inf", "1e999"])
+def test_a_time_that_is_none_is_refused(url: str, time: str) -> None:
+    found = ask(url, f"{SHOP}&since={time}")
+    assert (found.status, "not a Unix time" in found.json["error"]) == (404, True)
+
+
+def test_a_long_list_has_the_newest_and_says_how_many_there_are(tmp_path: Path) -> None:
+    source = PreparedSource(shop_with_letters(tmp_path, 260))
+    with served_page(source, TOKEN, port=0) as url:
+        found = ask(url, SHOP).json
+    assert messages(found) == list(range(100))
+    assert (found["all"], found["matching"]) == (260, 260)
+
+
+def test_what_cannot_be_read_is_said(
+    url: str, source: PreparedSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "dead.1.jsonl").unlink()
+    (tmp_path / "dead.0.jsonl").write_text('{"a": 1}\nno JSON\n')
+    shop = source.prepared["web-shop"]
+    source.prepared["web-shop"] = replace(shop, letters={**shop.letters, "bury": None})
+    notes = ask(url, SHOP).json["notes"]
+    assert any("dead.1.jsonl is not on the machine of this server" in one for one in notes)
+    assert any("bury writes dead letters where this page cannot read them" in one for one in notes)
+    assert "2 lines or messages there are no dead letters" in notes
+    monkeypatch.setattr(page_letters, "FILES_BYTES_MAX", 10)
+    assert "this page reads at most 10" in ask(url, SHOP).json["error"]
+
+
+def test_a_topology_without_readers_of_dead_letters_has_none(url: str) -> None:
+    found = ask(url, "/api/letters?name=quiet").json
+    assert (found["all"], found["letters"], found["places"]) == (0, [], [])
+    assert not ask(url, "/api/topology?name=quiet").json["dead_letters"]
+    assert ask(url, "/api/topology?name=web-shop").json["dead_letters"]
+    assert ask(url, "/api/letters?name=none").status == 404
+
+
+def test_a_letter_has_its_record_and_traceback(url: str) -> None:
+    id = ask(url, f"{SHOP}&text=order-7").json["letters"][0]["letter"]
+    found = ask(url, f"/api/letter?name=web-shop&letter={id}").json
+    assert [(one["field"], one["value"]) for one in found["record"]] == [
+        ("id", "7"), ("article", '"A-1007"'), ("count", "4"), ("customer", '"Müller & Söhne"'),
+    ]  # fmt: skip
+    assert (found["message"], found["attempts"], found["stream"]) == ('"order-7"', 5, "default")
+    assert "PRICES[order.article]" in found["traceback"]
+    assert (
+        "there is no dead letter none"
+        in (ask(url, "/api/letter?name=web-shop&letter=none").json["error"])
+    )
+
+
+def test_control_characters_of_a_letter_are_escaped_and_long_values_clipped(
+    tmp_path: Path,
+) -> None:
+    letter = hostile("\x1b[31m\u202e")._replace(record={"text": "x" * 10**6, "bell": "\x07"})
+    letters = page_letters.read_stores(stored(tmp_path, [letter]), {})
+    found = page_letters.letter_facts(letters.letters[0])
+    texts = json.dumps(found, ensure_ascii=False)
+    assert not {"\x1b", "\u202e", "\x07"} & set(texts)
+    assert "\\\\u202e" in json.dumps(found["reason"])
+    assert len(texts) < 50_000
+
+
+def test_a_hostile_letter_is_a_text_of_json(tmp_path: Path) -> None:
+    source = HostileSource(stored(tmp_path, [hostile(HOSTILE)]))
+    with served_page(source, TOKEN, port=0) as url:
+        found = ask(url, "/api/letters?name=any")
+        assert found.headers["content-type"] == "application/json"
+        assert found.json["letters"][0]["error"] == HOSTILE
+
+
+# ---- replays ------------------------------------------------------------------------------------
+
+
+def test_without_the_token_nothing_is_replayed(url: str, source: PreparedSource) -> None:
+    assert replay(url, "guessed").status == 401
+    assert ask(url, "/api/replay", "POST", "{}").status == 401
+    assert ask(url, "/api/replay?name=web-shop").json == {"total": 0, "running": False}
+    assert source.replayed == []
+
+
+def test_those_that_match_are_replayed_once_and_marked(
+    url: str, source: PreparedSource, tmp_path: Path
+) -> None:
+    assert replay(url, component="price").json == {"said": "8 dead letters are being replayed"}
+    assert ended(url) == {"total": 8, "acked": 7, "dead_again": 1, "not_settled": 0, "errors": [],
+                          "running": False}  # fmt: skip
+    assert {f"order-{n}" for n in (0, 1, 3, 4, 6, 7, 9, 10)} == set(source.replayed)
+    found = ask(url, f"{SHOP}&component=price").json
+    assert [one["replayed"] for one in found["letters"]].count("acked") == 7
+    assert (found["new"], found["matching"]) == (0, 8)
+    assert (
+        "all of these letters were replayed before" in replay(url, component="price").json["said"]
+    )
+    indexes = [ReplayIndex(tmp_path / f"dead.{n}.jsonl.replayed") for n in (0, 1)]
+    assert sum(len(one.replayed) for one in indexes) == 8  # `sunshower dead` leaves them out, too
+
+
+def test_one_letter_can_be_replayed_again_and_says_why_it_is_not_settled(
+    url: str, source: PreparedSource
+) -> None:
+    for text, expected in (("order-7", (2, 0)), ("order-5", (0, 2))):
+        id = ask(url, f"{SHOP}&text={text}").json["letters"][0]["letter"]
+        for _ in range(2):
+            assert replay(url, letter=id).json["said"] == "1 dead letter is being replayed"
+            found = ended(url)
+        assert (2 * found["acked"], 2 * found["not_settled"]) == expected
+    assert found["errors"] == ["order-5: not settled within 60 s"]
+    assert source.replayed == ["order-7", "order-7", "order-5", "order-5"]
+
+
+def test_one_replay_runs_at_a_time(url: str, source: PreparedSource) -> None:
+    may_end = Event()
+
+    def hold(name: str) -> Ask:
+        def wait(_: object) -> str:
+            may_end.wait(30)
+            return ACKED
+
+        return wait
+
+    source._ask = hold  # type: ignore[method-assign]
+    assert replay(url, component="store").status == 200
+    found = replay(url, component="price")
+    assert (found.status, "are being replayed" in found.json["error"]) == (409, True)
+    may_end.set()
+    assert ended(url)["acked"] == 4
+    assert replay(url, component="price").status == 200
+    ended(url)
+
+
+def test_an_error_that_ends_the_replay_is_said(url: str, source: PreparedSource) -> None:
+    def away(name: str) -> Ask:
+        def refuse(_: object) -> str:
+            raise ClusterError("the master is away")
+
+        return refuse
+
+    source._ask = away  # type: ignore[method-assign]
+    replay(url)
+    found = ended(url)
+    assert (found["not_settled"], found["errors"]) == (12, ["the master is away"])
+    assert ask(url, SHOP).json["new"] == 12
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "[1]",
+        '{"name": "web-shop"}',
+        '{"name": "web-shop", "letters": {"component": 1}}',
+        '{"name": "web-shop", "letters": {"files": "/etc/passwd"}}',
+        '{"name": 1, "letters": {}}',
+        "[" * 4000,
+    ],
+)
+def test_wrong_replays_are_refused(url: str, source: PreparedSource, body: str) -> None:
+    found = ask(url, "/api/replay", "POST", body, X_Sunshower_Token=TOKEN)
+    assert (found.status, "a replay is such as" in found.json["error"]) == (400, True)
+    assert source.replayed == []
+
+
+def test_letters_are_sent_some_at_a_time_and_a_fatal_error_ends_that(tmp_path: Path) -> None:
+    stored(tmp_path, orders(40))
+    letters = read_files([str(tmp_path / "dead.*.jsonl")]).letters
+    asked: list[str] = []
+
+    def fail(one: Any) -> str:
+        asked.append(one.id)
+        raise RequestFailed("no") if len(asked) < 3 else ClusterError("gone")
+
+    outcomes: list[str | SunshowerError] = []
+    with pytest.raises(ClusterError, match="gone"):
+        outcomes.extend(outcome for _, outcome in replayed(fail, letters, "web-shop", lambda: 0.0))
+    assert len(outcomes) <= 2
+    assert len(asked) <= 18  # sixteen at a time
+
+
+# ---- where a topology writes them ---------------------------------------------------------------
+
+
+def test_the_overview_says_where_letters_are_and_has_no_secrets(tmp_path: Path) -> None:
+    def bury(letter: DeadLetter) -> None: ...
+
+    topology = Topology("shop")
+    own = Retry(dead_letters=True)
+    topology.spout("a", Counter(1), retry=Retry(dead_letters=tmp_path / "a.jsonl"))
+    several = topology.spout("b", Counter(1), retry=own).stream("dead_letters").shuffle()
+    several.bolt("b-letters", JsonLines(tmp_path / "b.jsonl"), 2)
+    settings = {
+        "bootstrap.servers": "kafka:9092",
+        "security.protocol": "SASL_SSL",
+        "sasl.password": "hidden!",
+        "linger.ms": 5,
+    }
+    kafka = topology.spout("c", Counter(1), retry=own).stream("dead_letters").shuffle()
+    kafka.bolt("c-letters", KafkaBolt.dead_letters(settings, "dead"))
+    topology.spout("d", Counter(1), retry=own).stream("dead_letters").shuffle().bolt("d-l", bury)
+    found = letter_stores(topology.graph())
+    assert found == {
+        "a-dead-letters": LetterStore((str(tmp_path / "a.jsonl"),)),
+        "b-letters": LetterStore((str(tmp_path / "b.0.jsonl"), str(tmp_path / "b.1.jsonl"))),
+        "c-letters": LetterStore(
+            topic="dead",
+            settings={"bootstrap.servers": "kafka:9092", "security.protocol": "SASL_SSL"},
+        ),
+        "d-l": None,
+    }
+    assert not any(isinstance(value, Secret) for value in found["c-letters"].settings.values())
