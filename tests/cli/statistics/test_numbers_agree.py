@@ -234,7 +234,7 @@ def test_a_window_is_behind_the_event_time_of_its_spout() -> None:
     minutes = grouped.window(tumbling(seconds=60, field="at", late=10), count())
     minutes.shuffle().bolt("all", Sink(0.01))
     run = SimCluster(0).submit(topology.graph())
-    run.wait(5.0)
+    run.wait(1.0)
     found = run.overview()
     fields, samples = as_json(found)["components"], exposed(found)
     newest = float(fields["readings"]["emitted"] - 1)
