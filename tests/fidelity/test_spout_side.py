@@ -11,7 +11,6 @@ from sunshower import Cause, Failure, Spout, SpoutCollector, Topology
 from sunshower.clock import ManualClock
 from sunshower.errors import ClusterError
 from sunshower.runtime.inline import run_inline
-from sunshower.runtime.tasks.spouts.poll_backoff import PollBackoff
 from sunshower.runtime.tasks.supervision import Standing
 from sunshower.runtime.transport.channels import Channel
 from tests.fidelity.stage import Stage, Word, Words, chain, end, pass_on
@@ -126,13 +125,6 @@ def test_spout_that_has_nothing_is_left_in_peace_for_a_while() -> None:
     (at_1_s,) = [after - before for before, after in pairwise(asked_s) if before < 1 <= after]
     assert at_1_s == pytest.approx(1 / 32, rel=0.1), "a share of the time without a tuple"
     assert asked_s[-1] - asked_s[-2] == pytest.approx(0.1), "idle_poll_s at most"
-
-
-def test_many_spouts_of_a_worker_together_are_polled_as_often_as_one() -> None:
-    backoff = PollBackoff(0.1)
-    backoff.share_worker(20)
-    backoff.begin(5.0)
-    assert backoff.until_s == pytest.approx(5.02)
 
 
 # ---- what it hears ------------------------------------------------------------------------------
