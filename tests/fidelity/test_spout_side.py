@@ -123,7 +123,7 @@ def test_spout_that_has_nothing_is_left_in_peace_for_a_while() -> None:
         run_inline(topology.graph(), clock=clock, steps_max=500)
     assert asked_s[:4] == pytest.approx([0, 0.001, 0.002, 0.003])
     (at_1_s,) = [after - before for before, after in pairwise(asked_s) if before < 1 <= after]
-    assert at_1_s == pytest.approx(1 / 32, rel=0.1), "a share of the time without a tuple"
+    assert at_1_s == pytest.approx(1 / 16, rel=0.1), "a share of the time without a tuple"
     assert asked_s[-1] - asked_s[-2] == pytest.approx(0.1), "idle_poll_s at most"
 
 

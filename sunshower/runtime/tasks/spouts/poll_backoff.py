@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_SHARE = 1 / 32  # the next record waits at most this share of the gap before it
+_SHARE = 1 / 16  # the next record waits at most this share of the gap before it
 _SHORTEST_S = 0.001
 
 
