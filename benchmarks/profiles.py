@@ -1,18 +1,21 @@
 """Where the time of the workloads that miss a target goes, as `sunshower profile` shows it.
 
 Shares of the samples of the loops of all workers, by py-spy for 5 s (Kafka → null: 3 s), while the
-machine did other work, too; at commit 921b03d9, as the figures in `results/latest.json`.
+machine did other work, too, on 2026-11-24 at commit 921b03d9.
 docs/PROFILING.md says what each part is.
 """
 
 from __future__ import annotations
+
+_COMMIT = "commit 921b03d9"
 
 
 def _profile(waiting: int, /, **shares: int) -> str:
     """`waiting` in percent of all samples, the others in percent of the rest of them."""
     ordered = sorted(shares.items(), key=lambda one: -one[1])
     parts = ", ".join(f"{name.replace('_', ' ')} {share}%" for name, share in ordered)
-    return f" [Profile](PROFILING.md#the-table): {waiting}% waiting; of the rest {parts}."
+    head = f" [Profile](PROFILING.md#the-table) of {_COMMIT}: {waiting}% waiting; of the rest"
+    return f"{head} {parts}."
 
 
 OPERATORS = (

@@ -2,7 +2,9 @@
 
 A page of another site can send requests to a server on loopback. It cannot read the answers,
 because they have no CORS headers. With a DNS name of its own that leads to this machine it could,
-so only names of this machine are accepted as Host. Actions need a token that only the user has.
+so only names of this machine are accepted as Host. Such a page could still make the server work, so
+browsers that say that a request comes from another site get the page itself, and nothing else.
+Actions need a token that only the user has.
 """
 
 from __future__ import annotations
@@ -28,10 +30,12 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+_OTHER_SITES = ("cross-site", "same-site")  # as browsers say in Sec-Fetch-Site
 
 
 class Protection:
-    """Refuses requests with a foreign Host header, and adds HEADERS to every answer."""
+    """Refuses requests with a foreign Host header, or made by another site; adds HEADERS to every
+    answer."""
 
     def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
         self._app = app
@@ -47,15 +51,19 @@ class Protection:
 
         if scope["type"] != "http":
             return
-        if is_own_host(Headers(scope=scope).get("host", ""), self._hosts):
+        headers = Headers(scope=scope)
+        if not is_own_host(headers.get("host", ""), self._hosts):
+            refusal = PlainTextResponse(
+                "The Host header names no address of this server. Open the page at the address "
+                "that the command has printed.\n",
+                status_code=400,
+            )
+            await refusal(scope, receive, with_headers)
+        elif headers.get("sec-fetch-site") in _OTHER_SITES and scope["path"] != "/":
+            refusal = PlainTextResponse("A page of another site asks.\n", status_code=403)
+            await refusal(scope, receive, with_headers)
+        else:
             await self._app(scope, receive, with_headers)
-            return
-        refusal = PlainTextResponse(
-            "The Host header names no address of this server. Open the page at the address that "
-            "the command has printed.\n",
-            status_code=400,
-        )
-        await refusal(scope, receive, with_headers)
 
 
 def own_hosts(host: str) -> set[str]:

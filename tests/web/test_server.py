@@ -183,6 +183,13 @@ def test_every_answer_has_the_headers_and_no_cors(url: str, path: str) -> None:
     assert found.headers["cache-control"] in {"no-store", "no-cache"}
 
 
+def test_pages_of_other_sites_get_no_data_and_no_work_done(url: str) -> None:
+    for site in ("cross-site", "same-site"):
+        assert ask(url, "/api/topologies", Sec_Fetch_Site=site).status == 403
+        assert ask(url, "/", Sec_Fetch_Site=site).status == 200, "a link leads to the page"
+    assert ask(url, "/api/topologies", Sec_Fetch_Site="same-origin").status == 200
+
+
 @pytest.mark.parametrize(
     "host", ["elsewhere.example", "elsewhere.example:8127", "", "localhost.evil"]
 )

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from sunshower.runtime.profiles.stacks import short_file
 
-_PACKAGE = Path(__file__).resolve().parents[2]
+_PACKAGE = Path(__file__).parents[2]
 _PATHS = sysconfig.get_paths()
 # The folders of installed packages come first: they are below that of the standard library. Python
 # has the files of an environment with its own path, or with the one that a link leads to.
 _FOLDERS = [
-    (str(_PACKAGE), "sunshower"),
+    *((str(folder), "sunshower") for folder in (_PACKAGE, _PACKAGE.resolve())),
     *((_PATHS[kind], "site-packages") for kind in ("purelib", "platlib")),
     *((str(Path(_PATHS[kind]).resolve()), "site-packages") for kind in ("purelib", "platlib")),
     *((f"{_PATHS[kind]}/site-packages", "site-packages") for kind in ("stdlib", "platstdlib")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +20,9 @@ from sunshower.runtime.profiles.stacks import frame_from, stack_of
 
 _LOOK_S = 0.1
 _LATE_S = 20.0  # to start, and to write what it has found
+_END_S = 5.0  # to end after SIGINT
+# A process whose tracer is killed in the middle of a sample stays stopped, and cannot go on itself.
+_KILL = "kill -KILL {py_spy}; kill -CONT {pid}"
 _LINE = re.compile(r"thread \(\w+\): (?P<thread>[^;]*);(?P<frames>.*) (?P<count>\d+)")
 _REASON_MAX = 200  # characters
 
@@ -54,7 +58,7 @@ def record(
         )
     except OSError as error:
         raise SamplerRefused(f"py-spy cannot be started: {error.strerror or error}") from error
-    found = _output(process, time.monotonic() + seconds + _LATE_S, stopped)
+    found = _output(process, pid, time.monotonic() + seconds + _LATE_S, stopped)
     return {} if found is None else parse(found, threads)
 
 
@@ -69,8 +73,10 @@ def parse(text: str, threads: Mapping[str, str]) -> dict[str, int]:
     return dict(stacks)
 
 
-def _output(process: subprocess.Popen[str], end_s: float, stopped: threading.Event) -> str | None:
-    """What py-spy has written, None if it was stopped. Raises SamplerRefused."""
+def _output(
+    process: subprocess.Popen[str], pid: int, end_s: float, stopped: threading.Event
+) -> str | None:
+    """What py-spy has written about `pid`, None if it was stopped. Raises SamplerRefused."""
     with process:
         while True:
             try:
@@ -78,14 +84,24 @@ def _output(process: subprocess.Popen[str], end_s: float, stopped: threading.Eve
             except subprocess.TimeoutExpired:
                 if not stopped.is_set() and time.monotonic() < end_s:
                     continue
-                process.kill()
-                process.communicate()
+                _end(process, pid)
                 if stopped.is_set():
                     return None
                 raise SamplerRefused("py-spy does not end") from None
             if process.returncode != 0:
                 raise SamplerRefused(_reason(said or text))
             return text
+
+
+def _end(process: subprocess.Popen[str], pid: int) -> None:
+    """End py-spy between two samples, as Ctrl-C does; if it does not end, kill it."""
+    process.send_signal(signal.SIGINT)
+    try:
+        process.communicate(timeout=_END_S)
+    except subprocess.TimeoutExpired:
+        kill = _KILL.format(py_spy=process.pid, pid=pid)
+        with subprocess.Popen(["/bin/sh", "-c", kill], stdin=subprocess.DEVNULL):  # noqa: S603
+            process.communicate()
 
 
 def _reason(said: str) -> str:

@@ -59,11 +59,16 @@ Causes = Annotated[
 ]
 Components = Annotated[
     list[str] | None,
-    typer.Option("--component", metavar="NAME", show_default=False, help="Where it failed."),
+    typer.Option(
+        "--component",
+        metavar="NAME",
+        show_default=False,
+        help="Only those that failed in this component.",
+    ),
 ]
 Text = Annotated[
     str | None,
-    typer.Option(metavar="TEXT", show_default=False, help="Which is somewhere in the letter."),
+    typer.Option(metavar="TEXT", show_default=False, help="Only those that contain this text."),
 ]
 Since = Annotated[
     str | None,

@@ -34,7 +34,7 @@ class ProfileFormat(StrEnum):
 _ENDINGS = {
     ProfileFormat.FLAMEGRAPH: "svg",
     ProfileFormat.SPEEDSCOPE: "speedscope.json",
-    ProfileFormat.COLLAPSED: "txt",
+    ProfileFormat.COLLAPSED: "collapsed",
 }
 
 ComponentId = Annotated[
@@ -141,8 +141,9 @@ def _remarks(found: Profile) -> list[str]:
     """A line for each reason why py-spy did not sample, and for each worker that is missing."""
     lines = []
     for reason in dict.fromkeys(found.refusals.values()):
-        where = ", ".join(str(one) for one, why in found.refusals.items() if why == reason)
-        lines.append(f"worker {where} was sampled by a thread in its process: {reason}")
+        ids = [str(one) for one, why in found.refusals.items() if why == reason]
+        who = f"worker {ids[0]} was" if len(ids) == 1 else f"workers {', '.join(ids)} were"
+        lines.append(f"{who} sampled by a thread in the process: {reason}")
     return lines + [f"worker {one} is missing: {why}" for one, why in found.missing.items()]
 
 
@@ -173,9 +174,14 @@ def _check_writable(output: Path) -> None:
 
 
 def _write(output: Path, content: str) -> None:
-    """Write the whole file, or nothing. Raises SourceError."""
+    """Write the whole file, or nothing; into what is no regular file, directly. Raises
+    SourceError."""
+    output = output.resolve()
     part = output.with_name(f".{output.name}.{time.time_ns()}")
     try:
+        if output.exists() and not output.is_file():
+            output.write_bytes(utf8(content))
+            return
         part.write_bytes(utf8(content))
         part.replace(output)
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sunshower.cli.dead.letters import Found, Selection, StoredLetter, indexes_of, read_letters
-from sunshower.errors import ConfigError
+from sunshower.errors import ConfigError, SourceError
 from sunshower.texts import clip, printable
 from sunshower.topologies.retry import DeadLetter, LetterStore
 
@@ -50,9 +51,10 @@ def read_stores(stores: Stores, settings: Mapping[str, Any]) -> ReadLetters:
             found.append(read_letters((), store.topic, {**store.settings, **settings}))
         else:
             places += store.files
-            there = [path for path in store.files if Path(path).exists()]
+            there = [path for path in store.files if os.access(path, os.R_OK)]
             notes += [
-                f"{path} is not on the machine of this server: it is on that of a worker of {bolt}"
+                f"{path} cannot be read on the machine of this server: it is on that of a worker of "
+                f"{bolt}"
                 for path in store.files
                 if path not in there
             ]
@@ -65,7 +67,7 @@ def read_stores(stores: Stores, settings: Mapping[str, Any]) -> ReadLetters:
 
 
 def selection_of(chosen: Mapping[str, str]) -> Selection:
-    """The selection of these conditions. Raises ConfigError for a time that is none."""
+    """The selection of these conditions. Raises ConfigError for a time that is not valid."""
     return Selection(
         causes=[chosen["cause"]] if "cause" in chosen else (),
         components=[chosen["component"]] if "component" in chosen else (),
@@ -167,7 +169,10 @@ def _others(others: int) -> Iterator[str]:
 
 
 def _check_size(files: list[str]) -> None:
-    size = sum(Path(path).stat().st_size for path in files)
+    try:
+        size = sum(Path(path).stat().st_size for path in files)
+    except OSError as error:  # removed meanwhile
+        raise SourceError(f"dead letters cannot be read: {error}") from None
     if size > FILES_BYTES_MAX:
         raise ConfigError(
             f"the files with dead letters have {size:,} bytes, and this page reads at most "

@@ -1,4 +1,4 @@
-// Actions on a topology. Without the token of the command the page only shows, and asks for it.
+// Actions on a topology. Without the token of the command the page is read-only, and asks for it.
 
 import { html, useState } from "./vendor/preact-htm.js";
 import * as api from "./api.js";

@@ -8,7 +8,7 @@ export function TimeSplit({ node, topology }) {
   const rest = Math.max(0, 1 - node.capacity - node.blocked);
   const parts = [
     [node.isSpout ? "emits" : "runs its code", node.capacity],
-    ["waits for credit", node.blocked],
+    [node.isSpout ? "waits for credit or for open trees" : "waits for credit", node.blocked],
     ["idle, or waits for its turn", rest],
   ];
   return html`<h3>Where its time goes</h3>

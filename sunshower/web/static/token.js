@@ -1,4 +1,4 @@
-// Asks for the token that actions need. Without it the page only shows.
+// Asks for the token that actions need. Without it the page is read-only.
 
 import { html, useState } from "./vendor/preact-htm.js";
 import * as api from "./api.js";
