@@ -105,7 +105,7 @@ def test_what_cannot_be_read_is_said(
     shop = source.prepared["web-shop"]
     source.prepared["web-shop"] = replace(shop, letters={**shop.letters, "bury": None})
     notes = ask(url, SHOP).json["notes"]
-    assert any("dead.1.jsonl cannot be read on the machine of this server" in one for one in notes)
+    assert any("dead.1.jsonl cannot be read on this server's machine" in one for one in notes)
     assert any("bury writes dead letters where this page cannot read them" in one for one in notes)
     assert "2 lines or messages there are no dead letters" in notes
     monkeypatch.setattr(page_letters, "FILES_BYTES_MAX", 10)

@@ -53,7 +53,7 @@ def read_stores(stores: Stores, settings: Mapping[str, Any]) -> ReadLetters:
             places += store.files
             there = [path for path in store.files if os.access(path, os.R_OK)]
             notes += [
-                f"{path} cannot be read on the machine of this server: it is on that of a worker of "
+                f"{path} cannot be read on this server's machine: it is on that of a worker of "
                 f"{bolt}"
                 for path in store.files
                 if path not in there
