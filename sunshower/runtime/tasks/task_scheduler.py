@@ -223,10 +223,11 @@ class TaskScheduler:
             sizes = [len(batch) for batch, _, _ in entries]
             parts = [self._failed_trees.living(batch) for batch, _, _ in entries]
             living = bolt.join([part for part in parts if len(part)] or parts[:1])
-            bolt.expired += sum(sizes) - len(living)
             left = self._process(bolt, living, limit) if len(living) else []
             for rest in left:
+                rest.is_recorded = True
                 _put_back(inbox, rest, entries, parts, sizes)
+            bolt.expired += sum(sizes) - len(living) + sum(map(len, left))
             for (batch, origin, seq), size in zip(entries, sizes, strict=True):
                 bolt.queue_latencies.add_one(now - batch.arrived_s, size)
                 origin.processed(size, seq, bolt.service.window)
@@ -352,23 +353,27 @@ def _put_back(
 ) -> None:
     """Put inputs that were not started back into the inbox, each with its own origin.
 
-    `rest` is the end of the joined `parts`, which are the living inputs of each entry. A frame's
-    number goes back with the inputs, and `sizes` counts those that stay taken.
+    `rest` is the end of the joined `parts`, which are the living inputs of each entry. An entry of
+    which nothing was started goes back as it was, so that no frame is granted before one that came
+    before it; of the one before, what was not started, with the frame's number. `sizes` counts the
+    inputs that stay taken.
     """
-    for index in reversed(range(len(entries))):
-        (_, origin, seq), part = entries[index], parts[index]
-        count = min(len(rest), len(part))
-        if not count:
+    left = len(rest)
+    while left:
+        index = len(entries) - 1
+        (batch, origin, seq), part = entries[index], parts[index]
+        if len(part) <= left and index:
+            batch.is_recorded = rest.is_recorded
+            inbox.put_back(batch, origin, seq)
+            left -= len(part)
+            del entries[index], parts[index], sizes[index]
             continue
-        piece, left = rest, len(rest) - count
-        if left:
-            rest, piece = rest.split(left)
-        piece.is_recorded, piece.source, piece.arrived_s = True, part.source, part.arrived_s
+        piece = rest if left == len(rest) else rest.split(left)[0]
+        piece.source, piece.arrived_s = part.source, part.arrived_s
         inbox.put_back(piece, origin, seq)
         entries[index] = (part, origin, None)
-        sizes[index] -= count
-        if not left:
-            return
+        sizes[index] -= left
+        return
 
 
 def _is_blocked(spout: SpoutTask) -> bool:

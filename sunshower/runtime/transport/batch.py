@@ -169,6 +169,7 @@ def can_join(first: Batch, second: Batch) -> bool:
         and first.offsets is None
         and second.offsets is None
         and first.shared == second.shared
+        and first.is_recorded == second.is_recorded
         and not (first.alone or second.alone)
         and bool(len(first.roots)) == bool(len(second.roots))
         and (not first.is_table or first.records.schema == second.records.schema)
@@ -185,7 +186,8 @@ def join(batches: Sequence[Batch]) -> Batch:
     edges = np.concatenate([batch.edges for batch in batches])
     if first.shared:
         roots, edges = Anchors(roots).each_root_once(edges)
-    return Batch(first.stream, first.source, records, roots, edges, shared=first.shared)
+    ids = (roots, edges, None, first.is_recorded, first.shared)
+    return Batch(first.stream, first.source, records, *ids)
 
 
 def _mixed(edges: U64, number: int) -> U64:

@@ -48,9 +48,8 @@ class _Granted:
 
 
 def _is_small(batch: Batch) -> bool:
-    """Whether to process it with others. A recorded one is in an event log by itself."""
-    plain = not (batch.shared or batch.in_common or batch.is_table or batch.is_recorded)
-    return plain and len(batch) < _SMALL_RECORDS
+    """Whether to process it with others."""
+    return len(batch) < _SMALL_RECORDS and not (batch.shared or batch.in_common or batch.is_table)
 
 
 @dataclass(slots=True)

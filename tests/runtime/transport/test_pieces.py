@@ -317,20 +317,31 @@ def test_inputs_of_many_outputs_each_pass_a_slow_bolt_and_nothing_times_out(
 
 def test_inputs_that_were_not_started_wait_in_the_inbox_with_their_own_senders_and_frames() -> None:
     inbox, senders = Inbox(), [LocalChannel(source, 9, ROOM) for source in range(3)]
-    parts = [replace(numbered(*roots), source=n) for n, roots in enumerate([(1, 2), (3, 4), (5,)])]
-    entries: list[Entry] = list(zip(parts, senders, [7, 8, 9], strict=True))
+    given = [replace(numbered(*roots), source=n) for n, roots in enumerate([(1, 2), (3, 4), (5,)])]
+    entries: list[Entry] = list(zip(given, senders, [7, 8, 9], strict=True))
+    parts, sizes = [*given], [2, 2, 1]
     _, rest = join(parts).split(3)
-    sizes = [2, 2, 1]
     _put_back(inbox, rest, entries, parts, sizes)
-    assert sizes == [2, 1, 0]
-    assert [entry[2] for entry in entries] == [7, None, None], "a frame is granted when it is done"
+    assert sizes == [2, 1]
+    assert [entry[2] for entry in entries] == [7, None], "a frame is granted when it is done"
     waiting = [inbox.take(ROOM) for _ in range(2)]
     assert [(one.roots.tolist(), one.source, seq) for one, _, seq in waiting] == [
         ([4], 1, 8),
         ([5], 2, 9),
     ]
     assert [sender for _, sender, _ in waiting] == senders[1:]
-    assert all(one.is_recorded for one, _, _ in waiting)
+
+
+def test_a_frame_of_failed_trees_is_not_granted_before_the_one_that_came_before_it() -> None:
+    inbox, sender = Inbox(), LocalChannel(0, 9, ROOM)
+    given = [numbered(1, 2), numbered(3), numbered(4)]
+    entries: list[Entry] = [(one, sender, seq) for seq, one in enumerate(given, 5)]
+    parts, sizes = [given[0], given[1].select(np.array([], np.int64)), given[2]], [2, 1, 1]
+    _, rest = join([given[0], given[2]]).split(1)
+    _put_back(inbox, rest, entries, parts, sizes)
+    assert ([entry[2] for entry in entries], sizes) == ([None], [1])
+    waiting = [inbox.take(ROOM) for _ in range(3)]
+    assert [(one.roots.tolist(), seq) for one, _, seq in waiting] == [([2], 5), ([3], 6), ([4], 7)]
 
 
 def test_small_batches_with_many_outputs_are_all_processed_once() -> None:
