@@ -61,7 +61,7 @@ KINDS: dict[str, tuple[Callable[[Any], Topology], Callable[[SimRun], None], floa
     "window": (lambda state: counted(SEED, windows.TUMBLING, state=state), check_windows, 3.0),
     "join": (lambda state: joined(SEED, joins.WITHIN, "outer", state), check_joins, 0.2),
     "table": (lambda state: enriched(SEED, broadcast=False, state=state), check_tables, 0.2),
-    "timer": (lambda state: timers.timed(SEED, ("user",), "at", state), check_timers, 6.0),
+    "timer": (lambda state: timers.timed(SEED, ("user",), "at", state), check_timers, 8.0),
 }
 
 
