@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 
 from sunshower.clock import Clock
-from sunshower.errors import SunshowerError
+from sunshower.runtime.tasks.user_code import RAISED
 
 # In memory the number is there; SQLite counts keys, 0.15 s for a million.
 _REST = 10_000  # how many times longer than the last count the time until the next is at least
@@ -27,8 +27,9 @@ class StateCount:
         if begun >= self._due_s:
             try:
                 self._last = count()
-            except SunshowerError:
-                """The store is away: the task itself says so when it writes."""
+            except RAISED:
+                """The store is away: the task itself says so when it writes. Or a class of the
+                user has a method of this name, which is another one."""
             ended = clock.now()
             self._due_s = ended + _REST * (ended - begun)
         return self._last
