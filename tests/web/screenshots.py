@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -11,6 +13,10 @@ from typing import TYPE_CHECKING
 
 from PIL import Image
 
+from benchmarks import results_file
+from benchmarks.machine import describe
+from benchmarks.performance.page import FRAMES as FIGURES
+from benchmarks.performance.page import write_page
 from sunshower.web.server import served_page
 from tests.web.conftest import ARGUMENTS, FRAMES
 from tests.web.prepared import PreparedSource, huge
@@ -58,8 +64,9 @@ def take(browser: Browser, url: str, letter: str) -> None:
 
 
 def measure(browser: Browser) -> None:
-    """Print how long 50 components of 100 tasks take to open, the times between frames, and the
-    processor time of the page's thread, which does not depend on what else the machine does."""
+    """Measure how long 50 components of 100 tasks take to open, the times between frames, and the
+    processor time of the page's thread, which does not depend on what else the machine does. The
+    figures go into benchmarks/results/page.json and docs/PERFORMANCE.md."""
     opened, frames, busy = [], [], []
     for _ in range(5):
         with served_page(PreparedSource(huge()), "", port=0) as url:
@@ -74,9 +81,16 @@ def measure(browser: Browser) -> None:
             frames += page.evaluate(FRAMES)
             page.close()
     frames.sort()
-    lines = [f"opened after {median(opened):.0f} ms, of it {median(busy):.0f} ms of processor time"]
-    lines += [f"frames: p{p} {frames[len(frames) * p // 100]:.1f} ms" for p in (50, 95, 99)]
-    print("\n".join([*lines, f"longest {frames[-1]:.1f} ms, of {len(frames)}"]))  # noqa: T201
+    found = {
+        "opened after, median of 5": median(opened),
+        "processor time to open, median of 5": median(busy),
+        **{f"between frames, p{p}": frames[len(frames) * p // 100] for p in (50, 95, 99)},
+        f"between frames, longest of {len(frames)}": frames[-1],
+    }
+    said = {"unit": "ms", "date": f"{datetime.now(UTC):%Y-%m-%d}", "commit": describe()["commit"]}
+    rows = [{"what": what, "value": round(value, 1), **said} for what, value in found.items()]
+    FIGURES.write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="utf-8")
+    write_page(results_file.read())
 
 
 def main() -> None:
