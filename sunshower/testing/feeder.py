@@ -42,6 +42,7 @@ class _Fed(Shared, Generic[R]):
     def __init__(self) -> None:
         self.records: list[R] = []  # the index is the message number
         self.ended = False
+        self.begun = False
         self.acked: dict[int, None] = {}  # numbers, in the order of their acks
         self.failed: list[tuple[int, Failure]] = []
 
@@ -51,7 +52,8 @@ class Feeder(LogSpout[R]):
 
     Each record is a message of its own. One that fails is emitted again, as the Retry of the spout
     says; a task that restarts continues with those that are not acked. `type` or `fields` declares
-    the records; a feeder that takes the place of a spout needs neither.
+    the records; a feeder that takes the place of a spout needs neither. Each spout of each run has
+    a feeder of its own.
     """
 
     def __init__(
@@ -95,6 +97,15 @@ class Feeder(LogSpout[R]):
         return [(self._fed.records[number], failure) for number, failure in self._fed.failed]
 
     # ---- for the runtime -------------------------------------------------------------------------
+
+    def begin(self, where: str) -> None:
+        """Take part in a run, as the spout `where`. Raises TopologyError if it is not the first."""
+        if self._fed.begun:
+            raise TopologyError(
+                f"{where}: this Feeder already feeds a spout of this run or of an earlier one; "
+                "make a new Feeder for each spout and each run"
+            )
+        self._fed.begun = True
 
     def open(self, context: Context) -> None:
         self._next, self._step = context.index, context.parallelism

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from sunshower.errors import TopologyError
@@ -19,7 +20,7 @@ class ObservedRun:
 
     @property
     def snapshot(self) -> Snapshot:
-        """All counters."""
+        """All counters, with those of the bolts that capture streams."""
         raise NotImplementedError
 
     def results(self, component: str) -> list[Any]:
@@ -44,9 +45,17 @@ class ObservedRun:
         return self.feeder(spout).failures
 
     def counts(self, component: str) -> Counts:
-        """The counters of a component: emitted, executed, acked, failed, replayed and so on."""
+        """The counters of a component: emitted, executed, acked, failed, replayed and so on.
+
+        Records that the test captures are not counted as transferred; `bytes_to` includes them.
+        """
         check_component(self._prepared.declared, component)
-        return self.snapshot.component(component)
+        counts = self.snapshot.component(component)
+        sent = dict(counts.transferred_to)
+        for one, stream in self._prepared.streams:
+            if one == component and stream in sent:  # one copy of each record is captured
+                sent[stream] = max(sent[stream] - counts.emitted_to.get(stream, 0), 0)
+        return replace(counts, transferred=sum(sent.values()), transferred_to=sent)
 
     @property
     def feeders(self) -> dict[str, Feeder[Any]]:

@@ -56,6 +56,10 @@ class CrashPoints(Shared):
             if self._left[component] <= 0:
                 raise Killed
 
+    def left(self) -> dict[str, int]:
+        """The crash points that are not reached: component → how many records are missing."""
+        return dict(+self._left)
+
 
 @dataclass(frozen=True)
 class _CountedBolt(Component):
@@ -71,7 +75,8 @@ class _CountedBolt(Component):
             method, whole = _METHODS[self.level], self.level is Level.BATCH
             if self.level is Level.FUNCTION or inspect.isroutine(bolt):
                 return counted(bolt, whole=whole)
-            setattr(bolt, method, counted(getattr(bolt, method), whole=whole))
+            # not setattr: the bolt may be a frozen dataclass
+            object.__setattr__(bolt, method, counted(getattr(bolt, method), whole=whole))
         elif bolt.passes:  # `expand` is not called
             bolt.gather = counted(bolt.gather, whole=True)
         else:
@@ -129,7 +134,7 @@ def prepare_graph(topology: Topology, replaced: Mapping[str, Any]) -> PreparedGr
 
     `replaced`: component → a Feeder, another Spout, or the records to feed, for a spout; a function
     or a Bolt for a bolt. Bolts that change their input records end the topology. Raises
-    UnknownComponent, and TopologyError for code that does not fit.
+    UnknownComponent, and TopologyError for code that does not fit and for a Feeder of another run.
     """
     declared = topology.graph()
     components, feeders = dict(declared.components), dict[str, Feeder[Any]]()
@@ -139,6 +144,7 @@ def prepare_graph(topology: Topology, replaced: Mapping[str, Any]) -> PreparedGr
         components[id] = replace_by(components[id], code, where)
     for id, one in components.items():
         if isinstance(one.implementation, Feeder):
+            one.implementation.begin(check_component(declared, id))
             feeders[id] = one.implementation
     points = CrashPoints()
     declared = replace(declared, components=components)

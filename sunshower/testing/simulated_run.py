@@ -69,7 +69,8 @@ class SimulatedRun(ObservedRun):
     def finish(self, within_s: float = 3_600.0) -> Self:
         """Wait until everything is processed, and return this run; feeders end.
 
-        Raises ClusterError if that takes more than `within_s` of virtual time.
+        Raises ClusterError if that takes more than `within_s` of virtual time, and if a crash that
+        `crash` asked for did not happen.
         """
         for feeder in self._prepared.feeders.values():
             feeder.end()
@@ -80,6 +81,12 @@ class SimulatedRun(ObservedRun):
                 f"seed {self.seed}: topology {self.run.topology!r} is not finished after "
                 f"{within_s:g} s; pending by spout: {open_ids}. A bolt forgets to ack, or a spout "
                 "never ends: feed it"
+            )
+        if left := self._prepared.points.left():
+            places = ", ".join(f"{id!r} (records too few: {count})" for id, count in left.items())
+            raise ClusterError(
+                f"seed {self.seed}: not crashed: {places}. Feed more records, or give crash() a "
+                "smaller `after`"
             )
         return self
 

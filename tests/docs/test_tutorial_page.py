@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import runpy
+import shutil
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -24,8 +27,10 @@ def test_the_project_passes_the_tests_of_the_page(tmp_path: Path) -> None:
     (tmp_path / "my-words" / name).write_text(text, encoding="utf-8")
     plugin = 'pytest_plugins = ["sunshower.testing.pytest_plugin"]\n'
     (tmp_path / "my-words/conftest.py").write_text(plugin, encoding="utf-8")
+    # The settings of a clone around the project do not apply, such as those of pytest-timeout.
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:timeout"],
         cwd=tmp_path / "my-words",
         capture_output=True,
         text=True,
@@ -40,6 +45,18 @@ def test_the_topology_is_described(
     make_project(tmp_path / "my-words", "0.1.0")
     assert sunshower("describe", tmp_path / "my-words/words.py") == 0
     assert "split" in capsys.readouterr().out
+
+
+def test_the_lines_for_a_longer_run_read_the_standard_library(tmp_path: Path) -> None:
+    make_project(tmp_path / "my-words", "0.1.0")
+    program = tmp_path / "my-words/words.py"
+    (block,) = re.findall(
+        r"^```python\n(import sysconfig\n.*?)^```$", PAGE, re.MULTILINE | re.DOTALL
+    )
+    (line,) = re.findall(r"^lines = .*\n", program.read_text(encoding="utf-8"), re.MULTILINE)
+    program.write_text(program.read_text(encoding="utf-8").replace(line, block), encoding="utf-8")
+    spout = runpy.run_path(str(program))["topology"].graph().components["lines"].instance()
+    assert sum(1 for _ in islice(spout.records(), 50_000)) == 50_000
 
 
 def test_every_public_name_is_on_the_page() -> None:

@@ -6,6 +6,7 @@ The environment elsewhere has the dependencies of this one, so that none is fetc
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -146,7 +147,10 @@ def test_its_command_line_completes_itself(built: Built) -> None:
 def test_a_new_project_tests_itself_and_makes_its_experiment(built: Built) -> None:
     built("sunshower", "new", "my-words")
     project = built.work / "my-words"
-    assert "passed" in built("python", "-m", "pytest", "-p", "no:cacheprovider", folder=project)
+    # The settings of a clone around the project do not apply, such as those of pytest-timeout.
+    shutil.copy(ROOT / "pyproject.toml", built.work)
+    without = ("-p", "no:cacheprovider", "-p", "no:timeout")
+    assert "passed" in built("python", "-m", "pytest", *without, folder=project)
     assert "split" in built("sunshower", "describe", "words.py", folder=project)
     short = ("--set", "total=200", "--set", "kill_s=0.2")
     said = built("sunshower", "experiment", "run", "kill_count.py", *short, folder=project)

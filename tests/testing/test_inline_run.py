@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from sunshower.errors import (
     UnknownStream,
 )
 from sunshower.testing import Feeder, assert_counts, assert_lossless, run
-from tests.testing.shop import LINES, WORDS, Database, Store, Total, Word, counting
+from tests.testing.shop import LINES, WORDS, Count, Database, Store, Total, Word, counting, split
 
 
 def ignore(record: Any) -> None: ...
@@ -53,6 +54,39 @@ def test_another_spout_takes_the_place_of_a_source() -> None:
     assert done.counts("lines").acked == 2
     with pytest.raises(TopologyError, match=r"spout|'lines': it is not fed by the test"):
         done.acked("lines")
+
+
+@dataclass(frozen=True)
+class Frozen(Bolt[Any, None]):
+    seen: list[Any]
+
+    def process(self, record: Any) -> None:
+        self.seen.append(record)
+
+
+def test_a_bolt_may_be_a_frozen_dataclass() -> None:
+    done = run(counting(), {"lines": LINES, "store": Frozen([])})
+    assert done.counts("store").executed == 6
+
+
+def test_captured_records_are_not_counted_as_transferred() -> None:
+    topology = Topology("transfers")
+    lines = topology.spout("lines", Records(LINES, type=Line), parallelism=2)
+    words = lines.all().bolt("split", split, parallelism=2, streams={"lengths": ("length",)})
+    words.fields("word").bolt("count", Count, parallelism=2)
+    real, tested = run_inline(topology.graph()).snapshot, run(topology)
+    for id in ("lines", "split", "count"):
+        counts, expected = tested.counts(id), real.component(id)
+        assert counts == expected
+        assert counts.transferred_to == expected.transferred_to
+    assert tested.counts("lines").transferred == 4  # two lines to two tasks
+
+
+def test_a_feeder_is_for_one_spout_of_one_run() -> None:
+    feeder = Feeder(*LINES)
+    assert run(counting(), {"lines": feeder}).acked("lines") == LINES
+    with pytest.raises(TopologyError, match="component 'lines': this Feeder already feeds a spout"):
+        run(counting(), {"lines": feeder})
 
 
 def test_a_topology_can_be_tested_many_times() -> None:

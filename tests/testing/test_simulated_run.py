@@ -52,6 +52,13 @@ def test_a_crash_comes_after_exactly_so_many_records(simulate: Simulate) -> None
     assert sum(written.values()) > 30  # the three are written, and their replays
 
 
+def test_a_crash_that_does_not_happen_is_an_error(simulate: Simulate) -> None:
+    run = simulate(counting(), {"lines": LINES})
+    run.crash("count", after=10)
+    with pytest.raises(ClusterError, match=r"not crashed: 'count' \(records too few: 4\)"):
+        run.finish()
+
+
 class Pass(Bolt[Line, Line]):
     def execute(self, tuple: Tuple[Line], out: Collector[Line]) -> None:
         out.emit(tuple.record, tuple)

@@ -44,7 +44,7 @@ def packages() -> list[Package]:
             _installed(one.name),
             pins.get(canonicalize_name(one.name)),
         )
-        for one, extra in _requirements()
+        for one, extra in requirements()
         if one.name != "sunshower" and extra not in {"dev", "all"}
     ]
 
@@ -61,7 +61,7 @@ def install_command(extra: str | None) -> str:
     return f"{python} -m pip install 'path/to/the/clone{name}'"  # it is not on a package index
 
 
-def _requirements() -> Iterator[tuple[Requirement, str | None]]:
+def requirements() -> Iterator[tuple[Requirement, str | None]]:
     """Each requirement and its extra, from pyproject.toml or else from the installed package."""
     if _in_repository():
         project = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

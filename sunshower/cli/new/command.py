@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from packaging.utils import canonicalize_name
 
+from sunshower.cli.doctor.packages import requirements
 from sunshower.cli.formatting import echo
 from sunshower.errors import ProjectError
 
@@ -40,13 +42,19 @@ def new(folder: Folder) -> None:
 def make_project(folder: Path, version: str) -> list[Path]:
     """Write the files of a project that uses this `version` of Sunshower. Returns their paths.
 
-    Raises ProjectError for a name that is none, and for a folder that cannot be used.
+    Raises ProjectError for a name that is not valid, or is that of a package that the project
+    needs, and for a folder that cannot be used.
     """
     name = folder.resolve().name
     if not _NAME.fullmatch(name):
         raise ProjectError(
-            f"{name!r} is no name of a project; use lower-case letters, digits and hyphens, such "
-            "as word-count"
+            f"{name!r} is not a valid project name; use lower-case letters, digits and hyphens, "
+            "such as word-count"
+        )
+    if name in _needed():
+        raise ProjectError(
+            f"{name!r} is the name of a package that the project needs; use another name, such as "
+            f"my-{name}"
         )
     written = []
     try:
@@ -62,3 +70,9 @@ def make_project(folder: Path, version: str) -> list[Path]:
     except OSError as error:
         raise ProjectError(f"{folder}: {error.strerror}; name another folder") from None
     return written
+
+
+def _needed() -> set[str]:
+    """The names of Sunshower, of what it and its extras require, and of the tests' framework."""
+    required = {one.name for one, extra in requirements() if extra != "dev"}
+    return {canonicalize_name(name) for name in {"sunshower", "pytest", *required}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -53,8 +54,26 @@ def test_a_name_that_is_no_project_name_is_refused(
     name: str, sunshower: Sunshower, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert sunshower("new", tmp_path / name) == 1
-    assert f"{name!r} is no name of a project" in capsys.readouterr().err
+    assert f"{name!r} is not a valid project name" in capsys.readouterr().err
     assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize("name", ["sunshower", "ray", "numpy", "confluent-kafka", "pytest"])
+def test_the_name_of_a_package_that_the_project_needs_is_refused(
+    name: str, sunshower: Sunshower, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sunshower("new", tmp_path / name) == 1
+    assert f"use another name, such as my-{name}" in capsys.readouterr().err
+    assert not (tmp_path / name).exists()
+
+
+def test_setup_without_a_wheel_asks_for_it(sunshower: Sunshower, tmp_path: Path) -> None:
+    assert sunshower("new", tmp_path / "my-words") == 0
+    make = ("make", "-C", str(tmp_path / "my-words"), "setup", "SUNSHOWER=")
+    done = subprocess.run(make, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "Set SUNSHOWER to the path of Sunshower's wheel: make setup SUNSHOWER=" in done.stderr
+    assert not (tmp_path / "my-words/.venv").exists()
 
 
 def test_a_folder_that_cannot_be_made_is_an_error(

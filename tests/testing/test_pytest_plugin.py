@@ -1,0 +1,24 @@
+"""Tests of the option of the pytest plugin."""
+
+from __future__ import annotations
+
+import pytest
+
+from sunshower.testing import pytest_plugin
+
+
+def parser() -> pytest.Parser:
+    parser = pytest.Parser(_ispytest=True)
+    pytest_plugin.pytest_addoption(parser)
+    return parser
+
+
+def test_three_seeds_are_the_default() -> None:
+    assert parser().parse([]).sunshower_seeds == 3
+    assert parser().parse(["--sunshower-seeds", "100"]).sunshower_seeds == 100
+
+
+@pytest.mark.parametrize("seeds", ["0", "-1", "many"])
+def test_fewer_than_one_seed_is_refused(seeds: str) -> None:
+    with pytest.raises(pytest.UsageError, match="is not a number of seeds; give 1 or more"):
+        parser().parse([f"--sunshower-seeds={seeds}"])
