@@ -80,7 +80,8 @@ def _parts(
         yield "## The page"
         yield _wrapped(
             "A topology with 50 components of 100 tasks each, with prepared numbers, on "
-            "[the page](UI.md) in Chromium without a graphics card; `python -m tests.web.screenshots` measures it."
+            "[the page](UI.md) in Chromium without a graphics card; `python -m "
+            "tests.web.screenshots` measures it."
         )
         yield _table(("what", "value", "unit", "date", "commit"), _frame_rows(frames))
 
