@@ -128,6 +128,16 @@ def test_a_component_shows_why_it_fails_and_its_tasks(url: str, open_page: Open)
     page.locator(".panel").wait_for(state="detached")
 
 
+def test_an_open_traceback_stays_open_while_its_numbers_change(url: str, open_page: Open) -> None:
+    page = open_page(url, SHOP)
+    page.locator(".problems summary").first.click()
+    for _ in range(2):
+        title = text_of(page, ".totals")
+        page.wait_for_function("(before) => document.querySelector('.totals').innerText !== before",
+                               arg=title)  # fmt: skip
+        assert page.locator(".problems details").first.get_attribute("open") is not None
+
+
 def test_a_component_with_a_state_shows_how_many_entries_it_has(url: str, open_page: Open) -> None:
     page = open_page(url, f"{SHOP}/c/sessions")
     wait_for(page, ".panel .facts div", "48,200")

@@ -18,12 +18,16 @@ const NAMES = { dead: "dead letters", state_entries: "entries of its state" };
 export function ComponentPanel({ node, facts, derived, detail, close, href }) {
   const heading = useRef(null);
   useEffect(() => {
+    const before = document.activeElement;
     heading.current.focus({ preventScroll: innerWidth >= 1000 });
     const leave = (event) => {
       if (event.key === "Escape") location.hash = close;
     };
     addEventListener("keydown", leave);
-    return () => removeEventListener("keydown", leave);
+    return () => {
+      removeEventListener("keydown", leave);
+      before?.focus?.({ preventScroll: true });
+    };
   }, []);
   const one = node.facts;
   return html`<aside class="card panel" aria-labelledby="component-title">
@@ -35,6 +39,8 @@ export function ComponentPanel({ node, facts, derived, detail, close, href }) {
       ${node.state && html` <span class=${`badge ${node.state.kind}`}>${node.state.text}</span>`}</p>
     <${Waits} waits=${node.waits} />
     <${Calls} calls=${node.stuck} />
+    <${Why} failures=${facts.failures.filter((failure) =>
+      failure.component === node.id || failure.spout === node.id)} />
     <${Flow} node=${node} derived=${derived} href=${href} />
     <${TimeSplit} node=${node} topology=${facts.topology} />
     <${Latency} latencies=${one.latencies} />
@@ -43,8 +49,6 @@ export function ComponentPanel({ node, facts, derived, detail, close, href }) {
     <dl class="facts">${COUNTERS.filter((name) => one[name] || ["emitted", "failed"].includes(name))
       .map((name) => html`<div class=${["failed", "dead", "errors"].includes(name) && one[name]
         ? "bad" : ""}><dt>${NAMES[name] ?? name}</dt><dd>${count(one[name])}</dd></div>`)}</dl>
-    <${Why} failures=${facts.failures.filter((failure) =>
-      failure.component === node.id || failure.spout === node.id)} />
     <${Figures} figures=${one.figures} />
     ${detail == null ? html`<p class="quiet">Loading its tasks …</p>`
       : detail.error ? html`<p class="notice bad">${detail.error.message}</p>`

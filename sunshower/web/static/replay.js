@@ -1,6 +1,6 @@
 // Replays dead letters with the token, after a question, and shows how far a replay is.
 
-import { html, useEffect, useState } from "./vendor/preact-htm.js";
+import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import * as api from "./api.js";
 import { count, plural } from "./format.js";
 import { TokenForm } from "./token.js";
@@ -13,7 +13,14 @@ export function ReplayButton({ name, id, text, what, letters, started }) {
   const [isBusy, setIsBusy] = useState(false);
   const [said, setSaid] = useState(null);
   const chosen = JSON.stringify(letters);
+  const form = useRef(null);
+  const hasToken = Boolean(api.token());
   useEffect(() => setIsAsked(false), [chosen]);
+  useEffect(() => { // where the user goes on: the token, then the confirmation
+    const next = isAsked ? form.current?.querySelector("input, .danger") : null;
+    next?.focus();
+    next?.scrollIntoView({ block: "nearest" });
+  }, [isAsked, hasToken]);
   const replay = async () => {
     setIsBusy(true);
     setSaid(null);
@@ -27,10 +34,10 @@ export function ReplayButton({ name, id, text, what, letters, started }) {
     }
     setIsBusy(false);
   };
-  return html`<div class="replay">
+  return html`<div class="replay" ref=${form}>
     ${said && html`<p class="notice bad" role="alert">${said}</p>`}
     ${!isAsked ? html`<button type="button" onClick=${() => setIsAsked(true)}>${text} …</button>`
-      : !api.token() ? html`<${TokenForm} id=${`token-${id}`} used=${() => setSaid(null)}
+      : !hasToken ? html`<${TokenForm} id=${`token-${id}`} used=${() => setSaid("")}
         cancel=${() => setIsAsked(false)} />`
       : html`<p><strong>Replay ${what}?</strong> The records are emitted again as new tracked tuples:
           each is acked, or becomes a dead letter again.</p>

@@ -94,10 +94,21 @@ function Totals({ spouts, facts }) {
 
 const WORDS = { bad: "problem", wait: "outage", info: "note" };
 
+/** Keys that stay while the numbers of a problem change: so do its open traceback and the focus. */
+function keysOf(found) {
+  const seen = {};
+  return found.map((one) => {
+    const key = `${one.kind} ${one.component ?? one.title}`;
+    seen[key] = (seen[key] ?? 0) + 1;
+    return `${key} ${seen[key]}`;
+  });
+}
+
 function Problems({ found, href }) {
   if (!found.length) return null;
-  return html`<section aria-label="What needs attention"><ul class="problems">${found.map((one) => html`
-    <li key=${one.title} class=${one.kind}>
+  const keys = keysOf(found);
+  return html`<section aria-label="What needs attention"><ul class="problems">${found.map((one, n) => html`
+    <li key=${keys[n]} class=${one.kind}>
       <span class="badge">${WORDS[one.kind]}</span>
       <div><strong>${one.component ? html`<a href=${href(one.component)}>${one.title}</a>` : one.title}
         </strong>${one.text && html`<p>${one.text}</p>`}
