@@ -39,8 +39,9 @@ _LIGHT_REASON = (
     "at 100."
 )
 _POLLED = (
-    "The spout of the run pauses, and is polled while it does. A share of the pause in place of a "
-    "doubled wait, for the latency of records that seldom come, took two fifths of the runs."
+    "The spout of a run pauses, and is polled in its pauses. It is polled more often than before "
+    "2026-11-24, for a lower latency. With the former waits, pack did 2,180 runs a minute where it "
+    "does 1,330 now."
 )
 _PROFILE = (
     "Of about 600 ns of processor time for a word, the user's generator takes 100, counting 130, "

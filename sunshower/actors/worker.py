@@ -127,6 +127,7 @@ class WorkerActor(WorkerProcessBase):
         return self.traces(root, time.time())
 
     def profile(self, id: str, seconds: float | None, in_process: bool = False) -> WorkerProfile:
+        """See ProcessProfiler.profile; answered at once, also while user code runs."""
         return PROFILER.profile(id, seconds, in_process=in_process)
 
     def stop(self) -> list[TaskError]:

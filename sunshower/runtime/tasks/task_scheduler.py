@@ -353,10 +353,10 @@ def _put_back(
 ) -> None:
     """Put inputs that were not started back into the inbox, each with its own origin.
 
-    `rest` is the end of the joined `parts`, which are the living inputs of each entry. An entry of
-    which nothing was started goes back as it was, so that no frame is granted before one that came
-    before it; of the one before, what was not started, with the frame's number. `sizes` counts the
-    inputs that stay taken.
+    `rest` is the end of the joined `parts`: of each entry, the inputs whose trees have not failed.
+    An entry of which nothing was started goes back whole, with the inputs of failed trees, so that
+    frames are granted in their order. An entry that was started in part keeps what was started, and
+    the rest goes back with the frame's number. `sizes` counts the inputs that stay taken.
     """
     left = len(rest)
     while left:

@@ -64,7 +64,7 @@ class BoltTask(Supervised):
 
     keeps_state = False  # whether a replayed input finds what it has changed
     joins = False  # whether batches of several senders may be processed as one
-    tells_source = False  # whether the bolt's code is told which task has sent an input
+    tells_source = False  # whether the bolt's code can read which task has sent an input
     takes_tables = False  # whether a table of inputs stays one
     joins_shared = False  # whether shared ones may, which then succeed or fail together
     patience_s = 0.0  # how long other tasks come first, so that several batches can be joined

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import inf
 from typing import Any
 
@@ -25,11 +26,10 @@ class StateCount:
             return None
         begun = clock.now()
         if begun >= self._due_s:
-            try:
+            # The store may be away, which the task reports when it writes; and a user's class may
+            # have a method of this name that does something else.
+            with suppress(*RAISED):
                 self._last = count()
-            except RAISED:
-                """The store is away: the task itself says so when it writes. Or a class of the
-                user has a method of this name, which is another one."""
             ended = clock.now()
             self._due_s = ended + _REST * (ended - begun)
         return self._last
