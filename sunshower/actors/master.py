@@ -19,21 +19,23 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from sunshower.actors.names import (
     NAMESPACE,
     detached,
+    later_plan_key,
     master_state_key,
-    plan_key,
     silent,
     transfer_keys,
     worker_name,
 )
 from sunshower.actors.processes import RayProcess, end_with_ray, kill_soon, processes_of
 from sunshower.actors.ray_metrics import EXPORT_S, RayMetrics
-from sunshower.actors.store import RayStore, check_version
+from sunshower.actors.starting import first_line
+from sunshower.actors.store import RayStore, check_version, load_plan
 from sunshower.actors.worker import WorkerClass
-from sunshower.errors import VersionMismatch
+from sunshower.errors import LifecycleError, VersionMismatch
 from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.overview import Overview, edges_of, letter_stores, without_code
 from sunshower.runtime.master_process import MasterProcessBase
+from sunshower.runtime.plan import Plan
 
 _WATCH_S = 1.0  # how often to look for silent workers
 _ELSEWHERE_S = 2.0  # until Ray starts a refused master again, perhaps on another node
@@ -60,9 +62,7 @@ class MasterActor(MasterProcessBase):
         self._processes: dict[int, RayProcess] = {}
         self._handles: dict[int, Any] = {}
         self._node = ray.get_runtime_context().get_node_id()
-        plan = self._store.read(plan_key(run))
-        assert plan is not None, f"no plan of {run} in the store"
-        super().__init__(cloudpickle.loads(plan), active=active)
+        super().__init__(self.load_plan(0), active=active)
         self._metrics = RayMetrics(self.core.plan.graph.id)
         self._exported_s = self.now()
         self._watch_later()
@@ -106,6 +106,29 @@ class MasterActor(MasterProcessBase):
 
     def save_state(self, state: bytes) -> None:
         self._store.write(master_state_key(self._run), state)
+
+    def load_plan(self, number: int) -> Plan:
+        return load_plan(self._store, self._run, number)
+
+    def save_plan(self, number: int, plan: Plan) -> None:
+        self._store.write(later_plan_key(self._run, number), cloudpickle.dumps(plan))
+
+    def upgrade(self, given: Plan | bytes, wait_s: float | None, *, dry: bool) -> list[str]:
+        """`given`: as shipped by the client."""
+        if isinstance(given, bytes):
+            try:
+                given = cloudpickle.loads(given)
+            except Exception as error:
+                raise LifecycleError(
+                    f"the new code does not load on the cluster: {first_line(error)}. Nothing has "
+                    "been changed"
+                ) from error
+        assert isinstance(given, Plan)
+        return super().upgrade(given, wait_s, dry=dry)
+
+    def plan_number(self) -> int:
+        """The number of the present plan."""
+        return self.core.stored.plan
 
     def remove_transfers(self) -> None:
         self._store.remove(transfer_keys(self._run))

@@ -45,8 +45,13 @@ def version_key(run: str) -> str:
 
 
 def plan_key(run: str) -> str:
-    """The key of a run's plan."""
+    """The key of a run's plan as submitted, and the prefix of the keys of all its plans."""
     return f"{run}/plan"
+
+
+def later_plan_key(run: str, number: int) -> str:
+    """The key of the plan that a change of a running topology has made."""
+    return f"{plan_key(run)}/{number}" if number else plan_key(run)
 
 
 def packet_key(run: str) -> str:

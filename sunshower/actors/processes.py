@@ -5,6 +5,7 @@ It asks Ray for them, not the master, which may be dead or paused.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -14,10 +15,13 @@ from typing import Any, NamedTuple
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from sunshower.actors.names import NAMESPACE, paused_key, silent, worker_name
+from sunshower.actors.names import CALL_S, NAMESPACE, paused_key, silent, topology_of, worker_name
+from sunshower.actors.starting import first_line
 from sunshower.actors.store import RayStore
 from sunshower.errors import ClusterError
+from sunshower.runtime.tasks.user_code import TaskError
 
+_log = logging.getLogger(__name__)
 _CALL_S = 30.0
 _ANSWER_S = 5.0
 
@@ -131,3 +135,18 @@ def _on(node: str) -> Any:
     """`_send_here`, as a task on another machine."""
     there = NodeAffinitySchedulingStrategy(node, soft=False)
     return ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=there)(_send_here)
+
+
+def close_workers(run: str) -> list[TaskError]:
+    """Close every task of a run. Returns the errors that tasks raised. A worker that has died, or
+    does not answer, is logged and skipped."""
+    calls = [worker.stop.remote() for worker in living_workers(run)]
+    errors: list[TaskError] = []
+    if calls:
+        ray.wait(calls, num_returns=len(calls), timeout=CALL_S)
+    for call in calls:
+        try:
+            errors += ray.get(call, timeout=0)
+        except ray.exceptions.RayError as error:
+            _log.warning("a worker of %r was not closed: %s", topology_of(run), first_line(error))
+    return errors

@@ -7,7 +7,7 @@ import logging
 import secrets
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -44,14 +44,16 @@ from sunshower.runtime.asking import Caller, answered, worker_of_requests
 from sunshower.runtime.control.lifecycle import KillReport, State
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.control.placement import placed
+from sunshower.runtime.control.plan_changes import AS_THEY_ARE
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.log_lines import LogLine
 from sunshower.runtime.events.metrics import Snapshot
-from sunshower.runtime.plan import Layout, Plan
+from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.runtime.queries import Query
 from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.runtime.tuple_traces import Traces, assemble, root_number
+from sunshower.topologies.graph import Graph
 from sunshower.topologies.requests import Request
 
 _log = logging.getLogger(__name__)
@@ -67,7 +69,7 @@ class RayRun:
         self.id = run
         self.topology = topology_of(run)
         self._master: Any = actor_named(master_name(run)) if plan is None else None
-        self._submitted = plan
+        self._submitted, self._plan_number = plan, 0
         self._master_is_paused = False
         self._is_stopped = False
 
@@ -106,7 +108,10 @@ class RayRun:
         if self._submitted is None:
             return self.overview().plan
         if self._master is not None and not self._master_is_paused:
-            self._submitted = placed(self._submitted, self._call_master("places"))
+            number, places = self._call_master("place")
+            if number != self._plan_number:
+                self._submitted, self._plan_number = self.overview().plan, number
+            self._submitted = placed(self._submitted, places)
         return self._submitted
 
     def snapshot(self) -> Snapshot:
@@ -248,13 +253,31 @@ class RayRun:
         layout: Layout | None = None,
         wait_s: float | None = None,
         *,
+        tasks: Mapping[str, int] = AS_THEY_ARE,
         waits: bool = True,
         look: Look | None = None,
     ) -> None:
         """Calls `look` with snapshots while it waits."""
-        self._call_master("rebalance", workers, layout, wait_s)
+        self._call_master("rebalance", workers, layout, wait_s, dict(tasks))
         if waits:
             self._wait_until(lambda: self._look(look).state != State.REBALANCING, None)
+
+    def upgrade(
+        self,
+        graph: Graph,
+        wait_s: float | None = None,
+        *,
+        dry: bool = False,
+        waits: bool = True,
+        look: Look | None = None,
+    ) -> list[str]:
+        """Calls `look` with snapshots while it waits."""
+        given = pickled(make_plan(graph, self.plan.layout))
+        lines: list[str] = self._call_master("upgrade", given, wait_s, dry=dry)
+        if waits and not dry:
+            self._wait_until(lambda: self._look(look).state != State.REBALANCING, None)
+            self._call_master("check_upgrade")
+        return lines
 
     def kill(self, wait_s: float | None = None, *, look: Look | None = None) -> KillReport:
         """Calls `look` with snapshots while it waits."""
@@ -295,7 +318,7 @@ class RayRun:
         with contextlib.suppress(Exception):  # a machine that does not answer does not prevent it
             resume_all(self.id)
         with contextlib.suppress(Exception):  # nor does a lost head
-            return close_workers(self.id)
+            return processes.close_workers(self.id)
         return []
 
     def kill_actors(self) -> None:
@@ -346,13 +369,13 @@ class RayRun:
         if self._master is None:
             raise ClusterError(f"topology {self.topology!r} was stopped; submit it again")
 
-    def _call_master(self, what: str, *args: Any, within_s: float = CALL_S) -> Any:
+    def _call_master(self, what: str, *args: Any, within_s: float = CALL_S, **named: Any) -> Any:
         self._check_not_stopped()
-        return self._call(getattr(self._master, what), *args, within_s=within_s)
+        return self._call(getattr(self._master, what), *args, within_s=within_s, **named)
 
-    def _call(self, method: Any, *args: Any, within_s: float = CALL_S) -> Any:
+    def _call(self, method: Any, *args: Any, within_s: float = CALL_S, **named: Any) -> Any:
         try:
-            return ray.get(method.remote(*args), timeout=within_s)
+            return ray.get(method.remote(*args, **named), timeout=within_s)
         except ray.exceptions.RayTaskError as error:
             cause = error.cause
             if isinstance(cause, SunshowerError):
@@ -375,18 +398,3 @@ class RayRun:
             if end_s is not None and time.monotonic() >= end_s:
                 raise TimeoutError
             time.sleep(_POLL_S)
-
-
-def close_workers(run: str) -> list[TaskError]:
-    """Close every task of a run. Returns the errors that tasks raised. A worker that has died, or
-    does not answer, is logged and skipped."""
-    calls = [worker.stop.remote() for worker in living_workers(run)]
-    errors: list[TaskError] = []
-    if calls:
-        ray.wait(calls, num_returns=len(calls), timeout=CALL_S)
-    for call in calls:
-        try:
-            errors += ray.get(call, timeout=0)
-        except ray.exceptions.RayError as error:
-            _log.warning("a worker of %r was not closed: %s", topology_of(run), first_line(error))
-    return errors

@@ -6,17 +6,20 @@ import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from ray import cloudpickle
 from ray.experimental import internal_kv
 
 from sunshower import versions
 from sunshower.actors.names import (
     NAMESPACE,
+    later_plan_key,
     packet_key,
     reservation_key,
     topology_of,
     version_key,
 )
 from sunshower.errors import StoreUnreachable
+from sunshower.runtime.plan import Plan
 
 
 class RayStore:
@@ -76,6 +79,14 @@ def check_version(run: str, who: str) -> None:
         "install the release that it was submitted with, on all nodes and clients, or kill it "
         "with that release and submit it again with this one",
     )
+
+
+def load_plan(store: RayStore, run: str, number: int) -> Plan:
+    """A plan of a run, with the user's code. Raises StoreUnreachable, and what that code raises."""
+    packed = store.read(later_plan_key(run, number))
+    assert packed is not None, f"no plan {number} of {run} in the store"
+    plan: Plan = cloudpickle.loads(packed)
+    return plan
 
 
 class RayReservationStore:

@@ -34,7 +34,6 @@ from sunshower.actors.names import (
     NAMESPACE,
     master_name,
     packet_key,
-    plan_key,
     silent,
     topology_of,
     transfer_key,
@@ -43,7 +42,7 @@ from sunshower.actors.packets.sender import PacketSender
 from sunshower.actors.packets.sockets import Endpoint, PacketSockets
 from sunshower.actors.processes import RayProcess, end_with_ray
 from sunshower.actors.profiles.process_profiler import PROFILER, WorkerProfile
-from sunshower.actors.store import RayReservationStore, RayStore, check_version
+from sunshower.actors.store import RayReservationStore, RayStore, check_version, load_plan
 from sunshower.actors.watchdog import Slow
 from sunshower.clock import SystemClock
 from sunshower.errors import ClusterError, StoreUnreachable, SunshowerError, TopologyFailed
@@ -169,6 +168,9 @@ class WorkerActor(WorkerProcessBase):
         event_writer = self._new_event_writer(life, clock)
         return Equipment(generator, clock, self._recorder, reservations, event_writer, clock)
 
+    def load_plan(self, number: int) -> Plan:
+        return self._retry_store(partial(load_plan, self._store, self._run, number))
+
     def load_transfer(self, move: int, task: int) -> TaskTransfer | None:
         key = transfer_key(self._run, move, task)
         packed = self._retry_store(partial(self._store.read, key))
@@ -213,12 +215,12 @@ class WorkerActor(WorkerProcessBase):
                 crash_report = flight_recorder.find_on(former[0], self._run, self._worker)
             else:  # the first life, or a master that does not know the former one
                 crash_report = flight_recorder.find(self._run, self._worker)
-            plan = self._retry_store(partial(self._store.read, plan_key(self._run)))
+            number = ray.get(self._master.plan_number.remote())
+            plan = self.load_plan(number)
             key = self._retry_store(partial(self._store.read, packet_key(self._run)))
             self._event_log = self._retry_store(partial(event_log_files.find, self._run))
-            assert plan is not None, f"no plan of {self._run} in the store"
             assert key is not None, f"no key of {self._run} in the store"
-            self.start(cloudpickle.loads(plan), crash_report)
+            self.start(plan, crash_report, number)
             self._sockets.trust(key, self.submitted.graph.config.worker_timeout_s / 2)
             self._greet()
             niceness.step_back()

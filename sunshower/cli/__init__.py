@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from sunshower.cli.control import activate, deactivate, kill, rebalance, submit
+from sunshower.cli.control import activate, deactivate, kill, rebalance, submit, upgrade
 from sunshower.cli.dead.command import dead
 from sunshower.cli.demo import demo
 from sunshower.cli.dev import dev
@@ -47,7 +47,8 @@ on_cluster("list")(list_)
 on_cluster()(ui)
 on_cluster()(metrics)
 on_cluster()(top)
-for steer in (status, query, ask, trace, logs, profile, activate, deactivate, rebalance, kill):
+changing = (activate, deactivate, rebalance, upgrade, kill)
+for steer in (status, query, ask, trace, logs, profile, *changing):
     on_cluster(no_args_is_help=True)(steer)
 
 

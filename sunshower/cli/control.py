@@ -1,8 +1,9 @@
-"""The commands that change a cluster: submit, activate, deactivate, rebalance, kill."""
+"""The commands that change a cluster: submit, activate, deactivate, rebalance, upgrade, kill."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -22,6 +23,23 @@ NewWorkers = Annotated[
 NewLayout = Annotated[
     Literal["pack", "isolate"] | None,
     typer.Option(help="How tasks share worker processes from now on.", show_default=False),
+]
+NewTasks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tasks",
+        metavar="NAME=N",
+        show_default=False,
+        help="A new number of tasks of component NAME: of one without a state, or with a state in "
+        "a store. May be repeated.",
+    ),
+]
+NewAckers = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", show_default=False, help="How many acker tasks."),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print what would change, or why it is refused.")
 ]
 Now = Annotated[
     bool,
@@ -86,30 +104,76 @@ def deactivate(name: Name, address: Address = "auto") -> None:
 def rebalance(
     name: Name,
     workers: NewWorkers = None,
+    tasks: NewTasks = None,
+    ackers: NewAckers = None,
     layout: NewLayout = None,
     wait_s: Wait = None,
     address: Address = "auto",
 ) -> None:
-    """Distribute the tasks of a running topology over more or fewer workers.
+    """Distribute a running topology over more or fewer workers, as more or fewer tasks.
 
-    The spouts do not emit meanwhile. What is still pending after the wait is emitted again. The
-    number of tasks does not change; state in memory moves only with snapshot() and restore().
+    The spouts do not emit meanwhile. What is still pending after the wait is emitted again. State
+    in memory moves only with snapshot() and restore(), and not to another number of tasks; a keyed
+    state in a store moves to any. Spouts keep their number of tasks.
     """
-    from sunshower.runtime.plan import Layout
+    from sunshower.runtime.plan import ACKER, Layout
 
+    numbers = _parse_tasks(tasks or ()) | ({} if ackers is None else {ACKER: ackers})
     with connect(address) as cluster:
         run = cluster.find(name)
         before = run.plan
         look = progress(Terminal(stderr=True), f"Rebalancing {name}")
-        run.rebalance(workers, Layout(layout) if layout else None, wait_s, look=look)
+        new_layout = Layout(layout) if layout else None
+        run.rebalance(workers, new_layout, wait_s, tasks=numbers, look=look)
         after = run.plan
-    moved = sum(
-        old.worker != new.worker for old, new in zip(before.tasks, after.tasks, strict=True)
-    )
+    there = {task.id: task.worker for task in before.tasks}
+    moved = sum(there.get(task.id, task.worker) != task.worker for task in after.tasks)
     echo(
-        f"{name} has {len(after.workers)} workers (before: {len(before.workers)}); "
-        f"{moved} of {len(after.tasks)} tasks have moved."
+        f"{name} has {len(after.workers)} workers (before: {len(before.workers)}) and "
+        f"{len(after.tasks)} tasks (before: {len(there)}); {moved} tasks have moved."
     )
+
+
+def _parse_tasks(given: Iterable[str]) -> dict[str, int]:
+    """Component → its number of tasks. Raises typer.BadParameter."""
+    found: dict[str, int] = {}
+    for one in given:
+        name, equals, number = one.rpartition("=")
+        if not equals or not name or not number.isdecimal():
+            raise typer.BadParameter(
+                f"{one!r} is not NAME=N, such as count=8", param_hint="--tasks"
+            )
+        found[name] = int(number)
+    return found
+
+
+def upgrade(
+    name: Name,
+    target: Target,
+    workers: Workers = None,
+    settings: Settings = None,
+    dry_run: DryRun = False,
+    wait_s: Wait = None,
+    address: Address = "auto",
+) -> None:
+    """Replace the code of a running topology, which continues where it is.
+
+    The spouts stop until nothing is pending; what is still pending after the wait is emitted again.
+    Positions, states in stores, and what snapshot() returns go on in the new code. An upgrade to
+    which a state does not fit is refused. If the new code does not open within a minute, the former
+    code goes on.
+    """
+    graph, modules = load_graph(target, settings, workers)
+    from sunshower.actors.shipping import ship
+
+    with connect(address) as cluster:
+        ship(modules)
+        run = cluster.find(name)
+        look = progress(Terminal(stderr=True), f"Upgrading {name}")
+        lines = run.upgrade(graph, wait_s, dry=dry_run, look=look)
+    for line in lines:
+        echo(line)
+    echo(f"{name} would have the new code." if dry_run else f"{name} has the new code.")
 
 
 def kill(name: Name, wait_s: Wait = None, now: Now = False, address: Address = "auto") -> None:

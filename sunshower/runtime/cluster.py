@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from sunshower.runtime.control.lifecycle import KillReport
+from sunshower.runtime.control.plan_changes import AS_THEY_ARE
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.log_lines import LogLine
@@ -122,14 +124,28 @@ class Run(Protocol):
         layout: Layout | None = None,
         wait_s: float | None = None,
         *,
+        tasks: Mapping[str, int] = AS_THEY_ARE,
         waits: bool = True,
     ) -> None:
         """Distribute the tasks over `workers`, and return when this is done, or at once unless
-        `waits`.
+        `waits`. `tasks`: new numbers of tasks, by component; of acker shards with ACKER (plan.py).
 
         Spouts stop until nothing is pending, at most `wait_s` (default: the message timeout); trees
         pending then are emitted again. Raises LifecycleError, before any change, if the state does
-        not allow it or a task can neither stay nor move: see placement.py.
+        not allow it, if a task can neither stay nor move (placement.py), or if a component cannot
+        have so many tasks (plan_changes.py).
+        """
+
+    def upgrade(
+        self, graph: Graph, wait_s: float | None = None, *, dry: bool = False, waits: bool = True
+    ) -> list[str]:
+        """Let the code of `graph` replace the present one, while data flows; return what changes
+        when this is done, or at once unless `waits`. `dry`: change nothing.
+
+        Spouts stop as in a rebalance. Then all processes end, and those of the new code continue
+        with positions and states. Raises LifecycleError, before any change, if the state of the
+        topology does not allow it or something with a state does not fit (upgrades.py); and if the
+        new code does not open: then the former code goes on.
         """
 
     def kill(self, wait_s: float | None = None) -> KillReport:

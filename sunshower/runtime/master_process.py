@@ -8,9 +8,10 @@ clients.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from sunshower.errors import LifecycleError
 from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.lifecycle import KillReport, State
 from sunshower.runtime.control.master import Master
@@ -35,11 +36,15 @@ class MasterProcessBase(ABC):
         """`plan`: as submitted; `active`: whether spouts emit, if no master ran before."""
         saved, now = self.load_state(), self.now()
         found = MasterState.from_bytes(saved) if saved else MasterState(active=active)
-        self.core = Master(plan, found, now)
+        now_plan = self.load_plan(found.plan) if found.plan else plan
+        other = None if found.other_plan is None else self.load_plan(found.other_plan)
+        self.core = Master(now_plan, found, now, other)
         self._saved = saved
         self._saved_s = now
+        self._saved_plan = self.core.moves.next_plan
         self._desired_state: DesiredState | None = None  # as last sent to all workers
         self._will_look = False
+        self._refused = found.refused  # as last logged
         self._topology_log = TopologyLog(self.wall)
         self._is_moving = False  # tasks, in a rebalance that is in this log
         for worker in self.core.lives:  # a former master knew them: ask for what was missed
@@ -64,6 +69,14 @@ class MasterProcessBase(ABC):
     @abstractmethod
     def save_state(self, state: bytes) -> None:
         """Save the MasterState; the next process of the master loads it."""
+
+    @abstractmethod
+    def load_plan(self, number: int) -> Plan:
+        """The plan that was saved under that number."""
+
+    @abstractmethod
+    def save_plan(self, number: int, plan: Plan) -> None:
+        """Save a plan; the workers and the next process of the master load it."""
 
     @abstractmethod
     def remove_transfers(self) -> None:
@@ -93,6 +106,8 @@ class MasterProcessBase(ABC):
 
     def welcome(self, worker: int, crash_report: CrashReport | None) -> Welcome:
         """A worker says hello. Returns the answer, and tells the other workers."""
+        if crash_report is not None and not crash_report.fits(self.core.plan):
+            crash_report = None  # of a task that the present plan does not have
         welcome = self.change(lambda: self.core.hello(worker, self.now(), crash_report))
         for other in welcome.lives:
             if other != worker:
@@ -172,9 +187,30 @@ class MasterProcessBase(ABC):
         self.change(lambda: self.core.kill(wait_s, self.now()))
         self._topology_log.note("command", "kill")
 
-    def rebalance(self, workers: int | None, layout: Layout | None, wait_s: float | None) -> None:
-        """Distribute the tasks over the workers again."""
-        self.change(lambda: self.core.rebalance(workers, layout, wait_s, self.now()))
+    def rebalance(
+        self,
+        workers: int | None,
+        layout: Layout | None,
+        wait_s: float | None,
+        tasks: Mapping[str, int],
+    ) -> None:
+        """Distribute the tasks, or other numbers of tasks, over the workers again."""
+        self.change(lambda: self.core.rebalance(workers, layout, wait_s, self.now(), tasks))
+
+    def upgrade(self, given: Plan, wait_s: float | None, *, dry: bool) -> list[str]:
+        """Let new code replace the present one. Returns what changes; `dry`: only that."""
+        lines = self.change(lambda: self.core.upgrade(given, wait_s, self.now(), dry=dry))
+        if not dry:
+            self._topology_log.note("command", "upgrade")
+        return lines
+
+    def check_upgrade(self) -> None:
+        """Raise LifecycleError if the last upgrade was rolled back."""
+        if (why := self.core.stored.refused) is not None:
+            raise LifecycleError(
+                f"the upgrade of {self.core.plan.graph.id!r} was rolled back, and the former code "
+                f"goes on, because the new one did not open: {why}"
+            )
 
     def status(self) -> tuple[Snapshot, str | None]:
         """The current statistics, and why the topology failed, or None."""
@@ -185,9 +221,9 @@ class MasterProcessBase(ABC):
         """The report after a kill."""
         return self.core.report(self.now())
 
-    def places(self) -> list[int] | None:
-        """The worker of each task; None if as in the submitted plan."""
-        return self.core.stored.places
+    def place(self) -> tuple[int, list[int] | None]:
+        """The number of the plan, and the worker of each task; None if as in that plan."""
+        return self.core.stored.plan, self.core.stored.places
 
     def read_log(self, after: int) -> list[LogLine]:
         """The lines of the topology's log with numbers above `after`."""
@@ -243,9 +279,17 @@ class MasterProcessBase(ABC):
         state = self.core.stored.to_bytes()
         changed = state != self._saved
         if changed:
+            self._save_plan()
             self.save_state(state)
             self._saved = state
         return changed
+
+    def _save_plan(self) -> None:
+        """Save a new plan before the state that names it."""
+        number, plan = self.core.stored.next_plan, self.core.moves.next_plan
+        if number is not None and plan is not None and plan is not self._saved_plan:
+            self.save_plan(number, plan)
+            self._saved_plan = plan
 
     def _obey(self) -> None:
         """Send the DesiredState to the workers, and carry out the orders of a rebalance."""
@@ -277,6 +321,11 @@ class MasterProcessBase(ABC):
             self.look_after(_LOOK_S)
 
     def _log_move(self, orders: Orders) -> None:
+        if (why := self.core.stored.refused) != self._refused:
+            self._refused = why
+            if why is not None:
+                text = f"the former code goes on, because the new one did not open: {why}"
+                self._topology_log.note("upgrade rolled back", text, "error")
         if orders.pack and not self._is_moving:
             self._is_moving = True
             self._topology_log.note("rebalance begins", "all workers stop, and tasks move")

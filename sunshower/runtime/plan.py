@@ -45,17 +45,18 @@ class PlannedStream:
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan that each worker receives. The number of tasks and shards never changes."""
+    """The plan that each worker receives. A rebalance to other numbers of tasks makes a new one."""
 
     graph: Graph
     layout: Layout
     tasks: tuple[Task, ...]
     streams: tuple[PlannedStream, ...]
     back_edges: frozenset[tuple[str, str]] = field(default_factory=frozenset)  # without credits
+    last_id: int = 0  # the highest task id of this plan and of those before it
 
     @cached_property
     def workers(self) -> list[int]:
-        """The ids of all workers, ascending from 0."""
+        """The ids of all workers, ascending."""
         return sorted({task.worker for task in self.tasks})
 
     @cached_property
@@ -120,7 +121,7 @@ def make_plan(graph: Graph, layout: Layout = Layout.PACK) -> Plan:
     declared = [(c.id, spec) for c in graph.components.values() for spec in c.streams.values()]
     classes = tuple(dict.fromkeys(one for _, spec in declared for one in spec.schema.classes))
     streams = tuple(PlannedStream(index, *pair, classes) for index, pair in enumerate(declared))
-    return Plan(graph, layout, tasks, streams, _back_edges(graph))
+    return Plan(graph, layout, tasks, streams, _back_edges(graph), len(tasks))
 
 
 def beside(graph: Graph, placed: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:

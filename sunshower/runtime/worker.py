@@ -139,7 +139,7 @@ class Worker:
             return
         now = self._clock.now()
         for report in reports:
-            if report.life > self._crash_lives.get(report.worker, 0):
+            if report.life > self._crash_lives.get(report.worker, 0) and report.fits(self.plan):
                 self._crash_lives[report.worker] = report.life
                 self._loss_detector.suspect(report, now)
         for peer, life in lives.items():
@@ -205,7 +205,7 @@ class Worker:
 
     def desired_state(self, desired_state: DesiredState) -> None:
         """Apply the desired state: of the spouts, and the injected faults."""
-        now = self._clock.now()
+        self._opening.on_trial, now = desired_state.on_trial, self._clock.now()
         apply(desired_state.conditions, self.plan, self._spouts, self.supervisions, now)
         if self._faults.desired_state(desired_state.injected):
             for spout in self._spouts:

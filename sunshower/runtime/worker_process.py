@@ -61,7 +61,8 @@ class WorkerProcessBase(ABC):
     again, all in one thread.
     """
 
-    submitted: Plan  # set by `start`
+    submitted: Plan  # set by `start`; in a later life perhaps another one
+    plan_number: int  # that of `submitted`
     lease: Lease  # likewise
 
     def __init__(self, worker: int) -> None:
@@ -93,6 +94,10 @@ class WorkerProcessBase(ABC):
     @abstractmethod
     def equip(self, plan: Plan, life: int) -> Equipment:
         """Create what a new life of the worker needs."""
+
+    @abstractmethod
+    def load_plan(self, number: int) -> Plan:
+        """The plan that the master has saved under that number."""
 
     @abstractmethod
     def load_transfer(self, move: int, task: int) -> TaskTransfer | None:
@@ -149,9 +154,10 @@ class WorkerProcessBase(ABC):
 
     # ---- called by the adapter ---------------------------------------------------------------
 
-    def start(self, plan: Plan, crash_report: CrashReport | None) -> None:
-        """`plan`: as submitted; `crash_report`: of the worker's previous process."""
-        self.submitted = plan
+    def start(self, plan: Plan, crash_report: CrashReport | None, number: int = 0) -> None:
+        """`plan`: the present one, and its number; `crash_report`: of the worker's previous
+        process."""
+        self.submitted, self.plan_number = plan, number
         self._crash_report = crash_report if crash_report and crash_report.fits(plan) else None
         self.lease = Lease(plan.graph.config.worker_timeout_s)
 
@@ -191,9 +197,13 @@ class WorkerProcessBase(ABC):
             self.lease.renewed_s = hello_s
         self.life = welcome.life
         self.greeting = False
-        if self._crash_report is not None:
-            self._crash_report = replace(self._crash_report, silent_s=welcome.silent_s)
+        if welcome.plan != self.plan_number:
+            self.submitted, self.plan_number = self.load_plan(welcome.plan), welcome.plan
         plan = placed(self.submitted, welcome.places)
+        if self._crash_report is not None:
+            fits = self._crash_report.fits(plan)  # it may be of a task that has ended
+            report = replace(self._crash_report, silent_s=welcome.silent_s)
+            self._crash_report = report if fits else None
         staying, transfer = self._staying, dict[int, TaskTransfer]()
         for task in plan.tasks_on(self._worker):
             if task.id in staying:

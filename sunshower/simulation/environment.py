@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+STATE = "master"  # the key of the MasterState in the store
+
+
 class SimReservationStore(dict[int, int]):
     """The emit reservations of all spout tasks; they survive the end of any machine."""
 
@@ -35,11 +38,16 @@ class SimEnvironment:
     conditions: SimConditions
     network: Network
     generator: np.random.Generator  # shared by all workers: one thread, one seed
-    plan: Plan  # as submitted
+    plan: Plan  # as submitted; for later ones see `plans`
     sample: int | None  # None: no event log
     check: bool  # check the invariants of a worker after each of its slices
     store: MemoryStore = field(default_factory=MemoryStore)  # the MasterState
     transfer: dict[tuple[int, int], TaskTransfer] = field(default_factory=dict)  # by move, task
     reservations: SimReservationStore = field(default_factory=SimReservationStore)
+    plans: dict[int, Plan] = field(default_factory=dict)  # by number: made by changes of the run
     recorders: dict[int, tuple[str, mmap]] = field(default_factory=dict)  # worker → node, recorder
     entries: list[list[Entry]] = field(default_factory=list)  # the event log, by process
+
+    def plan_of(self, number: int) -> Plan:
+        """The plan of that number."""
+        return self.plans[number] if number else self.plan

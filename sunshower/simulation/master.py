@@ -10,11 +10,11 @@ from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.events.metrics import WorkerStats
 from sunshower.runtime.master_process import MasterProcessBase
-from sunshower.simulation.environment import SimEnvironment
+from sunshower.runtime.plan import Plan
+from sunshower.simulation.environment import STATE, SimEnvironment
 from sunshower.simulation.network import MASTER, SimProcess
 
 T = TypeVar("T")
-_STATE = "master"
 
 
 class ProcessStarter(Protocol):
@@ -80,10 +80,16 @@ class SimMaster(SimProcess, MasterProcessBase):
         return self.clock.wall()
 
     def load_state(self) -> bytes | None:
-        return self._env.store.read(_STATE)
+        return self._env.store.read(STATE)
 
     def save_state(self, state: bytes) -> None:
-        self._env.store.write(_STATE, state)
+        self._env.store.write(STATE, state)
+
+    def load_plan(self, number: int) -> Plan:
+        return self._env.plan_of(number)
+
+    def save_plan(self, number: int, plan: Plan) -> None:
+        self._env.plans[number] = plan
 
     def remove_transfers(self) -> None:
         self._env.transfer.clear()

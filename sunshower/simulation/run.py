@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import chain
 from math import inf
 from typing import Any, TypeVar
@@ -14,19 +14,22 @@ from sunshower.runtime.asking import worker_of_requests
 from sunshower.runtime.control.lifecycle import KillReport, State
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.control.placement import placed
+from sunshower.runtime.control.plan_changes import AS_THEY_ARE
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.log_lines import LogLine
-from sunshower.runtime.events.metrics import Snapshot, TaskStats
-from sunshower.runtime.plan import Layout, Plan
+from sunshower.runtime.events.metrics import Snapshot
+from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.runtime.queries import Query
 from sunshower.runtime.tuple_traces import Traces, assemble, root_number
 from sunshower.simulation.callers import SimCaller
+from sunshower.simulation.descriptions import describe
 from sunshower.simulation.environment import SimEnvironment
 from sunshower.simulation.machines import Machines
 from sunshower.simulation.master import SimMaster
 from sunshower.simulation.network import MASTER, SimProcess
 from sunshower.simulation.worker import SimWorker
+from sunshower.topologies.graph import Graph
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -46,7 +49,7 @@ class SimRun:
         self._env = env
         self._world = env.world
         self._machines = Machines(env, active=active)
-        self._places: list[int] | None = None  # as last read from the master
+        self._place: tuple[int, list[int] | None] = (0, None)  # as last read from the master
         self._settle_s = _SETTLE_S / (1 - env.conditions.drift)
         self._stopped = False
 
@@ -69,8 +72,11 @@ class SimRun:
     def plan(self) -> Plan:
         """Does not call a paused master."""
         if not self._stopped and not self._is_paused:
-            self._places = self._ask(lambda master: master.places())
-        return placed(self._env.plan, self._places)
+            self._place = self._ask(lambda master: master.place())
+        return self._planned(*self._place)
+
+    def _planned(self, number: int, places: list[int] | None) -> Plan:
+        return placed(self._env.plan_of(number), places)
 
     def snapshot(self) -> Snapshot:
         """Raises TopologyFailed if the topology has failed."""
@@ -119,8 +125,8 @@ class SimRun:
         worker_of_requests(self.plan, name)
 
         def worker() -> int:
-            places = self._master.places() if self._answers else self._places
-            return worker_of_requests(placed(self._env.plan, places), name)
+            place = self._master.place() if self._answers else self._place
+            return worker_of_requests(self._planned(*place), name)
 
         return SimCaller(self._env, worker, name, value, timeout_s)
 
@@ -160,7 +166,7 @@ class SimRun:
     def pause_master(self) -> None:
         self._process(MASTER).pause()
         self._machines.watch()
-        self._places = self._master.places()
+        self._place = self._master.place()
 
     def resume_master(self) -> None:
         self._resume(MASTER)
@@ -211,11 +217,14 @@ class SimRun:
         layout: Layout | None = None,
         wait_s: float | None = None,
         *,
+        tasks: Mapping[str, int] = AS_THEY_ARE,
         waits: bool = True,
     ) -> None:
-        self._ask(lambda master: master.rebalance(workers, layout, wait_s))
-        if not waits:
-            return
+        self._ask(lambda master: master.rebalance(workers, layout, wait_s, tasks))
+        if waits:
+            self._wait_until_moved(wait_s)
+
+    def _wait_until_moved(self, wait_s: float | None) -> None:
         config = self._env.plan.graph.config
         longest_s = (config.message_timeout_s if wait_s is None else wait_s) + _MOVE_S
         try:
@@ -225,6 +234,16 @@ class SimRun:
                 f"the tasks of {self.topology!r} have not changed places within {longest_s:g} s of "
                 f"simulated time: somebody does not answer\n{self._describe()}"
             ) from None
+
+    def upgrade(
+        self, graph: Graph, wait_s: float | None = None, *, dry: bool = False, waits: bool = True
+    ) -> list[str]:
+        given = make_plan(graph, self.plan.layout)
+        lines = self._ask(lambda master: master.upgrade(given, wait_s, dry=dry))
+        if waits and not dry:
+            self._wait_until_moved(wait_s)
+            self._ask(lambda master: master.check_upgrade())
+        return lines
 
     def kill(self, wait_s: float | None = None) -> KillReport:
         self._ask(lambda master: master.kill(wait_s))
@@ -356,34 +375,4 @@ class SimRun:
         return True
 
     def _describe(self) -> str:
-        return _describe(self._env)
-
-
-def _describe(env: SimEnvironment) -> str:
-    """One line for the master and one for each worker."""
-    master = env.network.there.get(MASTER)
-    standing = "is down" if master is None else "is paused" if master.paused else "waits"
-    lines = [f"seed {env.world.seed}, at {env.world.now_s:.6f} s: the master {standing}"]
-    workers = {task.worker for task in env.plan.tasks} | {w for w in env.network.there if w >= 0}
-    for worker in sorted(workers):
-        process = env.network.there.get(worker)
-        doing = _describe_worker(process) if isinstance(process, SimWorker) else "is not there"
-        lines.append(f"worker {worker} {doing}")
-    return "\n".join(lines)
-
-
-def _describe_worker(process: SimWorker) -> str:
-    if process.core is None:
-        return "waits for the master's welcome"
-    stats = process.core.stats()
-    standing = "has given up" if process.broken else "is paused" if process.paused else "waits"
-    doing = "nothing to do" if stats.idle else "records in its inboxes, or packets on their way"
-    tasks = ", ".join(map(_describe_task, stats.tasks)) or "only ackers"
-    return f"(life {stats.incarnation}) {standing}, with {doing}: {tasks}"
-
-
-def _describe_task(task: TaskStats) -> str:
-    if task.latencies is None:
-        return f"{task.component} has executed {task.counts.executed}"
-    done = "is done" if task.done else "is not done"
-    return f"{task.component} {done}, with {task.counts.pending} pending of {task.unsettled} open"
+        return describe(self._env)

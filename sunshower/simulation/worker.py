@@ -16,6 +16,7 @@ from typing import Any
 
 from sunshower.errors import SunshowerError
 from sunshower.runtime.control.flight_recorder import read
+from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import Entry, EventWriter, What
@@ -24,7 +25,7 @@ from sunshower.runtime.plan import Plan
 from sunshower.runtime.transport.packets import Answer
 from sunshower.runtime.worker import Worker
 from sunshower.runtime.worker_process import Equipment, WorkerProcessBase
-from sunshower.simulation.environment import SimEnvironment
+from sunshower.simulation.environment import STATE, SimEnvironment
 from sunshower.simulation.flight_recorder import SimFlightRecorder
 from sunshower.simulation.network import MASTER, SimPacket, SimProcess
 from sunshower.simulation.world import HistoryClock
@@ -66,7 +67,9 @@ class SimWorker(SimProcess, WorkerProcessBase):
         self._kept = 0  # how many of them a death cannot undo
         env.entries.append(self._entries)
         _, box = env.recorders.get(worker, ("", b""))  # also from another living machine
-        self.start(env.plan, read(box, worker))
+        saved = env.store.read(STATE)
+        number = MasterState.from_bytes(saved).plan if saved else 0
+        self.start(env.plan_of(number), read(box, worker), number)
 
     # ---- remote calls, besides the methods of WorkerProcessBase ----------------------------------
 
@@ -157,6 +160,9 @@ class SimWorker(SimProcess, WorkerProcessBase):
             event_writer = EventWriter(clock, self._entries.append, env.sample)
         own = (env.generator, self.clock, self._box, env.reservations, event_writer)
         return Equipment(*own, event_clock=clock)
+
+    def load_plan(self, number: int) -> Plan:
+        return self._env.plan_of(number)
 
     def load_transfer(self, move: int, task: int) -> TaskTransfer | None:
         return deepcopy(self._env.transfer.get((move, task)))

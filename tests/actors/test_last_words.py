@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import ray
 
-from sunshower.actors import run as runs
+from sunshower.actors import processes
 from sunshower.actors import worker as workers
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.names import CALL_S
@@ -31,8 +31,8 @@ def test_a_worker_that_is_dead_silences_no_other(
         return SimpleNamespace(stop=SimpleNamespace(remote=lambda: stop.remote(said)))
 
     living = [worker("not closed"), worker("dead"), worker("nor this")]
-    monkeypatch.setattr(runs, "living_workers", lambda _: iter(living))
-    found: list[Any] = runs.close_workers("words-1")
+    monkeypatch.setattr(processes, "living_workers", lambda _: iter(living))
+    found: list[Any] = processes.close_workers("words-1")
     assert found == ["not closed", "nor this"]
 
 

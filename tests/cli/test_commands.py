@@ -13,7 +13,7 @@ Capture = pytest.CaptureFixture[str]
 
 COMMANDS = [
     *("run", "describe", "demo", "doctor", "submit", "list", "status", "simulate", "experiment"),
-    *("activate", "deactivate", "rebalance", "kill", "new"),
+    *("activate", "deactivate", "rebalance", "upgrade", "kill", "new"),
 ]
 WORDS = """
     def show(number: Number) -> None: ...

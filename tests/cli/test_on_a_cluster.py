@@ -66,9 +66,22 @@ def test_a_topology_lives_on_a_cluster_from_submit_to_kill(
     said = command("rebalance", "numbers", "--workers", 3).stdout
     assert "numbers has 3 workers (before: 2)" in said
     assert "count × 2" in command("status", "numbers").stdout
+    said = command("rebalance", "numbers", "--tasks", "twice=3", "--ackers", 3).stdout
+    assert "10 tasks (before: 8)" in said
+    complaint = command("rebalance", "numbers", "--tasks", "count=3", status=1).stderr
+    assert "cannot have 3 tasks of 'count': each task of a spout has its own part" in complaint
+    write(f"{NUMBERS.format(total='')}    doubled.shuffle().bolt('drop_too', drop)\n")
+    (tmp_path / "spelling.py").write_text("def double(n):\n    return n + n\n")
+    said = command("upgrade", "numbers", path, "--dry-run").stdout
+    assert "drop_too is new: 1 task" in said
+    assert "numbers would have the new code" in said
+    said = command("upgrade", "numbers", path).stdout
+    assert "twice: 3 → 2 tasks" in said
+    assert "numbers has the new code" in said
+    assert "drop_too × 1" in command("status", "numbers").stdout
     assert "numbers is inactive" in command("deactivate", "numbers").stdout
     assert status()["state"] == "inactive"
-    assert len({worker["process"] for worker in status()["workers"]}) == 3
+    assert len({worker["process"] for worker in status()["workers"]}) == 2
 
     done = command("kill", "numbers", "--wait", 20)
     assert "Draining numbers" in done.stderr

@@ -21,6 +21,7 @@ from sunshower.clock import ManualClock
 from sunshower.runtime.control.flight_recorder import FlightRecorder, read
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.control.master import Master
+from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.injected_faults import flipped
 from sunshower.runtime.master_process import MasterProcessBase
@@ -74,7 +75,8 @@ class Node(WorkerProcessBase):
         super().__init__(worker)
         self.wake_s = 0.0  # when it continues, if no mail arrives before
         self._net = net
-        self.start(net.plan, read(net.boxes.get(worker, b""), worker))
+        number = MasterState.from_bytes(net.master_state).plan if net.master_state else 0
+        self.start(net.plans[number], read(net.boxes.get(worker, b""), worker), number)
         self.greet()
 
     def greet(self) -> None:
@@ -99,6 +101,9 @@ class Node(WorkerProcessBase):
         event_writer = net.sample and net.history.event_writer(net.clock, net.sample)
         recorder = FlightRecorder(box, life)
         return Equipment(net.random, net.clock, recorder, None, event_writer or None, net.clock)
+
+    def load_plan(self, number: int) -> Plan:
+        return self._net.plans[number]
 
     def load_transfer(self, move: int, task: int) -> TaskTransfer | None:
         packed = self._net.transfers.get((move, task))
@@ -128,6 +133,12 @@ class NetMaster(MasterProcessBase):
 
     def save_state(self, state: bytes) -> None:
         self._net.master_state = state
+
+    def load_plan(self, number: int) -> Plan:
+        return self._net.plans[number]
+
+    def save_plan(self, number: int, plan: Plan) -> None:
+        self._net.plans[number] = plan
 
     def remove_transfers(self) -> None:
         self._net.transfers.clear()
@@ -170,6 +181,7 @@ class Network:
         self.seed = seed
         self.clock = clock
         self.plan = plan
+        self.plans = {0: plan}  # by number
         self.random = np.random.default_rng(seed)
         self.nodes: dict[int, Node] = {}
         self.fates: Counter[str] = Counter()

@@ -8,7 +8,8 @@
                    │                    └──killed, and the wait is over───────────▲
                    └──the spouts are exhausted──▶ FINISHED      a task failed: FAILED
 
-`kill`, and the failure of a task, are possible in every state; `drain` in every state before the
+An upgrade is possible when a rebalance is, and has the same states. `kill`, and the failure of a
+task, are possible in every state; `drain` in every state before the
 end. The requests are in the MasterState, so a restarted master continues; a running wait restarts.
 Storm: org.apache.storm.daemon.nimbus.Nimbus (TOPO_STATE_TRANSITIONS). There, too, activating an
 active topology is no error, a second kill begins a new wait, and a new leader restarts the waits.
@@ -44,6 +45,7 @@ class Command(StrEnum):
     ACTIVATE = "activate"
     DEACTIVATE = "deactivate"
     REBALANCE = "rebalance"
+    UPGRADE = "upgrade"
     DRAIN = "drain"
     KILL = "kill"
 
@@ -53,6 +55,7 @@ POSSIBLE: Mapping[Command, frozenset[State]] = {
     Command.ACTIVATE: frozenset({State.STARTING, State.ACTIVE, State.INACTIVE}),
     Command.DEACTIVATE: frozenset({State.STARTING, State.ACTIVE, State.INACTIVE}),
     Command.REBALANCE: frozenset({State.ACTIVE, State.INACTIVE}),
+    Command.UPGRADE: frozenset({State.ACTIVE, State.INACTIVE}),
     Command.DRAIN: _BEFORE_THE_END,  # also just after it finished: the caller cannot know
     Command.KILL: frozenset(State),
 }
@@ -97,7 +100,7 @@ class Lifecycle:
             return State.FAILED
         if stored.draining:
             return State.FINISHED if facts.done and not stored.killing else State.DRAINING
-        if stored.next_places or (stored.moves and not facts.joined):
+        if stored.is_changing or (stored.moves and not facts.joined):
             return State.REBALANCING
         if not facts.joined:
             return State.STARTING
@@ -124,7 +127,8 @@ class Lifecycle:
         """Emit no new records from now on. A rebalance that is not packing yet is cancelled."""
         self._stored.draining = True
         if not self._stored.packing:
-            self._stored.next_places = None
+            self._stored.next_places = self._stored.next_plan = None
+            self._stored.upgrading = False
 
     def kill(self, wait_s: float, now: float) -> None:
         """Drain for `wait_s` at most, then end. A second kill begins a new wait."""
@@ -132,9 +136,14 @@ class Lifecycle:
         self._stored.killing = True
         self._stored.wait_s, self._since_s = wait_s, now
 
-    def rebalance(self, places: list[int], wait_s: float, now: float) -> None:
-        """Wait up to `wait_s` for pending trees, then put task i on worker `places[i]`."""
-        self._stored.next_places = places
+    def rebalance(
+        self, places: list[int], wait_s: float, now: float, plan: int | None = None
+    ) -> None:
+        """Wait up to `wait_s` for pending trees, then put task i on worker `places[i]`. `plan`: the
+        number of the plan that has these tasks; None: the present one."""
+        self._stored.next_places, self._stored.next_plan = places, plan
+        self._stored.refused = None
+        self._stored.plans = max(self._stored.plans, plan or 0)
         self._stored.wait_s, self._since_s = wait_s, now
 
     def look(self, facts: Observations, now: float) -> None:
@@ -150,7 +159,13 @@ class Lifecycle:
         """Apply the new places, once all workers have packed; all workers begin new lives."""
         stored = self._stored
         assert stored.next_places
+        former = stored.places
         stored.places, stored.next_places, stored.packing = stored.next_places, None, False
+        if stored.upgrading:
+            stored.former_plan, stored.former_places = stored.plan, former
+            stored.upgrading, stored.quarantined = False, {}
+        if stored.next_plan is not None:
+            stored.plan, stored.next_plan = stored.next_plan, None
         stored.floor = max(stored.lives.values())
         stored.moves += 1
 

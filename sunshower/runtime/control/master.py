@@ -25,8 +25,11 @@ from sunshower.runtime.control.failure_detector import FailureDetector
 from sunshower.runtime.control.lifecycle import Command, KillReport, Lifecycle, Observations, State
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import DesiredState, Orders, Welcome
-from sunshower.runtime.control.placement import placed, places_of, replan
+from sunshower.runtime.control.placement import places_of, replan
+from sunshower.runtime.control.plan_changes import AS_THEY_ARE, with_tasks
 from sunshower.runtime.control.restart_tracker import Probations, RestartTracker
+from sunshower.runtime.control.task_moves import TaskMoves
+from sunshower.runtime.control.upgrades import changes, upgraded
 from sunshower.runtime.events.injected_faults import InjectedFaults, check_places
 from sunshower.runtime.events.metrics import Snapshot, StuckCall, TaskStats, WorkerStats
 from sunshower.runtime.events.time_windows import TimeWindows
@@ -43,22 +46,24 @@ class Master:
     The adapter also calls `look` while `restless`, and carries out the `orders`.
     """
 
-    def __init__(self, plan: Plan, stored: MasterState | None = None, now: float = 0.0) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        stored: MasterState | None = None,
+        now: float = 0.0,
+        other: Plan | None = None,
+    ) -> None:
+        """`plan`, `other`: see TaskMoves."""
         self.stored = stored or MasterState()
-        self._submitted = plan
-        self.plan = placed(plan, self.stored.places)
+        self.moves = TaskMoves(plan, self.stored, other, now)
         self._lifecycle = Lifecycle(plan.graph.id, self.stored, now)
         self.crash_reports: dict[int, CrashReport] = {}  # worker → of its previous process
-        self._restarts = RestartTracker(self.plan)
         self._probations = Probations()
         self._stats: dict[int, WorkerStats] = {}
         self._stuck: dict[int, tuple[StuckCall, int, float]] = {}  # worker → call, task, start time
-        self._packed: set[int] = set()
-        self._unloaded = False
         self._flow: tuple[int, int] = (0, 0)
         self._flow_since_s = 0.0
-        self._conditions = ConditionTracker(self.plan, self.stored)
-        self._ticks = any(c.tick_s is not None for c in plan.graph.components.values())
+        self._begin_places()
         fenced = self.stored.fenced.keys() & set(self.plan.workers)
         self._detector = FailureDetector(plan.graph.config.worker_timeout_s, now, sorted(fenced))
         self._replacing: list[int] = []  # silent workers, until the adapter has replaced them
@@ -67,6 +72,11 @@ class Master:
         self._windows = TimeWindows(None if self.stored.lives else now)
 
     # ---- queries ---------------------------------------------------------------------------
+
+    @property
+    def plan(self) -> Plan:
+        """The present plan, with the present places."""
+        return self.moves.plan
 
     def state(self, now: float) -> State:
         """The state of the topology."""
@@ -92,10 +102,10 @@ class Master:
     def desired_state(self) -> DesiredState:
         """What the workers shall do now. The adapter sends every change to all workers."""
         stored = self.stored
-        active = stored.active and not stored.next_places
+        active, on_trial = stored.active and not stored.is_changing, self.moves.on_trial
         is_cut = bool(self.silent or any(w.links for w in self._stats.values()))
         conditions = replace(self._conditions.now, is_cut=is_cut)
-        return DesiredState(active, stored.draining, stored.injected, conditions)
+        return DesiredState(active, stored.draining, stored.injected, conditions, on_trial)
 
     @property
     def silent(self) -> Mapping[int, float]:
@@ -139,7 +149,12 @@ class Master:
             silent_s = self.plan.graph.config.worker_timeout_s
             crash_report = crash_report and replace(crash_report, silent_s=silent_s)
         self._detector.heard(worker, now)
-        owed = self._charge_crash(worker, crash_report)
+        owed: dict[int, int] = {}
+        self.crash_reports.pop(worker, None)
+        if crash_report is not None and crash_report.life == stored.lives.get(worker):
+            owed = stored.charge(crash_report, self.plan)
+            if crash_report.roots:
+                self.crash_reports[worker] = crash_report
         mine = [task.id for task in self.plan.tasks_on(worker)]
         if worker in self.lives:
             stored.restarts += 1
@@ -148,12 +163,13 @@ class Master:
                 worker, now, self._stats.get(worker), crash_report
             )
         stored.lives[worker] = max(stored.lives.get(worker, 0), stored.floor) + 1
-        self._packed.discard(worker)
+        self.moves.begins(worker)
         self._retire(worker)
         return Welcome(
             stored.lives[worker],
             self.lives,
             self.desired_state,
+            stored.plan,
             stored.places,
             stored.moves,
             self._restarts.began(worker, now),
@@ -171,7 +187,8 @@ class Master:
     def is_current(self, worker: int, life: int) -> bool:
         """Whether this is a worker's latest life, and was not replaced; 0: it has not begun."""
         known = self.stored.lives.get(worker)
-        return not life or (life == known and life != self.stored.fenced.get(worker))
+        is_new = not life and worker in self.plan.workers
+        return is_new or (life == known and life != self.stored.fenced.get(worker))
 
     def beat(self, worker: int, life: int, now: float) -> bool:
         """A worker sends a heartbeat. False: this life was replaced, so its process shall end."""
@@ -200,10 +217,10 @@ class Master:
         for task in stats.tasks:
             if task.health.standing is Standing.QUARANTINED and task.health.last:
                 self.stored.quarantined.setdefault(task.task, task.health.last[-1])
-            self._keep_position(task)
+            self.stored.keep_position(task)
         self._conditions.look(self._stats)
         self._end_probations(now)
-        tasks = [task for worker in self._stats.values() for task in worker.tasks]
+        tasks = self._tasks
         flow = (sum(t.counts.transferred for t in tasks), sum(t.counts.executed for t in tasks))
         if flow != self._flow:
             self._flow, self._flow_since_s = flow, now
@@ -226,12 +243,16 @@ class Master:
         """A worker has ended its life for a rebalance; `stats`: its last statistics."""
         self.hear(stats, now)
         if self.stored.packing and stats.incarnation == self.lives.get(stats.worker):
-            self._packed.add(stats.worker)
+            self.moves.packs(stats.worker)
         self.look(now)
 
     def broken(self, text: str) -> None:
-        """A task failed, and so the topology fails. The first reason is kept."""
-        self.stored.error = self.stored.error or clip(text, ERROR_BYTES)
+        """A task failed, and so the topology fails, or new code. The first reason is kept."""
+        if self.moves.on_trial:
+            self.moves.roll_back(text)
+            self._begin_places()
+        else:
+            self.stored.error = self.stored.error or clip(text, ERROR_BYTES)
 
     # ---- commands; each raises LifecycleError in a state that does not allow it --------------
 
@@ -251,13 +272,33 @@ class Master:
         self.look(now)
 
     def rebalance(
-        self, workers: int | None, layout: Layout | None, wait_s: float | None, now: float
+        self,
+        workers: int | None,
+        layout: Layout | None,
+        wait_s: float | None,
+        now: float,
+        tasks: Mapping[str, int] = AS_THEY_ARE,
     ) -> None:
-        """Distribute the tasks over so many workers. `replan` says what is refused."""
+        """Distribute the tasks over so many workers; `tasks`: new numbers of tasks, by component.
+        `replan` and `with_tasks` say what is refused."""
         self._lifecycle.allow(Command.REBALANCE, self.state(now))
-        places = replan(self.plan, workers, layout)
-        if places != places_of(self.plan):
-            self._lifecycle.rebalance(places, self._wait_s(wait_s), now)
+        plan = with_tasks(self.plan, tasks)
+        places, number = replan(plan, workers, layout), None
+        if plan is not self.plan:
+            self.moves.next_plan, number = plan, self.stored.plans + 1
+        elif places == places_of(plan):
+            return
+        self._lifecycle.rebalance(places, self._wait_s(wait_s), now, number)
+
+    def upgrade(self, given: Plan, wait_s: float | None, now: float, *, dry: bool) -> list[str]:
+        """Let new code replace the present one, or only say what changes. See `upgraded`."""
+        self._lifecycle.allow(Command.UPGRADE, self.state(now))
+        plan = upgraded(self.plan, given, self.stored.lives)
+        if not dry:
+            self.moves.next_plan, self.stored.upgrading = plan, True
+            places, number = places_of(plan), self.stored.plans + 1
+            self._lifecycle.rebalance(places, self._wait_s(wait_s), now, number)
+        return changes(self.plan, plan)
 
     def disturb(self, injected: InjectedFaults) -> None:
         """Inject these faults instead of the former ones; `InjectedFaults()` ends them.
@@ -274,43 +315,24 @@ class Master:
     @property
     def restless(self) -> bool:
         """Whether a kill or rebalance is under way, which needs `look` and `orders`."""
-        stored = self.stored
-        kills = stored.killing and not stored.killed
-        moves = stored.moves and (self.lives != stored.lives or not self._unloaded)
-        return bool(kills or stored.next_places or moves)
+        kills = self.stored.killing and not self.stored.killed
+        return kills or self.moves.is_under_way(self.lives)
 
     def look(self, now: float) -> None:
         """Continue if a wait is over, or if all workers have packed."""
         self._lifecycle.look(self._facts(now), now)
-        if self.stored.packing and self._packed >= set(self.plan.workers):
+        if self.moves.has_packed:
             self._lifecycle.move()
-            self._packed, self._unloaded = set(), False
-            self.plan = placed(self._submitted, self.stored.places)
-            self._restarts = RestartTracker(self.plan)
-            self._conditions = ConditionTracker(self.plan, self.stored)
-            for worker in list(self._stats):  # into the stored state, for a next master
-                self._retire(worker)
+            self.moves.move(now)
+            self._begin_places()
+        elif why := self.moves.end_trial(self._tasks, now, arrived=self._arrived):
+            self.broken(why)
 
     def orders(self) -> Orders:
         """What the adapter shall do now: replace silent workers, and the orders of a rebalance."""
-        stored, replacing, self._replacing = self.stored, self._replacing, []
+        replacing, self._replacing = self._replacing, []
         found = Orders(replace=replacing, create=self._detector.to_create())
-        if stored.packing and stored.next_places:
-            moving = zip(self.plan.tasks, stored.next_places, strict=True)
-            leaving = [task for task, place in moving if task.worker != place]
-            unpacked = [worker for worker in self.plan.workers if worker not in self._packed]
-            pack = {w: [t.id for t in leaving if t.worker == w] for w in unpacked}
-            return replace(found, pack=pack)
-        if not stored.moves:
-            return found
-        unjoined = [worker for worker in self.plan.workers if worker not in self.lives]
-        return replace(
-            found,
-            again=[worker for worker in unjoined if worker in stored.lives],
-            create=[*found.create, *(w for w in unjoined if w not in stored.lives)],
-            end=[worker for worker in stored.lives if worker not in self.plan.workers],
-            unload=self._arrived and not self._unloaded,
-        )
+        return self.moves.orders(found, self.lives, arrived=self._arrived)
 
     def ended(self, worker: int) -> None:
         """The process of a worker that is no longer needed has ended."""
@@ -319,19 +341,29 @@ class Master:
 
     def unloaded(self) -> None:
         """The stored TaskTransfers were removed."""
-        self._unloaded = True
+        self.moves.unloaded()
 
     # ---- helpers ----------------------------------------------------------------------------
+
+    def _begin_places(self) -> None:
+        self._restarts = RestartTracker(self.plan)
+        self._conditions = ConditionTracker(self.plan, self.stored)
+        self._ticks = any(c.tick_s is not None for c in self.plan.graph.components.values())
+        for worker in list(self._stats):  # into the stored state, for a next master
+            self._retire(worker)
+        self.stored.forget_all_but(self.plan)
+
+    @property
+    def _tasks(self) -> list[TaskStats]:
+        return [task for worker in self._stats.values() for task in worker.tasks]
 
     @property
     def _arrived(self) -> bool:
         return self._stats.keys() == set(self.plan.workers) <= self.lives.keys()
 
     def _facts(self, now: float) -> Observations:
-        workers = self._stats.values()
-        tasks = [task for worker in workers for task in worker.tasks]
-        sent, executed = self._flow
-        since_s = self._flow_since_s
+        workers, tasks = self._stats.values(), self._tasks
+        (sent, executed), since_s = self._flow, self._flow_since_s
         if self._ticks:  # outputs of ticks never end
             since_s = now if self._done_since_s is None else self._done_since_s
         still, arrived = sent == executed or now - since_s >= _SETTLE_S, self._arrived
@@ -349,45 +381,13 @@ class Master:
 
     def _spouts_done(self) -> bool:
         spouts = {spout.id for spout in self.plan.spouts}
-        tasks = [task for worker in self._stats.values() for task in worker.tasks]
-        return all(task.done for task in tasks if task.task in spouts)
-
-    def _keep_position(self, task: TaskStats) -> None:
-        """Keep the maximum: a new life may report less than a former one for a while."""
-        for kept, reported in (
-            (self.stored.positions, task.committed),
-            (self.stored.drawn, task.drawn),
-        ):
-            if reported > kept.get(task.task, 0):
-                kept[task.task] = reported
-        suspects = self.stored.suspects.get(task.task, {})
-        for number in [number for number in suspects if number < task.committed]:
-            del suspects[number]
-
-    def _charge_crash(self, worker: int, crash_report: CrashReport | None) -> dict[int, int]:
-        """Charge messages of the dead process's own spouts, whose `Pending` is lost. Returns, per
-        spout task, the bound below which records may have been drawn; {} for a stale report."""
-        self.crash_reports.pop(worker, None)
-        if crash_report is None or crash_report.life != self.stored.lives.get(worker):
-            return {}
-        for task, (drawn, _) in crash_report.drawn.items():
-            self.stored.drawn[task] = max(drawn, self.stored.drawn.get(task, 0))
-        owed = {task: max(found) for task, found in crash_report.drawn.items()}
-        if not crash_report.roots:
-            return owed
-        self.crash_reports[worker] = crash_report
-        named = {s.id for s in self.plan.spouts if self.plan.component(s).level.keeps_numbers}
-        for task, numbers in ((t, n) for t, n in crash_report.numbers.items() if t in named):
-            counts = self.stored.suspects.setdefault(task, {})
-            for number in numbers:
-                counts[number] = counts.get(number, 0) + 1
-        return owed
+        return all(task.done for task in self._tasks if task.task in spouts)
 
     def _end_probations(self, now: float) -> None:
         """End the quarantine of tasks that have recovered."""
         quarantined = self.stored.quarantined
-        for task in [t for w in self._stats.values() for t in w.tasks if t.task in quarantined]:
-            if self._probations.has_recovered(task, now):
+        for task in self._tasks:
+            if task.task in quarantined and self._probations.has_recovered(task, now):
                 del quarantined[task.task]
 
     def _retire(self, worker: int) -> None:

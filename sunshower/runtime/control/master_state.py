@@ -9,10 +9,12 @@ from typing import Any, TypeVar
 import msgpack
 
 from sunshower import versions
+from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.latencies import Latencies, LatencyKind
-from sunshower.runtime.events.metrics import Counts, WorkerStats
+from sunshower.runtime.events.metrics import Counts, TaskStats, WorkerStats
 from sunshower.runtime.events.time_windows import Totals, add_up
+from sunshower.runtime.plan import Plan
 from sunshower.runtime.tasks.user_code import TaskError
 
 T = TypeVar("T")
@@ -47,6 +49,13 @@ class MasterState:
     packing: bool = False  # workers store the tasks that will move
     moves: int = 0  # rebalances carried out
     floor: int = 0  # lives up to this one are from before the last move
+    plan: int = 0  # the number of the plan; 0: as submitted
+    next_plan: int | None = None  # during a rebalance to a new plan: its number
+    plans: int = 0  # the highest number that a plan has ever had
+    upgrading: bool = False  # the next plan is that of an upgrade, and will be on trial
+    former_plan: int | None = None  # while a plan is on trial: the one to return to, …
+    former_places: list[int] | None = None  # … and the worker of each task in it
+    refused: str | None = None  # why the last upgrade was rolled back
     injected: InjectedFaults = field(default_factory=InjectedFaults)  # of an experiment
     latencies: dict[str, Latencies] = field(default_factory=dict)  # of spouts in former lives
     execute: dict[str, Latencies] = field(default_factory=dict)  # of bolts in former lives; see
@@ -62,6 +71,52 @@ class MasterState:
             for kind, latencies in task.latencies_by_kind.items():
                 kept = self.latencies_by_kind[kind]
                 kept[name] = kept.get(name, Latencies()) + latencies
+
+    def charge(self, report: CrashReport, plan: Plan) -> dict[int, int]:
+        """Charge messages of a dead process's own spouts, whose `Pending` is lost. Returns, per
+        spout task, the bound below which records may have been drawn."""
+        for task, (drawn, _) in report.drawn.items():
+            self.drawn[task] = max(drawn, self.drawn.get(task, 0))
+        named = {s.id for s in plan.spouts if plan.component(s).level.keeps_numbers}
+        for task in report.numbers.keys() & named if report.roots else ():
+            counts = self.suspects.setdefault(task, {})
+            for number in report.numbers[task]:
+                counts[number] = counts.get(number, 0) + 1
+        return {task: max(found) for task, found in report.drawn.items()}
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether tasks will move, or a new plan is on trial: spouts emit nothing."""
+        return bool(self.next_places) or self.former_plan is not None
+
+    def keep_position(self, task: TaskStats) -> None:
+        """Keep the maximum: a new life may report less than a former one for a while."""
+        for kept, reported in ((self.positions, task.committed), (self.drawn, task.drawn)):
+            if reported > kept.get(task.task, 0):
+                kept[task.task] = reported
+        suspects = self.suspects.get(task.task, {})
+        for number in [number for number in suspects if number < task.committed]:
+            del suspects[number]
+
+    @property
+    def other_plan(self) -> int | None:
+        """The number of the plan that may replace the present one; None: none may."""
+        return self.next_plan if self.former_plan is None else self.former_plan
+
+    def forget_all_but(self, plan: Plan) -> None:
+        """Forget what belongs to other tasks and components, which are no longer there."""
+        if self.former_plan is not None:
+            return  # until the plan has proved good
+        by_task: tuple[dict[int, Any], ...] = (
+            self.quarantined, self.positions, self.drawn, self.suspects,
+        )  # fmt: skip
+        for kept in by_task:
+            for task in kept.keys() - {task.id for task in plan.tasks}:
+                del kept[task]
+        retired: tuple[dict[str, Any], ...] = (self.retired, *self.latencies_by_kind.values())
+        for by_name in retired:
+            for name in by_name.keys() - plan.graph.components.keys():
+                del by_name[name]
 
     @property
     def latencies_by_kind(self) -> dict[LatencyKind, dict[str, Latencies]]:

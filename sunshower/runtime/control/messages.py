@@ -17,6 +17,7 @@ class DesiredState:
     draining: bool = False  # spouts emit replays only
     injected: InjectedFaults = field(default_factory=InjectedFaults)
     conditions: Conditions = field(default_factory=Conditions)
+    on_trial: bool = False  # new code is being opened, which may be rolled back: nothing ticks
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class Welcome:
     life: int
     lives: dict[int, int]  # all known workers, and the life of each
     desired_state: DesiredState = DesiredState()
-    places: list[int] | None = None  # the worker of each task, if not as in the plan
+    plan: int = 0  # the number of the plan; 0: as submitted
+    places: list[int] | None = None  # the worker of each task, if not as in that plan
     move: int = 0  # the rebalance whose TaskTransfers may be stored; 0: none
     delay_s: float = 0.0  # before its tasks may open
     quarantined: dict[int, Quarantine] = field(default_factory=dict)  # tasks that are not run yet

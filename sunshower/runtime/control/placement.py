@@ -82,8 +82,8 @@ def _isolated(plan: Plan, pinned: set[int]) -> list[int]:
             places[task.id] = task.worker
         elif task.id in pinned:
             raise _stuck(plan, [task], "they share a worker with another one of that kind")
-    unused = iter(_unused(places.values(), len(plan.tasks)))
-    return [places[t.id] if t.id in places else next(unused) for t in plan.tasks]
+    others = iter(unused(places.values(), len(plan.tasks)))
+    return [places[t.id] if t.id in places else next(others) for t in plan.tasks]
 
 
 def _packed(plan: Plan, count: int, pinned: set[int]) -> list[int]:
@@ -93,7 +93,7 @@ def _packed(plan: Plan, count: int, pinned: set[int]) -> list[int]:
     if lost:
         raise _stuck(plan, lost, f"{len(held)} workers have such tasks")
     kept = by_need[:count]
-    workers = sorted([*kept, *_unused(kept, count - len(kept))])
+    workers = sorted([*kept, *unused(kept, count - len(kept))])
     spread = _Spread(workers, pinned)
     spouts = {spout.id for spout in plan.graph.spouts}
     for component in plan.graph.components:
@@ -175,7 +175,7 @@ class _Spread:
         self._load[worker] += 1
 
 
-def _unused(taken: Iterable[int], count: int) -> list[int]:
+def unused(taken: Iterable[int], count: int) -> list[int]:
     """The lowest worker ids that are not taken."""
     taken = set(taken)
     return [worker for worker in range(len(taken) + count) if worker not in taken][:count]

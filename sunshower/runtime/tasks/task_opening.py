@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from sunshower.clock import Clock
@@ -30,11 +30,17 @@ class TaskOpening:
     ) -> None:
         self.waiting = list(tasks)
         self.active = True  # whether spouts are activated once they are open
-        self.tickers = list[Ticker]()  # of open tasks that have a tick
+        self.on_trial = False  # whether the code may still be rolled back
+        self._tickers = list[Ticker]()  # of open tasks that have a tick
         self._plan = plan
         self._call = call
         self._clock = clock
         self._transfer = dict(transfer)
+
+    @property
+    def tickers(self) -> Sequence[Ticker]:
+        """Those of open tasks that have a tick."""
+        return () if self.on_trial else self._tickers
 
     @property
     def transfer_left(self) -> Mapping[int, TaskTransfer]:
@@ -79,7 +85,7 @@ class TaskOpening:
         self._transfer.pop(task.task.id, None)
         if isinstance(task, SpoutTask) and self.active and task.spout is not before:
             self._call(task.task, "activate", task.activate)
-        self.tickers += tickers(self._plan, task, self.tickers, self._clock.now())
+        self._tickers += tickers(self._plan, task, self._tickers, self._clock.now())
 
 
 def _is_tried_again(task: BoltTask | SpoutTask) -> bool:

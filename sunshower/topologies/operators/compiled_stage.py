@@ -85,8 +85,8 @@ class OperatorBolt(Bolt[Any, Any]):
         self.reads_watermarks = ended is not None
         behind = () if ended is None else ended.operators()
         # what reads both rows of a batch and those of watermarks is there once
-        self._operators = [*dict.fromkeys((*self._steps, *root.operators(), *behind))]
-        ticks = [getattr(operator, "tick_s", None) for operator in self._operators]
+        self.operators = [*dict.fromkeys((*self._steps, *root.operators(), *behind))]
+        ticks = [getattr(operator, "tick_s", None) for operator in self.operators]
         self.keeps_state = window is not None or self.keyed is not None
         self.tick_s = min((tick_s for tick_s in ticks if tick_s is not None), default=None)
         self._cleanups = ExitStack()  # of what is prepared, the last first; each is called
@@ -98,7 +98,7 @@ class OperatorBolt(Bolt[Any, Any]):
     @property
     def call_limits(self) -> list[CallLimits | None]:
         """Those of its functions; None: it is no async one."""
-        return [one.limits for one in self._operators if isinstance(one, FunctionOperator)]
+        return [one.limits for one in self.operators if isinstance(one, FunctionOperator)]
 
     def prepare(self, context: Context) -> None:
         if self._async:
@@ -109,7 +109,7 @@ class OperatorBolt(Bolt[Any, Any]):
         for one in self._async:
             one.calls = self.calls
         try:
-            for operator in self._operators:
+            for operator in self.operators:
                 operator.prepare(context)
                 self._cleanups.callback(operator.cleanup)
             make = _composed_async if self._async else _composed
@@ -156,40 +156,51 @@ class OperatorBolt(Bolt[Any, Any]):
             _call(step, "announce", records)
 
     def flush(self) -> None:
-        for operator in self._operators:
+        for operator in self.operators:
             _call(operator, "flush")
 
     def discard(self) -> None:
         """Forget what was not flushed: the whole batch has failed."""
-        for operator in self._operators:
+        for operator in self.operators:
             _call(operator, "discard")
 
     def tick(self) -> None:
-        for operator in self._operators:
+        for operator in self.operators:
             _call(operator, "tick")
+
+    def in_memory(self) -> Iterator[str]:
+        """The names of states that are in the memory of the tasks."""
+        for operator in self.operators:
+            slot, store = getattr(operator, "slot", None), getattr(operator, "store", None)
+            if hasattr(operator, "snapshot"):
+                is_stored = getattr(slot, "factory", None) or getattr(store, "is_stored", False)
+                if not is_stored:
+                    yield f"the state {getattr(slot or store, 'name', 'of an operator')!r}"
 
     def snapshot(self) -> list[Any]:
         """What the operators keep in memory."""
-        return [_call(operator, "snapshot") for operator in self._operators]
+        return [_call(operator, "snapshot") for operator in self.operators]
 
     def restore(self, state: list[Any]) -> None:
         """Continue with what `snapshot` returned."""
-        for operator, own in zip(self._operators, state, strict=True):
+        if all(own is None for own in state):
+            return  # other code may have other operators
+        for operator, own in zip(self.operators, state, strict=True):
             _call(operator, "restore", own)
 
     def result(self) -> Any:
         """What the last aggregator of this stage has in memory: key → value."""
-        found = (_call(operator, "result") for operator in reversed(self._operators))
+        found = (_call(operator, "result") for operator in reversed(self.operators))
         return next((result for result in found if result is not None), None)
 
     @property
     def keyed(self) -> Keyed | None:
         """The last operator of this stage that has a value for each key; None if none has."""
-        return next((one for one in reversed(self._operators) if isinstance(one, Keyed)), None)
+        return next((one for one in reversed(self.operators) if isinstance(one, Keyed)), None)
 
     def state_entries(self) -> int | None:
         """How many entries the states of this stage have; None: no state, or not known."""
-        return entries_of(self._operators)
+        return entries_of(self.operators)
 
     def cleanup(self) -> None:
         self._cleanups.close()

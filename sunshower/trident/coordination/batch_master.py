@@ -70,6 +70,8 @@ class MasterSpout(Spout[Any]):
     """Emits the steps of a MasterCoordinator. `ack` and `fail` emit too, but only `next_tuple`
     begins new batches."""
 
+    of_batches = True  # it cannot change alone while it runs
+
     streams = {BATCH: BatchCommand, COMMIT: BatchCommand, SUCCESS: BatchCommand}  # noqa: RUF012
     replay = False
 

@@ -22,6 +22,8 @@ from sunshower.trident.spouts.port import TridentSpout
 class SpoutCoordinatorBolt(Bolt[BatchCommand, Any]):
     """One task, which reads `$batch` and `$success` of the master."""
 
+    of_batches = True  # it cannot change alone while it runs
+
     streams = {BATCH: BatchOrder}  # noqa: RUF012
 
     def __init__(self, id: str, spout: TridentSpout, store: Callable[[], Tree], root: str) -> None:

@@ -20,6 +20,8 @@ from sunshower.trident.coordination.attempts import Part
 class RecordsBolt(Bolt[Part, Any]):
     """Emits the rows of parts."""
 
+    of_batches = True  # it cannot change alone while it runs
+
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
 

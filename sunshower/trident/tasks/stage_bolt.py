@@ -80,6 +80,8 @@ class TaskBatch:
 class StageBolt(Bolt[Any, Any]):
     """A task of a stage of `group`, with the emitter if the stage has a spout."""
 
+    of_batches = True  # it cannot change alone while it runs
+
     def __init__(
         self,
         group: str,

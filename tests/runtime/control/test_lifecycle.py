@@ -25,15 +25,15 @@ BOOKS: dict[State, tuple[MasterState, Observations]] = {
     State.KILLED: (MasterState(draining=True, killing=True, killed=True), WORKING),
     State.FAILED: (MasterState(error="a bolt raised"), WORKING),
 }
-POSSIBLE = {  # by command: activate, deactivate, rebalance, drain, kill
-    State.STARTING: (True, True, False, True, True),
-    State.ACTIVE: (True, True, True, True, True),
-    State.INACTIVE: (True, True, True, True, True),
-    State.REBALANCING: (False, False, False, True, True),
-    State.DRAINING: (False, False, False, True, True),
-    State.FINISHED: (False, False, False, True, True),
-    State.KILLED: (False, False, False, False, True),
-    State.FAILED: (False, False, False, False, True),
+POSSIBLE = {  # by command: activate, deactivate, rebalance, upgrade, drain, kill
+    State.STARTING: (True, True, False, False, True, True),
+    State.ACTIVE: (True, True, True, True, True, True),
+    State.INACTIVE: (True, True, True, True, True, True),
+    State.REBALANCING: (False, False, False, False, True, True),
+    State.DRAINING: (False, False, False, False, True, True),
+    State.FINISHED: (False, False, False, False, True, True),
+    State.KILLED: (False, False, False, False, False, True),
+    State.FAILED: (False, False, False, False, False, True),
 }
 
 
@@ -126,6 +126,24 @@ def test_rebalance_packs_when_all_is_at_rest_or_the_wait_is_over(
     lifecycle.move()
     assert (book.places, book.next_places, book.packing) == ([1, 1], None, False)
     assert (book.floor, book.moves) == (4, 1)
+
+
+def test_a_drain_gives_up_an_upgrade_that_is_not_packing() -> None:
+    book = MasterState(next_places=[1], next_plan=1, upgrading=True)
+    Lifecycle("t", book, 0.0).drain()
+    assert (book.next_places, book.next_plan, book.upgrading) == (None, None, False)
+
+
+def test_a_plan_on_trial_counts_as_a_rebalance_also_for_the_next_master() -> None:
+    book = MasterState(lives={0: 1}, plan=1)
+    lifecycle = Lifecycle("t", book, 0.0)
+    book.upgrading = True
+    lifecycle.rebalance([3], 0.0, now=0.0, plan=2)
+    lifecycle.move()
+    assert (book.plan, book.former_plan, book.former_places, book.upgrading) == (2, 1, None, False)
+    again = MasterState.from_bytes(book.to_bytes())
+    assert Lifecycle("t", again, 0.0).state(WORKING) is State.REBALANCING
+    assert again.other_plan == 1
 
 
 def test_rebalance_does_not_pack_lives_that_have_not_arrived() -> None:

@@ -231,6 +231,16 @@ class KeyedStore:
         not failed with an unknown outcome. If not, open it again."""
         return self._opened is not None and self._taken is None
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether its values outlive the process of the task."""
+        return self._factory is not None
+
+    @property
+    def shape(self) -> tuple[StateFactory | None, int, dict[str, Any]]:
+        """Where it is stored, the version of its values, and the fields of their record types."""
+        return self._factory, self._version, self._values.shapes()
+
     def snapshot(self) -> dict[Key, Any] | None:
         """What is in the memory of the task, for another process; None if nothing is."""
         memory = self._opened

@@ -1,0 +1,152 @@
+"""The plan of a rebalance to other numbers of tasks or acker shards: same code, tasks keep ids.
+
+Only what keeps nothing of its own in memory can have another number of tasks: functions, whose
+records any task can process, and states in a store, which move to the new tasks when these open
+them (sunshower/trident/states/moves.py). All other tasks continue as in any rebalance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from sunshower.errors import LifecycleError
+from sunshower.runtime.control.placement import can_move
+from sunshower.runtime.plan import ACKER, Plan, Task
+from sunshower.topologies.components import Bolt
+from sunshower.topologies.graph import Component, Level, Subscription
+from sunshower.topologies.groupings import All, Fields
+from sunshower.topologies.operators.compiled_stage import OperatorBolt
+
+AS_THEY_ARE: Mapping[str, int] = {}
+_TASKS_MAX = 4096  # of one component: more are a slip
+
+
+def with_tasks(plan: Plan, counts: Mapping[str, int]) -> Plan:
+    """The plan with so many tasks of these components (ACKER: acker shards); `plan` itself if it
+    has them. New tasks share the present workers.
+
+    Raises LifecycleError for a component that is not there, or cannot have other tasks.
+    """
+    changed = {name: count for name, count in counts.items() if count != _count(plan, name)}
+    if not changed:
+        return plan
+    for name, count in changed.items():
+        if why := refusal(plan, name, count):
+            raise LifecycleError(
+                f"topology {plan.graph.id!r} cannot have {count} tasks of {name!r}: {why}; "
+                "nothing has been changed"
+            )
+    tasks, last_id = list[Task](), plan.last_id
+    for name in [*plan.graph.components, ACKER]:
+        own = plan.tasks_of(name)
+        wanted = changed.get(name, len(own))
+        tasks += own[:wanted]
+        for index in range(len(own), wanted):
+            last_id += 1
+            worker = plan.workers[index % len(plan.workers)]
+            tasks.append(Task(last_id, name, index, worker))
+    components = {
+        name: replace(one, parallelism=changed[name]) if name in changed else one
+        for name, one in plan.graph.components.items()
+    }
+    return replace(
+        plan,
+        graph=replace(plan.graph, components=components),
+        tasks=tuple(sorted(tasks, key=lambda task: task.id)),
+        last_id=last_id,
+    )
+
+
+def leaving(before: Plan, after: Plan) -> list[Task]:
+    """The tasks whose user's object ends when `after` replaces `before`: those that go to another
+    worker, or end, and those of components that are opened for another number of tasks."""
+    places = {task.id: task.worker for task in after.tasks}
+    numbers = after.graph.components
+    changed = {
+        name for name, one in before.graph.components.items()
+        if name not in numbers or numbers[name].parallelism != one.parallelism
+    }  # fmt: skip
+    changed |= {name for one in changed for name in _direct_senders(before, one)}
+    return [
+        task
+        for task in before.tasks
+        if task.component in changed or places.get(task.id) != task.worker
+    ]
+
+
+def _count(plan: Plan, name: str) -> int:
+    if name != ACKER and name not in plan.graph.components:
+        raise LifecycleError(
+            f"topology {plan.graph.id!r} has no component {name!r}; "
+            f"it has: {', '.join(plan.graph.components)}"
+        )
+    return len(plan.tasks_of(name))
+
+
+def refusal(plan: Plan, name: str, count: int) -> str | None:
+    """Why a component cannot have so many tasks; None: it can."""
+    if not 1 <= count <= _TASKS_MAX:
+        return f"there can be 1 to {_TASKS_MAX:,}"
+    if name == ACKER:
+        is_tracked = plan.graph.config.tracked
+        return None if is_tracked else "it was submitted with ackers=0, so nothing is tracked"
+    component = plan.graph.components[name]
+    if component.level.is_spout or component.level is Level.ANSWERS:
+        return (
+            "each task of a spout has its own part of the source, and the position in it. Kill the "
+            "topology, and submit it with another parallelism: it continues where its source has "
+            "stored a position, as Kafka does, and else begins anew"
+        )
+    if kept := _in_memory(component):
+        return f"{kept} is in the memory of its tasks, where no other task finds it. {_WAY_OUT}"
+    if _keeps_state(component) and not all(map(_is_spread, component.inputs)):
+        return "its state has no key by which records find their task"
+    held = [one for one in _direct_senders(plan, name) if not can_move(plan.graph.components[one])]
+    if held:
+        return (
+            f"{held[0]!r} sends to chosen tasks of it, and has to be opened again, but its state "
+            "is in memory: write snapshot() and restore(state) for it"
+        )
+    return None
+
+
+_WAY_OUT = (
+    "Give it a state= in a store, or kill the topology and submit it with another parallelism"
+)
+
+
+def _in_memory(component: Component) -> str | None:
+    """What the tasks of a bolt may keep in memory; None: nothing."""
+    code = component.implementation
+    if component.level is Level.FUNCTION or hasattr(code, "__sunshower_batch__"):
+        return None
+    if component.store is not None:
+        kind: Any = code if isinstance(code, type) else type(code)
+        if not component.store.is_stored:
+            return "the keyed state"
+        return None if kind.snapshot is Bolt.snapshot else "what snapshot() returns"
+    if isinstance(code, OperatorBolt):
+        return next(code.in_memory(), None)
+    return "what its object keeps"
+
+
+def _keeps_state(component: Component) -> bool:
+    code = component.implementation
+    return component.store is not None or (
+        isinstance(code, OperatorBolt) and any(hasattr(one, "snapshot") for one in code.operators)
+    )
+
+
+def _is_spread(read: Subscription) -> bool:
+    """Whether the fields of a record choose its task, or all tasks get it."""
+    return isinstance(read.grouping, Fields | All)
+
+
+def _direct_senders(plan: Plan, name: str) -> Iterator[str]:
+    """The components that choose tasks of a component by their ids."""
+    inputs = () if name == ACKER else plan.graph.components[name].inputs
+    for read in inputs:
+        if plan.stream(read.source, read.stream).spec.direct:
+            yield read.source

@@ -1,0 +1,132 @@
+"""Carries out a rebalance or an upgrade: which plan counts, who has packed, what is ordered.
+
+An upgrade moves all tasks to new workers, with new code, which is on *trial* until all components
+are open. Until then the spouts emit nothing, and what was packed is kept. If a component does not
+open, the former plan counts again: its workers begin with what was packed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from sunshower.runtime.control.master_state import MasterState
+from sunshower.runtime.control.messages import Orders
+from sunshower.runtime.control.placement import placed
+from sunshower.runtime.control.plan_changes import leaving
+from sunshower.runtime.events.metrics import TaskStats
+from sunshower.runtime.plan import Plan
+from sunshower.runtime.tasks.supervision import Standing
+from sunshower.texts import ERROR_BYTES, clip
+
+_OPEN_S = 60.0  # for all components of new code; then the upgrade is rolled back
+
+
+class TaskMoves:
+    """The present plan and the next one. Their numbers and places are in the MasterState."""
+
+    def __init__(self, plan: Plan, stored: MasterState, other: Plan | None, now: float) -> None:
+        """`plan`, `other`: those with the numbers `stored.plan` and `stored.other_plan`."""
+        self.plan = placed(plan, stored.places)
+        self.next_plan = other if stored.former_plan is None else None
+        self._former = None if stored.former_plan is None else other
+        self._trial_since_s = now
+        self._unplaced = plan
+        self._stored = stored
+        self._packed: set[int] = set()  # workers
+        self._unloaded = False
+
+    def packs(self, worker: int) -> None:
+        """A worker has packed."""
+        self._packed.add(worker)
+
+    def begins(self, worker: int) -> None:
+        """A worker has said hello: what it had packed is packed again."""
+        self._packed.discard(worker)
+
+    def unloaded(self) -> None:
+        """The stored TaskTransfers were removed."""
+        self._unloaded = True
+
+    @property
+    def has_packed(self) -> bool:
+        """Whether the tasks can move: all workers have packed."""
+        return self._stored.packing and self._packed >= set(self.plan.workers)
+
+    def move(self, now: float) -> None:
+        """The MasterState has the next places: they count from now on."""
+        self._former, self._trial_since_s = self._unplaced, now
+        if self.next_plan is not None and self._stored.next_plan is None:
+            self._unplaced, self.next_plan = self.next_plan, None
+        self._place_all()
+
+    @property
+    def on_trial(self) -> bool:
+        """Whether a new plan counts whose components are not all open yet."""
+        return self._stored.former_plan is not None
+
+    def end_trial(self, tasks: Sequence[TaskStats], now: float, *, arrived: bool) -> str | None:
+        """End a trial if all components are open. Returns why not, if one will not be."""
+        stored, code = self._stored, self.plan.graph.components
+        if not self.on_trial:
+            return None
+        unopened = {task.id: task for task in self.plan.tasks if task.component in code}
+        for task in tasks:
+            if task.health.standing is Standing.RUNNING and task.health.wait is None:
+                unopened.pop(task.task, None)
+        if arrived and not unopened and not stored.quarantined:
+            stored.former_plan = stored.former_places = self._former = None
+            stored.forget_all_but(self.plan)
+            return None
+        for why in stored.quarantined.values():
+            return why.story
+        if now - self._trial_since_s < _OPEN_S:
+            return None
+        names = ", ".join(sorted({task.component for task in unopened.values()}))
+        errors = [task.health.last[-1].story for task in tasks if task.health.last]
+        return f"{names} did not open within {_OPEN_S:g} s. {' '.join(errors[-1:])}"
+
+    def roll_back(self, why: str) -> None:
+        """Let the former plan count again."""
+        stored, trial = self._stored, self.plan
+        assert stored.former_plan is not None
+        assert self._former is not None
+        stored.plan, stored.places = stored.former_plan, stored.former_places
+        stored.former_plan = stored.former_places = None
+        stored.refused = clip(why, ERROR_BYTES)
+        stored.quarantined = {}
+        for worker in trial.workers:  # also those that have not said hello: all processes must end
+            stored.lives.setdefault(worker, stored.floor)
+        stored.floor = max(stored.lives.values())
+        self._unplaced, self._former = self._former, None
+        self._place_all()
+
+    def _place_all(self) -> None:
+        self._packed, self._unloaded = set(), False
+        self.plan = placed(self._unplaced, self._stored.places)
+
+    def is_under_way(self, lives: Mapping[int, int]) -> bool:
+        """Whether there may be orders. `lives`: of the workers that have said hello."""
+        stored = self._stored
+        unsettled = stored.moves and (lives != stored.lives or not self._unloaded)
+        return bool(stored.is_changing or unsettled)
+
+    def orders(self, found: Orders, lives: Mapping[int, int], *, arrived: bool) -> Orders:
+        """`found`, and what the rebalance needs. `arrived`: all workers run in their new places."""
+        stored = self._stored
+        if stored.packing and stored.next_places:
+            then = self._unplaced if self.next_plan is None else self.next_plan
+            gone = leaving(self.plan, placed(then, stored.next_places))
+            unpacked = [worker for worker in self.plan.workers if worker not in self._packed]
+            pack = {w: [t.id for t in gone if t.worker == w] for w in unpacked}
+            return replace(found, pack=pack)
+        if not stored.moves:
+            return found
+        unjoined = [worker for worker in self.plan.workers if worker not in lives]
+        return replace(
+            found,
+            again=[worker for worker in unjoined if worker in stored.lives],
+            create=[*found.create, *(w for w in unjoined if w not in stored.lives)],
+            end=[worker for worker in stored.lives if worker not in self.plan.workers],
+            unload=arrived and not self._unloaded and not self.on_trial,
+        )

@@ -1,0 +1,87 @@
+"""The shape of a component's states: whether the states of another version of the code fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
+
+from sunshower.topologies.groupings import Fields
+from sunshower.topologies.operators.compiled_stage import OperatorBolt
+from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
+
+if TYPE_CHECKING:
+    from sunshower.topologies.graph import Component
+
+_CODE = ("function", "reads", "schema", "out", "store", "slot", "calls", "limits")  # may change
+
+
+@dataclass(frozen=True)
+class StateShape:
+    """What must be the same where a state continues. `store`: where it is; `kind`: what keeps it;
+    `types`: of its values."""
+
+    store: object
+    key: object
+    kind: object
+    version: object = 1
+    types: object = None
+
+    def differences(self, other: StateShape) -> list[str]:
+        """The names of what differs."""
+        own = [one.name for one in fields(self)]
+        return [name for name in own if getattr(self, name) != getattr(other, name)]
+
+
+def states_of(component: Component) -> dict[str, StateShape]:
+    """Name → shape, of the states that a bolt declares."""
+    code = component.implementation
+    keys = sorted(
+        read.grouping.fields for read in component.inputs if type(read.grouping) is Fields
+    )
+    if component.store is not None:
+        return {component.store.name: _of_store(component.store, keys, "a bolt")}
+    found: dict[str, StateShape] = {}
+    for one in code.operators if isinstance(code, OperatorBolt) else ():
+        if hasattr(one, "snapshot"):
+            by = (keys, tuple(getattr(one, "by", ())))
+            kind: object = (type(one).__name__, getattr(one, "has_timers", None))
+            if not isinstance(one, KeyedProcess):  # its function may change
+                own = {name: value for name, value in vars(one).items() if name not in _CODE}
+                kind = _shape(own)
+            if (store := getattr(one, "store", None)) is not None:
+                found[store.name] = _of_store(store, by, kind)
+            else:
+                found[one.slot.name] = StateShape(_shape(one.slot.factory), by, kind)
+    return found
+
+
+def _of_store(store: KeyedStore, key: object, kind: object) -> StateShape:
+    where, version, types = store.shape
+    return StateShape(_shape(where), key, kind, version, _shape(types))
+
+
+def _shape(value: Any, inside: tuple[int, ...] = ()) -> object:
+    """What a declaration says, without its identity: equal for two runs of the same code."""
+    if isinstance(value, Enum | FunctionType | MethodType | type):
+        return getattr(value, "__qualname__", repr(value))
+    if value is None or isinstance(value, bool | int | float | str | bytes):
+        return value
+    if id(value) in inside:
+        return "itself"
+    inside = (*inside, id(value))
+    if isinstance(value, dict):
+        return tuple((_shape(k, inside), _shape(v, inside)) for k, v in value.items())
+    if isinstance(value, list | tuple):
+        return tuple(_shape(one, inside) for one in value)
+    if isinstance(value, set | frozenset):
+        return tuple(sorted(repr(_shape(one, inside)) for one in value))
+    if is_dataclass(value):
+        own = {one.name: getattr(value, one.name) for one in fields(value) if one.compare}
+    elif hasattr(value, "__dict__"):
+        own = vars(value)
+    else:  # such as a Path
+        return type(value).__qualname__, repr(value)
+    return type(value).__qualname__, _shape(own, inside)

@@ -1,0 +1,148 @@
+"""A program whose result a plain program knows, and what changes and hurts it while it runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from random import Random
+from typing import Any, NamedTuple
+
+from sunshower import Bolt, Context, KeyState, Spout, Topology
+from sunshower.errors import ClusterError, LifecycleError
+from sunshower.runtime.plan import ACKER
+from sunshower.simulation.run import SimRun
+from sunshower.trident import MemoryState
+
+TOTAL, SECONDS, WORDS = 60, 1.5, "abcdefgh"
+
+
+class Word(NamedTuple):
+    number: int
+    text: str
+
+
+class Words(Spout[Word]):
+    """`TOTAL` words over `SECONDS`."""
+
+    def open(self, context: Context) -> None:
+        self.clock = context.clock
+
+    def records(self) -> Iterator[Word | None]:
+        begun_s = self.clock.now()
+        for number in range(TOTAL):
+            while self.clock.now() < begun_s + number * SECONDS / TOTAL:
+                yield None
+            yield Word(number, WORDS[number * number % len(WORDS)])
+
+
+def parse(word: Word) -> Iterator[Word]:
+    yield word
+
+
+def counted(word: Word, state: KeyState[dict[str, Any]]) -> list[Word]:
+    """Keeps the numbers of each word, and how often they came."""
+    if state.value is None:
+        state.value = {"numbers": set(), "times": 0}
+    state.value["numbers"].add(word.number)
+    state.value["times"] += 1
+    return [word]
+
+
+class Note(Bolt[Word, None]):
+    """Keeps in memory what it gets; takes it along."""
+
+    def prepare(self, context: Context) -> None:
+        self.seen: Counter[int] = Counter()
+
+    def process(self, word: Word) -> None:
+        self.seen[word.number] += 1
+
+    def snapshot(self) -> Any:
+        return self.seen
+
+    def restore(self, state: Any) -> None:
+        self.seen = state
+
+    def result(self) -> Any:
+        return self.seen
+
+
+def program(state: MemoryState, **settings: Any) -> Topology:
+    """Counts words by key, in a store that outlives the processes."""
+    settings = {"workers": 3, "attempts_max": 1_000, "peer_link_retry_s": 0.5} | settings
+    topology = Topology("words", **settings)
+    parsed = topology.spout("words", Words()).shuffle().bolt("parse", parse, 2)
+    found = parsed.group_by("text").process(counted, state=state, name="count", parallelism=2)
+    found.shuffle().bolt("note", Note())
+    return topology
+
+
+def rescale(run: SimRun, draw: Random) -> None:
+    """Other numbers of tasks, perhaps of workers too; it is not waited for."""
+    names = draw.sample(["parse", "count", ACKER], k=draw.randint(1, 3))
+    run.rebalance(
+        workers=draw.choice([None, 1, 2, 4]),
+        tasks={name: draw.randint(1, 6) for name in names},
+        wait_s=draw.choice([0.0, 0.2, None]),
+        waits=False,
+    )
+
+
+def hurt(run: SimRun, draw: Random) -> None:
+    """Kill a worker or the master."""
+    with suppress(ClusterError):  # it has just died
+        if draw.random() < 0.4:
+            run.kill_master()
+        else:
+            run.kill_worker(draw.choice(run.plan.workers))
+
+
+def change(run: SimRun, draw: Random, steps: int, deaths: int) -> None:
+    """Change the run some times while its data flows, with so many deaths at any moment."""
+    for _ in range(steps):
+        run.wait(draw.expovariate(4.0))
+        with suppress(LifecycleError):  # the last change is under way, or all is finished
+            rescale(run, draw)
+        for _ in range(draw.randint(0, deaths)):
+            run.wait(draw.expovariate(8.0))
+            hurt(run, draw)
+
+
+def check(state: MemoryState, *, is_exact: bool) -> None:
+    """All words are counted, as by a plain program; or at least so often, after deaths."""
+    found = dict(state.items())
+    for text in sorted({WORDS[n * n % len(WORDS)] for n in range(TOTAL)}):
+        numbers = {n for n in range(TOTAL) if WORDS[n * n % len(WORDS)] == text}
+        assert found[text]["numbers"] == numbers, f"{text}: something is lost"
+        times = found[text]["times"]
+        assert times == len(numbers) if is_exact else times >= len(numbers), (text, times)
+
+
+def upper(word: Word) -> Iterator[Word]:
+    """The same as `parse`, in other code."""
+    yield Word(word.number, word.text)
+
+
+class Refuses(Note):
+    """Does not open."""
+
+    def prepare(self, context: Context) -> None:
+        raise ValueError("no such table")
+
+
+def next_program(
+    state: MemoryState, draw: Random, *, opens: bool, ticks: Bolt[Word, None] | None = None
+) -> Topology:
+    """Another version of `program`: a stage more, and perhaps a bolt that does not open, or one
+    that ticks."""
+    topology = Topology("words", workers=draw.randint(1, 4), attempts_max=1_000)
+    words = topology.spout("words", Words()).shuffle().bolt("upper", upper, draw.randint(1, 3))
+    parsed = words.shuffle().bolt("parse", parse, draw.randint(1, 3))
+    made = parsed.group_by("text").process(
+        counted, state=state, name="count", parallelism=draw.randint(1, 4)
+    )
+    made.shuffle().bolt("note", Note() if opens else Refuses())
+    if ticks is not None:
+        parsed.shuffle().bolt("ticks", ticks, tick_s=0.05)
+    return topology

@@ -1,0 +1,114 @@
+"""New code for a running topology: nothing is lost, and what does not open is rolled back."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext, suppress
+from random import Random
+
+import pytest
+
+from sunshower import Bolt, Context
+from sunshower.errors import LifecycleError
+from sunshower.runtime.control.lifecycle import State
+from sunshower.simulation.cluster import SimCluster
+from sunshower.trident import MemoryState
+from tests.guarantee.changes.counted import TOTAL, Word, change, check, hurt, next_program, program
+from tests.seeds import seeds
+
+
+@pytest.mark.parametrize("seed", seeds(1_000, short=60))
+def test_no_word_is_missing_whoever_dies_during_an_upgrade(seed: int) -> None:
+    state, draw = MemoryState(), Random(seed)
+    opens = seed % 3 > 0
+    with SimCluster(seed, latency_s=0.005, nodes=1 + seed % 2) as cluster:
+        run = cluster.submit(program(state).graph())
+        run.wait(draw.expovariate(2.0))
+        with suppress(LifecycleError):  # it has finished
+            code = next_program(state, draw, opens=opens).graph()
+            run.upgrade(code, draw.choice([0.0, 0.3, None]), waits=False)
+        for _ in range(draw.randint(0, 3)):
+            run.wait(draw.expovariate(4.0))
+            hurt(run, draw)
+        if seed % 4 == 0:
+            change(run, draw, steps=1, deaths=1)
+        assert run.wait(600), run._describe()
+        assert not run.snapshot().component("words").pending
+    check(state, is_exact=False)
+
+
+@pytest.mark.parametrize("seed", seeds(200, short=30))
+def test_without_deaths_each_word_is_counted_once(seed: int) -> None:
+    state, draw = MemoryState(), Random(seed)
+    with SimCluster(seed, latency_s=0.005) as cluster:
+        run = cluster.submit(program(state).graph())
+        run.wait(draw.uniform(0.1, 1.0))
+        lines = run.upgrade(next_program(state, draw, opens=True).graph())
+        assert lines[0].startswith("upper is new: ")
+        assert "upper" in run.plan.graph.components
+        assert run.wait(600), run._describe()
+        (seen,) = run.results("note")
+        assert run.snapshot().component("upper").executed
+    check(state, is_exact=True)
+    assert seen == dict.fromkeys(range(TOTAL), 1), "what was in memory has moved along"
+
+
+def test_code_that_does_not_open_is_rolled_back_and_nothing_is_lost() -> None:
+    state, draw = MemoryState(), Random(1)
+    with SimCluster(1, latency_s=0.005) as cluster:
+        run = cluster.submit(program(state).graph())
+        run.wait(0.5)
+        before = run.plan
+        code = next_program(state, draw, opens=False).graph()
+        with pytest.raises(LifecycleError, match=r"was rolled back.*(?s:.)*no such table"):
+            run.upgrade(code)
+        assert run.plan == before
+        assert run.snapshot().state is State.ACTIVE
+        (line,) = [one for one in run.log_lines() if one.event == "upgrade rolled back"]
+        assert "no such table" in line.text
+        run.upgrade(next_program(state, draw, opens=True).graph())
+        assert run.wait(600), run._describe()
+        (seen,) = run.results("note")
+    check(state, is_exact=True)
+    assert seen == dict.fromkeys(range(TOTAL), 1)
+
+
+class Ticks(Bolt[Word, None]):
+    """Keeps the times of its ticks where the test reads them."""
+
+    def __init__(self, found: list[float]) -> None:
+        self.found = found
+
+    def __deepcopy__(self, memo: object) -> Ticks:
+        return Ticks(self.found)
+
+    def prepare(self, context: Context) -> None:
+        self.clock = context.clock
+
+    def process(self, word: Word) -> None: ...
+
+    def tick(self) -> None:
+        self.found.append(self.clock.now())
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_nothing_ticks_before_all_components_are_open(opens: bool) -> None:
+    state, found = MemoryState(), list[float]()
+    topology = next_program(state, Random(1), opens=opens, ticks=Ticks(found))
+    with SimCluster(1, latency_s=0.005) as cluster:
+        run = cluster.submit(program(state).graph())
+        run.wait(0.5)
+        with nullcontext() if opens else pytest.raises(LifecycleError, match="rolled back"):
+            run.upgrade(topology.graph())
+        assert opens or not found
+        assert run.wait(600), run._describe()
+    assert bool(found) is opens
+
+
+def test_a_dry_run_changes_nothing() -> None:
+    state, draw = MemoryState(), Random(1)
+    with SimCluster(1, latency_s=0.005) as cluster:
+        run = cluster.submit(program(state).graph())
+        lines = run.upgrade(next_program(state, draw, opens=True).graph(), dry=True)
+        assert lines[0].startswith("upper is new: ")
+        assert "upper" not in run.plan.graph.components
+        assert run.snapshot().state is State.ACTIVE

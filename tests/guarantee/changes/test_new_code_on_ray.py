@@ -1,0 +1,122 @@
+"""On a real Ray, under load: new code, from a file, by the command line; and code that is bad."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sunshower import KeyState, Number, Topology
+from sunshower.errors import LifecycleError
+from sunshower.runtime.control.lifecycle import State
+from sunshower.trident import SqliteState
+from tests.actors.programs.evidence import Held
+
+if TYPE_CHECKING:
+    from sunshower.actors.cluster import RayCluster
+    from sunshower.actors.run import RayRun
+
+TOTAL, KEYS = 6_000, 50
+
+
+def key_of(number: Number) -> tuple[int, int]:
+    return number.value % KEYS, number.value
+
+
+def gather(record: tuple[int, int], state: KeyState[tuple[int, set[int]]]) -> None:
+    times, numbers = state.value or (0, set())
+    state.value = (times + 1, numbers | {record[1]})
+
+
+def gather_anew(record: tuple[int, int], state: KeyState[tuple[int, set[int]]]) -> None:
+    """The same, and says which code it is."""
+    gather(record, state)
+    assert state.value
+    state.value = (state.value[0], state.value[1] | {-1})
+
+
+class Raises:
+    """A function that does not open."""
+
+    def prepare(self, context: object) -> None:
+        raise ValueError("no such table")
+
+    def __call__(self, record: tuple[int, int], state: KeyState[tuple[int, set[int]]]) -> None:
+        """Never called."""
+
+
+class BadToLoad:
+    """Code that no other process can load."""
+
+    def __deepcopy__(self, memo: object) -> BadToLoad:
+        return self
+
+    def __reduce__(self) -> object:
+        return _fails, ()
+
+    def __call__(self, record: tuple[int, int], state: KeyState[tuple[int, set[int]]]) -> None:
+        """Never called."""
+
+
+def _fails() -> None:
+    raise ImportError("no module named 'prices'")
+
+
+def topology(folder: Path, function: Any, tasks: int) -> Topology:
+    made = Topology("gathered", workers=2)
+    pairs = made.spout("numbers", Held(TOTAL, folder / "gate")).map(
+        key_of, fields=["key", "number"]
+    )
+    state = SqliteState(folder / "gathered.db")
+    grouped = pairs.group_by("key")
+    grouped.process(function, state=state, name="gather", parallelism=tasks)
+    return made
+
+
+def until_it_works(run: RayRun) -> None:
+    while not run.snapshot().component("gather").executed:
+        assert run.snapshot().state is not State.FAILED
+
+
+def check_each_is_there(folder: Path) -> None:
+    found = dict(SqliteState(folder / "gathered.db").items())
+    for key in range(KEYS):
+        times, numbers = found[key]
+        assert numbers - {-1} == {*range(key, TOTAL, KEYS)}
+        assert times >= TOTAL // KEYS
+
+
+def test_a_state_has_each_record_after_an_upgrade_under_load(
+    ray_cluster: RayCluster, tmp_path: Path
+) -> None:
+    run = ray_cluster.submit(topology(tmp_path, gather, 2).graph())
+    try:
+        until_it_works(run)
+        assert run.upgrade(topology(tmp_path, gather_anew, 3).graph()) == ["gather: 2 → 3 tasks"]
+        run.kill_worker(run.plan.workers[-1])
+        (tmp_path / "gate").touch()
+        assert run.wait(60)
+    finally:
+        run.stop()
+    check_each_is_there(tmp_path)
+    assert all(-1 in numbers for _, (_, numbers) in SqliteState(tmp_path / "gathered.db").items())
+
+
+@pytest.mark.long
+def test_code_that_does_not_load_or_open_leaves_the_former_one(
+    ray_cluster: RayCluster, tmp_path: Path
+) -> None:
+    run = ray_cluster.submit(topology(tmp_path, gather, 2).graph())
+    try:
+        until_it_works(run)
+        with pytest.raises(LifecycleError, match=r"does not load on the cluster: .*prices"):
+            run.upgrade(topology(tmp_path, BadToLoad(), 2).graph())
+        with pytest.raises(LifecycleError, match=r"(?s)was rolled back.*no such table"):
+            run.upgrade(topology(tmp_path, Raises(), 2).graph())
+        assert run.snapshot().state is State.ACTIVE
+        (tmp_path / "gate").touch()
+        assert run.wait(60)
+    finally:
+        run.stop()
+    check_each_is_there(tmp_path)

@@ -1,0 +1,57 @@
+"""A running topology gets other numbers of tasks: nothing is lost, states are a plain program's."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from sunshower.clock import ManualClock
+from sunshower.runtime.control.crash_report import CrashReport
+from sunshower.runtime.plan import ACKER, make_plan
+from sunshower.runtime.worker import Worker
+from sunshower.simulation.cluster import SimCluster
+from sunshower.trident import MemoryState
+from tests.guarantee.changes.counted import TOTAL, change, check, program
+from tests.seeds import seeds
+
+
+@pytest.mark.parametrize("seed", seeds(1_000, short=80))
+def test_no_word_is_missing_whoever_dies_while_the_tasks_change(seed: int) -> None:
+    state, draw = MemoryState(), Random(seed)
+    with SimCluster(seed, latency_s=0.005, nodes=1 + seed % 2) as cluster:
+        run = cluster.submit(program(state, ackers=[None, 2][seed % 2]).graph())
+        change(run, draw, steps=3, deaths=2)
+        assert run.wait(600), run._describe()
+        assert not run.snapshot().component("words").pending
+    check(state, is_exact=False)
+
+
+@pytest.mark.parametrize("seed", seeds(200, short=40))
+def test_without_deaths_each_word_is_counted_once(seed: int) -> None:
+    state, draw = MemoryState(), Random(seed)
+    with SimCluster(seed, latency_s=0.005) as cluster:
+        run = cluster.submit(program(state).graph())
+        for _ in range(3):
+            run.wait(draw.expovariate(4.0))
+            if run.finished():
+                break
+            tasks = {name: draw.randint(1, 6) for name in ("parse", "count", ACKER)}
+            run.rebalance(tasks=tasks, workers=draw.choice([None, 1, 4]))
+            plan = run.plan
+            assert {name: len(plan.tasks_of(name)) for name in tasks} == tasks
+            assert plan.graph.components["count"].parallelism == tasks["count"]
+        assert run.wait(600), run._describe()
+        (seen,) = run.results("note")
+    check(state, is_exact=True)
+    assert seen == dict.fromkeys(range(TOTAL), 1), "what was in memory has moved along"
+
+
+def test_a_crash_report_of_a_task_that_has_ended_is_ignored() -> None:
+    """It reaches workers whose plan does not have the task any more."""
+    plan = make_plan(program(MemoryState()).graph())
+    worker = Worker(plan, 0, 1, np.random.default_rng(0), ManualClock())
+    roots = np.array([1], np.uint64).tobytes()
+    worker.peers({}, [CrashReport(1, 1, task=plan.last_id + 1, roots=roots)])
+    assert worker.stats().tasks

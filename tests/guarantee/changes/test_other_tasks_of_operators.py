@@ -1,0 +1,35 @@
+"""Windows, joins, tables, timers and totals get other numbers of tasks while their data flow."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from sunshower.runtime.control.plan_changes import refusal
+from sunshower.simulation.cluster import SimCluster
+from sunshower.trident import MemoryState
+from tests.seeds import seeds
+from tests.topologies.operators.moves.test_changed_tasks import PROGRAMS, TOTAL
+
+
+@pytest.mark.parametrize("seed", seeds(300, short=36))
+def test_the_result_is_that_of_a_plain_program(seed: int) -> None:
+    draw, state = Random(seed), MemoryState()
+    program = PROGRAMS[seed % len(PROGRAMS)](seed)
+    for source in program.sources:
+        source.bound = TOTAL
+    with SimCluster(seed, latency_s=0.005) as cluster:
+        run = cluster.submit(program.topology(state=state, parallelism=2).graph())
+        changed = 0
+        for _ in range(3):
+            if run.wait(draw.uniform(0.0, 0.6)):
+                break
+            able = [
+                bolt.id for bolt in run.plan.graph.bolts if refusal(run.plan, bolt.id, 2) is None
+            ]
+            run.rebalance(tasks={name: draw.randint(1, 5) for name in able})
+            changed += len(able)
+        assert changed
+        assert run.wait(600), run._describe()
+    program.check(program.found, state, is_exact=True)

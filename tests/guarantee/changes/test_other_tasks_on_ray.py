@@ -1,0 +1,51 @@
+"""On a real Ray, under load: other numbers of tasks, and no record is missing or counted twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sunshower import KeyState, Number, Topology
+from sunshower.runtime.plan import ACKER
+from sunshower.trident import SqliteState
+from tests.actors.programs.evidence import Held
+
+if TYPE_CHECKING:
+    from sunshower.actors.cluster import RayCluster
+
+TOTAL, KEYS = 6_000, 50
+
+
+def key_of(number: Number) -> tuple[int, int]:
+    return number.value % KEYS, number.value
+
+
+def gather(record: tuple[int, int], state: KeyState[tuple[int, set[int]]]) -> None:
+    times, numbers = state.value or (0, set())
+    state.value = (times + 1, numbers | {record[1]})
+
+
+def test_a_state_has_each_record_once_after_its_tasks_have_changed(
+    ray_cluster: RayCluster, tmp_path: Path
+) -> None:
+    state, gate = SqliteState(tmp_path / "gathered.db"), tmp_path / "gate"
+    topology = Topology("scaled", workers=2)
+    pairs = topology.spout("numbers", Held(TOTAL, gate)).map(key_of, fields=["key", "number"])
+    pairs.group_by("key").process(gather, state=state, name="gather", parallelism=2)
+    run = ray_cluster.submit(topology.graph())
+    try:
+        for counts in ({"gather": 5, ACKER: 3}, {"gather": 3, ACKER: 1}):
+            while not run.snapshot().component("gather").executed:
+                pass
+            run.rebalance(workers=3, tasks=counts)
+            assert {name: len(run.plan.tasks_of(name)) for name in counts} == counts
+        run.kill_worker(run.plan.workers[-1])
+        gate.touch()
+        assert run.wait(60)
+    finally:
+        run.stop()
+    found = dict(state.items())
+    for key in range(KEYS):
+        times, numbers = found[key]
+        assert numbers == {*range(key, TOTAL, KEYS)}
+        assert times >= len(numbers)

@@ -1,0 +1,149 @@
+"""Other numbers of tasks: which tasks keep their ids, which objects end, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sunshower import (
+    Bolt,
+    Collector,
+    Counter,
+    DirectStream,
+    KeyState,
+    KeyValueState,
+    Number,
+    Topology,
+    Tuple,
+)
+from sunshower.errors import LifecycleError
+from sunshower.runtime.control.placement import placed, replan
+from sunshower.runtime.control.plan_changes import leaving, with_tasks
+from sunshower.runtime.plan import ACKER, Plan, make_plan
+from sunshower.trident import MemoryState
+
+
+class Value(NamedTuple):
+    value: int
+
+
+def function(number: Number) -> Iterator[Value]:
+    yield Value(number.value)
+
+
+def counted(record: Value, state: KeyState[int]) -> None:
+    state.value = (state.value or 0) + 1
+
+
+class Held(Bolt[Any, None]):
+    def process(self, record: Any) -> None: ...
+
+
+class Stored(Bolt[Value, None]):
+    state: KeyValueState[int, int]
+
+    def process(self, record: Value) -> None: ...
+
+
+class StoredAndMore(Stored):
+    def snapshot(self) -> int:
+        return 1
+
+
+class Chooser(Bolt[Number, Number]):
+    def execute(self, tuple: Tuple[Number], out: Collector[Any]) -> None: ...
+
+
+class PortableChooser(Chooser):
+    def snapshot(self) -> None: ...
+
+    def restore(self, state: None) -> None: ...
+
+
+def plan(**config: Any) -> Plan:
+    topology = Topology("t", workers=2, **config)
+    values = topology.spout("spout", Counter(9)).shuffle().bolt("function", function, 2)
+    values.group_by("value").process(counted, state=MemoryState(), name="stored", parallelism=2)
+    values.group_by("value").process(counted, name="memory", parallelism=2)
+    values.fields("value").bolt("bolt", Stored, 2, state=MemoryState())
+    values.fields("value").bolt("more", StoredAndMore, 2, state=MemoryState())
+    values.shuffle().bolt("held", Held, 2)
+    return make_plan(topology.graph())
+
+
+def ids(some: Plan) -> dict[tuple[str, int], int]:
+    return {(task.component, task.index): task.id for task in some.tasks}
+
+
+counts = st.dictionaries(st.sampled_from(["function", "stored", "bolt", ACKER]), st.integers(1, 6))
+
+
+PLAN = plan()
+
+
+@settings(max_examples=40)
+@given(st.lists(counts, min_size=1, max_size=4))
+def test_a_task_keeps_its_id_and_no_id_is_used_twice(changes: list[dict[str, int]]) -> None:
+    now, former = PLAN, set[int]()
+    for change in changes:
+        then = with_tasks(now, change)
+        then = placed(then, replan(then, 3))
+        wanted = {name: len(now.tasks_of(name)) for name in [*now.graph.components, ACKER]} | change
+        assert {name: len(then.tasks_of(name)) for name in wanted} == wanted
+        before, after = ids(now), ids(then)
+        assert all(before[place] == id for place, id in after.items() if place in before)
+        new = {id for place, id in after.items() if place not in before}
+        former |= set(before.values())
+        assert not new & former
+        for name in wanted:
+            assert [task.index for task in then.tasks_of(name)] == [*range(wanted[name])]
+        ended = {task.id for task in leaving(now, then)}
+        changed = {name for name in wanted if len(now.tasks_of(name)) != wanted[name]} - {ACKER}
+        assert {task.id for name in changed for task in now.tasks_of(name)} <= ended
+        now = then
+
+
+def test_the_same_numbers_change_nothing() -> None:
+    now = plan()
+    assert with_tasks(now, {"function": 2, "spout": 1}) is now
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("spout", "own part of the source"),
+        ("memory", "the state 'memory' is in the memory of its tasks"),
+        ("held", "what its object keeps is in the memory"),
+        ("more", r"what snapshot\(\) returns is in the memory"),
+    ],
+)
+def test_what_is_in_memory_is_refused_with_a_way_out(name: str, why: str) -> None:
+    with pytest.raises(LifecycleError, match=f"3 tasks of '{name}': .*{why}.* submit it"):
+        with_tasks(plan(), {"function": 4, name: 3})
+
+
+def test_slips_are_refused() -> None:
+    with pytest.raises(LifecycleError, match="has no component 'nobody'; it has: spout, function"):
+        with_tasks(plan(), {"nobody": 3})
+    with pytest.raises(LifecycleError, match="there can be 1 to 4,096"):
+        with_tasks(plan(), {"function": 0})
+    with pytest.raises(LifecycleError, match="submitted with ackers=0"):
+        with_tasks(plan(ackers=0), {ACKER: 2})
+
+
+def test_who_sends_to_chosen_tasks_is_opened_again_or_the_change_is_refused() -> None:
+    def chosen(chooser: type[Chooser]) -> Plan:
+        numbers = Topology("t").spout("spout", Counter(9))
+        values = numbers.shuffle().bolt("chooser", chooser, fields=DirectStream(Number))
+        values.direct().bolt("chosen", function, 2)
+        return make_plan(numbers.topology.graph())
+
+    with pytest.raises(LifecycleError, match=r"'chooser' sends to chosen tasks of it, and has to"):
+        with_tasks(chosen(Chooser), {"chosen": 3})
+    now = chosen(PortableChooser)
+    ended = leaving(now, with_tasks(now, {"chosen": 3}))
+    assert [task.component for task in ended] == ["chooser", "chosen", "chosen"]

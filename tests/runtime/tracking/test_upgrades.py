@@ -1,0 +1,220 @@
+"""The plan of an upgrade: what keeps its id, and what is refused because a state does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from sunshower import (
+    Bolt,
+    Counter,
+    KeyState,
+    Number,
+    Records,
+    Spout,
+    SpoutCollector,
+    Topology,
+    count,
+    max_,
+    tumbling,
+)
+from sunshower.errors import LifecycleError
+from sunshower.kafka import KafkaOptions, KafkaSpout, StartPosition
+from sunshower.runtime.control.upgrades import changes, upgraded
+from sunshower.runtime.plan import Plan, make_plan
+from sunshower.trident import MemoryState, SqliteState
+
+
+class Click(NamedTuple):
+    user: str
+    at: int
+
+
+class Total(NamedTuple):
+    clicks: int
+
+
+class Elsewhere:
+    """Namespace of a record type with the same name as `Total` and another field."""
+
+    class Total(NamedTuple):
+        clicks: int
+        at: int
+
+
+def counted(click: Click, state: KeyState[Total]) -> list[Click]:
+    state.value = Total((state.value or Total(0)).clicks + 1)
+    return [click]
+
+
+def counted_anew(click: Click, state: KeyState[Total]) -> list[Click]:
+    return counted(click, state)
+
+
+def counted_with_time(click: Click, state: KeyState[Elsewhere.Total]) -> list[Click]:
+    state.value = Elsewhere.Total(1, click.at)
+    return [click]
+
+
+def passes(click: Click) -> Iterator[Click]:
+    yield click
+
+
+class Held(Bolt[Any, None]):
+    def process(self, record: Any) -> None: ...
+
+
+class Portable(Held):
+    def snapshot(self) -> int:
+        return 1
+
+    def restore(self, state: int) -> None: ...
+
+
+class Manual(Spout[Number]):
+    def next_tuple(self, out: SpoutCollector[Number]) -> None: ...
+
+
+class PortableManual(Manual):
+    def snapshot(self) -> int:
+        return 1
+
+    def restore(self, state: int) -> None: ...
+
+
+Declare = Callable[[Any], Any]
+
+
+def plan(declare: Declare, spout: Any = None, tasks: int = 1, **settings: Any) -> Plan:
+    topology = Topology("clicks", workers=2, **settings)
+    declare(topology.spout("clicks", spout or Records([Click("a", 1)], type=Click), tasks))
+    return make_plan(topology.graph())
+
+
+def process(function: Any = counted, by: str = "user", **settings: Any) -> Declare:
+    settings = {"state": MemoryState(), "name": "totals"} | settings
+    return lambda clicks: clicks.group_by(by).process(function, **settings)
+
+
+def aggregate(*aggregators: Any, **settings: Any) -> Declare:
+    settings = {"state": MemoryState(), "name": "totals"} | settings
+    return lambda clicks: clicks.group_by("user").aggregate(*aggregators, **settings)
+
+
+def windowed(seconds: int) -> Declare:
+    window = tumbling(seconds=seconds, field="at")
+    return lambda clicks: clicks.group_by("user").window(
+        window, count(), state=MemoryState(), name="totals"
+    )
+
+
+def bolt(code: Any) -> Declare:
+    return lambda clicks: clicks.shuffle().bolt("bolt", code)
+
+
+def nothing(clicks: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (process(), process(counted_anew)),
+        (process(), process(parallelism=3)),
+        (process(state=None), process(counted_anew, state=None)),
+        (process(), lambda clicks: process()(clicks.filter(lambda click: click.at > 1))),
+        (aggregate(count()), aggregate(count())),
+        (windowed(10), windowed(10)),
+        (bolt(passes), nothing),
+        (bolt(passes), bolt(Held)),
+        (bolt(Portable), bolt(Portable)),
+        (nothing, process()),
+    ],
+)
+def test_what_fits_keeps_its_id_on_new_workers(before: Declare, after: Declare) -> None:
+    now, given = plan(before), plan(after)
+    then = upgraded(now, given, [2])
+    assert not {*then.workers} & {*now.workers, 2}
+    ids = {(task.component, task.index): task.id for task in now.tasks}
+    for task in then.tasks:
+        assert task.id == ids.get((task.component, task.index), task.id)
+    new = {task.id for task in then.tasks if (task.component, task.index) not in ids}
+    assert all(id > now.last_id for id in new)
+    assert then.last_id == max([now.last_id, *new])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        (process(), nothing, "the state 'totals' of 'totals' would be left without its component"),
+        (process(), process(name="sums"), "'totals' would be left without its component"),
+        (process(), process(by="at"), "would have another key"),
+        (process(), process(state=SqliteState("a.db")), "would have another store"),
+        (process(state=SqliteState("a.db")), process(state=SqliteState("b.db")), "another store"),
+        (process(), process(counted_with_time), "another types"),
+        (process(), process(version=2, migrate=lambda _, value: value), "another version"),
+        (process(), aggregate(count()), "another kind"),
+        (aggregate(count()), aggregate(max_("at")), "another kind"),
+        (windowed(10), windowed(20), "another kind"),
+        (process(state=None), nothing, "would be left without its component"),
+        (process(state=None), process(state=None, parallelism=2), "memory of its tasks"),
+        (bolt(Held), bolt(Held), "'bolt' keeps in memory would be lost: write snapshot"),
+        (bolt(Portable), nothing, "'bolt' keeps in memory would be left without it"),
+        (bolt(Portable), bolt(Held), "'bolt' keeps in memory would be lost"),
+    ],
+)
+def test_a_state_that_does_not_fit_is_refused(before: Declare, after: Declare, why: str) -> None:
+    with pytest.raises(LifecycleError, match=f"'clicks' cannot be upgraded: .*{why}.*Nothing has"):
+        upgraded(plan(before), plan(after), [])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        ({"tasks": 2}, {"tasks": 3}, "has 2 tasks with a position each, and would have 3"),
+        ({}, {"spout": PortableManual()}, "another kind of source"),
+        ({"spout": Manual()}, {"spout": Manual()}, "position of the spout 'clicks' is in memory"),
+        ({}, {"ackers": 0}, "ackers=0 cannot begin or end"),
+        ({}, {"worker_timeout_s": 60.0}, "worker_timeout_s cannot change while leases"),
+    ],
+)
+def test_a_position_or_a_setting_that_does_not_fit_is_refused(
+    before: dict[str, Any], after: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(LifecycleError, match=why):
+        upgraded(plan(nothing, **before), plan(nothing, **after), [])
+
+
+def test_another_topology_and_a_spout_that_is_gone_are_refused() -> None:
+    others, gone = Topology("others"), Topology("clicks")
+    others.spout("clicks", Counter(3))
+    gone.spout("numbers", Counter(3))
+    with pytest.raises(LifecycleError, match="declares the topology 'others'"):
+        upgraded(plan(nothing), make_plan(others.graph()), [])
+    with pytest.raises(LifecycleError, match="position of the spout 'clicks' would be left"):
+        upgraded(plan(nothing), make_plan(gone.graph()), [])
+
+
+def test_a_kafka_spout_continues_as_the_same_deployment_whatever_its_first_position_is() -> None:
+    def spout() -> KafkaSpout[Any]:
+        latest = KafkaOptions(first=StartPosition.LATEST)
+        return KafkaSpout(
+            {"bootstrap.servers": "k:1", "group.id": "g"}, topics=["clicks"], options=latest
+        )
+
+    now, given = plan(nothing, spout()), plan(nothing, spout())
+    then = upgraded(now, given, [])
+    codes = [one.graph.components["clicks"].implementation for one in (now, given, then)]
+    assert codes[0].deployment == codes[2].deployment != codes[1].deployment
+
+
+def test_the_changes_are_a_line_each() -> None:
+    now = plan(bolt(passes))
+    then = upgraded(now, plan(process(parallelism=3), ackers=3), [])
+    assert changes(now, then) == [
+        "bolt ends",
+        "totals is new: 3 tasks",
+        "acker shards: 1 → 3 tasks",
+        "workers: 1 → 2",
+    ]
