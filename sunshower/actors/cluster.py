@@ -9,7 +9,7 @@ from typing import Self
 
 import ray
 
-from sunshower.actors.names import NAMESPACE, claim_name, plan_key, run_of, topology_of
+from sunshower.actors.names import NAMESPACE, claim_name, run_of, topology_of, version_key
 from sunshower.actors.run import RayRun
 from sunshower.actors.starting import check_joined, start_ray, warn_of_other_settings
 from sunshower.actors.store import RayStore, check_version
@@ -74,7 +74,7 @@ class RayCluster:
 
     def _remove_leftovers(self, topology: str) -> None:
         """Remove what runs of this topology have stored whose master was ended by others."""
-        store, suffix = RayStore(), plan_key("")
+        store, suffix = RayStore(), version_key("")
         for key in store.keys(f"{topology}-"):
             run = key.removesuffix(suffix)
             if run != key and topology_of(run) == topology:

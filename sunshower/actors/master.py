@@ -10,6 +10,7 @@ import os
 import random
 import threading
 import time
+from collections.abc import Collection
 from typing import Any
 
 import ray
@@ -19,8 +20,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from sunshower.actors.names import (
     NAMESPACE,
     detached,
-    later_plan_key,
     master_state_key,
+    plan_key,
+    plan_keys,
     silent,
     transfer_keys,
     worker_name,
@@ -28,14 +30,14 @@ from sunshower.actors.names import (
 from sunshower.actors.processes import RayProcess, end_with_ray, kill_soon, processes_of
 from sunshower.actors.ray_metrics import EXPORT_S, RayMetrics
 from sunshower.actors.starting import first_line
-from sunshower.actors.store import RayStore, check_version, load_plan
+from sunshower.actors.store import RayStore, check_version
 from sunshower.actors.worker import WorkerClass
 from sunshower.errors import LifecycleError, VersionMismatch
 from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.overview import Overview, edges_of, letter_stores, without_code
 from sunshower.runtime.master_process import MasterProcessBase
-from sunshower.runtime.plan import Plan
+from sunshower.runtime.plan import Plan, Task
 
 _WATCH_S = 1.0  # how often to look for silent workers
 _ELSEWHERE_S = 2.0  # until Ray starts a refused master again, perhaps on another node
@@ -62,7 +64,7 @@ class MasterActor(MasterProcessBase):
         self._processes: dict[int, RayProcess] = {}
         self._handles: dict[int, Any] = {}
         self._node = ray.get_runtime_context().get_node_id()
-        super().__init__(self.load_plan(0), active=active)
+        super().__init__(active=active)
         self._metrics = RayMetrics(self.core.plan.graph.id)
         self._exported_s = self.now()
         self._watch_later()
@@ -108,12 +110,20 @@ class MasterActor(MasterProcessBase):
         self._store.write(master_state_key(self._run), state)
 
     def load_plan(self, number: int) -> Plan:
-        return load_plan(self._store, self._run, number)
+        return self._store.load_plan(self._run, number)
 
     def save_plan(self, number: int, plan: Plan) -> None:
-        self._store.write(later_plan_key(self._run, number), cloudpickle.dumps(plan))
+        self._store.write(plan_key(self._run, number), cloudpickle.dumps(plan))
 
-    def upgrade(self, given: Plan | bytes, wait_s: float | None, *, dry: bool) -> list[str]:
+    def keep_plans(self, numbers: Collection[int]) -> None:
+        kept = {plan_key(self._run, number) for number in numbers}
+        for key in self._store.keys(plan_keys(self._run)):
+            if key not in kept:
+                self._store.remove(key)
+
+    def upgrade(
+        self, given: Plan | bytes, wait_s: float | None, open_s: float, dry_run: bool
+    ) -> tuple[int, list[str]]:
         """`given`: as shipped by the client."""
         if isinstance(given, bytes):
             try:
@@ -124,11 +134,14 @@ class MasterActor(MasterProcessBase):
                     "been changed"
                 ) from error
         assert isinstance(given, Plan)
-        return super().upgrade(given, wait_s, dry=dry)
+        return super().upgrade(given, wait_s, open_s, dry_run)
 
-    def plan_number(self) -> int:
-        """The number of the present plan."""
-        return self.core.stored.plan
+    def plan_in_force(self, known: int | None) -> tuple[int, Plan | None, list[Task] | None]:
+        """The number of the plan in force; the plan without user code, unless the caller knows that
+        number; and its tasks (None: as submitted)."""
+        stored = self.core.stored
+        other = None if known == stored.plan else without_code(self.core.plan)
+        return stored.plan, other, stored.tasks
 
     def remove_transfers(self) -> None:
         self._store.remove(transfer_keys(self._run))

@@ -44,14 +44,14 @@ def version_key(run: str) -> str:
     return f"{run}/version"
 
 
-def plan_key(run: str) -> str:
-    """The key of a run's plan as submitted, and the prefix of the keys of all its plans."""
-    return f"{run}/plan"
+def plan_keys(run: str) -> str:
+    """The prefix of the keys of a run's plans."""
+    return f"{run}/plan/"
 
 
-def later_plan_key(run: str, number: int) -> str:
-    """The key of the plan that a change of a running topology has made."""
-    return f"{plan_key(run)}/{number}" if number else plan_key(run)
+def plan_key(run: str, number: int) -> str:
+    """The key of a run's plan of that number; 0: as submitted. No key is a prefix of another."""
+    return f"{plan_keys(run)}{number}/"
 
 
 def packet_key(run: str) -> str:

@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import ray
 
@@ -20,6 +20,7 @@ from sunshower.actors.names import (
     detached,
     master_name,
     plan_key,
+    plan_keys,
     topology_of,
     worker_name,
     worker_of,
@@ -43,8 +44,8 @@ from sunshower.runtime import queries
 from sunshower.runtime.asking import Caller, answered, worker_of_requests
 from sunshower.runtime.control.lifecycle import KillReport, State
 from sunshower.runtime.control.overview import Overview
-from sunshower.runtime.control.placement import placed
 from sunshower.runtime.control.plan_changes import AS_THEY_ARE
+from sunshower.runtime.control.upgrades import OPEN_S
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.log_lines import LogLine
@@ -69,7 +70,7 @@ class RayRun:
         self.id = run
         self.topology = topology_of(run)
         self._master: Any = actor_named(master_name(run)) if plan is None else None
-        self._submitted, self._plan_number = plan, 0
+        self._known: tuple[int | None, Any] = (None if plan is None else 0), plan
         self._master_is_paused = False
         self._is_stopped = False
 
@@ -78,7 +79,7 @@ class RayRun:
         with self._stopped_on_error():
             write_version(self.id)
             write_packet_key(self.id)
-            RayStore().write(plan_key(self.id), pickled(self.plan))
+            RayStore().write(plan_key(self.id, 0), pickled(self.plan))
             if sample is not None:
                 event_log_files.create(self.id, sample)
             self._master = MasterClass.options(**detached(master_name(self.id))).remote(
@@ -87,8 +88,7 @@ class RayRun:
 
     def start(self) -> None:
         """Create the workers; return once every worker has said hello."""
-        assert self._submitted is not None
-        workers = self._submitted.workers
+        workers = self._known[1].workers
         with self._stopped_on_error():
             for worker in workers:
                 WorkerClass.options(**detached(worker_name(self.id, worker))).remote(
@@ -105,14 +105,12 @@ class RayRun:
     @property
     def plan(self) -> Plan:
         """Also available while the master is paused."""
-        if self._submitted is None:
-            return self.overview().plan
-        if self._master is not None and not self._master_is_paused:
-            number, places = self._call_master("place")
-            if number != self._plan_number:
-                self._submitted, self._plan_number = self.overview().plan, number
-            self._submitted = placed(self._submitted, places)
-        return self._submitted
+        number, plan = self._known
+        if plan is None or (self._master is not None and not self._master_is_paused):
+            number, other, tasks = self._call_master("plan_in_force", number)
+            plan = (other or plan).with_tasks(tasks)
+            self._known = number, plan
+        return cast("Plan", plan)
 
     def snapshot(self) -> Snapshot:
         snapshot, error = self._call_master("status")
@@ -257,27 +255,29 @@ class RayRun:
         waits: bool = True,
         look: Look | None = None,
     ) -> None:
-        """Calls `look` with snapshots while it waits."""
-        self._call_master("rebalance", workers, layout, wait_s, dict(tasks))
-        if waits:
-            self._wait_until(lambda: self._look(look).state != State.REBALANCING, None)
+        number = self._call_master("rebalance", workers, layout, wait_s, dict(tasks))
+        self._wait_for_change(number if waits else 0, look)
 
     def upgrade(
         self,
         graph: Graph,
         wait_s: float | None = None,
+        open_s: float = OPEN_S,
         *,
-        dry: bool = False,
+        dry_run: bool = False,
         waits: bool = True,
         look: Look | None = None,
     ) -> list[str]:
-        """Calls `look` with snapshots while it waits."""
         given = pickled(make_plan(graph, self.plan.layout))
-        lines: list[str] = self._call_master("upgrade", given, wait_s, dry=dry)
-        if waits and not dry:
+        made: tuple[int, list[str]] = self._call_master("upgrade", given, wait_s, open_s, dry_run)
+        self._wait_for_change(made[0] if waits else 0, look)
+        return made[1]
+
+    def _wait_for_change(self, number: int, look: Look | None) -> None:
+        """Calls `look` with snapshots meanwhile."""
+        if number:  # else nothing changes
             self._wait_until(lambda: self._look(look).state != State.REBALANCING, None)
-            self._call_master("check_upgrade")
-        return lines
+            self._call_master("check_change", number)
 
     def kill(self, wait_s: float | None = None, *, look: Look | None = None) -> KillReport:
         """Calls `look` with snapshots while it waits."""
@@ -295,7 +295,7 @@ class RayRun:
         if master is not None:
             for error in self.close_tasks():
                 _log.warning("%s", error.story)
-        self._remove_stored(plan_key(self.id))  # first, because it holds the user's credentials
+        self._remove_stored(plan_keys(self.id))  # first, because it holds the user's credentials
         if master is not None:
             for actor in (master, *living_workers(self.id)):  # master first: it creates workers
                 with contextlib.suppress(Exception):
@@ -369,13 +369,13 @@ class RayRun:
         if self._master is None:
             raise ClusterError(f"topology {self.topology!r} was stopped; submit it again")
 
-    def _call_master(self, what: str, *args: Any, within_s: float = CALL_S, **named: Any) -> Any:
+    def _call_master(self, what: str, *args: Any, within_s: float = CALL_S) -> Any:
         self._check_not_stopped()
-        return self._call(getattr(self._master, what), *args, within_s=within_s, **named)
+        return self._call(getattr(self._master, what), *args, within_s=within_s)
 
-    def _call(self, method: Any, *args: Any, within_s: float = CALL_S, **named: Any) -> Any:
+    def _call(self, method: Any, *args: Any, within_s: float = CALL_S) -> Any:
         try:
-            return ray.get(method.remote(*args, **named), timeout=within_s)
+            return ray.get(method.remote(*args), timeout=within_s)
         except ray.exceptions.RayTaskError as error:
             cause = error.cause
             if isinstance(cause, SunshowerError):

@@ -12,13 +12,15 @@ from ray.experimental import internal_kv
 from sunshower import versions
 from sunshower.actors.names import (
     NAMESPACE,
-    later_plan_key,
+    master_state_key,
     packet_key,
+    plan_key,
     reservation_key,
     topology_of,
     version_key,
 )
 from sunshower.errors import StoreUnreachable
+from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.plan import Plan
 
 
@@ -46,6 +48,18 @@ class RayStore:
     def remove(self, prefix: str) -> None:
         with _errors(prefix):
             internal_kv._internal_kv_del(prefix, del_by_prefix=True, namespace=NAMESPACE)
+
+    def load_plan(self, run: str, number: int) -> Plan:
+        """A plan of a run, with the user's code. Raises also what that code raises."""
+        packed = self.read(plan_key(run, number))
+        assert packed is not None, f"no plan {number} of {run} in the store"
+        plan: Plan = cloudpickle.loads(packed)
+        return plan
+
+    def plan_in_force(self, run: str) -> int:
+        """The number of the plan that the master of a run has stored as the present one."""
+        state = self.read(master_state_key(run))
+        return MasterState.from_bytes(state).plan if state else 0
 
 
 @contextmanager
@@ -79,14 +93,6 @@ def check_version(run: str, who: str) -> None:
         "install the release that it was submitted with, on all nodes and clients, or kill it "
         "with that release and submit it again with this one",
     )
-
-
-def load_plan(store: RayStore, run: str, number: int) -> Plan:
-    """A plan of a run, with the user's code. Raises StoreUnreachable, and what that code raises."""
-    packed = store.read(later_plan_key(run, number))
-    assert packed is not None, f"no plan {number} of {run} in the store"
-    plan: Plan = cloudpickle.loads(packed)
-    return plan
 
 
 class RayReservationStore:

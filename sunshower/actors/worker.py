@@ -42,10 +42,10 @@ from sunshower.actors.packets.sender import PacketSender
 from sunshower.actors.packets.sockets import Endpoint, PacketSockets
 from sunshower.actors.processes import RayProcess, end_with_ray
 from sunshower.actors.profiles.process_profiler import PROFILER, WorkerProfile
-from sunshower.actors.store import RayReservationStore, RayStore, check_version, load_plan
+from sunshower.actors.store import RayReservationStore, RayStore, check_version
 from sunshower.actors.watchdog import Slow
 from sunshower.clock import SystemClock
-from sunshower.errors import ClusterError, StoreUnreachable, SunshowerError, TopologyFailed
+from sunshower.errors import ClusterError, LifecycleError, StoreUnreachable, SunshowerError
 from sunshower.runtime.control.flight_recorder import Recorder
 from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.task_transfer import TaskTransfer
@@ -169,7 +169,7 @@ class WorkerActor(WorkerProcessBase):
         return Equipment(generator, clock, self._recorder, reservations, event_writer, clock)
 
     def load_plan(self, number: int) -> Plan:
-        return self._retry_store(partial(load_plan, self._store, self._run, number))
+        return self._retry_store(partial(self._store.load_plan, self._run, number))
 
     def load_transfer(self, move: int, task: int) -> TaskTransfer | None:
         key = transfer_key(self._run, move, task)
@@ -181,7 +181,7 @@ class WorkerActor(WorkerProcessBase):
         if self._retry_store(partial(self._store.read, key)) is None:
             packed = cloudpickle.dumps(transfer)
             if len(packed) > _TRANSFER_BYTES_MAX:
-                raise TopologyFailed(
+                raise LifecycleError(
                     f"task {task} cannot move to another process: it takes along {len(packed):,} "
                     f"bytes, more than {_TRANSFER_BYTES_MAX:,}. Return less from snapshot(), such "
                     "as the name of a file or of a state"
@@ -215,12 +215,11 @@ class WorkerActor(WorkerProcessBase):
                 crash_report = flight_recorder.find_on(former[0], self._run, self._worker)
             else:  # the first life, or a master that does not know the former one
                 crash_report = flight_recorder.find(self._run, self._worker)
-            number = ray.get(self._master.plan_number.remote())
-            plan = self.load_plan(number)
+            number = self._retry_store(partial(self._store.plan_in_force, self._run))
             key = self._retry_store(partial(self._store.read, packet_key(self._run)))
             self._event_log = self._retry_store(partial(event_log_files.find, self._run))
             assert key is not None, f"no key of {self._run} in the store"
-            self.start(plan, crash_report, number)
+            self.start(self.load_plan(number), crash_report, number)
             self._sockets.trust(key, self.submitted.graph.config.worker_timeout_s / 2)
             self._greet()
             niceness.step_back()

@@ -38,6 +38,12 @@ NewAckers = Annotated[
     int | None,
     typer.Option(min=1, metavar="N", show_default=False, help="How many acker tasks."),
 ]
+Timeout = Annotated[
+    float,
+    typer.Option(
+        "--timeout", min=1.0, metavar="SECONDS", help="How long the new code may take to open."
+    ),
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print what would change, or why it is refused.")
 ]
@@ -113,8 +119,8 @@ def rebalance(
     """Distribute a running topology over more or fewer workers, as more or fewer tasks.
 
     The spouts do not emit meanwhile. What is still pending after the wait is emitted again. State
-    in memory moves only with snapshot() and restore(), and not to another number of tasks; a keyed
-    state in a store moves to any. Spouts keep their number of tasks.
+    in memory moves to other workers only with snapshot() and restore(), and never to another number
+    of tasks. A keyed state in a store moves to any number. Spouts keep their number of tasks.
     """
     from sunshower.runtime.plan import ACKER, Layout
 
@@ -154,14 +160,15 @@ def upgrade(
     settings: Settings = None,
     dry_run: DryRun = False,
     wait_s: Wait = None,
+    timeout_s: Timeout = 60.0,
     address: Address = "auto",
 ) -> None:
     """Replace the code of a running topology, which continues where it is.
 
     The spouts stop until nothing is pending; what is still pending after the wait is emitted again.
-    Positions, states in stores, and what snapshot() returns go on in the new code. An upgrade to
-    which a state does not fit is refused. If the new code does not open within a minute, the former
-    code goes on.
+    The new code continues with the positions of the spouts and the states in stores. An upgrade is
+    refused if a component keeps a state in memory, or if a stored state does not fit. If the new
+    code does not open in time, the former code goes on.
     """
     graph, modules = load_graph(target, settings, workers)
     from sunshower.actors.shipping import ship
@@ -170,7 +177,7 @@ def upgrade(
         ship(modules)
         run = cluster.find(name)
         look = progress(Terminal(stderr=True), f"Upgrading {name}")
-        lines = run.upgrade(graph, wait_s, dry=dry_run, look=look)
+        lines = run.upgrade(graph, wait_s, timeout_s, dry_run=dry_run, look=look)
     for line in lines:
         echo(line)
     echo(f"{name} would have the new code." if dry_run else f"{name} has the new code.")

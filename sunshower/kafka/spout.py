@@ -13,12 +13,13 @@ import json
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
+from copy import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from sunshower.arguments import Instance
-from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable
+from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable, LifecycleError
 from sunshower.kafka.consuming.consumer import Consumer, check_settings, with_servers
 from sunshower.kafka.consuming.decoding import KafkaRecord, Received, Translator, Undecodable
 from sunshower.kafka.consuming.lag import PartitionStatus, figures
@@ -233,6 +234,20 @@ class KafkaSpout(LogSpout[Any]):
 
     def acked(self, numbers: I64) -> None:
         self._reader.places.acked(numbers)
+
+    def continue_from(self, former: LogSpout[Any]) -> KafkaSpout:
+        """Return a copy that is the same deployment as `former`, whatever `options.first` says.
+        Raises LifecycleError if `former` reads by another group."""
+        group = self.settings.get("group.id")
+        if not isinstance(former, KafkaSpout) or former.settings.get("group.id") != group:
+            raise LifecycleError(
+                f"a KafkaSpout would read by the group {group!r} and not continue at the "
+                "offsets of the running code: keep its group.id, or kill the topology and submit "
+                "it. Nothing has been changed"
+            )
+        copied = copy(self)
+        copied.deployment = former.deployment
+        return copied
 
     def partitions_read(self) -> Collection[int]:
         return [place.slot for place in self._reader.places.values()]

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from sunshower.runtime.control.lifecycle import KillReport
 from sunshower.runtime.control.plan_changes import AS_THEY_ARE
+from sunshower.runtime.control.upgrades import OPEN_S
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.log_lines import LogLine
@@ -137,15 +138,22 @@ class Run(Protocol):
         """
 
     def upgrade(
-        self, graph: Graph, wait_s: float | None = None, *, dry: bool = False, waits: bool = True
+        self,
+        graph: Graph,
+        wait_s: float | None = None,
+        open_s: float = OPEN_S,
+        *,
+        dry_run: bool = False,
+        waits: bool = True,
     ) -> list[str]:
         """Let the code of `graph` replace the present one, while data flows; return what changes
-        when this is done, or at once unless `waits`. `dry`: change nothing.
+        when this is done, or at once unless `waits`. `dry_run`: change nothing.
 
         Spouts stop as in a rebalance. Then all processes end, and those of the new code continue
         with positions and states. Raises LifecycleError, before any change, if the state of the
-        topology does not allow it or something with a state does not fit (upgrades.py); and if the
-        new code does not open: then the former code goes on.
+        topology does not allow it or something with a state does not fit (upgrades.py). Raises it
+        also if something is kept in memory, if the new code does not open within `open_s`, or if
+        the topology is drained or killed meanwhile: then the former code goes on.
         """
 
     def kill(self, wait_s: float | None = None) -> KillReport:

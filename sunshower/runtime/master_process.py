@@ -8,15 +8,16 @@ clients.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.crash_report import CrashReport
-from sunshower.runtime.control.lifecycle import KillReport, State
+from sunshower.runtime.control.lifecycle import KillReport, State, why_not_changed
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import DesiredState, Orders, Welcome
+from sunshower.runtime.control.task_moves import ROLLED_BACK
 from sunshower.runtime.control.topology_log import TopologyLog
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.log_lines import LogLine
@@ -32,19 +33,20 @@ T = TypeVar("T")
 class MasterProcessBase(ABC):
     """One process of the master. Its MasterState is stored before anything is sent."""
 
-    def __init__(self, plan: Plan, *, active: bool) -> None:
-        """`plan`: as submitted; `active`: whether spouts emit, if no master ran before."""
+    def __init__(self, *, active: bool) -> None:
+        """`active`: whether spouts emit, if no master ran before."""
         saved, now = self.load_state(), self.now()
         found = MasterState.from_bytes(saved) if saved else MasterState(active=active)
-        now_plan = self.load_plan(found.plan) if found.plan else plan
+        plan = self.load_plan(found.plan)
         other = None if found.other_plan is None else self.load_plan(found.other_plan)
-        self.core = Master(now_plan, found, now, other)
+        self.core = Master(plan, found, now, other)
         self._saved = saved
         self._saved_s = now
-        self._saved_plan = self.core.moves.next_plan
+        self._saved_plans: set[int] = set()
+        self._keep_plans()
         self._desired_state: DesiredState | None = None  # as last sent to all workers
         self._will_look = False
-        self._refused = found.refused  # as last logged
+        self._cancelled = {*found.cancelled}  # changes that are in this log, or a former one
         self._topology_log = TopologyLog(self.wall)
         self._is_moving = False  # tasks, in a rebalance that is in this log
         for worker in self.core.lives:  # a former master knew them: ask for what was missed
@@ -72,11 +74,15 @@ class MasterProcessBase(ABC):
 
     @abstractmethod
     def load_plan(self, number: int) -> Plan:
-        """The plan that was saved under that number."""
+        """The plan that was saved under that number; 0: as submitted."""
 
     @abstractmethod
     def save_plan(self, number: int, plan: Plan) -> None:
         """Save a plan; the workers and the next process of the master load it."""
+
+    @abstractmethod
+    def keep_plans(self, numbers: Collection[int]) -> None:
+        """Remove all saved plans but these."""
 
     @abstractmethod
     def remove_transfers(self) -> None:
@@ -153,10 +159,17 @@ class MasterProcessBase(ABC):
             self.change(lambda: self.core.packed(stats, self.now()))
 
     def broken(self, worker: int, life: int, text: str) -> None:
-        """A task failed, and so the topology fails."""
-        if self._accepts(worker, life):
-            self._topology_log.note("topology failed", text, "error", worker=worker)
+        """A task failed, and so the topology fails, or an upgrade is rolled back. A worker of an
+        upgrade that was rolled back already says nothing new."""
+        if self._accepts(worker, life) and worker in self.core.plan.workers:
+            if not self.core.moves.on_trial:
+                self._topology_log.note("topology failed", text, "error", worker=worker)
             self.change(lambda: self.core.broken(text))
+
+    def pack_failed(self, worker: int, life: int, why: str) -> None:
+        """A worker could not pack for a rebalance or an upgrade, which does not happen then."""
+        if self._accepts(worker, life):
+            self.change(lambda: self.core.pack_failed(why))
 
     def log(self, worker: int, life: int, lines: Iterable[LogLine]) -> None:
         """A worker sends the log records of its process."""
@@ -193,24 +206,28 @@ class MasterProcessBase(ABC):
         layout: Layout | None,
         wait_s: float | None,
         tasks: Mapping[str, int],
-    ) -> None:
-        """Distribute the tasks, or other numbers of tasks, over the workers again."""
-        self.change(lambda: self.core.rebalance(workers, layout, wait_s, self.now(), tasks))
+    ) -> int:
+        """Distribute the tasks, or other numbers of tasks, over the workers again. Returns the
+        number of this change, for `check_change`."""
+        return self.change(lambda: self.core.rebalance(workers, layout, wait_s, self.now(), tasks))
 
-    def upgrade(self, given: Plan, wait_s: float | None, *, dry: bool) -> list[str]:
-        """Let new code replace the present one. Returns what changes; `dry`: only that."""
-        lines = self.change(lambda: self.core.upgrade(given, wait_s, self.now(), dry=dry))
-        if not dry:
+    def upgrade(
+        self, given: Plan, wait_s: float | None, open_s: float, dry_run: bool
+    ) -> tuple[int, list[str]]:
+        """Let new code replace the present one, or only say what changes, a line each; with the
+        number of this change, for `check_change`."""
+        now = self.now()
+        made = self.change(lambda: self.core.upgrade(given, wait_s, open_s, dry_run, now))
+        if not dry_run:
             self._topology_log.note("command", "upgrade")
-        return lines
+        return made
 
-    def check_upgrade(self) -> None:
-        """Raise LifecycleError if the last upgrade was rolled back."""
-        if (why := self.core.stored.refused) is not None:
-            raise LifecycleError(
-                f"the upgrade of {self.core.plan.graph.id!r} was rolled back, and the former code "
-                f"goes on, because the new one did not open: {why}"
-            )
+    def check_change(self, number: int) -> None:
+        """Raise LifecycleError if a rebalance or an upgrade that is over did not happen."""
+        state = self.change(lambda: self.core.state(self.now()))
+        if (why := why_not_changed(self.core.stored, number, state)) is not None:
+            name = self.core.plan.graph.id
+            raise LifecycleError(f"topology {name!r} has not been changed: {why}")
 
     def status(self) -> tuple[Snapshot, str | None]:
         """The current statistics, and why the topology failed, or None."""
@@ -220,10 +237,6 @@ class MasterProcessBase(ABC):
     def kill_report(self) -> KillReport:
         """The report after a kill."""
         return self.core.report(self.now())
-
-    def place(self) -> tuple[int, list[int] | None]:
-        """The number of the plan, and the worker of each task; None if as in that plan."""
-        return self.core.stored.plan, self.core.stored.places
 
     def read_log(self, after: int) -> list[LogLine]:
         """The lines of the topology's log with numbers above `after`."""
@@ -282,14 +295,24 @@ class MasterProcessBase(ABC):
             self._save_plan()
             self.save_state(state)
             self._saved = state
+            self._keep_plans()
         return changed
 
     def _save_plan(self) -> None:
         """Save a new plan before the state that names it."""
         number, plan = self.core.stored.next_plan, self.core.moves.next_plan
-        if number is not None and plan is not None and plan is not self._saved_plan:
+        if number is not None and number not in self._saved_plans:
+            assert plan is not None
             self.save_plan(number, plan)
-            self._saved_plan = plan
+            self._saved_plans.add(number)
+
+    def _keep_plans(self) -> None:
+        """Remove plans that the saved state does not name any more."""
+        stored = self.core.stored
+        kept = {one for one in (stored.plan, stored.other_plan) if one is not None}
+        if kept != self._saved_plans:
+            self.keep_plans(kept)
+            self._saved_plans = kept
 
     def _obey(self) -> None:
         """Send the DesiredState to the workers, and carry out the orders of a rebalance."""
@@ -304,7 +327,7 @@ class MasterProcessBase(ABC):
         for worker in orders.replace:
             self.replace_worker(worker)
         for worker, leaving in orders.pack.items():
-            self._tell(worker, "pack", self.core.stored.moves + 1, leaving)
+            self._tell(worker, "pack", self.core.stored.moves + 1, leaving, orders.fresh)
         for worker in orders.again:
             self._tell(worker, "again", self.core.stored.moves)
         for worker in orders.create:
@@ -321,11 +344,11 @@ class MasterProcessBase(ABC):
             self.look_after(_LOOK_S)
 
     def _log_move(self, orders: Orders) -> None:
-        if (why := self.core.stored.refused) != self._refused:
-            self._refused = why
-            if why is not None:
-                text = f"the former code goes on, because the new one did not open: {why}"
-                self._topology_log.note("upgrade rolled back", text, "error")
+        for number, why in self.core.stored.cancelled.items():
+            if number not in self._cancelled:
+                self._cancelled.add(number)
+                name = "upgrade rolled back" if why.startswith(ROLLED_BACK) else "change cancelled"
+                self._topology_log.note(name, why, "error")
         if orders.pack and not self._is_moving:
             self._is_moving = True
             self._topology_log.note("rebalance begins", "all workers stop, and tasks move")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
@@ -45,14 +46,14 @@ class PlannedStream:
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan that each worker receives. A rebalance to other numbers of tasks makes a new one."""
+    """The graph with the user's code, and its tasks. An upgrade replaces the plan, a rebalance only
+    its tasks: see `with_tasks`."""
 
     graph: Graph
     layout: Layout
     tasks: tuple[Task, ...]
     streams: tuple[PlannedStream, ...]
     back_edges: frozenset[tuple[str, str]] = field(default_factory=frozenset)  # without credits
-    last_id: int = 0  # the highest task id of this plan and of those before it
 
     @cached_property
     def workers(self) -> list[int]:
@@ -71,6 +72,23 @@ class Plan:
         ackers = self.tasks_of(ACKER)
         near = [[a for a in ackers if a.worker == spout.worker] for spout in self.spouts]
         return [beside or ackers for beside in near]
+
+    def with_tasks(self, tasks: Sequence[Task] | None) -> Plan:
+        """The plan with these tasks instead, and the parallelism that they give each component;
+        None: unchanged. The user's code stays the same objects."""
+        if tasks is None:
+            return self
+        counts = Counter(task.component for task in tasks)
+        graph = self.graph
+        if any(one.parallelism != counts[name] for name, one in graph.components.items()):
+            components = {
+                name: replace(one, parallelism=counts[name])
+                for name, one in graph.components.items()
+            }
+            graph = replace(graph, components=components)
+        alone = len({task.worker for task in tasks}) == len(tasks)
+        layout = Layout.ISOLATE if alone else Layout.PACK
+        return replace(self, graph=graph, layout=layout, tasks=tuple(tasks))
 
     def tasks_of(self, component: str) -> list[Task]:
         """Return the tasks of a component, by ascending id."""
@@ -121,7 +139,7 @@ def make_plan(graph: Graph, layout: Layout = Layout.PACK) -> Plan:
     declared = [(c.id, spec) for c in graph.components.values() for spec in c.streams.values()]
     classes = tuple(dict.fromkeys(one for _, spec in declared for one in spec.schema.classes))
     streams = tuple(PlannedStream(index, *pair, classes) for index, pair in enumerate(declared))
-    return Plan(graph, layout, tasks, streams, _back_edges(graph), len(tasks))
+    return Plan(graph, layout, tasks, streams, _back_edges(graph))
 
 
 def beside(graph: Graph, placed: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:

@@ -23,7 +23,7 @@ from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.flight_recorder import Recorder
 from sunshower.runtime.control.messages import DesiredState, Welcome
 from sunshower.runtime.control.restart_tracker import Quarantine
-from sunshower.runtime.control.task_transfer import Packer, TaskTransfer, pack_all
+from sunshower.runtime.control.task_transfer import Packer, SaveTransfer, TaskTransfer, pack_all
 from sunshower.runtime.events.event_log import EventWriter, What
 from sunshower.runtime.events.injected_faults import Fate
 from sunshower.runtime.events.metrics import TaskStats, WorkerStats
@@ -223,14 +223,13 @@ class Worker:
         for spout in self._spouts:
             spout.drain()
 
-    def pack(self, leaving: Container[int]) -> dict[int, TaskTransfer]:
-        """End this life for a rebalance; `leaving` tasks are closed. See task_transfer.py. A second
-        call returns the same."""
+    def pack(self, leaving: Container[int], save: SaveTransfer = None) -> dict[int, TaskTransfer]:
+        """End this life for a rebalance: see pack_all. A second call returns the same."""
         if self._packed is None:
             tasks: list[Packer] = [spout for spout in self._spouts if spout.spout is not None]
             tasks += [bolt for bolt in self._wired.bolts.values() if bolt.bolt is not None]
-            now, left = self._clock.now(), self._opening.transfer_left
-            self._packed = {**left, **pack_all(tasks, leaving, now, self._call)}
+            known = self._opening.transfer_left, leaving, self._clock.now()
+            self._packed = pack_all(tasks, *known, self._call, save)
         return self._packed
 
     # ---- work -----------------------------------------------------------------------------

@@ -17,14 +17,13 @@ from typing import Any
 import numpy as np
 
 from sunshower.clock import Clock
-from sunshower.errors import SunshowerError, TopologyFailed, VersionMismatch
+from sunshower.errors import LifecycleError, SunshowerError, VersionMismatch
 from sunshower.runtime.asking import Replies
 from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.failure_detector import Lease
 from sunshower.runtime.control.flight_recorder import Recorder
 from sunshower.runtime.control.messages import DesiredState, Welcome
-from sunshower.runtime.control.placement import placed
-from sunshower.runtime.control.task_transfer import TaskTransfer
+from sunshower.runtime.control.task_transfer import TaskTransfer, check_nothing_kept
 from sunshower.runtime.events.event_log import EventWriter
 from sunshower.runtime.events.trace_recorder import TraceRecorder, WorkerTraces
 from sunshower.runtime.plan import Plan
@@ -128,9 +127,10 @@ class WorkerProcessBase(ABC):
         """A new master requests the statistics of this worker."""
         self.put(self._forget_stats)
 
-    def pack(self, move: int, leaving: list[int]) -> None:
-        """End this life for rebalance number `move`, and store the state of `leaving` tasks."""
-        self.put(partial(self._pack, move, leaving))
+    def pack(self, move: int, leaving: list[int], fresh: list[int]) -> None:
+        """End this life for rebalance number `move`, and store the state of `leaving` tasks, but of
+        `fresh` ones only check that they keep nothing."""
+        self.put(partial(self._pack, move, leaving, fresh))
 
     def again(self, move: int) -> None:
         """Begin a new life, after the move of rebalance number `move`."""
@@ -199,7 +199,7 @@ class WorkerProcessBase(ABC):
         self.greeting = False
         if welcome.plan != self.plan_number:
             self.submitted, self.plan_number = self.load_plan(welcome.plan), welcome.plan
-        plan = placed(self.submitted, welcome.places)
+        plan = self.submitted.with_tasks(welcome.tasks)
         if self._crash_report is not None:
             fits = self._crash_report.fits(plan)  # it may be of a task that has ended
             report = replace(self._crash_report, silent_s=welcome.silent_s)
@@ -290,23 +290,30 @@ class WorkerProcessBase(ABC):
                     request, partial(self._replies.put, request.id)
                 )
 
-    def _pack(self, move: int, leaving: list[int]) -> None:
+    def _pack(self, move: int, leaving: list[int], fresh: list[int]) -> None:
         if self._move >= move:
             return  # an old message
-        for task, transfer in self._core.pack(leaving).items():
-            if task in leaving:
-                try:
-                    self.save_transfer(move, task, transfer)
-                except SunshowerError:
-                    raise
-                except Exception as error:
-                    component = next(t.component for t in self._core.plan.tasks if t.id == task)
-                    raise TopologyFailed(
-                        f"{component!r} cannot move to another process: what its snapshot() "
-                        f"returned, or a message id, cannot be copied "
-                        f"({describe_error(error)}). Return plain values"
-                    ) from error
-        self.call_master("packed", self._core.stats())
+        try:
+            self._core.pack(leaving, partial(self._save, move, fresh))
+        except LifecycleError as error:
+            self.call_master("pack_failed", self._worker, self.life, str(error))
+        else:
+            self.call_master("packed", self._core.stats())
+
+    def _save(self, move: int, fresh: list[int], task: int, transfer: TaskTransfer) -> None:
+        component = next(t.component for t in self._core.plan.tasks if t.id == task)
+        if task in fresh:
+            check_nothing_kept(component, transfer)
+            return
+        try:
+            self.save_transfer(move, task, transfer)
+        except SunshowerError:
+            raise
+        except Exception as error:
+            raise LifecycleError(
+                f"{component!r} cannot move to another process: what its snapshot() returned, or a "
+                f"message id, cannot be copied ({describe_error(error)}). Return plain values"
+            ) from error
 
     def _begin_again(self, move: int) -> None:
         if self._move < move:  # else an old message

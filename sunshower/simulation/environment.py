@@ -38,13 +38,13 @@ class SimEnvironment:
     conditions: SimConditions
     network: Network
     generator: np.random.Generator  # shared by all workers: one thread, one seed
-    plan: Plan  # as submitted; for later ones see `plans`
+    plan: Plan  # as submitted; for the others see `plans`
     sample: int | None  # None: no event log
     check: bool  # check the invariants of a worker after each of its slices
     store: MemoryStore = field(default_factory=MemoryStore)  # the MasterState
     transfer: dict[tuple[int, int], TaskTransfer] = field(default_factory=dict)  # by move, task
     reservations: SimReservationStore = field(default_factory=SimReservationStore)
-    plans: dict[int, Plan] = field(default_factory=dict)  # by number: made by changes of the run
+    plans: dict[int, Plan] = field(default_factory=dict)  # by number: of upgrades
     recorders: dict[int, tuple[str, mmap]] = field(default_factory=dict)  # worker → node, recorder
     entries: list[list[Entry]] = field(default_factory=list)  # the event log, by process
 

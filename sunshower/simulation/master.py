@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Protocol, TypeVar
 
 from sunshower.runtime.control.crash_report import CrashReport
@@ -35,7 +35,7 @@ class SimMaster(SimProcess, MasterProcessBase):
         self.heard = True  # whether anything arrived since the run last checked
         self._env = env
         self._machines = machines
-        MasterProcessBase.__init__(self, env.plan, active=active)
+        MasterProcessBase.__init__(self, active=active)
 
     def hello(
         self,
@@ -90,6 +90,10 @@ class SimMaster(SimProcess, MasterProcessBase):
 
     def save_plan(self, number: int, plan: Plan) -> None:
         self._env.plans[number] = plan
+
+    def keep_plans(self, numbers: Collection[int]) -> None:
+        for number in self._env.plans.keys() - numbers:
+            del self._env.plans[number]
 
     def remove_transfers(self) -> None:
         self._env.transfer.clear()

@@ -13,8 +13,8 @@ from sunshower.runtime import queries
 from sunshower.runtime.asking import worker_of_requests
 from sunshower.runtime.control.lifecycle import KillReport, State
 from sunshower.runtime.control.overview import Overview
-from sunshower.runtime.control.placement import placed
 from sunshower.runtime.control.plan_changes import AS_THEY_ARE
+from sunshower.runtime.control.upgrades import OPEN_S
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.log_lines import LogLine
@@ -49,7 +49,7 @@ class SimRun:
         self._env = env
         self._world = env.world
         self._machines = Machines(env, active=active)
-        self._place: tuple[int, list[int] | None] = (0, None)  # as last read from the master
+        self._plan = env.plan  # in force, as last read from the master
         self._settle_s = _SETTLE_S / (1 - env.conditions.drift)
         self._stopped = False
 
@@ -72,11 +72,8 @@ class SimRun:
     def plan(self) -> Plan:
         """Does not call a paused master."""
         if not self._stopped and not self._is_paused:
-            self._place = self._ask(lambda master: master.place())
-        return self._planned(*self._place)
-
-    def _planned(self, number: int, places: list[int] | None) -> Plan:
-        return placed(self._env.plan_of(number), places)
+            self._plan = self._ask(lambda master: master.core.plan)
+        return self._plan
 
     def snapshot(self) -> Snapshot:
         """Raises TopologyFailed if the topology has failed."""
@@ -125,8 +122,8 @@ class SimRun:
         worker_of_requests(self.plan, name)
 
         def worker() -> int:
-            place = self._master.place() if self._answers else self._place
-            return worker_of_requests(self._planned(*place), name)
+            plan = self._master.core.plan if self._answers else self._plan
+            return worker_of_requests(plan, name)
 
         return SimCaller(self._env, worker, name, value, timeout_s)
 
@@ -166,7 +163,7 @@ class SimRun:
     def pause_master(self) -> None:
         self._process(MASTER).pause()
         self._machines.watch()
-        self._place = self._master.place()
+        self._plan = self._master.core.plan
 
     def resume_master(self) -> None:
         self._resume(MASTER)
@@ -220,11 +217,14 @@ class SimRun:
         tasks: Mapping[str, int] = AS_THEY_ARE,
         waits: bool = True,
     ) -> None:
-        self._ask(lambda master: master.rebalance(workers, layout, wait_s, tasks))
+        number = self._ask(lambda master: master.rebalance(workers, layout, wait_s, tasks))
         if waits:
-            self._wait_until_moved(wait_s)
+            self._wait_for_change(number, wait_s)
 
-    def _wait_until_moved(self, wait_s: float | None) -> None:
+    def _wait_for_change(self, number: int, wait_s: float | None) -> None:
+        """Raises LifecycleError if that rebalance or upgrade did not happen; 0: it is none."""
+        if not number:
+            return
         config = self._env.plan.graph.config
         longest_s = (config.message_timeout_s if wait_s is None else wait_s) + _MOVE_S
         try:
@@ -234,15 +234,21 @@ class SimRun:
                 f"the tasks of {self.topology!r} have not changed places within {longest_s:g} s of "
                 f"simulated time: somebody does not answer\n{self._describe()}"
             ) from None
+        self._ask(lambda master: master.check_change(number))
 
     def upgrade(
-        self, graph: Graph, wait_s: float | None = None, *, dry: bool = False, waits: bool = True
+        self,
+        graph: Graph,
+        wait_s: float | None = None,
+        open_s: float = OPEN_S,
+        *,
+        dry_run: bool = False,
+        waits: bool = True,
     ) -> list[str]:
         given = make_plan(graph, self.plan.layout)
-        lines = self._ask(lambda master: master.upgrade(given, wait_s, dry=dry))
-        if waits and not dry:
-            self._wait_until_moved(wait_s)
-            self._ask(lambda master: master.check_upgrade())
+        number, lines = self._ask(lambda master: master.upgrade(given, wait_s, open_s, dry_run))
+        if waits:
+            self._wait_for_change(number, wait_s)
         return lines
 
     def kill(self, wait_s: float | None = None) -> KillReport:

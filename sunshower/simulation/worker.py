@@ -69,7 +69,7 @@ class SimWorker(SimProcess, WorkerProcessBase):
         _, box = env.recorders.get(worker, ("", b""))  # also from another living machine
         saved = env.store.read(STATE)
         number = MasterState.from_bytes(saved).plan if saved else 0
-        self.start(env.plan_of(number), read(box, worker), number)
+        self.start(self.load_plan(number), read(box, worker), number)
 
     # ---- remote calls, besides the methods of WorkerProcessBase ----------------------------------
 
@@ -174,8 +174,8 @@ class SimWorker(SimProcess, WorkerProcessBase):
     def log(self, line: str) -> None:
         """Not kept."""
 
-    def _pack(self, move: int, leaving: list[int]) -> None:
-        super()._pack(move, leaving)
+    def _pack(self, move: int, leaving: list[int], fresh: list[int]) -> None:
+        super()._pack(move, leaving, fresh)
         self._kept = len(self._entries)  # the TaskTransfers contain their effects
 
     # ---- the loop ------------------------------------------------------------------------------

@@ -87,6 +87,11 @@ class LogSpout(Spout[Out_co]):
     def acked(self, numbers: NDArray[np.int64]) -> None:
         """The trees of these are processed, or the records are stored as dead letters."""
 
+    def continue_from(self, former: LogSpout[Any]) -> LogSpout[Out_co]:
+        """Return this spout, or a copy, that continues where `former` is, which an upgrade
+        replaces. Raises LifecycleError if that is not possible."""
+        return self
+
     def partitions_read(self) -> Collection[int]:
         """Return the partitions that this task reads. Windows downstream wait for the slowest."""
         return (0,)

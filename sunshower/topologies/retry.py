@@ -42,7 +42,8 @@ class DeadLetter(NamedTuple):
 
 
 class LetterStore(NamedTuple):
-    """Where a bolt writes the dead letters that it reads; `letter_store` of the bolt returns it."""
+    """Where a bolt writes the dead letters that it reads; its `__sunshower_letter_store__` returns
+    it."""
 
     files: tuple[str, ...] = ()  # absolute paths of JSON lines files, one for each task
     topic: str = ""  # or a Kafka topic

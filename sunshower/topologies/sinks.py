@@ -103,7 +103,7 @@ class JsonLines(Bolt[Any, None]):
             _LOG.warning("%s: its last line is not whole", self.path, exc_info=True)
         return False
 
-    def letter_store(self, parallelism: int) -> LetterStore:
+    def __sunshower_letter_store__(self, parallelism: int) -> LetterStore:
         """The files of all tasks, if these records are dead letters."""
         return LetterStore(tuple(str(self._path_of(n, parallelism)) for n in range(parallelism)))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -120,7 +120,7 @@ class NetMaster(MasterProcessBase):
 
     def __init__(self, net: Network) -> None:
         self._net = net
-        super().__init__(net.plan, active=True)
+        super().__init__(active=True)
 
     def now(self) -> float:
         return self._net.clock.now()
@@ -139,6 +139,10 @@ class NetMaster(MasterProcessBase):
 
     def save_plan(self, number: int, plan: Plan) -> None:
         self._net.plans[number] = plan
+
+    def keep_plans(self, numbers: Collection[int]) -> None:
+        for number in self._net.plans.keys() - numbers:
+            del self._net.plans[number]
 
     def remove_transfers(self) -> None:
         self._net.transfers.clear()

@@ -68,7 +68,7 @@ def test_no_output_of_a_failing_topology_shows_it(
 ) -> None:
     with RayCluster() as cluster, caplog.at_level(logging.DEBUG):
         run = cluster.submit(declared().graph(), sample=1)
-        assert stored() == [f"{run.id}/plan"], "its workers need it"
+        assert stored() == [f"{run.id}/plan/0/"], "its workers need it"
         with pytest.raises(TopologyFailed) as raised:
             run.wait(60)
         overview = run.overview()
@@ -119,9 +119,9 @@ def test_plans_leave_rays_store_however_a_run_ends(
 
         lost = cluster.submit(declared().graph(), active=False)
         ray.kill(ray.get_actor(f"{lost.id}/master", namespace=NAMESPACE))  # by others
-        assert stored() == [f"{lost.id}/plan"]
+        assert stored() == [f"{lost.id}/plan/0/"]
         again = cluster.submit(declared().graph(), active=False)
-        assert stored() == [f"{again.id}/plan"]
+        assert stored() == [f"{again.id}/plan/0/"]
         lost.stop()
 
         other = RayCluster()  # another client of the same Ray

@@ -225,7 +225,7 @@ class _DeadLetterBolt(KafkaBolt):
         client_bytes = int(self.settings.get("message.max.bytes", _CLIENT_BYTES))
         self._letter_bytes = client_bytes - _OVERHEAD_BYTES
 
-    def letter_store(self, parallelism: int) -> LetterStore:
+    def __sunshower_letter_store__(self, parallelism: int) -> LetterStore:
         """The topic, and the settings with which a reader connects, without secrets."""
         settings = {
             name: value

@@ -9,21 +9,22 @@
                    └──the spouts are exhausted──▶ FINISHED      a task failed: FAILED
 
 An upgrade is possible when a rebalance is, and has the same states. `kill`, and the failure of a
-task, are possible in every state; `drain` in every state before the
-end. The requests are in the MasterState, so a restarted master continues; a running wait restarts.
+task, are possible in every state; `drain` in every state before the end. The requests are in the
+MasterState, so a restarted master continues; a running wait restarts.
 Storm: org.apache.storm.daemon.nimbus.Nimbus (TOPO_STATE_TRANSITIONS). There, too, activating an
 active topology is no error, a second kill begins a new wait, and a new leader restarts the waits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.events.metrics import Counts
+from sunshower.runtime.plan import Task
 
 
 class State(StrEnum):
@@ -124,11 +125,10 @@ class Lifecycle:
         self._stored.active = active
 
     def drain(self) -> None:
-        """Emit no new records from now on. A rebalance that is not packing yet is cancelled."""
+        """Emit no new records from now on. A change that is not packing yet is cancelled."""
         self._stored.draining = True
-        if not self._stored.packing:
-            self._stored.next_places = self._stored.next_plan = None
-            self._stored.upgrading = False
+        if self._stored.next_tasks and not self._stored.packing:
+            self.cancel("the topology was drained or killed before its tasks had stopped")
 
     def kill(self, wait_s: float, now: float) -> None:
         """Drain for `wait_s` at most, then end. A second kill begins a new wait."""
@@ -136,15 +136,24 @@ class Lifecycle:
         self._stored.killing = True
         self._stored.wait_s, self._since_s = wait_s, now
 
-    def rebalance(
-        self, places: list[int], wait_s: float, now: float, plan: int | None = None
-    ) -> None:
-        """Wait up to `wait_s` for pending trees, then put task i on worker `places[i]`. `plan`: the
-        number of the plan that has these tasks; None: the present one."""
-        self._stored.next_places, self._stored.next_plan = places, plan
-        self._stored.refused = None
-        self._stored.plans = max(self._stored.plans, plan or 0)
-        self._stored.wait_s, self._since_s = wait_s, now
+    def change(
+        self, tasks: Sequence[Task], wait_s: float, now: float, *, is_upgrade: bool = False
+    ) -> int:
+        """Wait up to `wait_s` for pending trees, then let these tasks replace the present ones; in
+        an upgrade they are tasks of a new plan. Returns the number of this change."""
+        stored = self._stored
+        stored.change += 1
+        stored.next_tasks, stored.next_plan = [*tasks], stored.change if is_upgrade else None
+        stored.last_task_id = max(stored.last_task_id, *(task.id for task in tasks))
+        stored.wait_s, self._since_s = wait_s, now
+        return stored.change
+
+    def cancel(self, why: str, tasks: Sequence[Task] = ()) -> None:
+        """Give up the change under way. If workers pack already, all of them begin a new life with
+        the same `tasks` as before."""
+        stored = self._stored
+        stored.note_cancelled(why)
+        stored.next_plan, stored.next_tasks = None, [*tasks] if stored.packing else None
 
     def look(self, facts: Observations, now: float) -> None:
         """Continue if a wait is over or no longer needed."""
@@ -152,23 +161,32 @@ class Lifecycle:
         waited = now >= self._since_s + stored.wait_s
         if stored.killing and (waited or facts.done or stored.error is not None):
             stored.killed = True
-        elif stored.next_places and facts.arrived and (waited or facts.quiet):
+        elif stored.next_tasks and facts.arrived and (waited or facts.quiet):
             stored.packing = True
 
     def move(self) -> None:
-        """Apply the new places, once all workers have packed; all workers begin new lives."""
+        """Apply the next tasks, once all workers have packed; all workers begin new lives."""
         stored = self._stored
-        assert stored.next_places
-        former = stored.places
-        stored.places, stored.next_places, stored.packing = stored.next_places, None, False
-        if stored.upgrading:
-            stored.former_plan, stored.former_places = stored.plan, former
-            stored.upgrading, stored.quarantined = False, {}
+        assert stored.next_tasks
+        former = stored.tasks
+        stored.tasks, stored.next_tasks, stored.packing = stored.next_tasks, None, False
         if stored.next_plan is not None:
+            stored.former_plan, stored.former_tasks = stored.plan, former
             stored.plan, stored.next_plan = stored.next_plan, None
+            stored.forget_former_code()
         stored.floor = max(stored.lives.values())
         stored.moves += 1
 
     def waited_s(self, now: float) -> float:
         """How long the kill or the rebalance has been under way."""
         return now - self._since_s
+
+
+def why_not_changed(stored: MasterState, number: int, state: State) -> str | None:
+    """Why the rebalance or upgrade of that number did not happen; None: it did, or is still under
+    way."""
+    if number in stored.cancelled:
+        return stored.cancelled[number]
+    if number and number == stored.change and stored.is_changing and state != State.REBALANCING:
+        return f"the topology was {state} before it was done"
+    return None

@@ -25,8 +25,8 @@ from sunshower.runtime.control.failure_detector import FailureDetector
 from sunshower.runtime.control.lifecycle import Command, KillReport, Lifecycle, Observations, State
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import DesiredState, Orders, Welcome
-from sunshower.runtime.control.placement import places_of, replan
-from sunshower.runtime.control.plan_changes import AS_THEY_ARE, with_tasks
+from sunshower.runtime.control.placement import placed, replan
+from sunshower.runtime.control.plan_changes import AS_THEY_ARE, with_counts
 from sunshower.runtime.control.restart_tracker import Probations, RestartTracker
 from sunshower.runtime.control.task_moves import TaskMoves
 from sunshower.runtime.control.upgrades import changes, upgraded
@@ -61,8 +61,7 @@ class Master:
         self._probations = Probations()
         self._stats: dict[int, WorkerStats] = {}
         self._stuck: dict[int, tuple[StuckCall, int, float]] = {}  # worker → call, task, start time
-        self._flow: tuple[int, int] = (0, 0)
-        self._flow_since_s = 0.0
+        self._flow, self._flow_since_s = (0, 0), 0.0
         self._begin_places()
         fenced = self.stored.fenced.keys() & set(self.plan.workers)
         self._detector = FailureDetector(plan.graph.config.worker_timeout_s, now, sorted(fenced))
@@ -143,8 +142,7 @@ class Master:
     def hello(self, worker: int, now: float, crash_report: CrashReport | None = None) -> Welcome:
         """A worker begins a life, with the crash report of its former life if it found one. The
         adapter sends `lives` and `crash_reports` to all workers."""
-        stored = self.stored
-        silent_s = 0.0
+        stored, silent_s = self.stored, 0.0
         if stored.fenced.pop(worker, None) is not None:
             silent_s = self.plan.graph.config.worker_timeout_s
             crash_report = crash_report and replace(crash_report, silent_s=silent_s)
@@ -155,7 +153,7 @@ class Master:
             owed = stored.charge(crash_report, self.plan)
             if crash_report.roots:
                 self.crash_reports[worker] = crash_report
-        mine = [task.id for task in self.plan.tasks_on(worker)]
+        mine, quarantined = [t.id for t in self.plan.tasks_on(worker)], stored.quarantined
         if worker in self.lives:
             stored.restarts += 1
             self._probations.died([id for id in mine if id in stored.quarantined], crash_report)
@@ -170,14 +168,10 @@ class Master:
             self.lives,
             self.desired_state,
             stored.plan,
-            stored.places,
+            stored.tasks,
             stored.moves,
             self._restarts.began(worker, now),
-            {
-                id: self._probations.of(id, why)
-                for id, why in stored.quarantined.items()
-                if id in mine
-            },
+            {id: self._probations.of(id, why) for id, why in quarantined.items() if id in mine},
             {id: (stored.positions.get(id, 0), stored.drawn.get(id, 0)) for id in mine},
             {id: owed[id] for id in mine if id in owed},
             {id: dict(stored.suspects[id]) for id in mine if id in stored.suspects},
@@ -239,6 +233,11 @@ class Master:
             call = StuckCall(found.component, found.index, worker, for_s, clip(where))
             self._stuck[worker] = (call, task, now - for_s)
 
+    def pack_failed(self, why: str) -> None:
+        """A worker could not pack: the change is cancelled, and the present tasks go on."""
+        if self.stored.packing and self.stored.change not in self.stored.cancelled:
+            self._lifecycle.cancel(why, self.plan.tasks)
+
     def packed(self, stats: WorkerStats, now: float) -> None:
         """A worker has ended its life for a rebalance; `stats`: its last statistics."""
         self.hear(stats, now)
@@ -247,7 +246,7 @@ class Master:
         self.look(now)
 
     def broken(self, text: str) -> None:
-        """A task failed, and so the topology fails, or new code. The first reason is kept."""
+        """A task failed: the topology fails (the first reason is kept), or a trial."""
         if self.moves.on_trial:
             self.moves.roll_back(text)
             self._begin_places()
@@ -278,27 +277,28 @@ class Master:
         wait_s: float | None,
         now: float,
         tasks: Mapping[str, int] = AS_THEY_ARE,
-    ) -> None:
-        """Distribute the tasks over so many workers; `tasks`: new numbers of tasks, by component.
-        `replan` and `with_tasks` say what is refused."""
+    ) -> int:
+        """Distribute the tasks over so many workers; `tasks`: their new numbers, by component.
+        Returns the number of this change; 0: nothing changes. See `replan` and `with_counts`."""
         self._lifecycle.allow(Command.REBALANCE, self.state(now))
-        plan = with_tasks(self.plan, tasks)
-        places, number = replan(plan, workers, layout), None
-        if plan is not self.plan:
-            self.moves.next_plan, number = plan, self.stored.plans + 1
-        elif places == places_of(plan):
-            return
-        self._lifecycle.rebalance(places, self._wait_s(wait_s), now, number)
+        plan = with_counts(self.plan, tasks, self.stored.last_task_id)
+        next_tasks = placed(plan, replan(plan, workers, layout)).tasks
+        if next_tasks == self.plan.tasks:
+            return 0
+        return self._lifecycle.change(next_tasks, self._wait_s(wait_s), now)
 
-    def upgrade(self, given: Plan, wait_s: float | None, now: float, *, dry: bool) -> list[str]:
-        """Let new code replace the present one, or only say what changes. See `upgraded`."""
+    def upgrade(
+        self, given: Plan, wait_s: float | None, open_s: float, dry_run: bool, now: float
+    ) -> tuple[int, list[str]]:
+        """Let new code replace the present one, or only say what changes, a line each; with the
+        number of the change. See `upgraded`."""
         self._lifecycle.allow(Command.UPGRADE, self.state(now))
-        plan = upgraded(self.plan, given, self.stored.lives)
-        if not dry:
-            self.moves.next_plan, self.stored.upgrading = plan, True
-            places, number = places_of(plan), self.stored.plans + 1
-            self._lifecycle.rebalance(places, self._wait_s(wait_s), now, number)
-        return changes(self.plan, plan)
+        plan = upgraded(self.plan, given, self.stored.lives, self.stored.last_task_id)
+        if dry_run:
+            return 0, changes(self.plan, plan)
+        self.moves.next_plan, self.stored.open_s, wait_s = plan, open_s, self._wait_s(wait_s)
+        number = self._lifecycle.change(plan.tasks, wait_s, now, is_upgrade=True)
+        return number, changes(self.plan, plan)
 
     def disturb(self, injected: InjectedFaults) -> None:
         """Inject these faults instead of the former ones; `InjectedFaults()` ends them.

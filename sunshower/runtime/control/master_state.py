@@ -14,11 +14,14 @@ from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.latencies import Latencies, LatencyKind
 from sunshower.runtime.events.metrics import Counts, TaskStats, WorkerStats
 from sunshower.runtime.events.time_windows import Totals, add_up
-from sunshower.runtime.plan import Plan
+from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.tasks.user_code import TaskError
+from sunshower.texts import ERROR_BYTES, clip
 
 T = TypeVar("T")
 _LATENCIES = ("latencies", "execute", "queue")
+_TASKS = ("tasks", "next_tasks", "former_tasks")
+_CANCELLED_MAX = 8  # reasons that are kept
 _WAY_OUT = "let all nodes have one release, kill the topology and submit it again"
 
 
@@ -44,18 +47,20 @@ class MasterState:
     error: str | None = None  # why the topology failed
     untracked: str | None = None  # the first failure of an untracked record in former lives
     wait_s: float = 0.0  # how long a kill or rebalance waits for pending trees
-    places: list[int] | None = None  # the worker of each task, once it differs from the plan
-    next_places: list[int] | None = None  # likewise, during a rebalance
+    tasks: list[Task] | None = None  # once they differ from those of the plan
+    next_tasks: list[Task] | None = None  # during a rebalance or an upgrade
     packing: bool = False  # workers store the tasks that will move
-    moves: int = 0  # rebalances carried out
+    moves: int = 0  # rebalances and upgrades carried out
     floor: int = 0  # lives up to this one are from before the last move
-    plan: int = 0  # the number of the plan; 0: as submitted
-    next_plan: int | None = None  # during a rebalance to a new plan: its number
-    plans: int = 0  # the highest number that a plan has ever had
-    upgrading: bool = False  # the next plan is that of an upgrade, and will be on trial
+    last_task_id: int = 0  # the highest id that any task has had; 0: that of the plan
+    plan: int = 0  # the number of the plan: of the change that brought it; 0: as submitted
+    next_plan: int | None = None  # during an upgrade
     former_plan: int | None = None  # while a plan is on trial: the one to return to, …
-    former_places: list[int] | None = None  # … and the worker of each task in it
-    refused: str | None = None  # why the last upgrade was rolled back
+    former_tasks: list[Task] | None = None  # … and its tasks
+    open_s: float = 0.0  # how long the components of a plan on trial may take to open
+    change: int = 0  # the number of the last requested rebalance or upgrade
+    cancelled: dict[int, str] = field(default_factory=dict)  # the last changes that did not
+    # happen → why
     injected: InjectedFaults = field(default_factory=InjectedFaults)  # of an experiment
     latencies: dict[str, Latencies] = field(default_factory=dict)  # of spouts in former lives
     execute: dict[str, Latencies] = field(default_factory=dict)  # of bolts in former lives; see
@@ -87,7 +92,13 @@ class MasterState:
     @property
     def is_changing(self) -> bool:
         """Whether tasks will move, or a new plan is on trial: spouts emit nothing."""
-        return bool(self.next_places) or self.former_plan is not None
+        return bool(self.next_tasks) or self.former_plan is not None
+
+    def note_cancelled(self, why: str) -> None:
+        """Note why the last requested change did not happen."""
+        self.cancelled[self.change] = clip(why, ERROR_BYTES)
+        for change in sorted(self.cancelled)[:-_CANCELLED_MAX]:
+            del self.cancelled[change]
 
     def keep_position(self, task: TaskStats) -> None:
         """Keep the maximum: a new life may report less than a former one for a while."""
@@ -102,6 +113,11 @@ class MasterState:
     def other_plan(self) -> int | None:
         """The number of the plan that may replace the present one; None: none may."""
         return self.next_plan if self.former_plan is None else self.former_plan
+
+    def forget_former_code(self) -> None:
+        """Forget what was learnt about the code of the former plan."""
+        self.quarantined, self.suspects = {}, {}
+        self.proven = set()
 
     def forget_all_but(self, plan: Plan) -> None:
         """Forget what belongs to other tasks and components, which are no longer there."""
@@ -144,6 +160,7 @@ class MasterState:
             **vars(self),
             "retired": {name: counts.to_fields() for name, counts in self.retired.items()},
             **{name: _fields_of(getattr(self, name)) for name in _LATENCIES},
+            **{name: _rows_of(getattr(self, name)) for name in _TASKS},
             "proven": sorted(self.proven),
             "quarantined": {task: asdict(why) for task, why in self.quarantined.items()},
             "injected": self.injected.to_fields(),
@@ -169,6 +186,10 @@ class MasterState:
                 kind: {name: Latencies(*one) for name, one in found.get(kind, {}).items()}
                 for kind in _LATENCIES
             },
+            **{
+                name: None if (rows := found.get(name)) is None else [Task(*row) for row in rows]
+                for name in _TASKS
+            },
             "quarantined": {task: _made(TaskError, why) for task, why in quarantined},
             "injected": InjectedFaults.from_fields(injected) if injected else InjectedFaults(),
             "proven": set(found.get("proven", ())),
@@ -178,6 +199,12 @@ class MasterState:
 
 def _fields_of(latencies: dict[str, Latencies]) -> dict[str, Any]:
     return {component: one.to_fields() for component, one in latencies.items()}
+
+
+def _rows_of(tasks: list[Task] | None) -> list[tuple[Any, ...]] | None:
+    if tasks is None:
+        return None
+    return [(task.id, task.component, task.index, task.worker) for task in tasks]
 
 
 def _made(kind: type[T], values: dict[str, Any]) -> T:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from sunshower.runtime.control.component_conditions import Conditions
 from sunshower.runtime.control.restart_tracker import Quarantine
 from sunshower.runtime.events.injected_faults import InjectedFaults
+from sunshower.runtime.plan import Task
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Welcome:
     lives: dict[int, int]  # all known workers, and the life of each
     desired_state: DesiredState = DesiredState()
     plan: int = 0  # the number of the plan; 0: as submitted
-    places: list[int] | None = None  # the worker of each task, if not as in that plan
+    tasks: list[Task] | None = None  # if not as in that plan
     move: int = 0  # the rebalance whose TaskTransfers may be stored; 0: none
     delay_s: float = 0.0  # before its tasks may open
     quarantined: dict[int, Quarantine] = field(default_factory=dict)  # tasks that are not run yet
@@ -48,6 +49,7 @@ class Orders:
     replace: list[int] = field(default_factory=list)  # silent workers: end their process if it can
     # be reached, and create another one
     pack: dict[int, list[int]] = field(default_factory=dict)  # worker → tasks that leave it
+    fresh: list[int] = field(default_factory=list)  # of those, the ones that take nothing along
     again: list[int] = field(default_factory=list)  # workers that begin a new life in their process
     create: list[int] = field(default_factory=list)  # workers that need a process
     end: list[int] = field(default_factory=list)  # workers whose process is no longer needed

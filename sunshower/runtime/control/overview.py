@@ -49,7 +49,7 @@ def letter_stores(graph: Graph) -> dict[str, LetterStore | None]:
     """Where the bolts that read dead letters write them, by bolt."""
     return {
         bolt.id: find(bolt.parallelism)
-        if callable(find := getattr(bolt.implementation, "letter_store", None))
+        if callable(find := getattr(bolt.implementation, "__sunshower_letter_store__", None))
         and not isinstance(bolt.implementation, type)
         else None
         for bolt in graph.bolts

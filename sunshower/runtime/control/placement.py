@@ -1,6 +1,6 @@
 """Computes task placements for a rebalance: as even as at submit, with few moves.
 
-The tasks, their ids and the number of acker shards stay; only the workers change. Storm:
+The tasks and their ids stay; only the workers change. Storm:
 org.apache.storm.scheduler.EvenScheduler, which assigns all executors again and moves most of them.
 """
 
@@ -20,19 +20,10 @@ _STATELESS = {Level.FUNCTION, Level.RECORDS, Level.TABLES, Level.LOG}
 _STATELESS |= {Level.REQUESTS, Level.ANSWERS}  # callers send their requests again
 
 
-def placed(plan: Plan, places: Sequence[int] | None) -> Plan:
-    """The plan with task i on worker `places[i]`; None: unchanged."""
-    if places is None:
-        return plan
+def placed(plan: Plan, places: Sequence[int]) -> Plan:
+    """The plan with task i on worker `places[i]`."""
     tasks = zip(plan.tasks, places, strict=True)
-    layout = Layout.ISOLATE if len(set(places)) == len(places) else Layout.PACK
-    moved = tuple(replace(task, worker=worker) for task, worker in tasks)
-    return replace(plan, layout=layout, tasks=moved)
-
-
-def places_of(plan: Plan) -> list[int]:
-    """The worker of each task, in the form that `placed` takes."""
-    return [task.worker for task in plan.tasks]
+    return plan.with_tasks([replace(task, worker=worker) for task, worker in tasks])
 
 
 def can_move(component: Component) -> bool:

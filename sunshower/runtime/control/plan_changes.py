@@ -1,20 +1,18 @@
-"""The plan of a rebalance to other numbers of tasks or acker shards: same code, tasks keep ids.
+"""The tasks of a rebalance to other numbers of tasks or acker shards: same code, tasks keep ids.
 
-Only what keeps nothing of its own in memory can have another number of tasks: functions, whose
-records any task can process, and states in a store, which move to the new tasks when these open
-them (sunshower/trident/states/moves.py). All other tasks continue as in any rebalance.
+Only what keeps nothing in the memory of its tasks can have another number of them: functions, whose
+records any task can process, states in a store, which move to the new tasks when these open them
+(sunshower/trident/states/moves.py), and objects whose `snapshot` returns None. All other tasks
+continue as in any rebalance.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import Any
 
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.placement import can_move
 from sunshower.runtime.plan import ACKER, Plan, Task
-from sunshower.topologies.components import Bolt
 from sunshower.topologies.graph import Component, Level, Subscription
 from sunshower.topologies.groupings import All, Fields
 from sunshower.topologies.operators.compiled_stage import OperatorBolt
@@ -23,11 +21,11 @@ AS_THEY_ARE: Mapping[str, int] = {}
 _TASKS_MAX = 4096  # of one component: more are a slip
 
 
-def with_tasks(plan: Plan, counts: Mapping[str, int]) -> Plan:
+def with_counts(plan: Plan, counts: Mapping[str, int], last_id: int = 0) -> Plan:
     """The plan with so many tasks of these components (ACKER: acker shards); `plan` itself if it
-    has them. New tasks share the present workers.
+    has them. New tasks share the present workers, and have ids above `last_id`.
 
-    Raises LifecycleError for a component that is not there, or cannot have other tasks.
+    Raises LifecycleError for a component that is not there, or cannot have so many tasks.
     """
     changed = {name: count for name, count in counts.items() if count != _count(plan, name)}
     if not changed:
@@ -38,7 +36,7 @@ def with_tasks(plan: Plan, counts: Mapping[str, int]) -> Plan:
                 f"topology {plan.graph.id!r} cannot have {count} tasks of {name!r}: {why}; "
                 "nothing has been changed"
             )
-    tasks, last_id = list[Task](), plan.last_id
+    tasks, last_id = list[Task](), max(last_id, *(task.id for task in plan.tasks))
     for name in [*plan.graph.components, ACKER]:
         own = plan.tasks_of(name)
         wanted = changed.get(name, len(own))
@@ -47,33 +45,30 @@ def with_tasks(plan: Plan, counts: Mapping[str, int]) -> Plan:
             last_id += 1
             worker = plan.workers[index % len(plan.workers)]
             tasks.append(Task(last_id, name, index, worker))
-    components = {
-        name: replace(one, parallelism=changed[name]) if name in changed else one
-        for name, one in plan.graph.components.items()
-    }
-    return replace(
-        plan,
-        graph=replace(plan.graph, components=components),
-        tasks=tuple(sorted(tasks, key=lambda task: task.id)),
-        last_id=last_id,
-    )
+    return plan.with_tasks(sorted(tasks, key=lambda task: task.id))
 
 
 def leaving(before: Plan, after: Plan) -> list[Task]:
     """The tasks whose user's object ends when `after` replaces `before`: those that go to another
     worker, or end, and those of components that are opened for another number of tasks."""
     places = {task.id: task.worker for task in after.tasks}
-    numbers = after.graph.components
-    changed = {
-        name for name, one in before.graph.components.items()
-        if name not in numbers or numbers[name].parallelism != one.parallelism
-    }  # fmt: skip
+    changed = {task.component for task in ends_anew(before, after)}
     changed |= {name for one in changed for name in _direct_senders(before, one)}
     return [
         task
         for task in before.tasks
         if task.component in changed or places.get(task.id) != task.worker
     ]
+
+
+def ends_anew(before: Plan, after: Plan) -> list[Task]:
+    """The tasks of components with another number of tasks, whose objects take nothing along."""
+    numbers = after.graph.components
+    changed = {
+        name for name, one in before.graph.components.items()
+        if name not in numbers or numbers[name].parallelism != one.parallelism
+    }  # fmt: skip
+    return [task for task in before.tasks if task.component in changed]
 
 
 def _count(plan: Plan, name: str) -> int:
@@ -99,37 +94,34 @@ def refusal(plan: Plan, name: str, count: int) -> str | None:
             "topology, and submit it with another parallelism: it continues where its source has "
             "stored a position, as Kafka does, and else begins anew"
         )
-    if kept := _in_memory(component):
+    if hasattr(component.implementation, BATCHES):
+        return f"it belongs to an exactly-once program. {_AGAIN}"
+    if kept := kept_in_memory(component):
         return f"{kept} is in the memory of its tasks, where no other task finds it. {_WAY_OUT}"
     if _keeps_state(component) and not all(map(_is_spread, component.inputs)):
         return "its state has no key by which records find their task"
-    held = [one for one in _direct_senders(plan, name) if not can_move(plan.graph.components[one])]
-    if held:
-        return (
-            f"{held[0]!r} sends to chosen tasks of it, and has to be opened again, but its state "
-            "is in memory: write snapshot() and restore(state) for it"
-        )
-    return None
+    return _direct_refusal(plan, name, count)
 
 
+BATCHES = "__sunshower_batches__"  # the mark of classes of exactly-once programs
+_AGAIN = "Kill the topology and submit it with another parallelism"
 _WAY_OUT = (
-    "Give it a state= in a store, or kill the topology and submit it with another parallelism"
+    "Give it a state= in a store; if it keeps nothing, write a snapshot() that returns None and a "
+    "restore(state); or kill the topology and submit it with another parallelism"
 )
 
 
-def _in_memory(component: Component) -> str | None:
-    """What the tasks of a bolt may keep in memory; None: nothing."""
+def kept_in_memory(component: Component) -> str | None:
+    """What the tasks of a bolt keep in memory, or may keep; None: nothing, or the result of
+    `snapshot` says what."""
     code = component.implementation
-    if component.level is Level.FUNCTION or hasattr(code, "__sunshower_batch__"):
+    if component.level in (Level.FUNCTION, Level.ANSWERS) or hasattr(code, "__sunshower_batch__"):
         return None
     if component.store is not None:
-        kind: Any = code if isinstance(code, type) else type(code)
-        if not component.store.is_stored:
-            return "the keyed state"
-        return None if kind.snapshot is Bolt.snapshot else "what snapshot() returns"
+        return None if component.store.is_stored else f"the state {component.store.name!r}"
     if isinstance(code, OperatorBolt):
         return next(code.in_memory(), None)
-    return "what its object keeps"
+    return None if can_move(component) else "what its object keeps"
 
 
 def _keeps_state(component: Component) -> bool:
@@ -142,6 +134,22 @@ def _keeps_state(component: Component) -> bool:
 def _is_spread(read: Subscription) -> bool:
     """Whether the fields of a record choose its task, or all tasks get it."""
     return isinstance(read.grouping, Fields | All)
+
+
+def _direct_refusal(plan: Plan, name: str, count: int) -> str | None:
+    senders = list(_direct_senders(plan, name))
+    if senders and count < len(plan.tasks_of(name)):
+        return (
+            f"{senders[0]!r} sends to chosen tasks of it, and may have stored the id of a task "
+            f"that would end. {_AGAIN}"
+        )
+    held = [one for one in senders if not can_move(plan.graph.components[one])]
+    if held:
+        return (
+            f"{held[0]!r} sends to chosen tasks of it, and has to be opened again, but its state "
+            "is in memory: write snapshot() and restore(state) for it"
+        )
+    return None
 
 
 def _direct_senders(plan: Plan, name: str) -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""Carries out a rebalance or an upgrade: which plan counts, who has packed, what is ordered.
+"""Carries out a rebalance or an upgrade: which plan is in force, who has packed, what is ordered.
 
-An upgrade moves all tasks to new workers, with new code, which is on *trial* until all components
-are open. Until then the spouts emit nothing, and what was packed is kept. If a component does not
-open, the former plan counts again: its workers begin with what was packed.
+An upgrade moves all tasks to new workers, with the new code, which is on *trial* until all
+components are open. Until then the spouts emit nothing. If a component does not open, the former
+plan is in force again, on new processes of its workers.
 """
 
 from __future__ import annotations
@@ -12,26 +12,23 @@ from dataclasses import replace
 
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import Orders
-from sunshower.runtime.control.placement import placed
-from sunshower.runtime.control.plan_changes import leaving
+from sunshower.runtime.control.plan_changes import ends_anew, leaving
 from sunshower.runtime.events.metrics import TaskStats
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.tasks.supervision import Standing
-from sunshower.texts import ERROR_BYTES, clip
 
-_OPEN_S = 60.0  # for all components of new code; then the upgrade is rolled back
+ROLLED_BACK = "the new code did not open, and the former code goes on: "  # begins the reason
 
 
 class TaskMoves:
-    """The present plan and the next one. Their numbers and places are in the MasterState."""
+    """The plan in force and the next one. Their numbers and tasks are in the MasterState."""
 
     def __init__(self, plan: Plan, stored: MasterState, other: Plan | None, now: float) -> None:
         """`plan`, `other`: those with the numbers `stored.plan` and `stored.other_plan`."""
-        self.plan = placed(plan, stored.places)
+        self.plan = plan.with_tasks(stored.tasks)
         self.next_plan = other if stored.former_plan is None else None
         self._former = None if stored.former_plan is None else other
         self._trial_since_s = now
-        self._unplaced = plan
         self._stored = stored
         self._packed: set[int] = set()  # workers
         self._unloaded = False
@@ -54,15 +51,17 @@ class TaskMoves:
         return self._stored.packing and self._packed >= set(self.plan.workers)
 
     def move(self, now: float) -> None:
-        """The MasterState has the next places: they count from now on."""
-        self._former, self._trial_since_s = self._unplaced, now
-        if self.next_plan is not None and self._stored.next_plan is None:
-            self._unplaced, self.next_plan = self.next_plan, None
-        self._place_all()
+        """The MasterState has the next tasks: they are in force from now on."""
+        if self.on_trial:
+            assert self.next_plan is not None
+            self._former, self._trial_since_s = self.plan, now
+            self.plan = self.next_plan
+        self.next_plan = None
+        self._begin_tasks()
 
     @property
     def on_trial(self) -> bool:
-        """Whether a new plan counts whose components are not all open yet."""
+        """Whether a new plan is in force whose components are not all open yet."""
         return self._stored.former_plan is not None
 
     def end_trial(self, tasks: Sequence[TaskStats], now: float, *, arrived: bool) -> str | None:
@@ -75,35 +74,36 @@ class TaskMoves:
             if task.health.standing is Standing.RUNNING and task.health.wait is None:
                 unopened.pop(task.task, None)
         if arrived and not unopened and not stored.quarantined:
-            stored.former_plan = stored.former_places = self._former = None
+            stored.former_plan = stored.former_tasks = self._former = None
             stored.forget_all_but(self.plan)
             return None
         for why in stored.quarantined.values():
             return why.story
-        if now - self._trial_since_s < _OPEN_S:
+        if now - self._trial_since_s < stored.open_s:
             return None
         names = ", ".join(sorted({task.component for task in unopened.values()}))
         errors = [task.health.last[-1].story for task in tasks if task.health.last]
-        return f"{names} did not open within {_OPEN_S:g} s. {' '.join(errors[-1:])}"
+        why_not = f"{names} did not open within {stored.open_s:g} s (--timeout)"
+        return ". ".join([why_not, *errors[-1:]])
 
     def roll_back(self, why: str) -> None:
-        """Let the former plan count again."""
+        """Let the former plan be in force again."""
         stored, trial = self._stored, self.plan
         assert stored.former_plan is not None
         assert self._former is not None
-        stored.plan, stored.places = stored.former_plan, stored.former_places
-        stored.former_plan = stored.former_places = None
-        stored.refused = clip(why, ERROR_BYTES)
-        stored.quarantined = {}
+        stored.plan, stored.tasks = stored.former_plan, stored.former_tasks
+        stored.former_plan = stored.former_tasks = None
+        stored.note_cancelled(ROLLED_BACK + why)
+        stored.forget_former_code()
         for worker in trial.workers:  # also those that have not said hello: all processes must end
             stored.lives.setdefault(worker, stored.floor)
         stored.floor = max(stored.lives.values())
-        self._unplaced, self._former = self._former, None
-        self._place_all()
+        self.plan, self._former = self._former, None
+        self._begin_tasks()
 
-    def _place_all(self) -> None:
+    def _begin_tasks(self) -> None:
         self._packed, self._unloaded = set(), False
-        self.plan = placed(self._unplaced, self._stored.places)
+        self.plan = self.plan.with_tasks(self._stored.tasks)
 
     def is_under_way(self, lives: Mapping[int, int]) -> bool:
         """Whether there may be orders. `lives`: of the workers that have said hello."""
@@ -114,12 +114,14 @@ class TaskMoves:
     def orders(self, found: Orders, lives: Mapping[int, int], *, arrived: bool) -> Orders:
         """`found`, and what the rebalance needs. `arrived`: all workers run in their new places."""
         stored = self._stored
-        if stored.packing and stored.next_places:
-            then = self._unplaced if self.next_plan is None else self.next_plan
-            gone = leaving(self.plan, placed(then, stored.next_places))
+        if stored.packing and stored.next_tasks:
+            upgrade = self.next_plan if stored.next_plan is not None else None
+            then = upgrade or self.plan.with_tasks(stored.next_tasks)
+            gone = leaving(self.plan, then)
+            fresh = gone if upgrade else ends_anew(self.plan, then)
             unpacked = [worker for worker in self.plan.workers if worker not in self._packed]
             pack = {w: [t.id for t in gone if t.worker == w] for w in unpacked}
-            return replace(found, pack=pack)
+            return replace(found, pack=pack, fresh=[task.id for task in fresh])
         if not stored.moves:
             return found
         unjoined = [worker for worker in self.plan.workers if worker not in lives]

@@ -1,13 +1,17 @@
-"""The state that moves with a task in a rebalance, to a new life in this or another process."""
+"""The state that moves with a task in a rebalance, to a new life in this or another process.
+
+An upgrade moves nothing: no value of the former code gets into the new one. Its tasks are packed
+all the same, to check that they keep nothing in memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from sunshower.errors import TopologyFailed
+from sunshower.errors import LifecycleError
 from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.spouts.position import Position
 from sunshower.runtime.tasks.spouts.retry_queue import Charges, Replay
@@ -36,6 +40,9 @@ class TaskTransfer:
     source: Iterator[Any] | None = None  # the rest of its records() or tables()
 
 
+SaveTransfer = Callable[[int, TaskTransfer], None] | None  # of the task with this id; None: none
+
+
 class Packer(Protocol):
     """An open spout task or bolt task."""
 
@@ -46,20 +53,48 @@ class Packer(Protocol):
 
 
 def pack_all(
-    tasks: Iterable[Packer], leaving: Container[int], now: float, call: Callable[..., Any]
+    tasks: Iterable[Packer],
+    left: Mapping[int, TaskTransfer],
+    leaving: Container[int],
+    now: float,
+    call: Callable[..., Any],
+    save: SaveTransfer,
 ) -> dict[int, TaskTransfer]:
-    """Pack all tasks: task id → TaskTransfer. Closes tasks whose object does not move on. `call`:
-    see UserCodeCalls.
+    """Pack all open tasks: task id → TaskTransfer. Closes tasks whose object does not move on.
 
-    Raises TopologyFailed if snapshot() raises.
+    `left`: of tasks that are not open yet; `call`: see UserCodeCalls; `save` gets what leaves.
+    Raises LifecycleError if snapshot() or `save` raises: then all tasks are as they were.
     """
-    packed: dict[int, TaskTransfer] = {}
+    packed, tasks = dict(left), [*tasks]
     for task in tasks:
-        pack = partial(task.pack, stays=task.task.id not in leaving, now=now)
-        try:
-            packed[task.task.id] = call(task.task, "snapshot", pack)
-        except Raised as raised:
-            raise TopologyFailed(raised.error.story) from raised.__cause__
+        if task.task.id in leaving:
+            pack = partial(task.pack, stays=False, now=now)
+            try:
+                packed[task.task.id] = call(task.task, "snapshot", pack)
+            except Raised as raised:
+                raise LifecycleError(raised.error.story) from raised.__cause__
+    for id, transfer in packed.items():
+        if save is not None and id in leaving:
+            save(id, transfer)
+    for task in tasks:
+        if task.task.id not in leaving:
+            packed[task.task.id] = task.pack(stays=True, now=now)
         if packed[task.task.id].instance is None:
             call(task.task, "close", task.close)
     return packed
+
+
+def check_nothing_kept(name: str, transfer: TaskTransfer) -> None:
+    """Raise LifecycleError if a task of that component keeps in memory what new code, or another
+    number of tasks, would lose."""
+    if transfer.state is not None:
+        raise LifecycleError(
+            f"the snapshot() of {name!r} returned a state that it keeps in memory, which does not "
+            "go into new code or to another number of tasks: give it a state= in a store, or kill "
+            "the topology and submit it"
+        )
+    if count := len(transfer.waiting) + len(transfer.ahead):
+        raise LifecycleError(
+            f"{count} records of the spout {name!r} are not processed yet, and are in memory, "
+            "which does not go into new code: try again, with a longer --wait"
+        )

@@ -177,14 +177,14 @@ class OperatorBolt(Bolt[Any, Any]):
                 if not is_stored:
                     yield f"the state {getattr(slot or store, 'name', 'of an operator')!r}"
 
-    def snapshot(self) -> list[Any]:
-        """What the operators keep in memory."""
-        return [_call(operator, "snapshot") for operator in self.operators]
+    def snapshot(self) -> list[Any] | None:
+        """What the operators keep in memory; None: nothing."""
+        state = [_call(operator, "snapshot") for operator in self.operators]
+        return None if all(own is None for own in state) else state
 
-    def restore(self, state: list[Any]) -> None:
+    def restore(self, state: list[Any] | None) -> None:
         """Continue with what `snapshot` returned."""
-        if all(own is None for own in state):
-            return  # other code may have other operators
+        state = state or [None] * len(self.operators)
         for operator, own in zip(self.operators, state, strict=True):
             _call(operator, "restore", own)
 
@@ -198,7 +198,7 @@ class OperatorBolt(Bolt[Any, Any]):
         """The last operator of this stage that has a value for each key; None if none has."""
         return next((one for one in reversed(self.operators) if isinstance(one, Keyed)), None)
 
-    def state_entries(self) -> int | None:
+    def __sunshower_state_entries__(self) -> int | None:
         """How many entries the states of this stage have; None: no state, or not known."""
         return entries_of(self.operators)
 

@@ -70,7 +70,7 @@ class MasterSpout(Spout[Any]):
     """Emits the steps of a MasterCoordinator. `ack` and `fail` emit too, but only `next_tuple`
     begins new batches."""
 
-    of_batches = True  # it cannot change alone while it runs
+    __sunshower_batches__ = True  # its tasks cannot change while they run
 
     streams = {BATCH: BatchCommand, COMMIT: BatchCommand, SUCCESS: BatchCommand}  # noqa: RUF012
     replay = False

@@ -22,7 +22,7 @@ from sunshower.trident.spouts.port import TridentSpout
 class SpoutCoordinatorBolt(Bolt[BatchCommand, Any]):
     """One task, which reads `$batch` and `$success` of the master."""
 
-    of_batches = True  # it cannot change alone while it runs
+    __sunshower_batches__ = True  # its tasks cannot change while they run
 
     streams = {BATCH: BatchOrder}  # noqa: RUF012
 

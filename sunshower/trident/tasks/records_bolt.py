@@ -20,7 +20,7 @@ from sunshower.trident.coordination.attempts import Part
 class RecordsBolt(Bolt[Part, Any]):
     """Emits the rows of parts."""
 
-    of_batches = True  # it cannot change alone while it runs
+    __sunshower_batches__ = True  # its tasks cannot change while they run
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema

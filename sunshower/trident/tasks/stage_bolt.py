@@ -80,7 +80,7 @@ class TaskBatch:
 class StageBolt(Bolt[Any, Any]):
     """A task of a stage of `group`, with the emitter if the stage has a spout."""
 
-    of_batches = True  # it cannot change alone while it runs
+    __sunshower_batches__ = True  # its tasks cannot change while they run
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class StageBolt(Bolt[Any, Any]):
         emitted = self._emitter.figures() if self._emitter is not None else {}
         return {"batches held": held, **emitted, **self._operators.figures()}
 
-    def state_entries(self) -> int | None:
+    def __sunshower_state_entries__(self) -> int | None:
         """How many entries the states have; None: no state, or not known."""
         return self._operators.state_entries()
 

@@ -68,13 +68,13 @@ class Note(Bolt[Word, None]):
         return self.seen
 
 
-def program(state: MemoryState, **settings: Any) -> Topology:
-    """Counts words by key, in a store that outlives the processes."""
+def program(state: MemoryState, sink: Bolt[Word, None] | None = None, **settings: Any) -> Topology:
+    """Counts words by key, in a store that outlives the processes. `sink` is the last bolt."""
     settings = {"workers": 3, "attempts_max": 1_000, "peer_link_retry_s": 0.5} | settings
     topology = Topology("words", **settings)
     parsed = topology.spout("words", Words()).shuffle().bolt("parse", parse, 2)
     found = parsed.group_by("text").process(counted, state=state, name="count", parallelism=2)
-    found.shuffle().bolt("note", Note())
+    found.shuffle().bolt("sink", Note() if sink is None else sink)
     return topology
 
 
@@ -119,12 +119,23 @@ def check(state: MemoryState, *, is_exact: bool) -> None:
         assert times == len(numbers) if is_exact else times >= len(numbers), (text, times)
 
 
+class Sink(Bolt[Word, None]):
+    """Says that it keeps nothing."""
+
+    def process(self, word: Word) -> None: ...
+
+    def snapshot(self) -> None: ...
+
+    def restore(self, state: None) -> None:
+        raise AssertionError("new code gets nothing of the former one")
+
+
 def upper(word: Word) -> Iterator[Word]:
     """The same as `parse`, in other code."""
     yield Word(word.number, word.text)
 
 
-class Refuses(Note):
+class Refuses(Sink):
     """Does not open."""
 
     def prepare(self, context: Context) -> None:
@@ -132,17 +143,23 @@ class Refuses(Note):
 
 
 def next_program(
-    state: MemoryState, draw: Random, *, opens: bool, ticks: Bolt[Word, None] | None = None
+    state: MemoryState,
+    draw: Random,
+    *,
+    opens: bool,
+    ticks: Bolt[Word, None] | None = None,
+    **settings: Any,
 ) -> Topology:
     """Another version of `program`: a stage more, and perhaps a bolt that does not open, or one
     that ticks."""
-    topology = Topology("words", workers=draw.randint(1, 4), attempts_max=1_000)
+    settings = {"workers": draw.randint(1, 4), "attempts_max": 1_000} | settings
+    topology = Topology("words", **settings)
     words = topology.spout("words", Words()).shuffle().bolt("upper", upper, draw.randint(1, 3))
     parsed = words.shuffle().bolt("parse", parse, draw.randint(1, 3))
     made = parsed.group_by("text").process(
         counted, state=state, name="count", parallelism=draw.randint(1, 4)
     )
-    made.shuffle().bolt("note", Note() if opens else Refuses())
+    made.shuffle().bolt("sink", Sink() if opens else Refuses())
     if ticks is not None:
         parsed.shuffle().bolt("ticks", ticks, tick_s=0.05)
     return topology

@@ -43,7 +43,7 @@ def test_without_deaths_each_word_is_counted_once(seed: int) -> None:
             assert {name: len(plan.tasks_of(name)) for name in tasks} == tasks
             assert plan.graph.components["count"].parallelism == tasks["count"]
         assert run.wait(600), run._describe()
-        (seen,) = run.results("note")
+        (seen,) = run.results("sink")
     check(state, is_exact=True)
     assert seen == dict.fromkeys(range(TOTAL), 1), "what was in memory has moved along"
 
@@ -53,5 +53,5 @@ def test_a_crash_report_of_a_task_that_has_ended_is_ignored() -> None:
     plan = make_plan(program(MemoryState()).graph())
     worker = Worker(plan, 0, 1, np.random.default_rng(0), ManualClock())
     roots = np.array([1], np.uint64).tobytes()
-    worker.peers({}, [CrashReport(1, 1, task=plan.last_id + 1, roots=roots)])
+    worker.peers({}, [CrashReport(1, 1, task=len(plan.tasks) + 1, roots=roots)])
     assert worker.stats().tasks

@@ -7,19 +7,27 @@ from dataclasses import replace
 import pytest
 
 from sunshower.errors import LifecycleError
-from sunshower.runtime.control.lifecycle import Command, Lifecycle, Observations, State
+from sunshower.runtime.control.lifecycle import (
+    Command,
+    Lifecycle,
+    Observations,
+    State,
+    why_not_changed,
+)
 from sunshower.runtime.control.master_state import MasterState
+from sunshower.runtime.plan import Task
 
 WORKING = Observations(joined=True, arrived=True, quiet=False, done=False)
 ABSENT = Observations(joined=False, arrived=False, quiet=False, done=False)
 QUIET = replace(WORKING, quiet=True)
 DONE = replace(QUIET, done=True)
+TASKS = [Task(1, "count", 0, 1), Task(7, "count", 1, 1)]
 
 BOOKS: dict[State, tuple[MasterState, Observations]] = {
     State.STARTING: (MasterState(), ABSENT),
     State.ACTIVE: (MasterState(), WORKING),
     State.INACTIVE: (MasterState(active=False), WORKING),
-    State.REBALANCING: (MasterState(next_places=[0]), WORKING),
+    State.REBALANCING: (MasterState(next_tasks=TASKS), WORKING),
     State.DRAINING: (MasterState(draining=True), WORKING),
     State.FINISHED: (MasterState(), DONE),
     State.KILLED: (MasterState(draining=True, killing=True, killed=True), WORKING),
@@ -118,46 +126,82 @@ def test_rebalance_packs_when_all_is_at_rest_or_the_wait_is_over(
 ) -> None:
     book = MasterState(lives={0: 4, 1: 2})
     lifecycle = Lifecycle("t", book, 0.0)
-    lifecycle.rebalance([1, 1], 30.0, now=0.0)
+    assert lifecycle.change(TASKS, 30.0, now=0.0) == 1
     lifecycle.look(WORKING, 29.9)
     assert not book.packing
     lifecycle.look(facts, now)
     assert book.packing
     lifecycle.move()
-    assert (book.places, book.next_places, book.packing) == ([1, 1], None, False)
-    assert (book.floor, book.moves) == (4, 1)
+    assert (book.tasks, book.next_tasks, book.packing) == (TASKS, None, False)
+    assert (book.floor, book.moves, book.last_task_id) == (4, 1, 7)
 
 
-def test_a_drain_gives_up_an_upgrade_that_is_not_packing() -> None:
-    book = MasterState(next_places=[1], next_plan=1, upgrading=True)
-    Lifecycle("t", book, 0.0).drain()
-    assert (book.next_places, book.next_plan, book.upgrading) == (None, None, False)
+def test_a_drain_cancels_an_upgrade_that_is_not_packing_and_says_so() -> None:
+    book = MasterState()
+    lifecycle = Lifecycle("t", book, 0.0)
+    change = lifecycle.change(TASKS, 30.0, 0.0, is_upgrade=True)
+    assert book.next_plan == change
+    lifecycle.drain()
+    assert (book.next_tasks, book.next_plan) == (None, None)
+    assert "drained or killed" in (why_not_changed(book, change, State.DRAINING) or "")
 
 
 def test_a_plan_on_trial_counts_as_a_rebalance_also_for_the_next_master() -> None:
-    book = MasterState(lives={0: 1}, plan=1)
+    book = MasterState(lives={0: 1}, plan=1, change=1, proven={"count"})
     lifecycle = Lifecycle("t", book, 0.0)
-    book.upgrading = True
-    lifecycle.rebalance([3], 0.0, now=0.0, plan=2)
+    lifecycle.change(TASKS, 0.0, 0.0, is_upgrade=True)
     lifecycle.move()
-    assert (book.plan, book.former_plan, book.former_places, book.upgrading) == (2, 1, None, False)
+    assert (book.plan, book.former_plan, book.former_tasks) == (2, 1, None)
+    assert not book.proven, "the new code has succeeded with nothing yet"
     again = MasterState.from_bytes(book.to_bytes())
+    assert again == book
     assert Lifecycle("t", again, 0.0).state(WORKING) is State.REBALANCING
     assert again.other_plan == 1
+
+
+def test_a_change_that_cannot_pack_moves_back_to_the_present_tasks() -> None:
+    book = MasterState(lives={0: 1})
+    lifecycle = Lifecycle("t", book, 0.0)
+    change = lifecycle.change(TASKS, 0.0, 0.0, is_upgrade=True)
+    lifecycle.look(QUIET, 0.0)
+    lifecycle.cancel("no snapshot", TASKS[:1])
+    assert (book.next_tasks, book.next_plan, book.packing) == (TASKS[:1], None, True)
+    lifecycle.move()
+    assert (book.tasks, book.plan, book.former_plan, book.moves) == (TASKS[:1], 0, None, 1)
+    assert why_not_changed(book, change, State.ACTIVE) == "no snapshot"
+
+
+def test_a_change_that_a_kill_has_overtaken_did_not_happen() -> None:
+    book = MasterState()
+    lifecycle = Lifecycle("t", book, 0.0)
+    change = lifecycle.change(TASKS, 30.0, 0.0)
+    lifecycle.look(QUIET, 0.0)
+    lifecycle.kill(0.0, 1.0)
+    assert "was killed before" in (why_not_changed(book, change, State.KILLED) or "")
+    assert why_not_changed(book, change, State.REBALANCING) is None
+    assert why_not_changed(book, 0, State.KILLED) is None
+
+
+def test_only_the_last_reasons_are_kept() -> None:
+    book = MasterState()
+    for _ in range(20):
+        Lifecycle("t", book, 0.0).change(TASKS, 0.0, 0.0)
+        book.note_cancelled("why")
+    assert sorted(book.cancelled) == [*range(13, 21)]
 
 
 def test_rebalance_does_not_pack_lives_that_have_not_arrived() -> None:
     book = MasterState()
     lifecycle = Lifecycle("t", book, 0.0)
-    lifecycle.rebalance([1], 0.0, now=0.0)
+    lifecycle.change(TASKS, 0.0, now=0.0)
     lifecycle.look(ABSENT, 99.0)
     assert not book.packing
 
 
 @pytest.mark.parametrize("packing", [False, True])
 def test_kill_gives_up_a_rebalance_unless_tasks_are_packed(packing: bool) -> None:
-    book = MasterState(next_places=[1], packing=packing)
+    book = MasterState(next_tasks=TASKS, packing=packing)
     lifecycle = Lifecycle("t", book, 0.0)
     lifecycle.kill(30.0, now=0.0)
-    assert book.next_places == ([1] if packing else None)
+    assert book.next_tasks == (TASKS if packing else None)
     assert lifecycle.state(WORKING) is State.DRAINING

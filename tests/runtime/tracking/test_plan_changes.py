@@ -22,7 +22,7 @@ from sunshower import (
 )
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.placement import placed, replan
-from sunshower.runtime.control.plan_changes import leaving, with_tasks
+from sunshower.runtime.control.plan_changes import ends_anew, leaving, with_counts
 from sunshower.runtime.plan import ACKER, Plan, make_plan
 from sunshower.trident import MemoryState
 
@@ -43,15 +43,16 @@ class Held(Bolt[Any, None]):
     def process(self, record: Any) -> None: ...
 
 
+class Portable(Held):
+    def snapshot(self) -> None: ...
+
+    def restore(self, state: None) -> None: ...
+
+
 class Stored(Bolt[Value, None]):
     state: KeyValueState[int, int]
 
     def process(self, record: Value) -> None: ...
-
-
-class StoredAndMore(Stored):
-    def snapshot(self) -> int:
-        return 1
 
 
 class Chooser(Bolt[Number, Number]):
@@ -70,7 +71,7 @@ def plan(**config: Any) -> Plan:
     values.group_by("value").process(counted, state=MemoryState(), name="stored", parallelism=2)
     values.group_by("value").process(counted, name="memory", parallelism=2)
     values.fields("value").bolt("bolt", Stored, 2, state=MemoryState())
-    values.fields("value").bolt("more", StoredAndMore, 2, state=MemoryState())
+    values.shuffle().bolt("portable", Portable, 2)
     values.shuffle().bolt("held", Held, 2)
     return make_plan(topology.graph())
 
@@ -79,7 +80,9 @@ def ids(some: Plan) -> dict[tuple[str, int], int]:
     return {(task.component, task.index): task.id for task in some.tasks}
 
 
-counts = st.dictionaries(st.sampled_from(["function", "stored", "bolt", ACKER]), st.integers(1, 6))
+counts = st.dictionaries(
+    st.sampled_from(["function", "stored", "bolt", "portable", ACKER]), st.integers(1, 6)
+)
 
 
 PLAN = plan()
@@ -88,17 +91,17 @@ PLAN = plan()
 @settings(max_examples=40)
 @given(st.lists(counts, min_size=1, max_size=4))
 def test_a_task_keeps_its_id_and_no_id_is_used_twice(changes: list[dict[str, int]]) -> None:
-    now, former = PLAN, set[int]()
+    now, former = PLAN, set[int](ids(PLAN).values())
     for change in changes:
-        then = with_tasks(now, change)
+        then = with_counts(now, change, max(former))
         then = placed(then, replan(then, 3))
         wanted = {name: len(now.tasks_of(name)) for name in [*now.graph.components, ACKER]} | change
         assert {name: len(then.tasks_of(name)) for name in wanted} == wanted
         before, after = ids(now), ids(then)
         assert all(before[place] == id for place, id in after.items() if place in before)
         new = {id for place, id in after.items() if place not in before}
-        former |= set(before.values())
         assert not new & former
+        former |= new
         for name in wanted:
             assert [task.index for task in then.tasks_of(name)] == [*range(wanted[name])]
         ended = {task.id for task in leaving(now, then)}
@@ -109,7 +112,7 @@ def test_a_task_keeps_its_id_and_no_id_is_used_twice(changes: list[dict[str, int
 
 def test_the_same_numbers_change_nothing() -> None:
     now = plan()
-    assert with_tasks(now, {"function": 2, "spout": 1}) is now
+    assert with_counts(now, {"function": 2, "spout": 1}) is now
 
 
 @pytest.mark.parametrize(
@@ -118,21 +121,27 @@ def test_the_same_numbers_change_nothing() -> None:
         ("spout", "own part of the source"),
         ("memory", "the state 'memory' is in the memory of its tasks"),
         ("held", "what its object keeps is in the memory"),
-        ("more", r"what snapshot\(\) returns is in the memory"),
     ],
 )
 def test_what_is_in_memory_is_refused_with_a_way_out(name: str, why: str) -> None:
     with pytest.raises(LifecycleError, match=f"3 tasks of '{name}': .*{why}.* submit it"):
-        with_tasks(plan(), {"function": 4, name: 3})
+        with_counts(plan(), {"function": 4, name: 3})
+
+
+def test_only_components_with_another_number_of_tasks_begin_anew() -> None:
+    now = plan()
+    then = with_counts(now, {"portable": 3, "function": 1, ACKER: 4})
+    assert {task.component for task in ends_anew(now, then)} == {"portable", "function"}
+    assert then.graph.components["portable"].implementation is Portable, "the same code"
 
 
 def test_slips_are_refused() -> None:
     with pytest.raises(LifecycleError, match="has no component 'nobody'; it has: spout, function"):
-        with_tasks(plan(), {"nobody": 3})
+        with_counts(plan(), {"nobody": 3})
     with pytest.raises(LifecycleError, match="there can be 1 to 4,096"):
-        with_tasks(plan(), {"function": 0})
+        with_counts(plan(), {"function": 0})
     with pytest.raises(LifecycleError, match="submitted with ackers=0"):
-        with_tasks(plan(ackers=0), {ACKER: 2})
+        with_counts(plan(ackers=0), {ACKER: 2})
 
 
 def test_who_sends_to_chosen_tasks_is_opened_again_or_the_change_is_refused() -> None:
@@ -143,7 +152,9 @@ def test_who_sends_to_chosen_tasks_is_opened_again_or_the_change_is_refused() ->
         return make_plan(numbers.topology.graph())
 
     with pytest.raises(LifecycleError, match=r"'chooser' sends to chosen tasks of it, and has to"):
-        with_tasks(chosen(Chooser), {"chosen": 3})
+        with_counts(chosen(Chooser), {"chosen": 3})
     now = chosen(PortableChooser)
-    ended = leaving(now, with_tasks(now, {"chosen": 3}))
+    with pytest.raises(LifecycleError, match="'chooser' sends to chosen tasks of it, and may have"):
+        with_counts(now, {"chosen": 1})
+    ended = leaving(now, with_counts(now, {"chosen": 3}))
     assert [task.component for task in ended] == ["chooser", "chosen", "chosen"]

@@ -9,13 +9,16 @@ import pytest
 
 from sunshower import (
     Bolt,
+    Collector,
     Counter,
+    DirectStream,
     KeyState,
     Number,
     Records,
     Spout,
     SpoutCollector,
     Topology,
+    Tuple,
     count,
     max_,
     tumbling,
@@ -24,7 +27,9 @@ from sunshower.errors import LifecycleError
 from sunshower.kafka import KafkaOptions, KafkaSpout, StartPosition
 from sunshower.runtime.control.upgrades import changes, upgraded
 from sunshower.runtime.plan import Plan, make_plan
-from sunshower.trident import MemoryState, SqliteState
+from sunshower.trident import MemoryState, SqliteState, batches
+
+Declare = Callable[[Any], Any]
 
 
 class Click(NamedTuple):
@@ -67,10 +72,9 @@ class Held(Bolt[Any, None]):
 
 
 class Portable(Held):
-    def snapshot(self) -> int:
-        return 1
+    def snapshot(self) -> None: ...
 
-    def restore(self, state: int) -> None: ...
+    def restore(self, state: None) -> None: ...
 
 
 class Manual(Spout[Number]):
@@ -78,13 +82,26 @@ class Manual(Spout[Number]):
 
 
 class PortableManual(Manual):
-    def snapshot(self) -> int:
-        return 1
+    def snapshot(self) -> None: ...
 
-    def restore(self, state: int) -> None: ...
+    def restore(self, state: None) -> None: ...
 
 
-Declare = Callable[[Any], Any]
+class Chooser(Bolt[Click, Click]):
+    def execute(self, tuple: Tuple[Click], out: Collector[Click]) -> None: ...
+
+    def snapshot(self) -> None: ...
+
+    def restore(self, state: None) -> None: ...
+
+
+def direct(tasks: int) -> Declare:
+    def declare(clicks: Any) -> None:
+        chosen = clicks.shuffle().bolt("chooser", Chooser, fields=DirectStream(Click))
+        if tasks:
+            chosen.direct().bolt("chosen", passes, tasks)
+
+    return declare
 
 
 def plan(declare: Declare, spout: Any = None, tasks: int = 1, **settings: Any) -> Plan:
@@ -122,26 +139,26 @@ def nothing(clicks: Any) -> None: ...
     [
         (process(), process(counted_anew)),
         (process(), process(parallelism=3)),
-        (process(state=None), process(counted_anew, state=None)),
         (process(), lambda clicks: process()(clicks.filter(lambda click: click.at > 1))),
         (aggregate(count()), aggregate(count())),
         (windowed(10), windowed(10)),
         (bolt(passes), nothing),
         (bolt(passes), bolt(Held)),
-        (bolt(Portable), bolt(Portable)),
+        (bolt(Portable), bolt(Held)),
+        (bolt(Portable), nothing),
+        (direct(2), direct(3)),
         (nothing, process()),
     ],
 )
 def test_what_fits_keeps_its_id_on_new_workers(before: Declare, after: Declare) -> None:
     now, given = plan(before), plan(after)
-    then = upgraded(now, given, [2])
+    then = upgraded(now, given, [2], last_id=90)
     assert not {*then.workers} & {*now.workers, 2}
     ids = {(task.component, task.index): task.id for task in now.tasks}
     for task in then.tasks:
         assert task.id == ids.get((task.component, task.index), task.id)
     new = {task.id for task in then.tasks if (task.component, task.index) not in ids}
-    assert all(id > now.last_id for id in new)
-    assert then.last_id == max([now.last_id, *new])
+    assert sorted(new) == [*range(91, 91 + len(new))]
 
 
 @pytest.mark.parametrize(
@@ -157,11 +174,11 @@ def test_what_fits_keeps_its_id_on_new_workers(before: Declare, after: Declare) 
         (process(), aggregate(count()), "another kind"),
         (aggregate(count()), aggregate(max_("at")), "another kind"),
         (windowed(10), windowed(20), "another kind"),
-        (process(state=None), nothing, "would be left without its component"),
-        (process(state=None), process(state=None, parallelism=2), "memory of its tasks"),
-        (bolt(Held), bolt(Held), "'bolt' keeps in memory would be lost: write snapshot"),
-        (bolt(Portable), nothing, "'bolt' keeps in memory would be left without it"),
-        (bolt(Portable), bolt(Held), "'bolt' keeps in memory would be lost"),
+        (process(state=None), nothing, "the state 'totals' of 'totals' is in memory, which does"),
+        (process(state=None), process(state=None), "the state 'totals' of 'totals' is in memory"),
+        (bolt(Held), bolt(Held), "what its object keeps of 'bolt' is in memory, .* write a snap"),
+        (direct(3), direct(2), "'chosen' cannot have 2 tasks: 'chooser' sends to chosen tasks"),
+        (direct(3), direct(0), "'chosen' cannot have 0 tasks: 'chooser' sends to chosen tasks"),
     ],
 )
 def test_a_state_that_does_not_fit_is_refused(before: Declare, after: Declare, why: str) -> None:
@@ -174,7 +191,7 @@ def test_a_state_that_does_not_fit_is_refused(before: Declare, after: Declare, w
     [
         ({"tasks": 2}, {"tasks": 3}, "has 2 tasks with a position each, and would have 3"),
         ({}, {"spout": PortableManual()}, "another kind of source"),
-        ({"spout": Manual()}, {"spout": Manual()}, "position of the spout 'clicks' is in memory"),
+        ({"spout": Manual()}, {"spout": Manual()}, "'clicks' may keep its position in memory"),
         ({}, {"ackers": 0}, "ackers=0 cannot begin or end"),
         ({}, {"worker_timeout_s": 60.0}, "worker_timeout_s cannot change while leases"),
     ],
@@ -207,6 +224,23 @@ def test_a_kafka_spout_continues_as_the_same_deployment_whatever_its_first_posit
     then = upgraded(now, given, [])
     codes = [one.graph.components["clicks"].implementation for one in (now, given, then)]
     assert codes[0].deployment == codes[2].deployment != codes[1].deployment
+
+
+def test_a_kafka_spout_of_another_group_is_refused() -> None:
+    def spout(group: str) -> KafkaSpout[Any]:
+        return KafkaSpout({"bootstrap.servers": "k:1", "group.id": group}, topics=["clicks"])
+
+    with pytest.raises(LifecycleError, match=r"by the group 'h' and not continue.*Nothing has"):
+        upgraded(plan(nothing, spout("g")), plan(nothing, spout("h")), [])
+
+
+def test_an_exactly_once_program_is_refused() -> None:
+    topology = Topology("clicks")
+    clicks = batches(topology, "clicks", Records([Click("a", 1)], type=Click))
+    clicks.group_by("user").aggregate(count(), state=MemoryState(), not_exactly_once=True)
+    now = make_plan(topology.graph())
+    with pytest.raises(LifecycleError, match="belongs to an exactly-once program"):
+        upgraded(now, now, [])
 
 
 def test_the_changes_are_a_line_each() -> None:

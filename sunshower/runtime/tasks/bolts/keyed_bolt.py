@@ -101,10 +101,11 @@ class KeyedBolt(Bolt[Any, Any]):
 
     def snapshot(self) -> Any:
         own = self.bolt.snapshot() if type(self.bolt).snapshot is not Bolt.snapshot else None
-        return self._store.snapshot(), own
+        stored = self._store.snapshot()
+        return None if stored is None and own is None else (stored, own)
 
     def restore(self, state: Any) -> None:
-        stored, own = state
+        stored, own = state or (None, None)
         self._store.restore(stored)
         if type(self.bolt).restore is not Bolt.restore:
             self.bolt.restore(own)
@@ -122,7 +123,7 @@ class KeyedBolt(Bolt[Any, Any]):
         """All keys and committed states, in no order."""
         return self._store.stored_items()
 
-    def state_entries(self) -> int | None:
+    def __sunshower_state_entries__(self) -> int | None:
         """How many keys have a state; None: not known."""
         return self._store.entry_count()
 

@@ -22,12 +22,11 @@ class StateCount:
 
     def of(self, bolt: Any, clock: Clock) -> int | None:
         """How many there are now, or were at the last count; None: no state, or not known."""
-        if (count := getattr(bolt, "state_entries", None)) is None:
+        if (count := getattr(bolt, "__sunshower_state_entries__", None)) is None:
             return None
         begun = clock.now()
         if begun >= self._due_s:
-            # The store may be away, which the task reports when it writes; and a user's class may
-            # have a method of this name that does something else.
+            # The store may be away, which the task reports when it writes.
             with suppress(*RAISED):
                 self._last = count()
             ended = clock.now()
