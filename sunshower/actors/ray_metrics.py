@@ -33,10 +33,16 @@ class RayMetrics:
             "sunshower_capacity", "the busy share of the tasks in the last minute, 0 to 1", _TAGS
         )
         self._exported: dict[tuple[str, str], int] = {}
+        self._components: set[str] = set()  # of the last export
 
     def export(self, plan: Plan, snapshot: Snapshot) -> None:
         """Set all metrics to those of a snapshot with windows. Counters do not go back: one that is
-        lower, because a worker has not reported yet, stays."""
+        lower, because a worker has not reported yet, stays. The gauges of components that are no
+        longer there become 0."""
+        before, self._components = self._components, {*plan.graph.components}
+        for id in before - self._components:
+            for gauge in (self._pending, self._capacity):
+                gauge.set(0, {"topology": self._topology, "component": id})
         for component in plan.graph.components.values():
             id, counts = component.id, snapshot.component(component.id)
             tags = {"topology": self._topology, "component": id}

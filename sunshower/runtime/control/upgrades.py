@@ -1,9 +1,9 @@
-"""The plan of an upgrade: new code for a running topology, whose tasks keep their ids and states.
+"""Makes the plan of an upgrade, or refuses it: new code for tasks that keep their ids and states.
 
-A state in a store must be there afterwards, as it is: `differences` of state_shapes.py says what is
-compared. What tasks keep in memory does not go into new code, so components that keep something
-there are refused: some before anything stops, the others when `snapshot` returns something. All
-workers are new: no process has code of both versions.
+A stored state must fit the new code: state_shapes.py says what is compared. What tasks keep in
+memory does not go into new code, so components that keep something there are refused: some before
+anything stops, the others when `snapshot` returns something (task_transfer.py). All workers are
+new: no process has code of both versions.
 """
 
 from __future__ import annotations
@@ -139,6 +139,6 @@ def _bolt_problems(old: Component, new: Component | None) -> Iterator[str]:
             )
         elif how := state.differences(has[name]):
             yield (
-                f"the state {name!r} of {old.id!r} would have another {' and another '.join(how)}; "
-                f"{_AGAIN}, and opened with a migration if there is one"
+                f"the state {name!r} of {old.id!r} would differ in its {' and '.join(how)}; "
+                f"{_AGAIN}, and migrate= converts it"
             )

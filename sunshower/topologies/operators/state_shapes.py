@@ -1,4 +1,10 @@
-"""The shape of a component's states: whether the states of another version of the code fit."""
+"""Compares the stored states of two versions of a component: whether the new code can go on with
+them.
+
+Compared is what is declared: where a state is stored, the fields of its key, its version, the
+fields of the record types that it is annotated with, and its operator with its settings. What
+values are stored under a key is not known here, nor are the types of the key's fields.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +26,13 @@ _CODE = ("function", "reads", "schema", "out", "store", "slot", "calls", "limits
 
 @dataclass(frozen=True)
 class StateShape:
-    """What must be the same where a state continues. `store`: where it is; `kind`: what keeps it;
-    `types`: of its values."""
+    """What must be the same where a state continues."""
 
-    store: object
-    key: object
-    kind: object
+    store: object  # where it is
+    key: object  # its fields
+    operator: object  # with its settings
     version: object = 1
-    types: object = None
+    records: object = None  # record type → its fields
 
     def differences(self, other: StateShape) -> list[str]:
         """The names of what differs."""
@@ -36,7 +41,7 @@ class StateShape:
 
 
 def states_of(component: Component) -> dict[str, StateShape]:
-    """Name → shape, of the states that a bolt declares."""
+    """Name → shape, of the states that a bolt declares. Their functions may change."""
     code = component.implementation
     keys = sorted(
         read.grouping.fields for read in component.inputs if type(read.grouping) is Fields
@@ -47,20 +52,20 @@ def states_of(component: Component) -> dict[str, StateShape]:
     for one in code.operators if isinstance(code, OperatorBolt) else ():
         if hasattr(one, "snapshot"):
             by = (keys, tuple(getattr(one, "by", ())))
-            kind: object = (type(one).__name__, getattr(one, "has_timers", None))
-            if not isinstance(one, KeyedProcess):  # its function may change
-                own = {name: value for name, value in vars(one).items() if name not in _CODE}
-                kind = _shape(own)
+            own = {name: value for name, value in vars(one).items() if name not in _CODE}
+            if isinstance(one, KeyedProcess):  # all else belongs to its function
+                own = {"has_timers": getattr(one, "has_timers", None)}
+            operator = type(one).__name__, _shape(own)
             if (store := getattr(one, "store", None)) is not None:
-                found[store.name] = _of_store(store, by, kind)
+                found[store.name] = _of_store(store, by, operator)
             else:
-                found[one.slot.name] = StateShape(_shape(one.slot.factory), by, kind)
+                found[one.slot.name] = StateShape(_shape(one.slot.factory), by, operator)
     return found
 
 
-def _of_store(store: KeyedStore, key: object, kind: object) -> StateShape:
-    where, version, types = store.shape
-    return StateShape(_shape(where), key, kind, version, _shape(types))
+def _of_store(store: KeyedStore, key: object, operator: object) -> StateShape:
+    where, version, records = store.shape
+    return StateShape(_shape(where), key, operator, version, _shape(records))
 
 
 def _shape(value: Any, inside: tuple[int, ...] = ()) -> object:
