@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sunshower import KeyState, Number, Topology
+from sunshower.actors.names import plan_key, plan_keys
+from sunshower.actors.store import RayStore
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.lifecycle import State
 from sunshower.trident import SqliteState
@@ -94,6 +96,8 @@ def test_a_state_has_each_record_after_an_upgrade_under_load(
     try:
         until_it_works(run)
         assert run.upgrade(topology(tmp_path, gather_anew, 3).graph()) == ["gather: 2 → 3 tasks"]
+        assert len(RayStore().keys(plan_keys(run.id))) == 1, "the former plan was removed"
+        run.kill_master()
         run.kill_worker(run.plan.workers[-1])
         (tmp_path / "gate").touch()
         assert run.wait(60)
@@ -112,9 +116,10 @@ def test_code_that_does_not_load_or_open_leaves_the_former_one(
         until_it_works(run)
         with pytest.raises(LifecycleError, match=r"does not load on the cluster: .*prices"):
             run.upgrade(topology(tmp_path, BadToLoad(), 2).graph())
-        with pytest.raises(LifecycleError, match=r"(?s)was rolled back.*no such table"):
+        with pytest.raises(LifecycleError, match=r"(?s)did not open.*no such table"):
             run.upgrade(topology(tmp_path, Raises(), 2).graph())
         assert run.snapshot().state is State.ACTIVE
+        assert RayStore().keys(plan_keys(run.id)) == [plan_key(run.id, 0)]
         (tmp_path / "gate").touch()
         assert run.wait(60)
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sunshower import KeyState, Number, Topology
+from sunshower import Bolt, Context, KeyState, Number, Topology
 from sunshower.runtime.plan import ACKER
 from sunshower.trident import SqliteState
 from tests.actors.programs.evidence import Held
@@ -49,3 +49,35 @@ def test_a_state_has_each_record_once_after_its_tasks_have_changed(
         times, numbers = found[key]
         assert numbers == {*range(key, TOTAL, KEYS)}
         assert times >= len(numbers)
+
+
+def test_what_code_keeps_at_its_classes_stays_in_a_process(
+    ray_cluster: RayCluster, tmp_path: Path
+) -> None:
+    """No process loads the code again for another number of tasks."""
+
+    class Opened(Bolt[Number, None]):  # shipped by value: loaded again, it would be another class
+        opened = 0
+
+        def prepare(self, context: Context) -> None:
+            type(self).opened += 1
+
+        def process(self, number: Number) -> None: ...
+
+        def snapshot(self) -> None: ...
+
+        def restore(self, state: None) -> None: ...
+
+        def result(self) -> int:
+            return self.opened
+
+    topology = Topology("opened", workers=1)
+    topology.spout("numbers", Held(10, tmp_path / "gate")).shuffle().bolt("opened", Opened, 2)
+    run = ray_cluster.submit(topology.graph())
+    try:
+        while run.snapshot().component("opened").executed < 5:
+            pass
+        run.rebalance(tasks={"opened": 3})
+        assert run.results("opened") == [2 + 3] * 3
+    finally:
+        run.stop()

@@ -175,7 +175,7 @@ def test_what_fits_keeps_its_id_on_new_workers(before: Declare, after: Declare) 
         ),
         (process(), process(counted_with_time), "differ in its records"),
         (process(), process(version=2, migrate=lambda _, value: value), "differ in its version"),
-        (process(), aggregate(count()), "key and operator"),
+        (process(), aggregate(count()), "store and operator"),
         (aggregate(count()), aggregate(max_("at")), "differ in its operator"),
         (windowed(10), windowed(20), "differ in its operator"),
         (process(state=None), nothing, "the state 'totals' of 'totals' is in memory, which does"),
