@@ -141,8 +141,7 @@ class NetMaster(MasterProcessBase):
         self._net.plans[number] = plan
 
     def keep_plans(self, numbers: Collection[int]) -> None:
-        for number in self._net.plans.keys() - numbers:
-            del self._net.plans[number]
+        self._net.plans = {number: self._net.plans[number] for number in numbers}
 
     def remove_transfers(self) -> None:
         self._net.transfers.clear()

@@ -1,5 +1,4 @@
-"""Compares the stored states of two versions of a component: whether the new code can go on with
-them.
+"""Compares the stored states of two versions of a component, for an upgrade.
 
 Compared is what is declared: where a state is stored, the fields of its key, its version, the
 fields of the record types that it is annotated with, and its operator with its settings. What

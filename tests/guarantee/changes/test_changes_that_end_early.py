@@ -1,5 +1,4 @@
-"""Changes of a running topology that do not happen: the former code and tasks go on, and it says
-why."""
+"""Changes of a running topology that do not happen: they say why, and the former code goes on."""
 
 from __future__ import annotations
 
