@@ -67,18 +67,15 @@ def pack_all(
     """
     packed, tasks = dict(left), [*tasks]
     for task in tasks:
-        if task.task.id in leaving:
-            pack = partial(task.pack, stays=False, now=now)
-            try:
-                packed[task.task.id] = call(task.task, "snapshot", pack)
-            except Raised as raised:
-                raise LifecycleError(raised.error.story) from raised.__cause__
+        pack = partial(task.pack, stays=task.task.id not in leaving, now=now)
+        try:
+            packed[task.task.id] = call(task.task, "snapshot", pack)
+        except Raised as raised:
+            raise LifecycleError(raised.error.story) from raised.__cause__
     for id, transfer in packed.items():
         if save is not None and id in leaving:
             save(id, transfer)
     for task in tasks:
-        if task.task.id not in leaving:
-            packed[task.task.id] = task.pack(stays=True, now=now)
         if packed[task.task.id].instance is None:
             call(task.task, "close", task.close)
     return packed
