@@ -1,8 +1,8 @@
 """`python -m benchmarks --profile`: records where the time of our entries goes.
 
-Each entry runs once. In the middle of it the loops of its workers are sampled, as `sunshower
-profile` does; an entry without workers is sampled in this process. results/profiles.json keeps the
-shares, and docs/PERFORMANCE.md shows those of missed targets.
+Each entry runs once. The loops of its workers are sampled meanwhile, as `sunshower profile` does;
+what runs in this process is sampled here. results/profiles.json keeps the shares, and
+docs/PERFORMANCE.md shows those of missed targets.
 """
 
 from __future__ import annotations
@@ -26,21 +26,27 @@ from sunshower.runtime.profiles.time_split import TimePart, part_of
 
 PATH = results_file.PATH.with_name("profiles.json")
 _SECONDS = 3.0
+_LONGER = {"latency": 10.0}  # all rates
+_HERE = ("ledger", "simulation")  # run in this process
+_SAMPLES = 50  # at least
 _FUNCTIONS = 3  # that are named
 _LEAST = 5  # percent of the samples of a function that is named
 
 
 class WorkerProfiles:
-    """Samples the workers of a run for three seconds; `stacks` are those of the last run."""
+    """Samples the workers of a run; `stacks` are those of the last run."""
 
-    stacks: Stacks | None = None
+    def __init__(self) -> None:
+        self.seconds = _SECONDS
+        self.stacks: Stacks = {}
 
     def take(self, run: RayRun) -> None:
-        self.stacks = record(run.id, run.plan.workers, _SECONDS).stacks
+        self.stacks = record(run.id, run.plan.workers, self.seconds).stacks
 
 
 def profile(match: Match, workers: WorkerProfiles, run: results_file.Run, tell: Tell) -> None:
-    """Run each entry of ours, and add its profile to the file."""
+    """Run each entry of ours, and add its profile to the file. Some figures of one run share it."""
+    workers.seconds = _LONGER.get(match.name, _SECONDS)
     for entry in match.entries:
         if entry.key.system == "sunshower":
             tell(f"{match.name}: {entry.key.name}")
@@ -50,7 +56,7 @@ def profile(match: Match, workers: WorkerProfiles, run: results_file.Run, tell: 
                 tell(f"{entry.key.name} is skipped: {error}")
                 continue
             found = {"date": run.date, "commit": run.commit, **shares(stacks)}
-            if found["samples"]:
+            if found["samples"] >= _SAMPLES:
                 _add(f"{entry.key.workload}/{entry.key.variant}", found)
 
 
@@ -93,7 +99,7 @@ def sentences(profiles: Mapping[str, Any], targets: Iterable[Target]) -> Iterato
         functions = f"; most samples are in {', '.join(most)}" if most else ""
         yield (
             f"[Profile](PROFILING.md#the-table) of `{name}`, commit {one['commit']}, {one['date']}:"
-            f" {one['waiting']}% waiting; of the rest {parts}{functions}."
+            f" {one['waiting']}% waiting; of the other samples {parts}{functions}."
         )
 
 
@@ -104,10 +110,10 @@ def _name_of(figure: str) -> str:
 
 
 def _stacks(entry: Entry, workers: WorkerProfiles) -> Stacks:
-    workers.stacks = None
+    workers.stacks = {}
     with _sampled() as sampler:
         entry.run()
-    return workers.stacks or sampler.stacks()
+    return sampler.stacks() if entry.key.workload in _HERE else workers.stacks
 
 
 @contextmanager
