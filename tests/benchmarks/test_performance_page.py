@@ -115,8 +115,8 @@ def test_each_profile_of_missed_targets_is_told_once() -> None:
     (said,) = profiling.sentences(profiles, [*targets, Target("idle/sunshower/six", 1)])
     assert said == (
         "[Profile](PROFILING.md#the-table) of `word_count/operators-rows`, commit abc, 2026-11-24: "
-        "60% waiting; of the other samples user code 75%, routing 25%; most samples are in `split` 75%, "
-        "`Router.send` 25%."
+        "60% waiting; of the other samples user code 75%, routing 25%; most samples are in `split` "
+        "75%, `Router.send` 25%."
     )
     page = files({**results(), "ratios": {}}, None, profiles)["PERFORMANCE.md"]
     assert "Where their time goes" not in page  # no target is missed
