@@ -26,9 +26,9 @@ _DIRECTORY_S = 5.0  # the time limit of metadata requests
 class Guarantee(Enum):
     """The processing guarantee. Storm: KafkaSpoutConfig.ProcessingGuarantee."""
 
-    AT_LEAST_ONCE = "at least once"  # committed after processing: replays are possible
-    AT_MOST_ONCE = "at most once"  # committed before emitting: loss is possible
-    NONE = "none"  # committed periodically, processed or not: both are possible
+    AT_LEAST_ONCE = "at least once"  #: committed after processing: replays are possible
+    AT_MOST_ONCE = "at most once"  #: committed before emitting: loss is possible
+    NONE = "none"  #: committed periodically, processed or not: both are possible
 
 
 class ReaderContext(NamedTuple):
@@ -100,20 +100,20 @@ _RULES: dict[str, Rule] = {
 class KafkaOptions:
     """Raises ConfigError for a value of a wrong type or out of range."""
 
-    guarantee: Guarantee = Guarantee.AT_LEAST_ONCE  # processingGuarantee
-    first: Where = StartPosition.UNCOMMITTED_EARLIEST  # firstPollOffsetStrategy
-    behind_max: int | None = None  # maxOffsetBehind: older offsets are skipped and reported
-    commit_s: float = 1.0  # offsetCommitPeriodMs (30 s in Storm)
-    uncommitted_max: int = 10_000_000  # maxUncommittedOffsets, of each partition
-    refresh_s: float = 30.0  # partitionRefreshPeriodMs (2 s in Storm): new partitions and topics
-    # Keep no record until it is acked: failed ones are read again from Kafka, as in Storm. This
-    # saves memory, but a record that retention or compaction has deleted by then becomes a dead
-    # letter without its value, or is skipped if there are none. Both are logged and counted.
+    guarantee: Guarantee = Guarantee.AT_LEAST_ONCE  #: processingGuarantee
+    first: Where = StartPosition.UNCOMMITTED_EARLIEST  #: firstPollOffsetStrategy
+    behind_max: int | None = None  #: maxOffsetBehind: older offsets are skipped and reported
+    commit_s: float = 1.0  #: offsetCommitPeriodMs (30 s in Storm)
+    uncommitted_max: int = 10_000_000  #: maxUncommittedOffsets, of each partition
+    refresh_s: float = 30.0  #: partitionRefreshPeriodMs (2 s in Storm): new partitions and topics
+    #: Keep no record until it is acked: failed ones are read again from Kafka, as in Storm. This
+    #: saves memory, but a record that retention or compaction has deleted by then becomes a dead
+    #: letter without its value, or is skipped if there are none. Both are logged and counted.
     refetch: bool = False
     listener: RebalanceListener = RebalanceListener()  # noqa: RUF009 (it has no state)
-    directory: Callable[[Mapping[str, Any]], Directory] = by_metadata  # called with the settings
+    directory: Callable[[Mapping[str, Any]], Directory] = by_metadata  #: called with the settings
     sharing: Callable[[ReaderContext], PartitionSharing] = by_index
-    store: Callable[[ReaderContext], Offsets] = in_kafka  # of the committed offsets
+    store: Callable[[ReaderContext], Offsets] = in_kafka  #: of the committed offsets
 
     def __post_init__(self) -> None:
         check_all(self, _RULES, "KafkaOptions: ")
