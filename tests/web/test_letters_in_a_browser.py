@@ -62,6 +62,19 @@ def test_letters_are_read_when_the_section_is_opened_the_newest_first(
         page.get_by_role("button", name="Refresh the dead letters").click()
 
 
+def test_the_number_of_dead_letters_leads_to_them(url: str, open_page: Open) -> None:
+    page = open_page(url, SHOP)
+    page.locator(".totals").get_by_role("link", name="dead letters").click()
+    page.locator(ROWS).first.wait_for()
+    assert page.evaluate("document.activeElement.id") == "letters-title"
+    page.locator(ROWS).first.get_by_role("link").click()
+    page.get_by_role("button", name="Close the letter").click()
+    page.locator(".letter").wait_for(state="detached")
+    assert page.locator(ROWS).count() == 12
+    page.get_by_role("button", name="Hide dead letters").click()
+    wait_for(page, ".letters", "They are read when this is opened")
+
+
 def test_the_search_finds_letters_by_component_cause_text_and_time(
     url: str, open_page: Open
 ) -> None:

@@ -30,7 +30,7 @@ def test_a_window_changes_the_counters_rates_and_edges(url: str, open_page: Open
     assert found["10 min"] == pytest.approx(14 * 600, abs=14 * 5)
     assert found["1 h"] == pytest.approx(14 * 3600, abs=14 * 5)
     assert found["all"] >= since_the_start
-    assert "busy 93 %" in str(node(page, "recommend").get_attribute("aria-label"))
+    assert "capacity 93 %" in str(node(page, "recommend").get_attribute("aria-label"))
     page.get_by_role("button", name="now", exact=True).click()
     wait_for(page, ".windows", "rates of the last seconds")
     node(page, "price").click()

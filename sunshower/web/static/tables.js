@@ -59,7 +59,7 @@ export function Components({ derived, href, tracked }) {
     .map((edge) => `${edge.source}${edge.stream === "default" ? "" : `.${edge.stream}`}` +
       ` (${edge.grouping})`).join(", ");
   return html`<${Table} title="Components" caption="The components of the graph, with their counters"
-    columns=${["component", "reads", "tasks#", "a second#", "busy#", "queued#", "emitted#", "acked#",
+    columns=${["component", "reads", "tasks#", "a second#", "capacity#", "queued#", "emitted#", "acked#",
       "failed#", "p99#", "state"]}>${derived.nodes.map((node) => html`<tr key=${node.id}>
       <th scope="row"><a href=${href(node.id)}>${node.id}</a></th>
       <td class="text quiet">${sources(node.id) || (node.isSpout ? "source" : "")}</td>
