@@ -1,4 +1,4 @@
-"""The documentation site builds without a warning, its links lead on, and it needs no other host."""
+"""The documentation site builds without a warning, its links lead on, it needs no other host."""
 
 from __future__ import annotations
 
