@@ -28,6 +28,7 @@ myst_heading_anchors = 4  # headings have the anchors that code hosts give them
 # `name` in a docstring is a link if the site has this name, and code otherwise.
 default_role = "py:obj"
 autodoc_class_signature = "mixed"
+autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
