@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -58,6 +59,14 @@ def name_links_by_title(app: Sphinx, doctree: nodes.document, page: str) -> None
             link[:] = [nodes.inline("", title.astext())]
 
 
+def drop_generated_docstrings(*event: Any) -> None:
+    """Show no "Alias for field number 0", which Python gives each field of a NamedTuple."""
+    lines: list[str] = event[-1]
+    if lines and lines[0].startswith("Alias for field number"):
+        lines.clear()
+
+
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
+    app.connect("autodoc-process-docstring", drop_generated_docstrings)
     app.connect("doctree-resolved", name_links_by_title)

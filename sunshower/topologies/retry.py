@@ -91,6 +91,7 @@ class Retry:
     factor: float = 2.0  #: each further wait is longer by this factor
     max_s: float = 10.0  #: the longest wait
     jitter: float = 0.5  #: the fraction of each wait, at its end, that is random
+    #: What happens to a tuple that has failed `attempts` times: see above.
     dead_letters: bool | str | PurePath = False
     #: Exception types that mean "a dependency is away" for the bolts of this topology, besides
     #: those of outages.py: they delay a tuple, but are not charged as attempts.
