@@ -44,6 +44,8 @@ html_css_files = ["site.css"]
 templates_path = ["templates"]
 html_additional_pages = {"index": "first_page.html"}
 html_copy_source = False
+html_show_search_summary = False  # a browser refuses to read them from files
+pygments_dark_style = "github-dark"
 html_show_sphinx = False
 html_show_copyright = False
 
@@ -66,7 +68,14 @@ def drop_generated_docstrings(*event: Any) -> None:
         lines.clear()
 
 
+def drop_result_of_classes(*event: Any) -> tuple[str, str | None]:
+    """Show no "→ None" of `__init__` for a class that is used like a function, such as `kill`."""
+    _, what, _, item, _, signature, result = event
+    return signature, None if what == "function" and isinstance(item, type) else result
+
+
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
+    app.connect("autodoc-process-signature", drop_result_of_classes)
     app.connect("autodoc-process-docstring", drop_generated_docstrings)
     app.connect("doctree-resolved", name_links_by_title)
