@@ -1,1 +1,1 @@
-"""What `status`, `status --json` and `top` show: windows, latencies, capacity, failures by place."""
+"""What `status`, `status --json` and `top` show: windows, latencies, capacity, where trees fail."""

@@ -3,14 +3,14 @@
 import { html, useState } from "./vendor/preact-htm.js";
 import { count, duration, elapsed, rate, share } from "./format.js";
 
-/** A card with a table: `columns` are names; a name that ends in "#" is of right-aligned numbers. */
+/** A card with a table: `columns` are names, or ""; one that ends in "#" is of right-aligned numbers. */
 export function Table({ title, caption, columns, children, note = null }) {
   const id = `table-${title.toLowerCase().replace(/\W+/g, "-")}`;
   return html`<section class="card" aria-labelledby=${id}><h2 id=${id}>${title}</h2>${note}
-    <div class="scroll" tabindex="0" role="region" aria-labelledby=${id}><table class="rows">
+    <div class="scroll" tabindex="0" role="region" aria-label=${`Table: ${title}`}><table class="rows">
       <caption class="unseen">${caption}</caption>
-      <thead><tr>${columns.map((name) => html`<th scope="col"
-        class=${name.endsWith("#") ? "number" : ""}>${name.replace("#", "")}</th>`)}</tr></thead>
+      <thead><tr>${columns.map((name) => (name ? html`<th scope="col"
+        class=${name.endsWith("#") ? "number" : ""}>${name.replace("#", "")}</th>` : html`<td></td>`))}</tr></thead>
       <tbody>${children}</tbody></table></div></section>`;
 }
 
