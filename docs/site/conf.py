@@ -22,7 +22,7 @@ version = release = sunshower.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_external_toc"]
 external_toc_path = "docs/site/toc.yml"
 include_patterns = ["README.md", "CHANGELOG.md", "benchmarks/README.md", "docs/**"]
-exclude_patterns = ["docs/site/**"]
+exclude_patterns = ["docs/site", ".*", "build", "sunshower", "tests"]
 
 myst_heading_anchors = 4  # headings have the anchors that code hosts give them
 
