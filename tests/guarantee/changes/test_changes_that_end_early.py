@@ -99,6 +99,28 @@ def test_a_rebalance_ends_if_what_snapshot_returns_cannot_be_copied() -> None:
     assert seen == dict.fromkeys(range(TOTAL), 1), "its memory is kept"
 
 
+class Free(Sink):
+    def restore(self, state: None) -> None: ...
+
+
+@pytest.mark.parametrize("sink", [Free(), Note()])
+def test_only_a_class_that_keeps_nothing_gets_other_numbers_of_tasks(
+    sink: Bolt[Word, None],
+) -> None:
+    state = MemoryState()
+    with SimCluster(1, latency_s=0.005) as cluster:
+        run = cluster.submit(program(state, sink).graph())
+        run.wait(0.5)
+        if type(sink) is Free:
+            run.rebalance(tasks={"sink": 3})
+        else:
+            with pytest.raises(LifecycleError, match=r"snapshot\(\) of 'sink' returned a state"):
+                run.rebalance(tasks={"sink": 3})
+        assert len(run.plan.tasks_of("sink")) == (3 if type(sink) is Free else 1)
+        assert run.wait(600), run._describe()
+    check(state, is_exact=True)
+
+
 class Manual(Spout[Word]):
     """Keeps nothing but what is not acked yet, which the runtime holds for it."""
 
