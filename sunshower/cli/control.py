@@ -30,8 +30,8 @@ NewTasks = Annotated[
         "--tasks",
         metavar="NAME=N",
         show_default=False,
-        help="A new number of tasks of component NAME: of one without a state, or with a state in "
-        "a store. May be repeated.",
+        help="A new number of tasks of component NAME: of one that keeps nothing, or of an "
+        "operator with a state in a store. May be repeated.",
     ),
 ]
 NewAckers = Annotated[
@@ -120,7 +120,8 @@ def rebalance(
 
     The spouts do not emit meanwhile. What is still pending after the wait is emitted again. State
     in memory moves to other workers only with snapshot() and restore(), and never to another number
-    of tasks. A keyed state in a store moves to any number. Spouts keep their number of tasks.
+    of tasks. A keyed state of an operator, in a store, moves to any number. Spouts, and classes
+    with state=, keep their number of tasks.
     """
     from sunshower.runtime.plan import ACKER, Layout
 

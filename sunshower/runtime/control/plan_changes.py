@@ -1,9 +1,10 @@
 """The tasks of a rebalance to other numbers of tasks or acker shards: same code, tasks keep ids.
 
 Only what keeps nothing in the memory of its tasks can have another number of them: functions, whose
-records any task can process, states in a store, which move to the new tasks when these open them
-(sunshower/trident/states/moves.py), and objects whose `snapshot` returns None. All other tasks
-continue as in any rebalance.
+records any task can process, states of operators in a store, which move to the new tasks when these
+open them (sunshower/trident/states/moves.py), and objects whose `snapshot` returns None. A class
+with `state=` chooses the keys itself, so no task is known to own one: it keeps its number. All
+other tasks continue as in any rebalance.
 """
 
 from __future__ import annotations
@@ -98,16 +99,22 @@ def refusal(plan: Plan, name: str, count: int) -> str | None:
         return f"it belongs to an exactly-once program. {_AGAIN}"
     if kept := kept_in_memory(component):
         return f"{kept} is in the memory of its tasks, where no other task finds it. {_WAY_OUT}"
+    if component.store is not None:
+        return (
+            "its class may choose other keys for its state than those of the grouping, and then "
+            f"another task would not find them. If it uses those of the grouping: {_KILL}"
+        )
     if _keeps_state(component) and not all(map(_is_spread, component.inputs)):
         return "its state has no key by which records find their task"
     return _direct_refusal(plan, name, count)
 
 
 BATCHES = "__sunshower_batches__"  # the mark of classes of exactly-once programs
-_AGAIN = "Kill the topology and submit it with another parallelism"
+_KILL = "kill the topology and submit it with another parallelism"
+_AGAIN = _KILL.capitalize()
 _WAY_OUT = (
     "Give it a state= in a store; if it keeps nothing, write a snapshot() that returns None and a "
-    "restore(state); or kill the topology and submit it with another parallelism"
+    f"restore(state); or {_KILL}"
 )
 
 
@@ -126,8 +133,8 @@ def kept_in_memory(component: Component) -> str | None:
 
 def _keeps_state(component: Component) -> bool:
     code = component.implementation
-    return component.store is not None or (
-        isinstance(code, OperatorBolt) and any(hasattr(one, "snapshot") for one in code.operators)
+    return isinstance(code, OperatorBolt) and any(
+        hasattr(one, "snapshot") for one in code.operators
     )
 
 

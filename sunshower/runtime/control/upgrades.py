@@ -99,7 +99,7 @@ def _problems(before: Plan, given: Plan) -> Iterator[str]:
     for name, old in before.graph.components.items():
         new = given.graph.components.get(name)
         yield from _spout_problems(old, new) if old.level.is_spout else _bolt_problems(old, new)
-        if old.level.is_spout or kept_in_memory(old):
+        if old.level.is_spout or kept_in_memory(old) or (new is None and states_of(old)):
             continue
         count = 0 if new is None else new.parallelism
         if count != old.parallelism and (why := refusal(before, name, max(1, count))):

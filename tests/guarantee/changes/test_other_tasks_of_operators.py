@@ -11,13 +11,15 @@ from sunshower.runtime.control.plan_changes import refusal
 from sunshower.simulation.cluster import SimCluster
 from sunshower.trident import MemoryState
 from tests.seeds import seeds
-from tests.topologies.operators.moves.test_changed_tasks import PROGRAMS, TOTAL
+from tests.topologies.operators.moves.test_changed_tasks import PROGRAMS, TOTAL, Bolts
+
+OPERATORS = [one for one in PROGRAMS if one is not Bolts]  # a class with a state is refused
 
 
-@pytest.mark.parametrize("seed", seeds(300, short=36))
+@pytest.mark.parametrize("seed", seeds(300, short=33))
 def test_the_result_is_that_of_a_plain_program(seed: int) -> None:
     draw, state = Random(seed), MemoryState()
-    program = PROGRAMS[seed % len(PROGRAMS)](seed)
+    program = OPERATORS[seed % len(OPERATORS)](seed)
     for source in program.sources:
         source.bound = TOTAL
     with SimCluster(seed, latency_s=0.005) as cluster:

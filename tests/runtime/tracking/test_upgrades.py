@@ -13,6 +13,7 @@ from sunshower import (
     Counter,
     DirectStream,
     KeyState,
+    KeyValueState,
     Number,
     Records,
     Spout,
@@ -81,6 +82,14 @@ class Manual(Spout[Number]):
     def next_tuple(self, out: SpoutCollector[Number]) -> None: ...
 
 
+class Stored(Bolt[Click, None]):
+    """Chooses the keys of its state."""
+
+    state: KeyValueState[str, int]
+
+    def process(self, click: Click) -> None: ...
+
+
 class PortableManual(Manual):
     def snapshot(self) -> None: ...
 
@@ -131,6 +140,10 @@ def bolt(code: Any) -> Declare:
     return lambda clicks: clicks.shuffle().bolt("bolt", code)
 
 
+def stored(tasks: int) -> Declare:
+    return lambda clicks: clicks.fields("user").bolt("bolt", Stored, tasks, state=MemoryState())
+
+
 def nothing(clicks: Any) -> None: ...
 
 
@@ -147,6 +160,7 @@ def nothing(clicks: Any) -> None: ...
         (bolt(Portable), bolt(Held)),
         (bolt(Portable), nothing),
         (direct(2), direct(3)),
+        (stored(2), stored(2)),
         (nothing, process()),
     ],
 )
@@ -181,6 +195,7 @@ def test_what_fits_keeps_its_id_on_new_workers(before: Declare, after: Declare) 
         (process(state=None), nothing, "the state 'totals' of 'totals' is in memory, which does"),
         (process(state=None), process(state=None), "the state 'totals' of 'totals' is in memory"),
         (bolt(Held), bolt(Held), "what its object keeps of 'bolt' is in memory, .* write a snap"),
+        (stored(2), stored(3), "'bolt' cannot have 3 tasks: its class may choose other keys"),
         (direct(3), direct(2), "'chosen' cannot have 2 tasks: 'chooser' sends to chosen tasks"),
         (direct(3), direct(0), "'chosen' cannot have 0 tasks: 'chooser' sends to chosen tasks"),
     ],
