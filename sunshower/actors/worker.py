@@ -220,11 +220,11 @@ class WorkerActor(WorkerProcessBase):
             self._event_log = self._retry_store(partial(event_log_files.find, self._run))
             assert key is not None, f"no key of {self._run} in the store"
             self.start(self.load_plan(number), crash_report, number)
-            self._sockets.trust(key, self.submitted.graph.config.worker_timeout_s / 2)
+            self._sockets.trust(key, self.plan.graph.config.worker_timeout_s / 2)
             self._greet()
             niceness.step_back()
             threading.Thread(target=self._beat, name="heartbeats", daemon=True).start()
-            config = self.submitted.graph.config
+            config = self.plan.graph.config
             watchdog.start(
                 lambda: self._recorder,
                 threading.current_thread(),
@@ -319,19 +319,18 @@ class WorkerActor(WorkerProcessBase):
         running = self._recorder.running() if thread == self._thread.ident else None
         if running is None:
             return None
-        found = (one for one in self.submitted.tasks if one.id == running.task)
+        found = (one for one in self.plan.tasks if one.id == running.task)
         return next(((one.component, one.index) for one in found), None)
 
     def _report_slow(self, slow: Slow) -> None:
         """Log a slow call and report it to the master. Runs on the watchdog's thread."""
-        task = next(task for task in self.submitted.tasks if task.id == slow.task)
+        found = (f"{one.component}[{one.index}]" for one in self.plan.tasks if one.id == slow.task)
         _LOG.warning(
-            "%s[%d] has been in one call for %.0f s; after %g s (block_max_s) its process is ended "
+            "%s has been in one call for %.0f s; after %g s (block_max_s) its process is ended "
             "and started again. It is in:\n%s",
-            task.component,
-            task.index,
+            next(found, f"task {slow.task}"),  # a rebalance may just have ended it
             slow.for_s,
-            self.submitted.graph.config.block_max_s,
+            self.plan.graph.config.block_max_s,
             "".join(slow.stack.format()),
         )
         self.call_master("stuck", self._worker, self.life, slow.task, slow.for_s, slow.where)

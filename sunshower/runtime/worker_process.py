@@ -60,8 +60,8 @@ class WorkerProcessBase(ABC):
     again, all in one thread.
     """
 
-    submitted: Plan  # set by `start`; in a later life perhaps another one
-    plan_number: int  # that of `submitted`
+    plan: Plan  # of the present life; `start` sets it without the tasks of the last rebalance
+    plan_number: int  # its number
     lease: Lease  # likewise
 
     def __init__(self, worker: int) -> None:
@@ -156,9 +156,8 @@ class WorkerProcessBase(ABC):
 
     def start(self, plan: Plan, crash_report: CrashReport | None, number: int = 0) -> None:
         """`plan`: the present one, and its number; `crash_report`: of the worker's previous
-        process."""
-        self.submitted, self.plan_number = plan, number
-        self._crash_report = crash_report if crash_report and crash_report.fits(plan) else None
+        process, perhaps of a task that only the master knows yet."""
+        self.plan, self.plan_number, self._crash_report = plan, number, crash_report
         self.lease = Lease(plan.graph.config.worker_timeout_s)
 
     def put(self, fact: Callable[[], Any]) -> None:
@@ -198,10 +197,10 @@ class WorkerProcessBase(ABC):
         self.life = welcome.life
         self.greeting = False
         if welcome.plan != self.plan_number:
-            self.submitted, self.plan_number = self.load_plan(welcome.plan), welcome.plan
-        plan = self.submitted.with_tasks(welcome.tasks)
+            self.plan, self.plan_number = self.load_plan(welcome.plan), welcome.plan
+        plan = self.plan = self.plan.with_tasks(welcome.tasks)
         if self._crash_report is not None:
-            fits = self._crash_report.fits(plan)  # it may be of a task that has ended
+            fits = self._crash_report.fits(plan)  # it may be damaged, or of a task that ended
             report = replace(self._crash_report, silent_s=welcome.silent_s)
             self._crash_report = report if fits else None
         staying, transfer = self._staying, dict[int, TaskTransfer]()

@@ -7,14 +7,16 @@ from random import Random
 import numpy as np
 import pytest
 
+from sunshower import Context, Topology
 from sunshower.clock import ManualClock
-from sunshower.errors import LifecycleError
+from sunshower.errors import LifecycleError, TopologyFailed
 from sunshower.runtime.control.crash_report import CrashReport
-from sunshower.runtime.plan import ACKER, make_plan
+from sunshower.runtime.plan import ACKER, Layout, make_plan
 from sunshower.runtime.worker import Worker
 from sunshower.simulation.cluster import SimCluster
+from sunshower.simulation.worker import Killed, SimWorker
 from sunshower.trident import MemoryState
-from tests.guarantee.changes.counted import TOTAL, change, check, program
+from tests.guarantee.changes.counted import TOTAL, Sink, Word, Words, change, check, program
 from tests.seeds import seeds
 
 
@@ -58,3 +60,37 @@ def test_a_crash_report_of_a_task_that_has_ended_is_ignored() -> None:
     roots = np.array([1], np.uint64).tobytes()
     worker.peers({}, [CrashReport(1, 1, task=len(plan.tasks) + 1, roots=roots)])
     assert worker.stats().tasks
+
+
+def test_each_process_knows_the_new_tasks() -> None:
+    """Its log, and its reports of calls that do not return, name them."""
+    with SimCluster(1, latency_s=0.005) as cluster:
+        run = cluster.submit(program(MemoryState()).graph())
+        run.rebalance(tasks={"parse": 5}, workers=4)
+        there = [one for one in run._env.network.there.values() if isinstance(one, SimWorker)]
+        assert [one.plan.tasks for one in there] == [run.plan.tasks] * 4
+
+
+class Dies(Sink):
+    """Ends the process of a new task with each attempt at one word."""
+
+    def prepare(self, context: Context) -> None:
+        self.is_new = context.index > 0
+
+    def process(self, word: Word) -> None:
+        if word.number == TOTAL - 1 and self.is_new:
+            raise Killed
+
+    def restore(self, state: None) -> None: ...
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_record_that_ends_the_process_of_a_new_task_uses_up_its_attempts(seed: int) -> None:
+    topology = Topology("words", workers=3, attempts_max=3)
+    topology.spout("words", Words()).fields("text").bolt("dies", Dies())
+    with SimCluster(seed, latency_s=0.005) as cluster:
+        run = cluster.submit(topology.graph())
+        run.rebalance(tasks={"dies": 4}, layout=Layout.ISOLATE)
+        with pytest.raises(TopologyFailed, match=f"message {TOTAL - 1} of spout 'words' failed"):
+            run.wait(600)
+        assert not run._master.core.stored.quarantined
