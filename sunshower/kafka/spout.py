@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,7 +20,7 @@ import numpy as np
 
 from sunshower.arguments import Instance
 from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable, LifecycleError
-from sunshower.kafka.consuming.consumer import Consumer, check_settings, with_servers
+from sunshower.kafka.consuming.consumer import Consumer, check_settings, servers_of, with_servers
 from sunshower.kafka.consuming.decoding import KafkaRecord, Received, Translator, Undecodable
 from sunshower.kafka.consuming.lag import PartitionStatus, figures
 from sunshower.kafka.consuming.message_ids import OFFSET_BITS
@@ -37,6 +37,7 @@ from sunshower.kafka.partitions.ports import Partition
 from sunshower.secret import protected
 from sunshower.topologies.components import Context
 from sunshower.topologies.logs import LogSpout, Polled, Unreadable
+from sunshower.topologies.operators.state_shapes import shape_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -237,17 +238,29 @@ class KafkaSpout(LogSpout[Any]):
 
     def continue_from(self, former: LogSpout[Any]) -> KafkaSpout:
         """Return a copy that is the same deployment as `former`, whatever `options.first` says.
-        Raises LifecycleError if `former` reads by another group."""
-        group = self.settings.get("group.id")
-        if not isinstance(former, KafkaSpout) or former.settings.get("group.id") != group:
+        Raises LifecycleError if it would not find the offsets of `former`, or leave some."""
+        different = [*self._differences(former)] if isinstance(former, KafkaSpout) else ["class"]
+        if different:
             raise LifecycleError(
-                f"a KafkaSpout would read by the group {group!r} and not continue at the "
-                "offsets of the running code: keep its group.id, or kill the topology and submit "
-                "it. Nothing has been changed"
+                f"a KafkaSpout has another {' and another '.join(different)}, and would not "
+                "continue at all offsets of the running code: keep what it had, or kill the "
+                "topology and submit it. Nothing has been changed"
             )
         copied = copy(self)
         copied.deployment = former.deployment
         return copied
+
+    def _differences(self, former: KafkaSpout) -> Iterator[str]:
+        """The names of what `former` has stored its offsets by, where it differs."""
+        if self.settings.get("group.id") != former.settings.get("group.id"):
+            yield "group.id"
+        if servers_of(self.settings) != servers_of(former.settings):
+            yield "bootstrap.servers"
+        for name in ("store", "directory"):
+            if shape_of(getattr(self.options, name)) != shape_of(getattr(former.options, name)):
+                yield name
+        if not self.subscription.covers(former.subscription):
+            yield f"subscription, without all of: {former.subscription.name}"
 
     def partitions_read(self) -> Collection[int]:
         return [place.slot for place in self._reader.places.values()]

@@ -178,6 +178,12 @@ def check_settings(settings: Mapping[str, Any], *, servers: bool = True) -> None
         )
 
 
+def servers_of(settings: Mapping[str, Any]) -> set[str]:
+    """The servers named in `bootstrap.servers`."""
+    servers = str(settings.get("bootstrap.servers") or "")
+    return {server.strip() for server in servers.split(",")}
+
+
 def with_servers(
     settings: Mapping[str, Any], directory: Callable[[], Directory]
 ) -> Mapping[str, Any]:

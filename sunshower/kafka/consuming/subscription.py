@@ -54,6 +54,16 @@ class TopicSubscription:
             return f"topics that fit {self.pattern!r}"
         return ", ".join(map(str, self.topics or self.partitions))
 
+    def covers(self, former: TopicSubscription) -> bool:
+        """Whether it certainly reads all that `former` reads."""
+        if former.pattern is not None:
+            return self.pattern == former.pattern
+        if former.partitions and self.partitions:
+            return {*former.partitions} <= {*self.partitions}
+        topics = former.topics or {one.topic for one in former.partitions}
+        fits = re.compile(self.pattern).fullmatch if self.pattern else self.topics.__contains__
+        return all(fits(topic) for topic in topics)
+
     def found(self, directory: Directory) -> tuple[Partition, ...]:
         """All partitions that exist now, in order.
 

@@ -116,11 +116,22 @@ def _spout_problems(old: Component, new: Component | None) -> Iterator[str]:
             f"the spout {old.id!r} has {old.parallelism} tasks with a position each, and would "
             f"have {new.parallelism}: keep their number"
         )
+    elif old.level is Level.LOG and _class_of(old) != _class_of(new):
+        yield (
+            f"the spout {old.id!r} is a {_class_of(new)} instead of a {_class_of(old)}, and need "
+            f"not find its position; {_AGAIN}"
+        )
     elif old.level is Level.NEXT_TUPLE and not can_move(old):
         yield (
             f"the spout {old.id!r} may keep its position in memory, which does not go into new "
             f"code: {_EMPTY}, in the running code, too; or {_AGAIN}"
         )
+
+
+def _class_of(component: Component) -> str:
+    """By name: code by value has another class in each version."""
+    code = component.implementation
+    return (code if isinstance(code, type) else type(code)).__qualname__
 
 
 def _bolt_problems(old: Component, new: Component | None) -> Iterator[str]:

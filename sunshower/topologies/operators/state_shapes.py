@@ -54,20 +54,20 @@ def states_of(component: Component) -> dict[str, StateShape]:
             own = {name: value for name, value in vars(one).items() if name not in _CODE}
             if isinstance(one, KeyedProcess):  # all else belongs to its function
                 own = {"has_timers": getattr(one, "has_timers", None)}
-            operator = type(one).__name__, _shape(own)
+            operator = type(one).__name__, shape_of(own)
             if (store := getattr(one, "store", None)) is not None:
                 found[store.name] = _of_store(store, by, operator)
             else:
-                found[one.slot.name] = StateShape(_shape(one.slot.factory), by, operator)
+                found[one.slot.name] = StateShape(shape_of(one.slot.factory), by, operator)
     return found
 
 
 def _of_store(store: KeyedStore, key: object, operator: object) -> StateShape:
     where, version, records = store.shape
-    return StateShape(_shape(where), key, operator, version, _shape(records))
+    return StateShape(shape_of(where), key, operator, version, shape_of(records))
 
 
-def _shape(value: Any, inside: tuple[int, ...] = ()) -> object:
+def shape_of(value: Any, inside: tuple[int, ...] = ()) -> object:
     """What a declaration says, without its identity: equal for two runs of the same code."""
     if isinstance(value, Enum | FunctionType | MethodType | type):
         return getattr(value, "__qualname__", repr(value))
@@ -77,15 +77,15 @@ def _shape(value: Any, inside: tuple[int, ...] = ()) -> object:
         return "itself"
     inside = (*inside, id(value))
     if isinstance(value, dict):
-        return tuple((_shape(k, inside), _shape(v, inside)) for k, v in value.items())
+        return tuple((shape_of(k, inside), shape_of(v, inside)) for k, v in value.items())
     if isinstance(value, list | tuple):
-        return tuple(_shape(one, inside) for one in value)
+        return tuple(shape_of(one, inside) for one in value)
     if isinstance(value, set | frozenset):
-        return tuple(sorted(repr(_shape(one, inside)) for one in value))
+        return tuple(sorted(repr(shape_of(one, inside)) for one in value))
     if is_dataclass(value):
         own = {one.name: getattr(value, one.name) for one in fields(value) if one.compare}
     elif hasattr(value, "__dict__"):
         own = vars(value)
     else:  # such as a Path
         return type(value).__qualname__, repr(value)
-    return type(value).__qualname__, _shape(own, inside)
+    return type(value).__qualname__, shape_of(own, inside)

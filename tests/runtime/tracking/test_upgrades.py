@@ -25,9 +25,11 @@ from sunshower import (
     tumbling,
 )
 from sunshower.errors import LifecycleError
-from sunshower.kafka import KafkaOptions, KafkaSpout, StartPosition
+from sunshower.kafka import KafkaOptions, KafkaSpout, Partition, StartPosition
+from sunshower.kafka.zookeeper.options import StormOffsets, ZooKeeperBrokers
 from sunshower.runtime.control.upgrades import changes, upgraded
 from sunshower.runtime.plan import Plan, make_plan
+from sunshower.topologies.logs import LogSpout
 from sunshower.trident import MemoryState, SqliteState, batches
 
 Declare = Callable[[Any], Any]
@@ -245,12 +247,64 @@ def test_a_kafka_spout_continues_as_the_same_deployment_whatever_its_first_posit
     assert codes[0].deployment == codes[2].deployment != codes[1].deployment
 
 
-def test_a_kafka_spout_of_another_group_is_refused() -> None:
-    def spout(group: str) -> KafkaSpout[Any]:
-        return KafkaSpout({"bootstrap.servers": "k:1", "group.id": group}, topics=["clicks"])
+def kafka(
+    group: str = "g", servers: str = "k:1,l:1", options: Any = None, **reads: Any
+) -> KafkaSpout[Any]:
+    reads = reads or {"topics": ["clicks"]}
+    settings = {"bootstrap.servers": servers, "group.id": group}
+    return KafkaSpout(settings, options=options, **reads)
 
-    with pytest.raises(LifecycleError, match=r"by the group 'h' and not continue.*Nothing has"):
-        upgraded(plan(nothing, spout("g")), plan(nothing, spout("h")), [])
+
+def stored_at(path: str) -> KafkaOptions:
+    return KafkaOptions(store=StormOffsets("zk:1", root=path, id="clicks"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (kafka(), kafka(servers="l:1, k:1", topics=["clicks", "views"])),
+        (kafka(), kafka(pattern="click.*")),
+        (kafka(pattern="click.*"), kafka(pattern="click.*")),
+        (kafka(partitions=[Partition("a", 0)]), kafka(topics=["a"])),
+        (kafka(options=stored_at("/a")), kafka(options=stored_at("/a"))),
+    ],
+)
+def test_a_kafka_spout_may_read_more(before: Any, after: Any) -> None:
+    upgraded(plan(nothing, before), plan(nothing, after), [])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        (kafka(), kafka("h"), "another group.id, and would not continue"),
+        (kafka(), kafka(servers="m:1"), "another bootstrap.servers"),
+        (kafka(), kafka(options=stored_at("/a")), "another store"),
+        (kafka(options=stored_at("/a")), kafka(options=stored_at("/b")), "another store"),
+        (kafka(), kafka(options=KafkaOptions(directory=ZooKeeperBrokers("zk:1"))), "directory"),
+        (kafka(), kafka(topics=["views"]), "another subscription, without all of: clicks"),
+        (kafka(), kafka(partitions=[Partition("clicks", 0)]), "without all of: clicks"),
+        (kafka(pattern="a.*"), kafka(pattern="a.b.*"), "without all of: topics that fit"),
+        (kafka(pattern="a"), kafka(topics=["a"]), "without all of: topics that fit"),
+    ],
+)
+def test_a_kafka_spout_that_would_not_continue_at_all_offsets_is_refused(
+    before: Any, after: Any, why: str
+) -> None:
+    with pytest.raises(LifecycleError, match=f"{why}.*Nothing has"):
+        upgraded(plan(nothing, before), plan(nothing, after), [])
+
+
+class Log(LogSpout[Click]):
+    def poll(self, limit: int) -> None: ...
+
+
+class OtherLog(Log): ...
+
+
+def test_a_log_of_another_class_is_refused() -> None:
+    upgraded(plan(nothing, Log()), plan(nothing, Log()), [])
+    with pytest.raises(LifecycleError, match="'clicks' is a OtherLog instead of a Log"):
+        upgraded(plan(nothing, Log()), plan(nothing, OtherLog()), [])
 
 
 def test_an_exactly_once_program_is_refused() -> None:
