@@ -152,8 +152,9 @@ class Run(Protocol):
         Spouts stop as in a rebalance. Then all processes end, and those of the new code continue
         with positions and states. Raises LifecycleError, before any change, if the state of the
         topology does not allow it or something with a state does not fit (upgrades.py). Raises it
-        also if something is kept in memory, if the new code does not open within `open_s`, or if
-        the topology is drained or killed meanwhile: then the former code goes on.
+        also if something is kept in memory, or if the new code does not open within `open_s`:
+        then the former code goes on. If the topology is drained or killed meanwhile, the error says
+        whether it is known which code goes on.
         """
 
     def kill(self, wait_s: float | None = None) -> KillReport:

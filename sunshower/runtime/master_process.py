@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.crash_report import CrashReport
-from sunshower.runtime.control.lifecycle import KillReport, State, why_not_changed
+from sunshower.runtime.control.lifecycle import KillReport, State, why_unchanged
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import DesiredState, Orders, Welcome
@@ -223,11 +223,12 @@ class MasterProcessBase(ABC):
         return made
 
     def check_change(self, number: int) -> None:
-        """Raise LifecycleError if a rebalance or an upgrade that is over did not happen."""
+        """Raise LifecycleError if a rebalance or an upgrade did not happen, or if the topology
+        ended before that was known."""
         state = self.change(lambda: self.core.state(self.now()))
-        if (why := why_not_changed(self.core.stored, number, state)) is not None:
+        if (why := why_unchanged(self.core.stored, number, state)) is not None:
             name = self.core.plan.graph.id
-            raise LifecycleError(f"topology {name!r} has not been changed: {why}")
+            raise LifecycleError(f"topology {name!r} {why}")
 
     def status(self) -> tuple[Snapshot, str | None]:
         """The current statistics, and why the topology failed, or None."""

@@ -182,11 +182,14 @@ class Lifecycle:
         return now - self._since_s
 
 
-def why_not_changed(stored: MasterState, number: int, state: State) -> str | None:
-    """Why the rebalance or upgrade of that number did not happen; None: it did, or is still under
-    way."""
+def why_unchanged(stored: MasterState, number: int, state: State) -> str | None:
+    """Why the rebalance or upgrade of that number did not happen, or is in doubt, as the predicate
+    of a sentence about the topology; None: it did happen, or is still under way."""
     if number in stored.cancelled:
-        return stored.cancelled[number]
+        return f"has not been changed: {stored.cancelled[number]}"
     if number and number == stored.change and stored.is_changing and state != State.REBALANCING:
-        return f"the topology was {state} before it was done"
+        is_upgrade = stored.next_plan is not None or stored.former_plan is not None
+        what = "the new code opens" if is_upgrade else "all tasks can move"
+        end = "failed" if state == State.FAILED else "was drained or killed"
+        return f"{end} before it was known whether {what}; see `sunshower logs`"
     return None

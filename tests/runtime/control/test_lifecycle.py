@@ -12,7 +12,7 @@ from sunshower.runtime.control.lifecycle import (
     Lifecycle,
     Observations,
     State,
-    why_not_changed,
+    why_unchanged,
 )
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.plan import Task
@@ -143,7 +143,7 @@ def test_a_drain_cancels_an_upgrade_that_is_not_packing_and_says_so() -> None:
     assert book.next_plan == change
     lifecycle.drain()
     assert (book.next_tasks, book.next_plan) == (None, None)
-    assert "drained or killed" in (why_not_changed(book, change, State.DRAINING) or "")
+    assert "drained or killed" in (why_unchanged(book, change, State.DRAINING) or "")
 
 
 def test_a_plan_on_trial_counts_as_a_rebalance_also_for_the_next_master() -> None:
@@ -168,18 +168,22 @@ def test_a_change_that_cannot_pack_moves_back_to_the_present_tasks() -> None:
     assert (book.next_tasks, book.next_plan, book.packing) == (TASKS[:1], None, True)
     lifecycle.move()
     assert (book.tasks, book.plan, book.former_plan, book.moves) == (TASKS[:1], 0, None, 1)
-    assert why_not_changed(book, change, State.ACTIVE) == "no snapshot"
+    assert why_unchanged(book, change, State.ACTIVE) == "has not been changed: no snapshot"
 
 
-def test_a_change_that_a_kill_has_overtaken_did_not_happen() -> None:
+def test_a_change_that_a_kill_has_overtaken_is_in_doubt() -> None:
     book = MasterState()
     lifecycle = Lifecycle("t", book, 0.0)
     change = lifecycle.change(TASKS, 30.0, 0.0)
     lifecycle.look(QUIET, 0.0)
     lifecycle.kill(0.0, 1.0)
-    assert "was killed before" in (why_not_changed(book, change, State.KILLED) or "")
-    assert why_not_changed(book, change, State.REBALANCING) is None
-    assert why_not_changed(book, 0, State.KILLED) is None
+    doubt = "was drained or killed before it was known whether all tasks can move; see `sunshower"
+    assert doubt in (why_unchanged(book, change, State.KILLED) or "")
+    assert "failed before it was known" in (why_unchanged(book, change, State.FAILED) or "")
+    book.next_plan = change
+    assert "whether the new code opens" in (why_unchanged(book, change, State.DRAINING) or "")
+    assert why_unchanged(book, change, State.REBALANCING) is None
+    assert why_unchanged(book, 0, State.KILLED) is None
 
 
 def test_only_the_last_reasons_are_kept() -> None:
