@@ -35,7 +35,7 @@ from sunshower.actors.processes import (
     send,
 )
 from sunshower.actors.shipping import pickled
-from sunshower.actors.starting import first_line, refusal_of
+from sunshower.actors.starting import cause_of, died_meanwhile, failed_call
 from sunshower.actors.store import RayStore, write_packet_key, write_version
 from sunshower.actors.worker import WorkerClass
 from sunshower.clock import SystemClock
@@ -255,7 +255,7 @@ class RayRun:
         waits: bool = True,
         look: Look | None = None,
     ) -> None:
-        number = self._call_master("rebalance", workers, layout, wait_s, dict(tasks))
+        number = self._call_once("rebalance", workers, layout, wait_s, dict(tasks))
         self._wait_for_change(number if waits else 0, look)
 
     def upgrade(
@@ -269,7 +269,7 @@ class RayRun:
         look: Look | None = None,
     ) -> list[str]:
         given = pickled(make_plan(graph, self.plan.layout))
-        made: tuple[int, list[str]] = self._call_master("upgrade", given, wait_s, open_s, dry_run)
+        made: tuple[int, list[str]] = self._call_once("upgrade", given, wait_s, open_s, dry_run)
         self._wait_for_change(made[0] if waits else 0, look)
         return made[1]
 
@@ -373,24 +373,24 @@ class RayRun:
         self._check_not_stopped()
         return self._call(getattr(self._master, what), *args, within_s=within_s)
 
+    def _call_once(self, what: str, *args: Any) -> Any:
+        """Not repeated if the master dies: it may have been carried out."""
+        _ = self.plan  # waits for a master that is starting
+        self._check_not_stopped()
+        try:
+            return self._call(getattr(self._master, what).options(max_task_retries=0), *args)
+        except ClusterError as error:
+            if isinstance(error.__cause__, ray.exceptions.RayActorError):
+                raise died_meanwhile(self.topology, what) from error
+            raise
+
     def _call(self, method: Any, *args: Any, within_s: float = CALL_S) -> Any:
         try:
             return ray.get(method.remote(*args), timeout=within_s)
-        except ray.exceptions.RayTaskError as error:
-            cause = error.cause
-            if isinstance(cause, SunshowerError):
-                raise cause from None
-            raise TopologyFailed(
-                f"topology {self.topology!r} was asked something and user code raised "
-                f"{type(cause).__name__}: {cause}"
-            ) from error
         except ray.exceptions.RayError as error:
-            if isinstance(refusal := refusal_of(error), SunshowerError):
-                raise refusal from None
-            raise ClusterError(
-                f"topology {self.topology!r} does not answer: {first_line(error)}. Its "
-                "actors may have been killed or the node is out of memory; submit it again"
-            ) from error
+            if isinstance(cause := cause_of(error), SunshowerError):
+                raise cause from None
+            raise failed_call(self.topology, error) from error
 
     def _wait_until(self, done: Callable[[], bool], timeout_s: float | None) -> None:
         end_s = None if timeout_s is None else time.monotonic() + timeout_s

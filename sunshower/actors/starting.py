@@ -12,7 +12,7 @@ from typing import Any
 import ray
 
 from sunshower.actors.names import NAMESPACE
-from sunshower.errors import ClusterError
+from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
 
 _OBJECT_STORE_BYTES = 256 << 20
 _LOOPBACK = "127."
@@ -116,7 +116,31 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text[0] if text else ''}"
 
 
-def refusal_of(error: ray.exceptions.RayError) -> object:
-    """The exception that the constructor of the called actor has raised, if that is why."""
-    cause = error.args[0] if isinstance(error, ray.exceptions.ActorDiedError) else None
-    return cause.cause if isinstance(cause, ray.exceptions.RayTaskError) else None
+def cause_of(error: ray.exceptions.RayError) -> object:
+    """The exception that a call has raised, or the constructor of the called actor."""
+    if isinstance(error, ray.exceptions.ActorDiedError):
+        error = error.args[0]
+    return error.cause if isinstance(error, ray.exceptions.RayTaskError) else None
+
+
+def failed_call(topology: str, error: ray.exceptions.RayError) -> SunshowerError:
+    """The error of a call to an actor of a topology that does not answer, or raises what is not of
+    Sunshower."""
+    if isinstance(error, ray.exceptions.RayTaskError):
+        cause = error.cause
+        return TopologyFailed(
+            f"topology {topology!r} was asked something and user code raised "
+            f"{type(cause).__name__}: {cause}"
+        )
+    return ClusterError(
+        f"topology {topology!r} does not answer: {first_line(error)}. Its actors may have been "
+        "killed or the node is out of memory; submit it again"
+    )
+
+
+def died_meanwhile(topology: str, command: str) -> ClusterError:
+    """The error of a command whose master died, perhaps after it had begun to carry it out."""
+    return ClusterError(
+        f"the master of {topology!r} died meanwhile; `sunshower status {topology}` shows whether "
+        f"the {command} has happened"
+    )

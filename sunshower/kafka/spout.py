@@ -240,7 +240,7 @@ class KafkaSpout(LogSpout[Any]):
         """Return a copy that is the same deployment as `former`, whatever `options.first` says.
         Raises LifecycleError if it would not find the offsets of `former`, or leave some."""
         different = [*self._differences(former)] if isinstance(former, KafkaSpout) else ["class"]
-        if different:
+        if different or not isinstance(former, KafkaSpout):
             raise LifecycleError(
                 f"a KafkaSpout has another {' and another '.join(different)}, and would not "
                 "continue at all offsets of the running code: keep what it had, or kill the "
