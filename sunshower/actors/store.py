@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+import ray
 from ray import cloudpickle
 from ray.experimental import internal_kv
 
@@ -19,7 +20,8 @@ from sunshower.actors.names import (
     topology_of,
     version_key,
 )
-from sunshower.errors import StoreUnreachable
+from sunshower.actors.starting import first_line
+from sunshower.errors import ClusterError, StoreUnreachable
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.plan import Plan
 
@@ -50,10 +52,17 @@ class RayStore:
             internal_kv._internal_kv_del(prefix, del_by_prefix=True, namespace=NAMESPACE)
 
     def load_plan(self, run: str, number: int) -> Plan:
-        """A plan of a run, with the user's code. Raises also what that code raises."""
+        """A plan of a run, with the user's code. Raises ClusterError if that does not load here."""
         packed = self.read(plan_key(run, number))
         assert packed is not None, f"no plan {number} of {run} in the store"
-        plan: Plan = cloudpickle.loads(packed)
+        try:
+            plan: Plan = cloudpickle.loads(packed)
+        except Exception as error:
+            node = ray.get_runtime_context().get_node_id()
+            raise ClusterError(
+                f"the code of topology {topology_of(run)!r} does not load on node {node}: "
+                f"{first_line(error)}. Let all nodes have what it imports, and submit it again"
+            ) from error
         return plan
 
     def plan_in_force(self, run: str) -> int:

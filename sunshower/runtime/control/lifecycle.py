@@ -137,14 +137,20 @@ class Lifecycle:
         self._stored.wait_s, self._since_s = wait_s, now
 
     def change(
-        self, tasks: Sequence[Task], wait_s: float, now: float, *, is_upgrade: bool = False
+        self,
+        present: Sequence[Task],
+        tasks: Sequence[Task],
+        wait_s: float,
+        now: float,
+        *,
+        is_upgrade: bool = False,
     ) -> int:
-        """Wait up to `wait_s` for pending trees, then let these tasks replace the present ones; in
+        """Wait up to `wait_s` for pending trees, then let `tasks` replace the present ones; in
         an upgrade they are tasks of a new plan. Returns the number of this change."""
         stored = self._stored
         stored.change += 1
         stored.next_tasks, stored.next_plan = [*tasks], stored.change if is_upgrade else None
-        stored.last_task_id = max(stored.last_task_id, *(task.id for task in tasks))
+        stored.last_task_id = max(stored.last_task_id, *(task.id for task in [*present, *tasks]))
         stored.wait_s, self._since_s = wait_s, now
         return stored.change
 

@@ -282,10 +282,10 @@ class Master:
         Returns the number of this change; 0: nothing changes. See `replan` and `with_counts`."""
         self._lifecycle.allow(Command.REBALANCE, self.state(now))
         plan = with_counts(self.plan, tasks, self.stored.last_task_id)
-        next_tasks = placed(plan, replan(plan, workers, layout)).tasks
+        next_tasks = placed(plan, replan(plan, workers, layout or self.plan.layout)).tasks
         if next_tasks == self.plan.tasks:
             return 0
-        return self._lifecycle.change(next_tasks, self._wait_s(wait_s), now)
+        return self._lifecycle.change(self.plan.tasks, next_tasks, self._wait_s(wait_s), now)
 
     def upgrade(
         self, given: Plan, wait_s: float | None, open_s: float, dry_run: bool, now: float
@@ -297,7 +297,7 @@ class Master:
         if dry_run:
             return 0, changes(self.plan, plan)
         self.moves.next_plan, self.stored.open_s, wait_s = plan, open_s, self._wait_s(wait_s)
-        number = self._lifecycle.change(plan.tasks, wait_s, now, is_upgrade=True)
+        number = self._lifecycle.change(self.plan.tasks, plan.tasks, wait_s, now, is_upgrade=True)
         return number, changes(self.plan, plan)
 
     def disturb(self, injected: InjectedFaults) -> None:

@@ -89,7 +89,9 @@ def refusal(plan: Plan, name: str, count: int) -> str | None:
         is_tracked = plan.graph.config.tracked
         return None if is_tracked else "it was submitted with ackers=0, so nothing is tracked"
     component = plan.graph.components[name]
-    if component.level.is_spout or component.level is Level.ANSWERS:
+    if component.level is Level.ANSWERS:
+        return "it answers the requests of one task, beside it"
+    if component.level.is_spout:
         return (
             "each task of a spout has its own part of the source, and the position in it. Kill the "
             "topology, and submit it with another parallelism: it continues where its source has "
@@ -98,7 +100,7 @@ def refusal(plan: Plan, name: str, count: int) -> str | None:
     if hasattr(component.implementation, BATCHES):
         return f"it belongs to an exactly-once program. {_AGAIN}"
     if kept := kept_in_memory(component):
-        return f"{kept} is in the memory of its tasks, where no other task finds it. {_WAY_OUT}"
+        return f"{kept}, where no other task finds it. {_WAY_OUT}"
     if component.store is not None:
         return (
             "its class may choose other keys for its state than those of the grouping, and then "
@@ -119,16 +121,20 @@ _WAY_OUT = (
 
 
 def kept_in_memory(component: Component) -> str | None:
-    """What the tasks of a bolt keep in memory, or may keep; None: nothing, or the result of
+    """A clause that says what a bolt keeps in memory, or may keep; None: nothing, or the result of
     `snapshot` says what."""
     code = component.implementation
     if component.level in (Level.FUNCTION, Level.ANSWERS) or hasattr(code, "__sunshower_batch__"):
         return None
     if component.store is not None:
-        return None if component.store.is_stored else f"the state {component.store.name!r}"
-    if isinstance(code, OperatorBolt):
-        return next(code.in_memory(), None)
-    return None if can_move(component) else "what its object keeps"
+        names = [] if component.store.is_stored else [f"the state {component.store.name!r}"]
+    elif isinstance(code, OperatorBolt):
+        names = [*code.in_memory()]
+    elif can_move(component):
+        names = []
+    else:
+        return f"the object of {component.id!r} may keep something in memory"
+    return f"{names[0]} of {component.id!r} is in memory" if names else None
 
 
 def _keeps_state(component: Component) -> bool:

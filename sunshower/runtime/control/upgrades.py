@@ -87,7 +87,7 @@ def _problems(before: Plan, given: Plan) -> Iterator[str]:
     if before.graph.config.tracked != given.graph.config.tracked:
         yield f"ackers=0 cannot begin or end while it runs; {_AGAIN}"
     if before.graph.config.worker_timeout_s != given.graph.config.worker_timeout_s:
-        yield f"worker_timeout_s cannot change while leases of that length hold; {_AGAIN}"
+        yield f"worker_timeout_s cannot change while it runs; {_AGAIN}"
     for code in (before, given):
         for name, one in code.graph.components.items():
             if hasattr(one.implementation, BATCHES):
@@ -137,7 +137,7 @@ def _class_of(component: Component) -> str:
 def _bolt_problems(old: Component, new: Component | None) -> Iterator[str]:
     if kept := kept_in_memory(old):
         yield (
-            f"{kept} of {old.id!r} is in memory, which does not go into new code: give it a state= "
+            f"{kept}, which does not go into new code: give it a state= "
             f"in a store; {_EMPTY}, in the running code, too; or {_AGAIN}"
         )
         return

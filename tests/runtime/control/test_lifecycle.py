@@ -126,7 +126,7 @@ def test_rebalance_packs_when_all_is_at_rest_or_the_wait_is_over(
 ) -> None:
     book = MasterState(lives={0: 4, 1: 2})
     lifecycle = Lifecycle("t", book, 0.0)
-    assert lifecycle.change(TASKS, 30.0, now=0.0) == 1
+    assert lifecycle.change(TASKS, TASKS, 30.0, now=0.0) == 1
     lifecycle.look(WORKING, 29.9)
     assert not book.packing
     lifecycle.look(facts, now)
@@ -139,17 +139,23 @@ def test_rebalance_packs_when_all_is_at_rest_or_the_wait_is_over(
 def test_a_drain_cancels_an_upgrade_that_is_not_packing_and_says_so() -> None:
     book = MasterState()
     lifecycle = Lifecycle("t", book, 0.0)
-    change = lifecycle.change(TASKS, 30.0, 0.0, is_upgrade=True)
+    change = lifecycle.change(TASKS, TASKS, 30.0, 0.0, is_upgrade=True)
     assert book.next_plan == change
     lifecycle.drain()
     assert (book.next_tasks, book.next_plan) == (None, None)
     assert "drained or killed" in (why_unchanged(book, change, State.DRAINING) or "")
 
 
+def test_the_id_of_a_task_that_ends_is_not_used_again() -> None:
+    book = MasterState()
+    Lifecycle("t", book, 0.0).change(TASKS, TASKS[:1], 30.0, 0.0)
+    assert book.last_task_id == max(task.id for task in TASKS)
+
+
 def test_a_plan_on_trial_counts_as_a_rebalance_also_for_the_next_master() -> None:
     book = MasterState(lives={0: 1}, plan=1, change=1, proven={"count"})
     lifecycle = Lifecycle("t", book, 0.0)
-    lifecycle.change(TASKS, 0.0, 0.0, is_upgrade=True)
+    lifecycle.change(TASKS, TASKS, 0.0, 0.0, is_upgrade=True)
     lifecycle.move()
     assert (book.plan, book.former_plan, book.former_tasks) == (2, 1, None)
     assert not book.proven, "the new code has succeeded with nothing yet"
@@ -162,7 +168,7 @@ def test_a_plan_on_trial_counts_as_a_rebalance_also_for_the_next_master() -> Non
 def test_a_change_that_cannot_pack_moves_back_to_the_present_tasks() -> None:
     book = MasterState(lives={0: 1})
     lifecycle = Lifecycle("t", book, 0.0)
-    change = lifecycle.change(TASKS, 0.0, 0.0, is_upgrade=True)
+    change = lifecycle.change(TASKS, TASKS, 0.0, 0.0, is_upgrade=True)
     lifecycle.look(QUIET, 0.0)
     lifecycle.cancel("no snapshot", TASKS[:1])
     assert (book.next_tasks, book.next_plan, book.packing) == (TASKS[:1], None, True)
@@ -174,7 +180,7 @@ def test_a_change_that_cannot_pack_moves_back_to_the_present_tasks() -> None:
 def test_a_change_that_a_kill_has_overtaken_is_in_doubt() -> None:
     book = MasterState()
     lifecycle = Lifecycle("t", book, 0.0)
-    change = lifecycle.change(TASKS, 30.0, 0.0)
+    change = lifecycle.change(TASKS, TASKS, 30.0, 0.0)
     lifecycle.look(QUIET, 0.0)
     lifecycle.kill(0.0, 1.0)
     doubt = "was drained or killed before it was known whether all tasks can move; see `sunshower"
@@ -189,7 +195,7 @@ def test_a_change_that_a_kill_has_overtaken_is_in_doubt() -> None:
 def test_only_the_last_reasons_are_kept() -> None:
     book = MasterState()
     for _ in range(20):
-        Lifecycle("t", book, 0.0).change(TASKS, 0.0, 0.0)
+        Lifecycle("t", book, 0.0).change(TASKS, TASKS, 0.0, 0.0)
         book.note_cancelled("why")
     assert sorted(book.cancelled) == [*range(13, 21)]
 
@@ -197,7 +203,7 @@ def test_only_the_last_reasons_are_kept() -> None:
 def test_rebalance_does_not_pack_lives_that_have_not_arrived() -> None:
     book = MasterState()
     lifecycle = Lifecycle("t", book, 0.0)
-    lifecycle.change(TASKS, 0.0, now=0.0)
+    lifecycle.change(TASKS, TASKS, 0.0, now=0.0)
     lifecycle.look(ABSENT, 99.0)
     assert not book.packing
 

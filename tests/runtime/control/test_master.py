@@ -49,6 +49,14 @@ def everybody(master: Master, sent: int = 9, executed: int = 9, now: float = 0.0
     master.hear(WorkerStats(ACKER, 1, (), True), now)
 
 
+def test_new_tasks_keep_the_layout(master: Master) -> None:
+    everybody(master)
+    master.hear(stats(SPOUT, done=False, idle=False), 0.0)
+    master.rebalance(None, None, None, 0.0, {"bolt": 3})
+    tasks = master.stored.next_tasks or []
+    assert len({task.worker for task in tasks}) == len(tasks) == 5
+
+
 class Ticking(Bolt[Number, Number]):
     def process(self, record: Number) -> None: ...
 

@@ -119,8 +119,8 @@ def test_the_same_numbers_change_nothing() -> None:
     ("name", "why"),
     [
         ("spout", "own part of the source"),
-        ("memory", "the state 'memory' is in the memory of its tasks"),
-        ("held", "what its object keeps is in the memory"),
+        ("memory", "the state 'memory' of 'memory' is in memory"),
+        ("held", "the object of 'held' may keep something in memory"),
         ("bolt", "its class may choose other keys for its state than those of the grouping"),
     ],
 )

@@ -196,7 +196,11 @@ def test_what_fits_keeps_its_id_on_new_workers(before: Declare, after: Declare) 
         (windowed(10), windowed(20), "differ in its operator"),
         (process(state=None), nothing, "the state 'totals' of 'totals' is in memory, which does"),
         (process(state=None), process(state=None), "the state 'totals' of 'totals' is in memory"),
-        (bolt(Held), bolt(Held), "what its object keeps of 'bolt' is in memory, .* write a snap"),
+        (
+            bolt(Held),
+            bolt(Held),
+            "the object of 'bolt' may keep something in memory, .* write a snap",
+        ),
         (stored(2), stored(3), "'bolt' cannot have 3 tasks: its class may choose other keys"),
         (direct(3), direct(2), "'chosen' cannot have 2 tasks: 'chooser' sends to chosen tasks"),
         (direct(3), direct(0), "'chosen' cannot have 0 tasks: 'chooser' sends to chosen tasks"),
@@ -214,7 +218,7 @@ def test_a_state_that_does_not_fit_is_refused(before: Declare, after: Declare, w
         ({}, {"spout": PortableManual()}, "another kind of source"),
         ({"spout": Manual()}, {"spout": Manual()}, "'clicks' may keep its position in memory"),
         ({}, {"ackers": 0}, "ackers=0 cannot begin or end"),
-        ({}, {"worker_timeout_s": 60.0}, "worker_timeout_s cannot change while leases"),
+        ({}, {"worker_timeout_s": 60.0}, "worker_timeout_s cannot change while it runs"),
     ],
 )
 def test_a_position_or_a_setting_that_does_not_fit_is_refused(
