@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from ray import cloudpickle
 
 from sunshower import KeyState, Number, Topology
 from sunshower.actors.names import plan_key, plan_keys
 from sunshower.actors.store import RayStore
-from sunshower.errors import LifecycleError
+from sunshower.errors import ClusterError, LifecycleError
 from sunshower.runtime.control.lifecycle import State
 from sunshower.trident import SqliteState
 from tests.actors.programs.evidence import Held
@@ -125,3 +126,15 @@ def test_code_that_does_not_load_or_open_leaves_the_former_one(
     finally:
         run.stop()
     check_each_is_there(tmp_path)
+
+
+def test_code_that_does_not_load_on_a_node_is_not_called_a_defect_of_sunshower(
+    ray_cluster: RayCluster,
+) -> None:
+    store, key = RayStore(), plan_key("gathered-1", 7)
+    store.write(key, cloudpickle.dumps(BadToLoad()))
+    try:
+        with pytest.raises(ClusterError, match=r"does not load on node .*: ImportError: .*prices"):
+            store.load_plan("gathered-1", 7)
+    finally:
+        store.remove(key)

@@ -199,7 +199,7 @@ def test_what_fits_keeps_its_id_on_new_workers(before: Declare, after: Declare) 
         (
             bolt(Held),
             bolt(Held),
-            "the object of 'bolt' may keep something in memory, .* write a snap",
+            "the object of 'bolt' may keep something in memory,.* write",
         ),
         (stored(2), stored(3), "'bolt' cannot have 3 tasks: its class may choose other keys"),
         (direct(3), direct(2), "'chosen' cannot have 2 tasks: 'chooser' sends to chosen tasks"),
