@@ -162,7 +162,7 @@ class MasterProcessBase(ABC):
         """A task failed, and so the topology fails, or an upgrade is rolled back. A worker of an
         upgrade that was rolled back already says nothing new."""
         if self._accepts(worker, life) and worker in self.core.plan.workers:
-            if not self.core.moves.on_trial:
+            if not self.core.moves.is_opening:
                 self._topology_log.note("topology failed", text, "error", worker=worker)
             self.change(lambda: self.core.broken(text))
 

@@ -205,7 +205,7 @@ class Worker:
 
     def desired_state(self, desired_state: DesiredState) -> None:
         """Apply the desired state: of the spouts, and the injected faults."""
-        self._opening.on_trial, now = desired_state.on_trial, self._clock.now()
+        self._opening.is_code_new, now = desired_state.is_opening, self._clock.now()
         apply(desired_state.conditions, self.plan, self._spouts, self.supervisions, now)
         if self._faults.desired_state(desired_state.injected):
             for spout in self._spouts:

@@ -101,10 +101,10 @@ class Master:
     def desired_state(self) -> DesiredState:
         """What the workers shall do now. The adapter sends every change to all workers."""
         stored = self.stored
-        active, on_trial = stored.active and not stored.is_changing, self.moves.on_trial
+        active, is_opening = stored.active and not stored.is_changing, self.moves.is_opening
         is_cut = bool(self.silent or any(w.links for w in self._stats.values()))
         conditions = replace(self._conditions.now, is_cut=is_cut)
-        return DesiredState(active, stored.draining, stored.injected, conditions, on_trial)
+        return DesiredState(active, stored.draining, stored.injected, conditions, is_opening)
 
     @property
     def silent(self) -> Mapping[int, float]:
@@ -246,8 +246,8 @@ class Master:
         self.look(now)
 
     def broken(self, text: str) -> None:
-        """A task failed: the topology fails (the first reason is kept), or a trial."""
-        if self.moves.on_trial:
+        """A task failed: the topology fails (the first reason is kept), or an upgrade ends."""
+        if self.moves.is_opening:
             self.moves.roll_back(text)
             self._begin_places()
         else:
@@ -325,7 +325,7 @@ class Master:
             self._lifecycle.move()
             self.moves.move(now)
             self._begin_places()
-        elif why := self.moves.end_trial(self._tasks, now, arrived=self._arrived):
+        elif why := self.moves.end_opening(self._tasks, now, arrived=self._arrived):
             self.broken(why)
 
     def orders(self) -> Orders:

@@ -55,9 +55,9 @@ class MasterState:
     last_task_id: int = 0  # the highest id that any task has had; 0: that of the plan
     plan: int = 0  # the number of the plan: of the change that brought it; 0: as submitted
     next_plan: int | None = None  # during an upgrade
-    former_plan: int | None = None  # while a plan is on trial: the one to return to, …
+    former_plan: int | None = None  # while a plan is opening: the one to return to, …
     former_tasks: list[Task] | None = None  # … and its tasks
-    open_s: float = 0.0  # how long the components of a plan on trial may take to open
+    open_s: float = 0.0  # how long the components of a new plan may take to open
     change: int = 0  # the number of the last requested rebalance or upgrade
     cancelled: dict[int, str] = field(default_factory=dict)  # the last changes that did not
     # happen → why
@@ -91,7 +91,7 @@ class MasterState:
 
     @property
     def is_changing(self) -> bool:
-        """Whether tasks will move, or a new plan is on trial: spouts emit nothing."""
+        """Whether tasks will move, or a new plan is opening: spouts emit nothing."""
         return bool(self.next_tasks) or self.former_plan is not None
 
     def note_cancelled(self, why: str) -> None:

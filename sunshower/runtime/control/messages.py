@@ -18,7 +18,7 @@ class DesiredState:
     draining: bool = False  # spouts emit replays only
     injected: InjectedFaults = field(default_factory=InjectedFaults)
     conditions: Conditions = field(default_factory=Conditions)
-    on_trial: bool = False  # new code is being opened, which may be rolled back: nothing ticks
+    is_opening: bool = False  # new code is being opened, which may be rolled back: nothing ticks
 
 
 @dataclass(frozen=True)

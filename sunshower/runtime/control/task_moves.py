@@ -1,6 +1,6 @@
 """Carries out a rebalance or an upgrade: which plan is in force, who has packed, what is ordered.
 
-An upgrade moves all tasks to new workers, with the new code, which is on *trial* until all
+An upgrade moves all tasks to new workers, with the new code, which is *opening* until all
 components are open. Until then the spouts emit nothing. If a component does not open, the former
 plan is in force again, on new processes of its workers.
 """
@@ -28,7 +28,7 @@ class TaskMoves:
         self.plan = plan.with_tasks(stored.tasks)
         self.next_plan = other if stored.former_plan is None else None
         self._former = None if stored.former_plan is None else other
-        self._trial_since_s = now
+        self._opening_since_s = now
         self._stored = stored
         self._packed: set[int] = set()  # workers
         self._unloaded = False
@@ -52,22 +52,22 @@ class TaskMoves:
 
     def move(self, now: float) -> None:
         """The MasterState has the next tasks: they are in force from now on."""
-        if self.on_trial:
+        if self.is_opening:
             assert self.next_plan is not None
-            self._former, self._trial_since_s = self.plan, now
+            self._former, self._opening_since_s = self.plan, now
             self.plan = self.next_plan
         self.next_plan = None
         self._begin_tasks()
 
     @property
-    def on_trial(self) -> bool:
+    def is_opening(self) -> bool:
         """Whether a new plan is in force whose components are not all open yet."""
         return self._stored.former_plan is not None
 
-    def end_trial(self, tasks: Sequence[TaskStats], now: float, *, arrived: bool) -> str | None:
-        """End a trial if all components are open. Returns why not, if one will not be."""
+    def end_opening(self, tasks: Sequence[TaskStats], now: float, *, arrived: bool) -> str | None:
+        """Keep a new plan if all components are open. Returns why not, if one will not be."""
         stored, code = self._stored, self.plan.graph.components
-        if not self.on_trial:
+        if not self.is_opening:
             return None
         unopened = {task.id: task for task in self.plan.tasks if task.component in code}
         for task in tasks:
@@ -79,7 +79,7 @@ class TaskMoves:
             return None
         for why in stored.quarantined.values():
             return why.story
-        if now - self._trial_since_s < stored.open_s:
+        if now - self._opening_since_s < stored.open_s:
             return None
         names = ", ".join(sorted({task.component for task in unopened.values()}))
         errors = [task.health.last[-1].story for task in tasks if task.health.last]
@@ -88,14 +88,14 @@ class TaskMoves:
 
     def roll_back(self, why: str) -> None:
         """Let the former plan be in force again."""
-        stored, trial = self._stored, self.plan
+        stored, failed = self._stored, self.plan
         assert stored.former_plan is not None
         assert self._former is not None
         stored.plan, stored.tasks = stored.former_plan, stored.former_tasks
         stored.former_plan = stored.former_tasks = None
         stored.note_cancelled(ROLLED_BACK + why)
         stored.forget_former_code()
-        for worker in trial.workers:  # also those that have not said hello: all processes must end
+        for worker in failed.workers:  # also those that have not said hello: all processes must end
             stored.lives.setdefault(worker, stored.floor)
         stored.floor = max(stored.lives.values())
         self.plan, self._former = self._former, None
@@ -130,5 +130,5 @@ class TaskMoves:
             again=[worker for worker in unjoined if worker in stored.lives],
             create=[*found.create, *(w for w in unjoined if w not in stored.lives)],
             end=[worker for worker in stored.lives if worker not in self.plan.workers],
-            unload=arrived and not self._unloaded and not self.on_trial,
+            unload=arrived and not self._unloaded and not self.is_opening,
         )

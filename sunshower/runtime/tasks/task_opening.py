@@ -30,7 +30,7 @@ class TaskOpening:
     ) -> None:
         self.waiting = list(tasks)
         self.active = True  # whether spouts are activated once they are open
-        self.on_trial = False  # whether the code may still be rolled back
+        self.is_code_new = False  # whether the code may still be rolled back
         self._tickers = list[Ticker]()  # of open tasks that have a tick
         self._plan = plan
         self._call = call
@@ -40,7 +40,7 @@ class TaskOpening:
     @property
     def tickers(self) -> Sequence[Ticker]:
         """Those of open tasks that have a tick."""
-        return () if self.on_trial else self._tickers
+        return () if self.is_code_new else self._tickers
 
     @property
     def transfer_left(self) -> Mapping[int, TaskTransfer]:

@@ -152,7 +152,7 @@ def test_the_id_of_a_task_that_ends_is_not_used_again() -> None:
     assert book.last_task_id == max(task.id for task in TASKS)
 
 
-def test_a_plan_on_trial_counts_as_a_rebalance_also_for_the_next_master() -> None:
+def test_a_plan_that_is_opening_counts_as_a_rebalance_also_for_the_next_master() -> None:
     book = MasterState(lives={0: 1}, plan=1, change=1, proven={"count"})
     lifecycle = Lifecycle("t", book, 0.0)
     lifecycle.change(TASKS, TASKS, 0.0, 0.0, is_upgrade=True)
