@@ -17,6 +17,7 @@ from sunshower.runtime.control.lifecycle import KillReport, State, why_unchanged
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import DesiredState, Orders, Welcome
+from sunshower.runtime.control.plan_changes import AS_THEY_ARE
 from sunshower.runtime.control.task_moves import ROLLED_BACK
 from sunshower.runtime.control.topology_log import TopologyLog
 from sunshower.runtime.events.injected_faults import InjectedFaults
@@ -205,7 +206,7 @@ class MasterProcessBase(ABC):
         workers: int | None,
         layout: Layout | None,
         wait_s: float | None,
-        tasks: Mapping[str, int],
+        tasks: Mapping[str, int] = AS_THEY_ARE,
     ) -> int:
         """Distribute the tasks, or other numbers of tasks, over the workers again. Returns the
         number of this change, for `check_change`."""

@@ -130,7 +130,8 @@ class Stream(StreamHandle[R_co], RecordAggregations[R_co]):
         Raises UnknownStream, or RecordMismatch if they are not.
         """
         found = Stream[Any](self.topology, self.component, id)
-        if type is not None and (schema := found.spec.schema).type is not type:
+        schema = found.spec.schema
+        if type is not None and schema.type is not type:
             raise RecordMismatch(f"{found}: its records are {schema.name}, not {name_of(type)}")
         return found
 
