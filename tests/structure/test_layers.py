@@ -62,6 +62,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # level 5: extensions
     "kafka": {"topologies", "trident", "state"},
     "spark_integration": {"topologies", "trident", "state"},
+    "connectors": {"topologies", "state"},
     "dev": set(),
     "web": set(),
     # and the packages of `experiments` that run them, on Ray and on the simulator
@@ -83,12 +84,18 @@ LEVELS = (
     {"topologies", "state"},
     {"runtime"},
     {"trident", "actors", "simulation", "experiments"},
-    {"kafka", "spark_integration", "dev", "web", "experiments/runner", "experiments/demo"}
-    | {"testing"},
+    {"kafka", "spark_integration", "connectors", "dev", "web", "testing"}
+    | {"experiments/runner", "experiments/demo"},
     {"cli"},
 )
 SAME_PACKAGE = {"__main__": "cli"}  # a top-level file that belongs to the command line
-EXTENSIONS = {"trident", "kafka", "spark_integration", "dev"}  # without one the rest still runs
+EXTENSIONS = {
+    "trident",
+    "kafka",
+    "spark_integration",
+    "connectors",
+    "dev",
+}  # without one the rest still runs
 
 # External library → the packages that may import it. Each needs a row; a module of the standard
 # library needs one only if few packages may use it.
@@ -115,7 +122,7 @@ EXTERNAL: dict[str, set[str]] = {
     "dill": set(),
     "kazoo": {"state"},
     "redis": {"state"},
-    "psycopg": {"state"},
+    "psycopg": {"state", "connectors"},
     "confluent_kafka": {"kafka", "dev"},
     "pyspark": {"spark_integration"},
     "raydp": {"spark_integration"},
@@ -203,7 +210,7 @@ def test_file_imports_only_allowed_libraries(path: Path) -> None:
         if is_ours(top) or (top in sys.stdlib_module_names and top not in EXTERNAL):
             continue
         if found.module == "?":
-            if package not in {"cli", "__init__", "testing"}:
+            if package not in {"cli", "__init__", "testing", "connectors"}:
                 wrong.append(report(path, found, "name it, so that this test can read it"))
         elif package not in EXTERNAL.get(top, set()):
             wrong.append(report(path, found, f"only {some(EXTERNAL.get(top, set()))} may"))

@@ -1,0 +1,47 @@
+"""The page about connectors: each of its programs runs, on a real server."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sunshower import Topology
+from sunshower.testing import run
+from tests.connectors.postgres_server import execute
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs/CONNECTORS.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^```(?:python|sql)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCKS = {text.partition("\n")[0]: text for text in BLOCK.findall(PAGE)}
+
+
+def program(name: str, **replaced: str) -> dict[str, Any]:
+    """The names that a program of the page defines, with other addresses."""
+    text = BLOCKS[f"# {name}"]
+    for old, new in replaced.items():
+        assert old in text
+        text = text.replace(old, new)
+    module = {"__name__": name.removesuffix(".py")}
+    exec(compile(text, name, "exec", dont_inherit=True), module)
+    return module
+
+
+def topology_of(module: dict[str, Any]) -> Topology:
+    found = module["topology"]
+    assert isinstance(found, Topology)
+    return found
+
+
+def test_rows_are_written_to_postgresql(
+    postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (create,) = [text for text in BLOCKS.values() if text.startswith("CREATE TABLE")]
+    execute(postgres, create)
+    made = program("totals.py", **{"postgresql://localhost/shop": postgres})
+    run(topology_of(made))
+    rows = execute(postgres, "SELECT word, count FROM totals ORDER BY word")
+    assert rows == [("and", 2), ("rain", 1), ("sun", 2), ("wind", 1)]
+    execute(postgres, "DROP TABLE totals")
