@@ -1,15 +1,16 @@
-"""Connectors besides Kafka: PostgreSQL tables."""
+"""Connectors besides Kafka: HTTP, PostgreSQL tables."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sunshower.connectors.http_sink import HttpSink
     from sunshower.connectors.postgres_table import PostgresTable
 
-__all__ = ["PostgresTable"]
+__all__ = ["HttpSink", "PostgresTable"]
 
 # Loaded on first use, so that a topology needs the packages of its own connectors only.
-_WHERE = {"PostgresTable": "postgres_table"}
+_WHERE = {"HttpSink": "http_sink", "PostgresTable": "postgres_table"}
 
 
 def __getattr__(name: str) -> Any:

@@ -120,8 +120,8 @@ class PostgresTable(Bolt[Any, None]):
         """Write the rows, commit, and settle their inputs.
 
         If the database refuses a part of the rows, its halves are written in transactions of their
-        own, and so on. Raises StoreError if the statement itself is refused, and StoreUnreachable
-        if the database is away: the runtime fails the inputs, and the task waits.
+        own, and so on. Raises the error of the client if the statement itself is refused, and
+        StoreUnreachable if the database is away: the runtime fails the inputs, and the task waits.
         """
         rows, self._rows = sorted(self._rows, key=self._order), []
         parts = [rows[at : at + _ROWS_MAX] for at in range(0, len(rows), _ROWS_MAX)][::-1]
@@ -130,9 +130,11 @@ class PostgresTable(Bolt[Any, None]):
             part = parts.pop()
             try:
                 refusal = self._write([row for _, row in part])
-            except StoreError:
+            except StoreError as error:
                 self._ack(chain(part, *parts))  # an error of `flush` fails what is acked
-                raise
+                if isinstance(error, Unavailable) or error.__cause__ is None:
+                    raise
+                raise error.__cause__ from None  # not ours: the task may be in doubt
             if refusal is None:
                 self._ack(part)
             elif len(part) == 1:

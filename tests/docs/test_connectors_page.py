@@ -10,6 +10,7 @@ import pytest
 
 from sunshower import Topology
 from sunshower.testing import run
+from tests.connectors.http_server import http_server
 from tests.connectors.postgres_server import execute
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/CONNECTORS.md").read_text(encoding="utf-8")
@@ -45,3 +46,15 @@ def test_rows_are_written_to_postgresql(
     rows = execute(postgres, "SELECT word, count FROM totals ORDER BY word")
     assert rows == [("and", 2), ("rain", 1), ("sun", 2), ("wind", 1)]
     execute(postgres, "DROP TABLE totals")
+
+
+def test_records_are_sent_to_an_http_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with http_server() as server:
+        made = program("notify.py", **{"http://localhost:8080/orders": server.url, "…": "secret"})
+        run(topology_of(made))
+    assert sorted(body["item"] for body in server.bodies) == ["coffee", "tea"]
+    assert {one.headers["idempotency-key"] for one in server.requests} == {"1", "2"}
+    assert {one.headers["authorization"] for one in server.requests} == {"Bearer secret"}
