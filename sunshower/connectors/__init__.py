@@ -5,12 +5,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sunshower.connectors.http_sink import HttpSink
+    from sunshower.connectors.http_source import HttpSource
     from sunshower.connectors.postgres_table import PostgresTable
 
-__all__ = ["HttpSink", "PostgresTable"]
+__all__ = ["HttpSink", "HttpSource", "PostgresTable"]
 
 # Loaded on first use, so that a topology needs the packages of its own connectors only.
-_WHERE = {"HttpSink": "http_sink", "PostgresTable": "postgres_table"}
+_WHERE = {
+    "HttpSink": "http_sink",
+    "HttpSource": "http_source",
+    "PostgresTable": "postgres_table",
+}
 
 
 def __getattr__(name: str) -> Any:

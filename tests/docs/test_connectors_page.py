@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
+import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sunshower import Topology
+from sunshower.dev.ports import Ports, answers
 from sunshower.testing import run
 from tests.connectors.http_server import http_server
 from tests.connectors.postgres_server import execute
+from tests.kafka.stage import running
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/CONNECTORS.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(?:python|sql)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CURL = re.search(r"^```sh\n(curl .*)\n```$", PAGE, re.MULTILINE)
 BLOCKS = {text.partition("\n")[0]: text for text in BLOCK.findall(PAGE)}
 
 
@@ -58,3 +65,28 @@ def test_records_are_sent_to_an_http_server(
     assert sorted(body["item"] for body in server.bodies) == ["coffee", "tea"]
     assert {one.headers["idempotency-key"] for one in server.requests} == {"1", "2"}
     assert {one.headers["authorization"] for one in server.requests} == {"Bearer secret"}
+
+
+def test_records_are_taken_from_http_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ports = Ports()
+    port = ports.claim()
+    made = program("intake.py", **{"8080": str(port)})
+    assert CURL
+    command = shlex.split(CURL[1].replace("8080", str(port)))
+    said: list[bytes] = []
+    client = threading.Thread(target=lambda: said.append(subprocess.check_output(command)))
+    with running(topology_of(made)) as stepped:
+        stepped.until(lambda: answers(port))
+        client.start()
+        stepped.until(lambda: said)
+        client.join()
+    ports.release()
+    assert said == [b'{"status":"processed"}']
+    assert json.loads(Path("orders.jsonl").read_text()) == {
+        "id": 1,
+        "item": "tea",
+        "day": "2026-02-03",
+    }

@@ -1,0 +1,216 @@
+"""Listens for POST requests on a thread, and answers each when its records are settled."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from hmac import compare_digest
+from typing import Any, NamedTuple
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from sunshower.errors import ConfigError, Unavailable
+from sunshower.texts import clip, message_of
+
+_CLOSE_S = 5.0
+_RETRY_AFTER = {"retry-after": "1"}
+_ERROR_BYTES = 500
+_CONNECTIONS_MAX = 1_000
+
+
+class Answer(NamedTuple):
+    """The status of an answer, and what is wrong if it is not 200."""
+
+    status: int
+    error: str = ""
+
+
+class Limits(NamedTuple):
+    """How many records may be unsettled, and the largest body."""
+
+    pending_max: int
+    body_bytes_max: int
+
+
+class _Posted:
+    """A request whose records are not all settled."""
+
+    def __init__(self, records: list[Any], answer: Callable[[Answer], None]) -> None:
+        self.records, self.answer = records, answer
+        self.left = len(records)
+
+
+class HttpEndpoint:
+    """Takes requests on a thread of its own; the other methods are called by one other thread.
+
+    `read` makes the record of a decoded object, and raises ValueError or TypeError.
+    """
+
+    def __init__(
+        self, read: Callable[[Any], Any], path: str, token: str | None, limits: Limits
+    ) -> None:
+        self._read, self._token, self._limits = read, token, limits
+        self._lock = threading.Lock()  # of the attributes below
+        self._posted: dict[int, _Posted] = {}
+        self._waiting: deque[tuple[int, int, Any]] = deque()  # request, index, record
+        self._number = self._pending = 0
+        self._is_open = False
+        self._application = Starlette(routes=[Route(path, self._post, methods=["POST"])])
+
+    @property
+    def pending(self) -> int:
+        """The number of records that are not settled."""
+        return self._pending
+
+    def start(self, host: str, port: int) -> None:
+        """Listen. Raises ConfigError for a wrong host, and Unavailable if the port is taken."""
+        listener = _listen(host, port)
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                self._application,
+                log_level="critical",
+                access_log=False,
+                lifespan="off",
+                server_header=False,
+                proxy_headers=False,
+                limit_concurrency=_CONNECTIONS_MAX,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        self._thread = threading.Thread(target=self._server.run, args=([listener],), daemon=True)
+        self._thread.start()
+
+    def accept(self, *, is_open: bool) -> None:
+        """Take requests from now on, or answer each with 503."""
+        self._is_open = is_open
+
+    def take(self) -> tuple[tuple[int, int], Any] | None:
+        """The next record, and its id; None if there is none."""
+        with self._lock:
+            while self._waiting:
+                number, index, record = self._waiting.popleft()
+                if number in self._posted:  # no other record of its request has failed
+                    return (number, index), record
+        return None
+
+    def settle(self, id: tuple[int, int], failed: Answer | None = None) -> None:
+        """A record is processed, or its tree failed: then its request has this answer at once."""
+        with self._lock:
+            if (posted := self._posted.get(id[0])) is None:
+                return  # another record of the request failed before
+            posted.left -= 1
+            self._pending -= 1
+            if posted.left and failed is None:
+                return
+            del self._posted[id[0]]
+            self._pending -= posted.left
+        posted.answer(failed or Answer(200))
+
+    def close(self) -> None:
+        """Answer all requests with 503, and stop listening."""
+        self._is_open = False
+        with self._lock:
+            posted, self._posted = [*self._posted.values()], {}
+            self._waiting.clear()
+            self._pending = 0
+        for one in posted:
+            one.answer(_ENDS)
+        self._server.should_exit = True
+        self._thread.join(_CLOSE_S)
+
+    async def _post(self, request: Request) -> Response:
+        answer = await self._answer(request)
+        if answer.status == 200:
+            return JSONResponse({"status": "processed"})
+        headers = _RETRY_AFTER if answer.status == 503 else None
+        return JSONResponse({"error": answer.error}, answer.status, headers)
+
+    async def _answer(self, request: Request) -> Answer:
+        given = request.headers.get("authorization", "")
+        if self._token is not None and not compare_digest(
+            given.encode(), f"Bearer {self._token}".encode()
+        ):
+            return Answer(401, "the header Authorization lacks the token")
+        if not self._is_open:
+            return _ENDS
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":  # which no page of another site can send
+            return Answer(415, "the content-type is not application/json")
+        try:
+            body = await self._body(request)
+            if body is None:
+                return Answer(413, f"the body is above {self._limits.body_bytes_max:,} bytes")
+            found = json.loads(body)
+            records = [self._read(one) for one in (found if isinstance(found, list) else [found])]
+        except ClientDisconnect:
+            return Answer(400, "the connection was closed")
+        except Exception as error:  # a record type may raise anything for wrong values
+            return Answer(400, clip(message_of(error), _ERROR_BYTES))
+        if not records:
+            return Answer(200)
+        if len(records) > self._limits.pending_max:
+            return Answer(413, f"a request may have {self._limits.pending_max:,} records")
+        return await self._wait(records)
+
+    async def _body(self, request: Request) -> bytes | None:
+        """The body; None if it is too large."""
+        parts, size = [], 0
+        async for part in request.stream():
+            size += len(part)
+            if size > self._limits.body_bytes_max:
+                return None
+            parts.append(part)
+        return b"".join(parts)
+
+    async def _wait(self, records: list[Any]) -> Answer:
+        """Queue the records, and wait until they are settled."""
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[Answer] = loop.create_future()
+
+        def tell(answer: Answer) -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(_resolve, answered, answer)
+
+        with self._lock:
+            if not self._is_open:
+                return _ENDS
+            if self._pending + len(records) > self._limits.pending_max:
+                return Answer(503, f"{self._pending:,} records are not processed yet")
+            self._number += 1
+            self._posted[self._number] = _Posted(records, tell)
+            self._waiting += [(self._number, index, one) for index, one in enumerate(records)]
+            self._pending += len(records)
+        return await answered
+
+
+_ENDS = Answer(503, "the topology takes no records at the moment")
+
+
+def _resolve(future: asyncio.Future[Answer], answer: Answer) -> None:
+    if not future.done():
+        future.set_result(answer)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise ConfigError(f"HttpSource: {host!r} is no host to listen at: {error}") from error
+    listener = socket.socket(family, kind)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        raise Unavailable(f"HttpSource cannot listen at {host}, port {port}: {error}") from error
+    return listener
