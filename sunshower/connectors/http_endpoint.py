@@ -27,14 +27,14 @@ _ERROR_BYTES = 500
 _CONNECTIONS_MAX = 1_000
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """The status of an answer, and what is wrong if it is not 200."""
 
     status: int
     error: str = ""
 
 
-class Limits(NamedTuple):
+class EndpointLimits(NamedTuple):
     """How many records may be unsettled, and the largest body."""
 
     pending_max: int
@@ -44,7 +44,7 @@ class Limits(NamedTuple):
 class _Posted:
     """A request whose records are not all settled."""
 
-    def __init__(self, records: list[Any], answer: Callable[[Answer], None]) -> None:
+    def __init__(self, records: list[Any], answer: Callable[[HttpAnswer], None]) -> None:
         self.records, self.answer = records, answer
         self.left = len(records)
 
@@ -56,7 +56,7 @@ class HttpEndpoint:
     """
 
     def __init__(
-        self, read: Callable[[Any], Any], path: str, token: str | None, limits: Limits
+        self, read: Callable[[Any], Any], path: str, token: str | None, limits: EndpointLimits
     ) -> None:
         self._read, self._token, self._limits = read, token, limits
         self._lock = threading.Lock()  # of the attributes below
@@ -102,7 +102,7 @@ class HttpEndpoint:
                     return (number, index), record
         return None
 
-    def settle(self, id: tuple[int, int], failed: Answer | None = None) -> None:
+    def settle(self, id: tuple[int, int], failed: HttpAnswer | None = None) -> None:
         """A record is processed, or its tree failed: then its request has this answer at once."""
         with self._lock:
             if (posted := self._posted.get(id[0])) is None:
@@ -113,10 +113,10 @@ class HttpEndpoint:
                 return
             del self._posted[id[0]]
             self._pending -= posted.left
-        posted.answer(failed or Answer(200))
+        posted.answer(failed or HttpAnswer(200))
 
     def close(self) -> None:
-        """Answer all requests with 503, and stop listening."""
+        """HttpAnswer all requests with 503, and stop listening."""
         self._is_open = False
         with self._lock:
             posted, self._posted = [*self._posted.values()], {}
@@ -134,31 +134,31 @@ class HttpEndpoint:
         headers = _RETRY_AFTER if answer.status == 503 else None
         return JSONResponse({"error": answer.error}, answer.status, headers)
 
-    async def _answer(self, request: Request) -> Answer:
+    async def _answer(self, request: Request) -> HttpAnswer:
         given = request.headers.get("authorization", "")
         if self._token is not None and not compare_digest(
             given.encode(), f"Bearer {self._token}".encode()
         ):
-            return Answer(401, "the header Authorization lacks the token")
+            return HttpAnswer(401, "the header Authorization lacks the token")
         if not self._is_open:
             return _ENDS
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":  # which no page of another site can send
-            return Answer(415, "the content-type is not application/json")
+            return HttpAnswer(415, "the content-type is not application/json")
         try:
             body = await self._body(request)
             if body is None:
-                return Answer(413, f"the body is above {self._limits.body_bytes_max:,} bytes")
+                return HttpAnswer(413, f"the body is above {self._limits.body_bytes_max:,} bytes")
             found = json.loads(body)
             records = [self._read(one) for one in (found if isinstance(found, list) else [found])]
         except ClientDisconnect:
-            return Answer(400, "the connection was closed")
+            return HttpAnswer(400, "the connection was closed")
         except Exception as error:  # a record type may raise anything for wrong values
-            return Answer(400, clip(message_of(error), _ERROR_BYTES))
+            return HttpAnswer(400, clip(message_of(error), _ERROR_BYTES))
         if not records:
-            return Answer(200)
+            return HttpAnswer(200)
         if len(records) > self._limits.pending_max:
-            return Answer(413, f"a request may have {self._limits.pending_max:,} records")
+            return HttpAnswer(413, f"a request may have {self._limits.pending_max:,} records")
         return await self._wait(records)
 
     async def _body(self, request: Request) -> bytes | None:
@@ -171,12 +171,12 @@ class HttpEndpoint:
             parts.append(part)
         return b"".join(parts)
 
-    async def _wait(self, records: list[Any]) -> Answer:
+    async def _wait(self, records: list[Any]) -> HttpAnswer:
         """Queue the records, and wait until they are settled."""
         loop = asyncio.get_running_loop()
-        answered: asyncio.Future[Answer] = loop.create_future()
+        answered: asyncio.Future[HttpAnswer] = loop.create_future()
 
-        def tell(answer: Answer) -> None:
+        def tell(answer: HttpAnswer) -> None:
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(_resolve, answered, answer)
 
@@ -184,7 +184,7 @@ class HttpEndpoint:
             if not self._is_open:
                 return _ENDS
             if self._pending + len(records) > self._limits.pending_max:
-                return Answer(503, f"{self._pending:,} records are not processed yet")
+                return HttpAnswer(503, f"{self._pending:,} records are not processed yet")
             self._number += 1
             self._posted[self._number] = _Posted(records, tell)
             self._waiting += [(self._number, index, one) for index, one in enumerate(records)]
@@ -192,10 +192,10 @@ class HttpEndpoint:
         return await answered
 
 
-_ENDS = Answer(503, "the topology takes no records at the moment")
+_ENDS = HttpAnswer(503, "the topology takes no records at the moment")
 
 
-def _resolve(future: asyncio.Future[Answer], answer: Answer) -> None:
+def _resolve(future: asyncio.Future[HttpAnswer], answer: HttpAnswer) -> None:
     if not future.done():
         future.set_result(answer)
 

@@ -67,9 +67,9 @@ class HttpSource(Spout[Any]):
 
     def open(self, context: Context) -> None:
         """Begin to listen. Raises Unavailable if the port is taken."""
-        from sunshower.connectors.http_endpoint import HttpEndpoint, Limits
+        from sunshower.connectors.http_endpoint import EndpointLimits, HttpEndpoint
 
-        limits = Limits(self.pending_max, self.body_bytes_max)
+        limits = EndpointLimits(self.pending_max, self.body_bytes_max)
         path = self.path if self.path.startswith("/") else f"/{self.path}"
         endpoint = HttpEndpoint(record_reader(self.emits), path, reveal(self.token), limits)
         endpoint.start(self.host, self.port + context.index)
@@ -85,11 +85,11 @@ class HttpSource(Spout[Any]):
         self._endpoint.settle(message_id)
 
     def fail(self, message_id: Any, failure: Failure) -> None:
-        from sunshower.connectors.http_endpoint import Answer
+        from sunshower.connectors.http_endpoint import HttpAnswer
 
         is_of_code = failure.cause in _OF_CODE and failure.is_charged
         place = f" in {failure.component}" if failure.component else ""
-        failed = Answer(500 if is_of_code else 503, f"not processed: {failure.cause}{place}")
+        failed = HttpAnswer(500 if is_of_code else 503, f"not processed: {failure.cause}{place}")
         self._endpoint.settle(message_id, failed)
 
     def activate(self) -> None:
@@ -103,5 +103,5 @@ class HttpSource(Spout[Any]):
         return {"not settled": self._endpoint.pending}
 
     def close(self) -> None:
-        """Answer what is not settled with 503, and stop listening."""
+        """HttpAnswer what is not settled with 503, and stop listening."""
         self._endpoint.close()

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,14 @@ from typing import Any
 import pytest
 
 from sunshower import Topology
+from sunshower.dev.kafka import Kafka
 from sunshower.dev.ports import Ports, answers
 from sunshower.testing import run
 from tests.connectors.http_server import http_server
 from tests.connectors.postgres_server import execute
+from tests.kafka import sale_pb2
 from tests.kafka.stage import running
+from tests.kafka.topics import fill, new_topic
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/CONNECTORS.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(?:python|sql)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -90,3 +94,21 @@ def test_records_are_taken_from_http_clients(
         "item": "tea",
         "day": "2026-02-03",
     }
+
+
+@pytest.mark.slow
+def test_protobuf_messages_are_read_from_kafka(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "sale_pb2", sale_pb2)
+    topic = new_topic(kafka.bootstrap)
+    fill(kafka.bootstrap, topic, [b"\xff", sale_pb2.Sale(id=7, item="tea").SerializeToString()])
+    there = {"127.0.0.1:9092": kafka.bootstrap, '["sales"]': f'["{topic}"]'}
+    lines, letters = Path("sales.jsonl"), Path("unreadable.jsonl")
+    lines.touch()
+    letters.touch()
+    with running(topology_of(program("sales.py", **there))) as stepped:
+        stepped.until(lambda: lines.read_text() and letters.read_text())
+    assert json.loads(lines.read_text()) == {"id": 7, "item": "tea", "at": None}
+    assert "parsing" in json.loads(letters.read_text())["reason"]

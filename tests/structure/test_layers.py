@@ -125,6 +125,7 @@ EXTERNAL: dict[str, set[str]] = {
     "redis": {"state"},
     "psycopg": {"state", "connectors"},
     "confluent_kafka": {"kafka", "dev"},
+    "google": {"kafka"},  # Protobuf
     "pyspark": {"spark_integration"},
     "raydp": {"spark_integration"},
     "pandas": {"spark_integration"},
