@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 
 from sunshower import Topology
+from sunshower.connectors.object_folder import ObjectFolder
 from sunshower.dev.kafka import Kafka
 from sunshower.dev.ports import Ports, answers
 from sunshower.testing import run
 from tests.connectors.http_server import http_server
 from tests.connectors.postgres_server import execute
+from tests.connectors.s3_server import s3_server
 from tests.kafka import sale_pb2
 from tests.kafka.stage import running
 from tests.kafka.topics import fill, new_topic
@@ -94,6 +96,22 @@ def test_records_are_taken_from_http_clients(
         "item": "tea",
         "day": "2026-02-03",
     }
+
+
+def test_objects_are_read_from_s3_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    orders = [{"shop": "ab"[number % 2], "cents": number * 1_000} for number in range(20)]
+    with s3_server() as server:
+        server.put("orders/1.jsonl", "\n".join(map(json.dumps, orders)).encode())
+        there = {f"s3://bucket/{name}": server.url(name) for name in ("orders", "large")}
+        made = program("daily.py", **there)
+        run(topology_of(made))
+        large = ObjectFolder(server.url("large"), "test")
+        found = [large.read(name) for name in large.names()]
+    rows = [json.loads(line) for data in found if data for line in data.splitlines()]
+    assert [row["cents"] for row in rows] == [number * 1_000 for number in range(10, 20)]
 
 
 @pytest.mark.slow

@@ -62,7 +62,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # level 5: extensions
     "kafka": {"topologies", "trident", "state"},
     "spark_integration": {"topologies", "trident", "state"},
-    "connectors": {"topologies", "state"},
+    "connectors": {"topologies", "trident", "state"},
     "dev": set(),
     "web": set(),
     # and the packages of `experiments` that run them, on Ray and on the simulator
@@ -104,7 +104,9 @@ EXTERNAL: dict[str, set[str]] = {
     "numpy": {"runtime", "records", "topologies", "experiments", "kafka", "testing"},
     "pytest": {"testing"},  # a plugin, which only pytest imports
     "msgpack": {"runtime", "codec", "kafka"},
-    "pyarrow": {"runtime", "records", "topologies", "trident", "spark_integration"},
+    "pyarrow": {
+        *("runtime", "records", "topologies", "trident", "spark_integration", "connectors"),
+    },
     "matplotlib": {"experiments"},
     "jinja2": {"experiments"},
     "typer": {"cli"},
