@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from benchmarks import profiles
 from benchmarks.figures import Target
 
 _OPERATORS = (
@@ -48,7 +47,6 @@ _PROFILE = (
     "checking and freeing the tuples 70, finding and picking the targets 50, the wire 35, the "
     "totals 65, the sink 35, the spout and the acker 45, the rest 70. The loop takes 160 to 190 "
     "for split and count together, on one of two processors: parity needs at most twice that."
-    + profiles.OPERATORS
 )
 
 # The table "To reach" of the issue "Fast: less per record, and evidence", in its order.
@@ -100,7 +98,6 @@ TO_REACH = (
         reason=(
             "The batches that wait are written together, before their acks leave: 77 to 121 writes "
             "for a million words. A row of a write costs 8 to 10 µs, of which SQLite has 3."
-            + profiles.SQLITE
         ),
     ),
     Target(
@@ -113,7 +110,6 @@ TO_REACH = (
             "rest for each of the 0.1 rows a word that are left: hashing, the wire, totals in a "
             "dictionary, and the sink's. Batches begin with one line, and take 0.2 s to become "
             "large enough for the kernels: with 8 million words it is 1.4 times the loop."
-            + profiles.COLUMNS
         ),
     ),
     Target(
@@ -131,7 +127,7 @@ TO_REACH = (
         reason=(
             "Each word is a call of the count and an entry of a batch: it is checked, its target "
             "is found, and half of the words are encoded, sent and decoded. The loop does none of "
-            "this." + profiles.TUPLES
+            "this."
         ),
     ),
     Target(
@@ -152,7 +148,6 @@ TO_REACH = (
         reason=(
             "Each word is checked against its class and grouped, and half of the words are made "
             "anew from the wire in the other worker; two plain processes send nothing."
-            + profiles.CLASSES
         ),
     ),
     Target(
@@ -216,7 +211,7 @@ TO_REACH = (
         3,
         row=_KAFKA,
         against="Quix",
-        reason="It is missed by less than the spread of the rounds." + profiles.KAFKA_WORDS,
+        reason="It is missed by less than the spread of the rounds.",
     ),
     Target("kafka_words/operators/faust", 10, row=_KAFKA, against="Faust"),
     Target(
@@ -224,13 +219,13 @@ TO_REACH = (
         0.6,
         row="Kafka → null",
         against="bare consume",
-        reason="It is missed by less than the spread of the rounds." + profiles.KAFKA_NULL,
+        reason="It is missed by less than the spread of the rounds.",
     ),
     Target(
         "trident/pack-opaque/at-least-once",
         0.7,
         row=f"{_ONCE}: opaque",
-        reason="It is missed by less than the spread of the rounds." + profiles.EXACTLY_ONCE,
+        reason="It is missed by less than the spread of the rounds.",
     ),
     Target("trident/pack-transactional/at-least-once", 0.7, row=f"{_ONCE}: transactional"),
 )
