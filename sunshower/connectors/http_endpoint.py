@@ -202,10 +202,13 @@ def _resolve(future: asyncio.Future[HttpAnswer], answer: HttpAnswer) -> None:
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM
+        )[0]
     except OSError as error:
         raise ConfigError(f"HttpSource: {host!r} is no host to listen at: {error}") from error
-    listener = socket.socket(family, kind)
+    # With its protocol: asyncio sets TCP_NODELAY for it, without which an answer takes 40 ms more.
+    listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from sunshower.dev.ports import Ports, answers
 from sunshower.errors import ConfigError, RecordMismatch
 from sunshower.testing import run as run_in_test
 from tests.connectors import http_program
-from tests.kafka.stage import Run, running
+from tests.kafka.stage import Run, Seen, running
 
 WITHIN_S = 30.0
 ROOT = Path(__file__).resolve().parents[2]
@@ -228,6 +229,16 @@ def test_requests_that_are_not_answered_at_the_end_are_told(port: int) -> None:
     assert begun.result(WITHIN_S).status_code == 503
     client.close()
     assert not answers(port)
+
+
+def test_a_port_that_is_taken_is_waited_for(port: int) -> None:
+    topology = Topology("shop", workers=1)
+    topology.spout("orders", HttpSource(port, type=Order)).shuffle().bolt("seen", Seen())
+    with running(topology) as run:
+        with socket.create_server(("127.0.0.1", port)):
+            run.until(lambda: any(one.wait is not None for one in run.core.supervisions))
+        run.until(lambda: all(one.wait is None for one in run.core.supervisions))
+        assert answers(port)
 
 
 def test_wrong_declarations_are_refused() -> None:
