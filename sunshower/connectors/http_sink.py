@@ -79,8 +79,7 @@ class HttpSink(Bolt[Any, None]):
         check_package("httpx2", "http", "HttpSink")
         _URL.check("HttpSink: url", url)
         self.url = address(url)
-        split = urlsplit(reveal(url))
-        if split.scheme not in ("http", "https") or not split.hostname:
+        if not _is_url(reveal(url)):
             raise ConfigError(f'HttpSink: {self.url} is no URL, such as "https://host/orders"')
         self._where = f"HttpSink({self.url})"
         self.value, self.id = value, id
@@ -234,7 +233,7 @@ class HttpSink(Bolt[Any, None]):
             headers["idempotency-key"] = items[0].id
         try:
             answer = self._client.post(reveal(self.url), content=utf8(text), headers=headers)
-        except httpx2.HTTPError as error:
+        except Exception as error:  # also of a header that cannot be encoded
             why = without_secrets(f"{type(error).__name__}: {error}".removesuffix(": "))
             if isinstance(error, httpx2.TransportError) and not isinstance(error, ours):
                 return HttpUnavailable(f"{self.url} does not answer ({why})")
@@ -257,6 +256,14 @@ def _protected(headers: Mapping[str, str | Secret], where: str) -> dict[str, str
         hides = name.lower() in _SECRET_HEADERS or is_secret(name)
         found[name.lower()] = Secret(value) if hides and isinstance(value, str) else value
     return found
+
+
+def _is_url(text: str) -> bool:
+    try:
+        split = urlsplit(text)
+        return split.scheme in {"http", "https"} and bool(split.hostname) and split.port != 0
+    except ValueError:  # a port that is no number, or too large
+        return False
 
 
 def _seconds(retry_after: str) -> float:

@@ -171,7 +171,7 @@ def test_an_id_may_have_any_characters(drive: Drive, server: HttpServer) -> None
 
 
 def test_wrong_declarations_are_refused_and_secrets_are_not_shown() -> None:
-    for url in ("localhost:80", "ftp://host/x", "http:///path"):
+    for url in ("localhost:80", "ftp://host/x", "http:///path", "http://host:99999/"):
         with pytest.raises(ConfigError):
             HttpSink(url)
     with pytest.raises(ConfigError, match="records_max"):
