@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.figures import Target
+from benchmarks.sweeps import pending
 
 _OPERATORS = (
     'word count by operators over rows (`flat_map(split).group_by("word").aggregate(count())`), '
@@ -36,6 +37,10 @@ _LIGHT_REASON = (
     "second most of it is this wait. With `idle_poll_s=0.001` (rows `isolate-poll`) it is gone. "
     "At 1,000 a second five processes share two cores, and a call of Ray by itself is quicker than "
     "at 100."
+)
+_PENDING = (
+    "Records wait until a batch is large: with half of the latency (`window_s=0.12`), a word costs "
+    "6 to 10% more processor time."
 )
 _POLLED = (
     "The spout of a run pauses, and is polled in its pauses. It is polled more often than before "
@@ -205,6 +210,22 @@ TO_REACH = (
         )
         for percent, bound in ((50, 4), (99, 15))
         for rate in (1, 10, 100, 1_000)
+    ),
+    Target(
+        "pending/sunshower/auto-p50",
+        at_most=100,
+        row="word count by operators under full load, adaptive pending: p50 in ms",
+        reason=_PENDING,
+    ),
+    *(
+        Target(
+            f"pending/auto/{number}",
+            0.95,
+            row="the same, its speed",
+            against=f"that with {number:,} pending lines for each spout task",
+            reason=_PENDING,
+        )
+        for number in pending.FIXED
     ),
     Target(
         "kafka_words/operators/quix",

@@ -43,7 +43,8 @@ class _Content(NamedTuple):
 
 class ObjectBatches(PartitionedSpout):
     """Records of `type` from the objects below `place`: JSON lines (`.jsonl`, `.ndjson`, `.json`)
-    and Parquet (`.parquet`); other objects are left out. For `place` see ObjectFolder.
+    and Parquet (`.parquet`); other objects are left out. `place` is a URL that pyarrow opens, such
+    as `s3://bucket/orders`, or the path of a folder.
 
     Objects are read whole, in the order of their names, by `shares` tasks at most. An object that
     appears later is read if its name follows those that were read before: let names begin with a

@@ -28,7 +28,7 @@ _PART = re.compile(r"batch=\d+/part-(\d+)\.\w+")
 
 class ObjectFiles:
     """What `stream.apply(ObjectFiles("s3://bucket/totals"))` writes: an object for each batch and
-    task, of JSON lines or Parquet. For `place` see ObjectFolder.
+    task, of JSON lines or Parquet. `place` is a URL that pyarrow opens, or the path of a folder.
 
     The name of an object is the number of the batch, and of the task. A batch that is repeated
     replaces its objects, and removes those that it has no rows for: each row of a committed batch
