@@ -10,12 +10,13 @@ from typing import Any, TypeAlias
 
 from sunshower.arguments import Instance
 from sunshower.connectors.record_parts import Part, RecordParts
-from sunshower.errors import ConfigError, StoreError, StoreUnreachable, Unavailable
+from sunshower.errors import ConfigError, StoreError, StoreUnreachable, SunshowerError, Unavailable
 from sunshower.records import Schema
 from sunshower.scalars import for_json
 from sunshower.secret import Secret, address
 from sunshower.state.backing import ANSWER_WITHIN_S
 from sunshower.state.postgres_backing import PostgresClient
+from sunshower.texts import message_of
 from sunshower.topologies.components import Bolt, Collector, Context, Tuple
 
 Row: TypeAlias = tuple[Tuple[Any], list[Any]]  # an input, and the values of its columns
@@ -123,30 +124,39 @@ class PostgresTable(Bolt[Any, None]):
         own, and so on. Raises the error of the client if the statement itself is refused, and
         StoreUnreachable if the database is away: the runtime fails the inputs, and the task waits.
         """
-        rows, self._rows = sorted(self._rows, key=self._order), []
-        parts = [rows[at : at + _ROWS_MAX] for at in range(0, len(rows), _ROWS_MAX)][::-1]
+        rows, self._rows = self._rows, []
+        parts = [rows]
+        try:
+            rows.sort(key=self._order)
+            parts = [rows[at : at + _ROWS_MAX] for at in range(0, len(rows), _ROWS_MAX)][::-1]
+            self._write_parts(parts)
+        except Exception as error:
+            self._ack(chain(*parts))  # an error of `flush` fails what is acked
+            if not isinstance(error, StoreError) or isinstance(error, Unavailable):
+                raise
+            raise error.__cause__ or error from None  # not ours: the task may be in doubt
+
+    def _write_parts(self, parts: list[list[Row]]) -> None:
+        """Write lists of rows, from the last to the first, and remove those that are settled."""
         until_s = self._clock.now() + _APART_S
         while parts:
-            part = parts.pop()
-            try:
-                refusal = self._write([row for _, row in part])
-            except StoreError as error:
-                self._ack(chain(part, *parts))  # an error of `flush` fails what is acked
-                if isinstance(error, Unavailable) or error.__cause__ is None:
-                    raise
-                raise error.__cause__ from None  # not ours: the task may be in doubt
+            part = parts[-1]
+            refusal = self._write([row for _, row in part])
+            if refusal is not None and len(part) > 1:
+                if self._clock.now() >= until_s:
+                    late = f"not written in {_APART_S:g} s: other rows are refused ({refusal})"
+                    for tuple, _ in chain(*parts):
+                        self._collector.fail(tuple, StoreUnreachable(late))
+                    parts.clear()
+                    return
+                half = len(part) // 2
+                parts[-1:] = [part[half:], part[:half]]
+                continue
+            parts.pop()
             if refusal is None:
                 self._ack(part)
-            elif len(part) == 1:
-                self._collector.fail(part[0][0], refusal)
-            elif self._clock.now() >= until_s:
-                late = f"not written in {_APART_S:g} s: other rows are refused ({refusal})"
-                for tuple, _ in chain(part, *parts):
-                    self._collector.fail(tuple, StoreUnreachable(late))
-                return
             else:
-                half = len(part) // 2
-                parts += [part[half:], part[:half]]
+                self._collector.fail(part[0][0], refusal)
 
     def snapshot(self) -> None:
         """Return no state: after each flush everything is in the database."""
@@ -181,6 +191,10 @@ class PostgresTable(Bolt[Any, None]):
             if isinstance(error, Unavailable) or not _is_of_row(error.__cause__):
                 raise
             return error
+        except SunshowerError:
+            raise
+        except Exception as error:  # such as a text that has no encoding in UTF-8
+            return StoreError(f"{self._where} cannot send a row: {message_of(error)}")
         return None
 
     def _ack(self, rows: Iterable[Row]) -> None:

@@ -140,6 +140,30 @@ def test_a_row_that_the_database_refuses_fails_alone(drive: Drive, dsn: str) -> 
     assert "check constraint" in reasons[250]
 
 
+def test_a_row_that_cannot_be_sent_fails_alone(drive: Drive, dsn: str) -> None:
+    out = drive(declared(dsn))
+    out.take(*sales(0, 7), Sale(7, "\ud800", 1.0), *sales(8, 20))
+    ((record, reason),) = out.out.failed
+    assert record.id == 7
+    assert "surrogates not allowed" in str(reason)
+    assert len(out.out.acked) == len(stored(dsn)) == 19
+
+
+def test_each_input_is_settled_when_the_key_of_one_cannot_be_compared(
+    drive: Drive, dsn: str
+) -> None:
+    class NoText:
+        def __repr__(self) -> str:
+            raise RuntimeError("no text")
+
+    out = drive(declared(dsn))
+    with pytest.raises(RuntimeError, match="no text"):
+        out.take(Sale(1, "a", 1.0), Sale(NoText(), "b", 1.0))  # type: ignore[arg-type]
+    assert len(out.out.acked) == 2  # which the runtime fails, with this error
+    out.take(Sale(2, "c", 1.0))
+    assert stored(dsn) == [(2, "c", 1.0)]
+
+
 def test_a_refused_row_becomes_a_dead_letter_and_its_neighbours_do_not(dsn: str) -> None:
     records = [*sales(0, 50), Sale(50, None, 1.0)]  # type: ignore[arg-type]
     topology = Topology("shop")
