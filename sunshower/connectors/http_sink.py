@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -28,6 +29,8 @@ _WAITED = {408, 425, 429}  # and 5xx: the server asks to send the request again,
 _RETRY_AFTER_MAX_S = 300.0
 _ANSWER_BYTES = 500  # of the body of an answer, in errors
 _SECRET_HEADERS = {"authorization", "proxy-authorization", "cookie"}
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # the name of a header
+_TEXT = re.compile(r"[ -~]*")  # its value
 _SAFE = punctuation.replace("%", "")  # characters of an id that are not escaped in its header
 _URL = Instance((str, Secret), 'a URL, such as "https://host/orders"', False, True)
 _PART = Instance((str, NoneType, Callable), "a field's name, or a function of the record")
@@ -233,11 +236,13 @@ class HttpSink(Bolt[Any, None]):
             headers["idempotency-key"] = items[0].id
         try:
             answer = self._client.post(reveal(self.url), content=utf8(text), headers=headers)
-        except Exception as error:  # also of a header that cannot be encoded
-            why = without_secrets(f"{type(error).__name__}: {error}".removesuffix(": "))
+        except Exception as error:
+            name = type(error).__name__
             if isinstance(error, httpx2.TransportError) and not isinstance(error, ours):
+                why = without_secrets(f"{name}: {error}".removesuffix(": "))
                 return HttpUnavailable(f"{self.url} does not answer ({why})")
-            return HttpRefused(f"{self.url}: the request cannot be sent ({why})")
+            # Without the error's text, which may have a header in a form that hides no secret.
+            return HttpRefused(f"{self.url}: the request cannot be sent ({name})")
         if answer.is_success:
             return None
         said = clip(without_secrets(" ".join(answer.text.split())), _ANSWER_BYTES)
@@ -253,6 +258,12 @@ def _protected(headers: Mapping[str, str | Secret], where: str) -> dict[str, str
     found: dict[str, str | Secret] = {}
     for name, value in headers.items():
         _HEADER.check(f"{where}: headers[{name!r}]", value)
+        text = reveal(value)
+        if not _TOKEN.fullmatch(name) or text != text.strip() or not _TEXT.fullmatch(text):
+            raise ConfigError(
+                f"{where}: headers[{name!r}] is none that HTTP can send: a name has letters, "
+                "digits and hyphens, a value printable ASCII without spaces or newlines at its ends"
+            )
         hides = name.lower() in _SECRET_HEADERS or is_secret(name)
         found[name.lower()] = Secret(value) if hides and isinstance(value, str) else value
     return found

@@ -186,6 +186,21 @@ def test_wrong_declarations_are_refused_and_secrets_are_not_shown() -> None:
     assert sink.headers["authorization"] == Secret("Bearer hush-hush")
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("x-key", Secret(f"s3cr3t-value{end}")) for end in ("\n", " ", "\r\nx: y", "\0", "é")),
+        *((name, "s3cr3t-value") for name in ("", "x key", "x-kéy", "x:")),
+    ],
+)
+def test_a_header_that_cannot_be_sent_is_refused_and_not_shown(
+    name: str, value: str | Secret
+) -> None:
+    with pytest.raises(ConfigError, match="headers") as raised:
+        HttpSink("http://host/", headers={name: value})
+    assert "s3cr3t" not in str(raised.value)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("records_max", [1, 20])
 def test_a_server_that_is_killed_under_load_loses_nothing(records_max: int) -> None:
