@@ -218,11 +218,14 @@ class HttpSink(Bolt[Any, None]):
         self._send_waiting()
 
     def _note(self, error: _Refusal | None) -> None:
-        """Remember whether the server is away."""
-        self._is_up = not isinstance(error, HttpUnavailable)
+        """Remember whether the server is away, and until when it wants no request."""
+        now = self._clock.now()
         if isinstance(error, HttpUnavailable):
-            self._away_until_s = self._clock.now() + min(error.retry_after_s, _RETRY_AFTER_MAX_S)
+            until_s = now + min(error.retry_after_s, _RETRY_AFTER_MAX_S)
+            self._away_until_s = max(self._away_until_s, until_s)  # of all requests on their way
             self._away = error
+        is_up = not isinstance(error, HttpUnavailable)
+        self._is_up = is_up and now >= self._away_until_s
 
     def _post(self, items: _Items) -> _Refusal | None:
         """Send a request; called in several threads. Returns the error, if there is one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -126,6 +127,37 @@ def test_no_request_is_sent_before_the_server_wants_one(
     with pytest.raises(HttpUnavailable):
         driven.give(Order(2, "b"))
     assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("later", [200, 503])
+def test_the_answer_to_another_request_does_not_end_the_wait(
+    drive: Drive, server: HttpServer, later: int
+) -> None:
+    clock, is_answered = ManualClock(), threading.Event()
+    driven = drive(HttpSink(server.url, connections=2), clock)
+    driven.take(Order(0, "first"))
+
+    def answer(request: Request) -> Answer:
+        if request.body["id"] == 1:
+            return Answer(429, {"retry-after": "100"})
+        is_answered.wait(10)
+        return Answer(later)
+
+    server.answer = answer
+    driven.give(Order(1, "a"), Order(2, "b"))
+    while not driven.out.failed:
+        driven.bolt._settle_answered()
+    is_answered.set()
+    driven.bolt.flush()
+    for _ in range(2):
+        with pytest.raises(HttpUnavailable, match="answers"):
+            driven.give(Order(3, "c"))
+        assert len(server.requests) == 3
+        clock.advance(99.0)
+    clock.advance(2.0)
+    server.answer = lambda _: Answer()
+    driven.take(Order(3, "c"))
+    assert len(server.requests) == 4
 
 
 def test_a_server_that_does_not_answer_is_an_outage(drive: Drive) -> None:
