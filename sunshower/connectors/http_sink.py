@@ -7,6 +7,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from string import punctuation
@@ -28,6 +29,7 @@ from sunshower.topologies.components import Bolt, Collector, Context, Tuple
 _WAITED = {408, 425, 429}  # and 5xx: the server asks to send the request again, later
 _RETRY_AFTER_MAX_S = 300.0
 _ANSWER_BYTES = 500  # of the body of an answer, in errors
+_READ_BYTES = 10_000  # of it at most: a connection whose answer is longer is not used again
 _SECRET_HEADERS = {"authorization", "proxy-authorization", "cookie"}
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # the name of a header
 _TEXT = re.compile(r"[ -~]*")  # its value
@@ -238,7 +240,11 @@ class HttpSink(Bolt[Any, None]):
         if items[0].id is not None:
             headers["idempotency-key"] = items[0].id
         try:
-            answer = self._client.post(reveal(self.url), content=utf8(text), headers=headers)
+            until_s = self._clock.now() + self.timeout_s
+            with self._client.stream(
+                "POST", reveal(self.url), content=utf8(text), headers=headers
+            ) as answer:
+                body = self._body(answer, until_s)
         except Exception as error:
             name = type(error).__name__
             if isinstance(error, httpx2.TransportError) and not isinstance(error, ours):
@@ -248,11 +254,23 @@ class HttpSink(Bolt[Any, None]):
             return HttpRefused(f"{self.url}: the request cannot be sent ({name})")
         if answer.is_success:
             return None
-        said = clip(without_secrets(" ".join(answer.text.split())), _ANSWER_BYTES)
+        said = clip(without_secrets(" ".join(body.split())), _ANSWER_BYTES)
         text = f"{self.url} answers {answer.status_code}{f': {said}' if said else ''}"
         if answer.status_code in _WAITED or answer.status_code >= 500:
             return HttpUnavailable(text, _seconds(answer.headers.get("retry-after", "")))
         return HttpRefused(text)
+
+    def _body(self, answer: Any, until_s: float) -> str:
+        """The text of an answer, or its beginning: if it is long, takes long or is cut off."""
+        import httpx2
+
+        data = bytearray()
+        with suppress(httpx2.HTTPError):  # the status has arrived
+            for part in answer.iter_bytes():
+                data += part
+                if len(data) > _READ_BYTES or self._clock.now() >= until_s:
+                    break
+        return data[:_READ_BYTES].decode(errors="replace")
 
 
 def _protected(headers: Mapping[str, str | Secret], where: str) -> dict[str, str | Secret]:

@@ -21,6 +21,7 @@ class Answer(NamedTuple):
     status: int = 200
     headers: Mapping[str, str] = {}
     body: bytes = b""
+    is_endless: bool = False  # the body is repeated until the client closes the connection
 
 
 class _Server(ThreadingHTTPServer):
@@ -69,9 +70,12 @@ class HttpServer:
                 self.send_response(answer.status)
                 for name, value in answer.headers.items():
                     self.send_header(name, value)
-                self.send_header("content-length", str(len(answer.body)))
+                length = len(answer.body) if not answer.is_endless else 1 << 60
+                self.send_header("content-length", str(length))
                 self.end_headers()
                 self.wfile.write(answer.body)
+                while answer.is_endless:  # a closed connection raises
+                    self.wfile.write(answer.body)
 
             def log_message(self, *_: Any) -> None: ...
 

@@ -14,9 +14,9 @@ import pytest
 
 from sunshower import Records, Retry, Secret, Topology
 from sunshower.clock import ManualClock
-from sunshower.connectors import HttpSink
+from sunshower.connectors import HttpSink, http_sink
 from sunshower.dev.ports import Ports
-from sunshower.errors import ConfigError, HttpRefused, HttpUnavailable, UnknownField
+from sunshower.errors import ConfigError, HttpError, HttpRefused, HttpUnavailable, UnknownField
 from sunshower.testing import run
 from tests.connectors.conftest import Drive
 from tests.connectors.http_server import Answer, HttpServer, Request, http_server
@@ -191,6 +191,36 @@ def test_any_other_status_refuses_the_record(drive: Drive, server: HttpServer, s
     assert len(driven.out.failed) == 2
     assert all(isinstance(reason, HttpRefused) for _, reason in driven.out.failed)
     assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("status", [200, 422, 503])
+def test_an_answer_is_not_read_to_an_end_that_does_not_come(
+    drive: Drive, server: HttpServer, status: int
+) -> None:
+    server.answer = lambda _: Answer(status, body=b"word " * 100, is_endless=True)
+    driven = drive(HttpSink(server.url), ManualClock())
+    if status == 200:
+        driven.take(Order(0, "first"))
+        assert driven.out.acked == [Order(0, "first")]
+        return
+    with pytest.raises(HttpError, match=f"{status}: word word") as raised:
+        driven.give(Order(0, "first"))
+    assert len(str(raised.value)) < 1_000
+
+
+def test_an_answer_that_comes_slowly_ends_at_the_deadline(
+    drive: Drive, server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Passing(ManualClock):
+        def now(self) -> float:
+            self.advance(0.1)
+            return super().now()
+
+    monkeypatch.setattr(http_sink, "_READ_BYTES", 1 << 60)
+    server.answer = lambda _: Answer(422, body=b"x", is_endless=True)
+    driven = drive(HttpSink(server.url, timeout_s=2.0), Passing())
+    with pytest.raises(HttpRefused, match="422: x"):
+        driven.give(Order(0, "first"))
 
 
 def test_an_id_may_have_any_characters(drive: Drive, server: HttpServer) -> None:
