@@ -46,7 +46,7 @@ SunshowerError                 its message says what failed, where, and what to 
 │   └── BadOffset              a stored offset that is not valid
 ├── HttpError                  an HTTP server refused something
 │   ├── HttpUnavailable        it does not answer, or answers 408, 425, 429 or 5xx    (Unavailable)
-│   └── HttpRefused            … or with any other status but 2xx
+│   └── HttpRefused            … or a status that refuses a record, such as 400 or 422
 ├── SparkError                 Spark, or a job that it was given, failed
 │   ├── SparkUnavailable       no session, or none yet: no processors, no memory      (Unavailable)
 │   ├── SparkMissing           Java, a package or jars are missing; waiting does not help

@@ -27,6 +27,7 @@ from sunshower.texts import clip, utf8
 from sunshower.topologies.components import Bolt, Collector, Context, Tuple
 
 _WAITED = {408, 425, 429}  # and 5xx: the server asks to send the request again, later
+_OF_EACH = {401, 402, 403, 404, 405, 407, 410}  # and 3xx: of the URL or its rights, not of a record
 _RETRY_AFTER_MAX_S = 300.0
 _ANSWER_BYTES = 500  # of the body of an answer, in errors
 _READ_BYTES = 10_000  # of it at most: a connection whose answer is longer is not used again
@@ -49,7 +50,6 @@ class _Item(NamedTuple):
 
 
 _Items: TypeAlias = list[_Item]
-_Refusal: TypeAlias = HttpRefused | HttpUnavailable
 
 
 class HttpSink(Bolt[Any, None]):
@@ -62,8 +62,9 @@ class HttpSink(Bolt[Any, None]):
 
     After 408, 425, 429, 5xx, or without an answer within `timeout_s` seconds, the records fail with
     the cause `unavailable`, and the task waits: as long as the header Retry-After says, at most
-    five minutes. Any other answer refuses the records: they fail; of several, each half is sent
-    again. Redirections are not followed.
+    five minutes. 401, 402, 403, 404, 405, 407, 410 and 3xx raise HTTPStatusError of the client; if
+    each record has such an answer, the task is in doubt. Any other answer refuses the records: they
+    fail; of several, each half is sent again. Redirections are not followed.
 
     Raises ConfigError when it is declared.
     """
@@ -114,7 +115,7 @@ class HttpSink(Bolt[Any, None]):
         self._id = None if self.id is None else self._reader.getter(self.id)
         self._batch: _Items = []
         self._waiting: deque[_Items] = deque()  # halves of a refused request
-        self._sent: dict[Future[_Refusal | None], _Items] = {}
+        self._sent: dict[Future[Exception | None], _Items] = {}
         self._is_up = False  # the last answer was none of an outage
         self._away = HttpUnavailable(f"{self.url} was not asked")  # the last outage
         self._away_until_s = 0.0
@@ -178,7 +179,7 @@ class HttpSink(Bolt[Any, None]):
         )
 
     def _probe(self, item: _Item) -> None:
-        """Send a record alone. Raises HttpUnavailable, HttpRefused."""
+        """Send a record alone. Raises HttpUnavailable, HttpRefused, and HTTPStatusError."""
         if self._clock.now() < self._away_until_s:
             raise self._away
         error = self._post([item])
@@ -207,7 +208,7 @@ class HttpSink(Bolt[Any, None]):
             if error is None:
                 for item in items:
                     self._collector.ack(item.tuple)
-            elif isinstance(error, HttpUnavailable) or len(items) == 1:
+            elif not isinstance(error, HttpRefused) or len(items) == 1:
                 for item in items:
                     self._collector.fail(item.tuple, error)
             else:
@@ -219,17 +220,19 @@ class HttpSink(Bolt[Any, None]):
                     self._collector.fail(item.tuple, self._away)
         self._send_waiting()
 
-    def _note(self, error: _Refusal | None) -> None:
+    def _note(self, error: Exception | None) -> None:
         """Remember whether the server is away, and until when it wants no request."""
         now = self._clock.now()
         if isinstance(error, HttpUnavailable):
             until_s = now + min(error.retry_after_s, _RETRY_AFTER_MAX_S)
             self._away_until_s = max(self._away_until_s, until_s)  # of all requests on their way
             self._away = error
-        is_up = not isinstance(error, HttpUnavailable)
+        elif error is not None and not isinstance(error, HttpRefused):
+            self._away = HttpUnavailable(f"not sent, because {error}")
+        is_up = error is None or isinstance(error, HttpRefused)
         self._is_up = is_up and now >= self._away_until_s
 
-    def _post(self, items: _Items) -> _Refusal | None:
+    def _post(self, items: _Items) -> Exception | None:
         """Send a request; called in several threads. Returns the error, if there is one."""
         import httpx2
 
@@ -258,6 +261,9 @@ class HttpSink(Bolt[Any, None]):
         text = f"{self.url} answers {answer.status_code}{f': {said}' if said else ''}"
         if answer.status_code in _WAITED or answer.status_code >= 500:
             return HttpUnavailable(text, _seconds(answer.headers.get("retry-after", "")))
+        if answer.status_code < 400 or answer.status_code in _OF_EACH:
+            # Not an error of ours: if each record has it, the task may be in doubt.
+            return httpx2.HTTPStatusError(text, request=answer.request, response=answer)
         return HttpRefused(text)
 
     def _body(self, answer: Any, until_s: float) -> str:

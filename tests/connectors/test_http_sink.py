@@ -10,6 +10,7 @@ from email.utils import format_datetime
 from itertools import chain
 from typing import Any, NamedTuple
 
+import httpx2
 import pytest
 
 from sunshower import Records, Retry, Secret, Topology
@@ -17,6 +18,7 @@ from sunshower.clock import ManualClock
 from sunshower.connectors import HttpSink, http_sink
 from sunshower.dev.ports import Ports
 from sunshower.errors import ConfigError, HttpError, HttpRefused, HttpUnavailable, UnknownField
+from sunshower.runtime.tasks.supervision import WaitKind
 from sunshower.testing import run
 from tests.connectors.conftest import Drive
 from tests.connectors.http_server import Answer, HttpServer, Request, http_server
@@ -181,9 +183,9 @@ class _Claim(int):
         return made
 
 
-@pytest.mark.parametrize("status", [301, 401, 404])
+@pytest.mark.parametrize("status", [400, 409, 413, 422, 451])
 def test_any_other_status_refuses_the_record(drive: Drive, server: HttpServer, status: int) -> None:
-    server.answer = lambda _: Answer(status, {"location": "/elsewhere"})
+    server.answer = lambda _: Answer(status)
     driven = drive(HttpSink(server.url), ManualClock())
     with pytest.raises(HttpRefused, match=str(status)):
         driven.give(Order(0, "first"))
@@ -191,6 +193,35 @@ def test_any_other_status_refuses_the_record(drive: Drive, server: HttpServer, s
     assert len(driven.out.failed) == 2
     assert all(isinstance(reason, HttpRefused) for _, reason in driven.out.failed)
     assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("status", [301, 401, 404])
+def test_an_answer_that_is_not_about_the_records_is_not_asked_for_again(
+    drive: Drive, server: HttpServer, status: int
+) -> None:
+    driven = drive(HttpSink(server.url, records_max=20), ManualClock())
+    driven.take(Order(0, "first"))
+    server.answer = lambda _: Answer(status, {"location": "/elsewhere"})
+    driven.take(*orders(1, 21))
+    assert len(server.requests) == 2
+    assert {type(reason) for _, reason in driven.out.failed} == {httpx2.HTTPStatusError}
+    with pytest.raises(httpx2.HTTPStatusError, match=f"answers {status}"):
+        driven.give(Order(21, "the next one alone"))
+    server.answer = lambda _: Answer()
+    driven.take(Order(22, "b"))
+    assert driven.out.acked == [Order(0, "first"), Order(22, "b")]
+
+
+def test_rights_that_are_withdrawn_make_no_dead_letters(server: HttpServer) -> None:
+    may_send = True
+    server.answer = lambda _: Answer(200 if may_send else 401)
+    made = topology(HttpSink(server.url), orders(0, 200))
+    with running(made) as run:
+        run.until(lambda: len(server.requests) >= 20)
+        may_send = False
+        run.until(lambda: any(one.wait is WaitKind.DOUBT for one in run.core.supervisions))
+        may_send = True
+        run.until(lambda: run.core.finished)  # without dead letters it ends only if all are acked
 
 
 @pytest.mark.parametrize("status", [200, 422, 503])
