@@ -90,8 +90,15 @@ class HttpEndpoint:
         self._thread.start()
 
     def accept(self, *, is_open: bool) -> None:
-        """Take requests from now on, or answer each with 503."""
-        self._is_open = is_open
+        """Take requests from now on; or answer each with 503, and those whose records were not all
+        taken."""
+        with self._lock:
+            self._is_open = is_open
+            ended = set() if is_open else {number for number, *_ in self._waiting}
+            if ended:
+                self._waiting.clear()
+        for number in ended:
+            self._end(number, _ENDS)
 
     def take(self) -> tuple[tuple[int, int], Any] | None:
         """The next record, and its id; None if there is none."""
@@ -105,27 +112,28 @@ class HttpEndpoint:
     def settle(self, id: tuple[int, int], failed: HttpAnswer | None = None) -> None:
         """A record is processed, or its tree failed: then its request has this answer at once."""
         with self._lock:
-            if (posted := self._posted.get(id[0])) is None:
-                return  # another record of the request failed before
-            posted.left -= 1
-            self._pending -= 1
-            if posted.left and failed is None:
+            posted = self._posted.get(id[0])
+            if posted is not None and posted.left > 1 and failed is None:
+                posted.left -= 1
+                self._pending -= 1
                 return
-            del self._posted[id[0]]
-            self._pending -= posted.left
-        posted.answer(failed or HttpAnswer(200))
+        self._end(id[0], failed or HttpAnswer(200))
 
     def close(self) -> None:
-        """HttpAnswer all requests with 503, and stop listening."""
-        self._is_open = False
-        with self._lock:
-            posted, self._posted = [*self._posted.values()], {}
-            self._waiting.clear()
-            self._pending = 0
-        for one in posted:
-            one.answer(_ENDS)
+        """Answer all requests with 503, and stop listening."""
+        self.accept(is_open=False)
+        for number in [*self._posted]:
+            self._end(number, _ENDS)
         self._server.should_exit = True
         self._thread.join(_CLOSE_S)
+
+    def _end(self, number: int, answer: HttpAnswer) -> None:
+        """Answer a request, unless it has an answer."""
+        with self._lock:
+            if (posted := self._posted.pop(number, None)) is None:
+                return
+            self._pending -= posted.left
+        posted.answer(answer)
 
     async def _post(self, request: Request) -> Response:
         answer = await self._answer(request)

@@ -28,9 +28,9 @@ class HttpSource(Spout[Any]):
     A request is answered when the tuple trees of its records have ended: with 200 if all of them
     are complete; with 500 if the topology's code fails for one of them; with 503 and Retry-After
     after any other failure, if `pending_max` records are not processed, or while the topology is
-    inactive. Nothing is replayed: the client sends its request again. A process that dies closes
-    its connections. So a record is processed at least once, if its client repeats the request
-    until the answer is 200.
+    inactive or drains. Nothing is replayed: the client sends its request again. A process that dies
+    closes its connections. So a record is processed at least once, if its client repeats the
+    request until the answer is 200.
 
     Task i listens on `port` + i of its machine. With a `token`, requests need the header
     `Authorization: Bearer TOKEN`. A body above `body_bytes_max` is refused with 413, one that is no
@@ -64,6 +64,7 @@ class HttpSource(Spout[Any]):
         self.emits, self.port, self.path, self.host = type, port, path, host
         self.token, self.pending_max, self.body_bytes_max = token, pending_max, body_bytes_max
         self._endpoint: HttpEndpoint
+        self._drains = False
 
     def open(self, context: Context) -> None:
         """Begin to listen. Raises Unavailable if the port is taken."""
@@ -93,9 +94,14 @@ class HttpSource(Spout[Any]):
         self._endpoint.settle(message_id, failed)
 
     def activate(self) -> None:
-        self._endpoint.accept(is_open=True)
+        self._endpoint.accept(is_open=not self._drains)
 
     def deactivate(self) -> None:
+        self._endpoint.accept(is_open=False)
+
+    def drain(self) -> None:
+        """Answer requests with 503 from now on."""
+        self._drains = True
         self._endpoint.accept(is_open=False)
 
     def figures(self) -> dict[str, float]:
@@ -103,5 +109,5 @@ class HttpSource(Spout[Any]):
         return {"not settled": self._endpoint.pending}
 
     def close(self) -> None:
-        """HttpAnswer what is not settled with 503, and stop listening."""
+        """Answer what is not settled with 503, and stop listening."""
         self._endpoint.close()

@@ -6,7 +6,7 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
@@ -81,6 +81,14 @@ class Client:
     def until_held(self, count: int) -> list[tuple[Tuple[Order], Collector[Any]]]:
         self.run.until(lambda: len(self.held().inputs) == count, WITHIN_S)
         return self.held().inputs
+
+    def wait(self, true: Callable[[], bool]) -> None:
+        """Wait without a step of the topology."""
+        clock = SystemClock()
+        end_s = clock.now() + WITHIN_S
+        while not true():
+            assert clock.now() < end_s
+            clock.sleep(0.01)
 
     def close(self) -> None:
         self._threads.shutdown()
@@ -216,7 +224,38 @@ def test_a_deactivated_topology_takes_no_records(client: Client) -> None:
     assert client.answer(begun).status_code == 200
 
 
-def test_requests_that_are_not_answered_at_the_end_are_told(port: int) -> None:
+def test_requests_that_wait_are_answered_when_the_topology_is_deactivated(client: Client) -> None:
+    taken = client.begin({"id": 1, "item": "tea"})
+    ((tuple, out),) = client.until_held(1)
+    (task,) = client.run.core._wired.spouts.values()
+    waits = client.begin([{"id": 2, "item": "tea"}, {"id": 3, "item": "tea"}])
+    client.wait(lambda: task.spout.figures()["not settled"] == 3)
+    task.spout.deactivate()
+    assert waits.result(WITHIN_S).status_code == 503  # without a further step of the topology
+    assert task.spout.figures() == {"not settled": 1}
+    out.ack(tuple)
+    assert client.answer(taken).status_code == 200
+
+
+def test_a_topology_that_drains_finishes_what_it_has_taken_and_takes_no_more(
+    client: Client,
+) -> None:
+    taken = client.begin({"id": 1, "item": "tea"})
+    ((tuple, out),) = client.until_held(1)
+    (task,) = client.run.core._wired.spouts.values()
+    waits = client.begin({"id": 2, "item": "tea"})
+    client.wait(lambda: task.spout.figures()["not settled"] == 2)
+    client.run.core.drain()
+    client.run.core.drain()
+    assert waits.result(WITHIN_S).status_code == 503
+    task.spout.activate()
+    assert client.post({"id": 3, "item": "tea"}).status_code == 503
+    out.ack(tuple)
+    assert client.answer(taken).status_code == 200
+    client.run.until(lambda: client.run.core.finished)
+
+
+def test_requests_that_are_not_answered_at_the_end_are_answered_with_503(port: int) -> None:
     topology = Topology("shop", workers=1)
     source = HttpSource(port, type=Order, path="/orders")
     topology.spout("orders", source).shuffle().bolt("held", Held(), tick_s=0.01)
