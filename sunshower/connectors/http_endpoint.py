@@ -47,6 +47,7 @@ class _Posted:
     def __init__(self, records: list[Any], answer: Callable[[HttpAnswer], None]) -> None:
         self.records, self.answer = records, answer
         self.left = len(records)
+        self.is_taken = False  # one of its records was emitted
 
 
 class HttpEndpoint:
@@ -105,7 +106,8 @@ class HttpEndpoint:
         with self._lock:
             while self._waiting:
                 number, index, record = self._waiting.popleft()
-                if number in self._posted:  # no other record of its request has failed
+                if (posted := self._posted.get(number)) is not None:  # else another record failed
+                    posted.is_taken = True
                     return (number, index), record
         return None
 
@@ -160,14 +162,14 @@ class HttpEndpoint:
             found = json.loads(body)
             records = [self._read(one) for one in (found if isinstance(found, list) else [found])]
         except ClientDisconnect:
-            return HttpAnswer(400, "the connection was closed")
+            return _CLOSED
         except Exception as error:  # a record type may raise anything for wrong values
             return HttpAnswer(400, clip(message_of(error), _ERROR_BYTES))
         if not records:
             return HttpAnswer(200)
         if len(records) > self._limits.pending_max:
             return HttpAnswer(413, f"a request may have {self._limits.pending_max:,} records")
-        return await self._wait(records)
+        return await self._wait(request, records)
 
     async def _body(self, request: Request) -> bytes | None:
         """The body; None if it is too large."""
@@ -179,8 +181,8 @@ class HttpEndpoint:
             parts.append(part)
         return b"".join(parts)
 
-    async def _wait(self, records: list[Any]) -> HttpAnswer:
-        """Queue the records, and wait until they are settled."""
+    async def _wait(self, request: Request, records: list[Any]) -> HttpAnswer:
+        """Queue the records, and wait until they are settled, or the client is gone."""
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[HttpAnswer] = loop.create_future()
 
@@ -193,13 +195,30 @@ class HttpEndpoint:
                 return _ENDS
             if self._pending + len(records) > self._limits.pending_max:
                 return HttpAnswer(503, f"{self._pending:,} records are not processed yet")
-            self._number += 1
-            self._posted[self._number] = _Posted(records, tell)
-            self._waiting += [(self._number, index, one) for index, one in enumerate(records)]
+            self._number = number = self._number + 1
+            self._posted[number] = _Posted(records, tell)
+            self._waiting += [(number, index, one) for index, one in enumerate(records)]
             self._pending += len(records)
-        return await answered
+        is_gone = asyncio.ensure_future(request.receive())  # after the body: a disconnect
+        await asyncio.wait((answered, is_gone), return_when=asyncio.FIRST_COMPLETED)
+        if answered.done():
+            is_gone.cancel()
+            return answered.result()
+        self._forget(number)
+        return _CLOSED
+
+    def _forget(self, number: int) -> None:
+        """Remove a request whose client is gone, if none of its records was taken."""
+        with self._lock:
+            posted = self._posted.get(number)
+            if posted is None or posted.is_taken:
+                return
+            self._waiting = deque(one for one in self._waiting if one[0] != number)
+            self._pending -= posted.left
+            del self._posted[number]
 
 
+_CLOSED = HttpAnswer(400, "the connection was closed")
 _ENDS = HttpAnswer(503, "the topology takes no records at the moment")
 
 

@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -235,6 +236,26 @@ def test_requests_that_wait_are_answered_when_the_topology_is_deactivated(client
     assert task.spout.figures() == {"not settled": 1}
     out.ack(tuple)
     assert client.answer(taken).status_code == 200
+
+
+@pytest.mark.parametrize("client", [{"pending_max": 2}], indirect=True)
+def test_records_of_a_client_that_is_gone_are_not_taken(client: Client) -> None:
+    (task,) = client.run.core._wired.spouts.values()
+    body = json.dumps([{"id": number, "item": "tea"} for number in range(2)]).encode()
+    address = urlsplit(client.url)
+    for _ in range(3):
+        with socket.create_connection((address.hostname, address.port)) as connection:
+            connection.sendall(
+                b"POST /orders HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+                b"content-length: %d\r\n\r\n%s" % (len(body), body)
+            )
+            client.wait(lambda: task.spout.figures()["not settled"] == 2)
+        client.wait(lambda: task.spout.figures()["not settled"] == 0)
+    begun = client.begin({"id": 7, "item": "tea"})
+    ((tuple, out),) = client.until_held(1)
+    assert tuple.record.id == 7
+    out.ack(tuple)
+    assert client.answer(begun).status_code == 200
 
 
 def test_a_topology_that_drains_finishes_what_it_has_taken_and_takes_no_more(
