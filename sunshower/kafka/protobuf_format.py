@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC
 from typing import Any
 
-from sunshower.arguments import FLAG
+from sunshower.arguments import Instance, Values
 from sunshower.errors import ConfigError
 from sunshower.kafka.formats import Decode, Format, decoder_of_records
 
@@ -18,6 +18,8 @@ _WRAPPERS = {
     f"google.protobuf.{name}Value"
     for name in ("Bool", "Int32", "Int64", "UInt32", "UInt64", "Float", "Double", "String", "Bytes")
 }
+_IDS = Instance((set, frozenset, list, tuple), "True, False, or ids of schemas, such as {7}", False)
+_ID = Values(int, "the id of a schema, a whole number", least=0)
 _ID_BYTES = 5  # of Confluent's framing: a zero, and the id of the schema
 
 
@@ -32,12 +34,14 @@ class Protobuf(Format):
 
     `framed`: messages begin with the id of their schema, as Confluent's schema registry defines it.
     The registry is not asked, because `message` has the schema; a message of another type of the
-    same file is one that cannot be read. Raises ConfigError for anything but a generated class.
+    same file is one that cannot be read. The ids of other files cannot be told from those of newer
+    versions: `framed={7, 12}` reads messages with these ids only. Raises ConfigError for anything
+    but a generated class.
     """
 
     message: type[Any]
     record_type: type[Any] | None = None
-    framed: bool = False
+    framed: bool | Collection[int] = False
 
     def __post_init__(self) -> None:
         is_generated = isinstance(self.message, type) and hasattr(self.message, "DESCRIPTOR")
@@ -47,16 +51,22 @@ class Protobuf(Format):
                 f"Protobuf({shown}) has no class that protoc has generated; give one, such as "
                 "Protobuf(sale_pb2.Sale, Sale)"
             )
-        FLAG.check("Protobuf: framed", self.framed)
+        if isinstance(self.framed, bool):
+            return
+        _IDS.check("Protobuf: framed", self.framed or None)
+        for one in self.framed:
+            _ID.check("Protobuf: an id in framed", one)
+        object.__setattr__(self, "framed", frozenset(self.framed))
 
     def decoder(self, topic: str, part: str) -> Decode:
         parse, convert = self.message.FromString, _converter(self.message.DESCRIPTOR, {})
         if not self.framed:
             return decoder_of_records(lambda data: convert(parse(data)), self.record_type)
         path = _path(self.message.DESCRIPTOR)
+        ids = None if isinstance(self.framed, bool) else frozenset(self.framed)
 
         def decode(data: bytes) -> Any:
-            return convert(parse(_payload(data, path)))
+            return convert(parse(_payload(data, path, ids)))
 
         return decoder_of_records(decode, self.record_type)
 
@@ -117,10 +127,13 @@ def _path(descriptor: Any) -> list[int]:
     return path
 
 
-def _payload(data: bytes, path: list[int]) -> bytes:
+def _payload(data: bytes, path: list[int], ids: frozenset[int] | None) -> bytes:
     """The message in Confluent's framing. Raises ValueError for another one, or another type."""
     if len(data) <= _ID_BYTES or data[0] != 0:
         raise ValueError("it does not begin with a zero and the id of a schema")
+    schema = int.from_bytes(data[1:_ID_BYTES], "big")
+    if ids is not None and schema not in ids:
+        raise ValueError(f"its schema has the id {schema}; expected: {sorted(ids)}")
     count, at = _varint(data, _ID_BYTES)
     found = [] if count else [0]
     for _ in range(count):

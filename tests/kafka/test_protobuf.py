@@ -128,6 +128,17 @@ def test_a_message_of_another_type_cannot_be_read() -> None:
         decode(Protobuf(sale_pb2.Sale, framed=True), framed(sale_pb2.Inner(name="x")))
 
 
+def test_only_the_schemas_that_are_named_are_read() -> None:
+    data = framed(sale_pb2.Sale(id=7))
+    id = int.from_bytes(data[1:5])
+    assert decode(Protobuf(sale_pb2.Sale, framed=[id, id + 1]), data)["id"] == 7
+    with pytest.raises(ValueError, match=rf"id {id}; expected: \[{id + 1}\]"):
+        decode(Protobuf(sale_pb2.Sale, framed={id + 1}), data)
+    for wrong in ("7", 7, {"7"}, {-1}, ()):
+        with pytest.raises(ConfigError, match="framed"):
+            Protobuf(sale_pb2.Sale, framed=wrong)  # type: ignore[arg-type]
+
+
 def test_only_a_generated_class_is_a_format() -> None:
     for wrong in (Sale, sale_pb2.Sale(), "shop.Sale", sale_pb2):
         with pytest.raises(ConfigError, match="protoc"):
