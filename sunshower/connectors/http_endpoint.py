@@ -23,6 +23,8 @@ from sunshower.texts import clip, message_of
 
 _CLOSE_S = 5.0
 _RETRY_AFTER = {"retry-after": "1"}
+# Browsers add these to a POST. A page of another site could send one, if its name leads here.
+_OF_BROWSERS = ("origin", "sec-fetch-site")
 _ERROR_BYTES = 500
 _CONNECTIONS_MAX = 1_000
 
@@ -150,10 +152,12 @@ class HttpEndpoint:
             given.encode(), f"Bearer {self._token}".encode()
         ):
             return HttpAnswer(401, "the header Authorization lacks the token")
+        if self._token is None and any(one in request.headers for one in _OF_BROWSERS):
+            return HttpAnswer(403, "a page in a browser asks, which needs a token")
         if not self._is_open:
             return _ENDS
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":  # which no page of another site can send
+        if kind != "application/json":
             return HttpAnswer(415, "the content-type is not application/json")
         try:
             body = await self._body(request)

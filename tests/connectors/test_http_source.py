@@ -205,11 +205,19 @@ def test_other_requests_are_refused(client: Client) -> None:
     assert client.post(order, headers={"content-type": "text/plain"}).status_code == 415
 
 
+@pytest.mark.parametrize("header", ["Origin", "Sec-Fetch-Site"])
+def test_a_page_in_a_browser_cannot_send_records_without_a_token(
+    client: Client, header: str
+) -> None:
+    answer = client.post({"id": 1, "item": "tea"}, headers={header: "same-origin"})
+    assert (answer.status_code, answer.json()["error"][:9]) == (403, "a page in")
+
+
 @pytest.mark.parametrize("client", [{"token": Secret("hush-hush")}], indirect=True)
 def test_a_token_is_required(client: Client) -> None:
     assert client.post({}).status_code == 401
     assert client.post({}, headers={"authorization": "Bearer wrong"}).status_code == 401
-    right = {"authorization": "Bearer hush-hush"}
+    right = {"authorization": "Bearer hush-hush", "origin": "http://shop"}
     assert client.post({}, headers=right).status_code == 400
 
 
