@@ -12,7 +12,7 @@ import json
 import os
 import zlib
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sunshower.arguments import COUNT, FLAG, Instance
@@ -82,12 +82,22 @@ class ObjectBatches(PartitionedSpout):
         self._clock = context.clock
         self._list_at_s = 0.0
         self._content: _Content | None = None  # the object that was read last
+        self._served = ""  # the share that was read last
         self._read = record_reader(self.emits)
 
     def partitions(self) -> Sequence[str]:
         shares = range(self._shares)
         used = {_share(name, self._shares) for name in self._names} if self._ends else {*shares}
         return [str(share) for share in shares if share in used]
+
+    def emit_all_new(self, last: Mapping[str, Any], room: Room) -> dict[str, Any]:
+        """Begin with the share after the one that was read last, so that each has its turn."""
+        shares = [*last]
+        first = shares.index(self._served) + 1 if self._served in last else 0
+        turns = [*shares[first:], *shares[:first]]
+        found = super().emit_all_new({share: last[share] for share in turns}, room)
+        self._served = next((one for one in reversed(turns) if one in room.filled), self._served)
+        return found
 
     def emit_new(self, partition: str, last: Any, room: Room) -> Any:
         self._check(last)
@@ -97,10 +107,19 @@ class ObjectBatches(PartitionedSpout):
             if row == _DONE:
                 if (following := self._following(partition, name)) is None:
                     break
-                name, row, checksum = following, 0, None
-            content = self._open_object(name, checksum)
+                if (content := self._find_object(following)) is None:  # removed since the listing
+                    if self._ends:
+                        name = following  # which may be the end
+                    else:
+                        self._names.remove(following)  # it may appear again
+                    continue
+                name, row = following, 0
+            else:
+                content = self._open_object(name, checksum)
             checksum = content.checksum
-            rows = content.rows[row : row + room.records]
+            size = max(1, content.size)
+            most = min(room.records, max(1, room.bytes * len(content.rows) // size))
+            rows = content.rows[row : row + most]
             if rows:
                 room.emit(rows, read_bytes=content.size * len(rows) // len(content.rows))
                 pieces.append([name, checksum, row, row + len(rows)])
@@ -126,11 +145,11 @@ class ObjectBatches(PartitionedSpout):
 
     def _following(self, partition: str, name: str) -> str | None:
         """The name of the share's next object; None if there is none at the moment."""
-        now = self._clock.now()
         if (found := self._after(partition, name)) is None and not self._ends:
-            if now < self._list_at_s:
+            if self._clock.now() < self._list_at_s:
                 return None
-            self._names, self._list_at_s = self._list(), now + _LIST_S
+            self._names = self._list()
+            self._list_at_s = self._clock.now() + _LIST_S
             found = self._after(partition, name)
         return found
 
@@ -142,20 +161,25 @@ class ObjectBatches(PartitionedSpout):
     def _list(self) -> list[str]:
         return [name for name in self._folder.names() if name.endswith((*_JSON, *_PARQUET))]
 
-    def _open_object(self, name: str, checksum: int | None) -> _Content:
-        """An object with this checksum, or any. Raises IncompleteBatch for another content."""
+    def _open_object(self, name: str, checksum: int) -> _Content:
+        """The object of which rows were read before. Raises IncompleteBatch if it has changed."""
         content = self._content
-        if content is None or content.name != name or checksum not in (None, content.checksum):
-            data = self._folder.read(name)
-            if data is None or checksum not in (None, zlib.crc32(data)):
-                raise IncompleteBatch(
-                    f"{self._folder}/{name} was {'removed' if data is None else 'changed'} after a "
-                    "batch of it was read; objects must stay as they are until their batches are "
-                    "committed"
-                )
-            content = _Content(name, zlib.crc32(data), self._decoded(name, data), len(data))
-            self._content = content
+        if content is None or (content.name, content.checksum) != (name, checksum):
+            content = self._find_object(name, checksum)
+        if content is None:
+            raise IncompleteBatch(
+                f"{self._folder}/{name} was removed or changed after a batch of it was read; "
+                "objects must stay as they are until their batches are committed"
+            )
         return content
+
+    def _find_object(self, name: str, checksum: int | None = None) -> _Content | None:
+        """Read an object; None if it does not exist, or has another checksum than this one."""
+        data = self._folder.read(name)
+        if data is None or checksum not in (None, zlib.crc32(data)):
+            return None
+        self._content = _Content(name, zlib.crc32(data), self._decoded(name, data), len(data))
+        return self._content
 
     def _decoded(self, name: str, data: bytes) -> list[Any]:
         rows: list[Any] = []

@@ -15,6 +15,7 @@ from pyarrow import parquet
 
 from sunshower import Topology
 from sunshower.connectors import ObjectBatches, ObjectFiles
+from sunshower.connectors.object_batches import _share
 from sunshower.connectors.object_files import _Writer
 from sunshower.connectors.object_folder import ObjectFolder
 from sunshower.errors import (
@@ -105,6 +106,15 @@ def test_all_records_come_once_in_whatever_batches(
     assert sorted(chain(*found)) == orders(0, 16)
 
 
+def test_each_share_has_its_turn(folder: ObjectFolder, place: str) -> None:
+    for number in range(12):
+        folder.write(f"{number:02}.jsonl", lines(orders(100 * number, 100 * number + 50)))
+    spout = ObjectBatches(place, type=Order, bounds=Bounds(records=10), shares=3)
+    drive = Drive(spout)
+    shares = [{_share(f"{one.id // 100:02}.jsonl", 3) for one in drive.batch(n)} for n in (1, 2, 3)]
+    assert set.union(*shares) == {0, 1, 2}
+
+
 def test_a_batch_is_the_same_again(folder: ObjectFolder, place: str) -> None:
     folder.write("1.jsonl", lines(orders(0, 5)))
     folder.write("2.jsonl", lines(orders(5, 9)))
@@ -131,6 +141,36 @@ def test_a_changed_object_is_not_read_as_if_it_were_the_same(
     folder.delete("1.jsonl")
     with pytest.raises(IncompleteBatch, match="removed"):
         drive.emit(1, 2)
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_an_object_that_is_removed_before_it_is_read_is_left_out(
+    folder: ObjectFolder, place: str, ends: bool
+) -> None:
+    for number in range(4):
+        folder.write(f"{number}.jsonl", lines(orders(number, number + 1)))
+    spout = ObjectBatches(place, type=Order, shares=1, ends=ends, bounds=Bounds(records=1))
+    drive = Drive(spout)
+    assert drive.batch(1) == orders(0, 1)
+    folder.delete("1.jsonl")
+    folder.delete("3.jsonl")
+    assert drive.batch(2) == orders(2, 3)
+    assert drive.batch(3) == []
+    if ends:
+        assert drive.is_last(3)
+    else:
+        folder.write("3.jsonl", lines(orders(3, 4)))
+        drive.clock.advance(2.0)
+        assert drive.batch(4) == orders(3, 4)
+
+
+def test_a_batch_is_bounded_in_bytes(folder: ObjectFolder, place: str) -> None:
+    folder.write("1.jsonl", lines(orders(0, 10)))
+    bounds = Bounds(bytes=2 * len(lines(orders(0, 1))) + 1)
+    drive = Drive(ObjectBatches(place, type=Order, shares=1, bounds=bounds))
+    found = [drive.batch(number) for number in range(1, 6)]
+    assert [*chain(*found)] == orders(0, 10)
+    assert max(map(len, found)) <= 3
 
 
 def test_objects_that_appear_later_are_read_in_the_order_of_their_names(
