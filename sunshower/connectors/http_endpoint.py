@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import socket
 import threading
@@ -26,7 +27,8 @@ _RETRY_AFTER = {"retry-after": "1"}
 # Browsers add these to a POST. A page of another site could send one, if its name leads here.
 _OF_BROWSERS = ("origin", "sec-fetch-site")
 _ERROR_BYTES = 500
-_CONNECTIONS_MAX = 1_000
+_CONNECTIONS = 1_000  # at a time; more only if as many records may be unsettled
+_FURTHER = 100  # connections that get an answer while each of those waits for one record
 
 
 class HttpAnswer(NamedTuple):
@@ -37,10 +39,11 @@ class HttpAnswer(NamedTuple):
 
 
 class EndpointLimits(NamedTuple):
-    """How many records may be unsettled, and the largest body."""
+    """How many records may be unsettled; the largest body, and how long it may take to arrive."""
 
     pending_max: int
     body_bytes_max: int
+    body_s: float = 30.0
 
 
 class _Posted:
@@ -75,7 +78,7 @@ class HttpEndpoint:
         return self._pending
 
     def start(self, host: str, port: int) -> None:
-        """Listen. Raises ConfigError for a wrong host, and Unavailable if the port is taken."""
+        """Listen. Raises Unavailable if the port is taken, else ConfigError."""
         listener = _listen(host, port)
         self._server = uvicorn.Server(
             uvicorn.Config(
@@ -85,7 +88,7 @@ class HttpEndpoint:
                 lifespan="off",
                 server_header=False,
                 proxy_headers=False,
-                limit_concurrency=_CONNECTIONS_MAX,
+                limit_concurrency=max(_CONNECTIONS, self._limits.pending_max + _FURTHER),
                 timeout_graceful_shutdown=1,
             )
         )
@@ -160,11 +163,13 @@ class HttpEndpoint:
         if kind != "application/json":
             return HttpAnswer(415, "the content-type is not application/json")
         try:
-            body = await self._body(request)
+            body = await asyncio.wait_for(self._body(request), self._limits.body_s)
             if body is None:
                 return HttpAnswer(413, f"the body is above {self._limits.body_bytes_max:,} bytes")
             found = json.loads(body)
             records = [self._read(one) for one in (found if isinstance(found, list) else [found])]
+        except TimeoutError:
+            return HttpAnswer(408, f"the body did not arrive within {self._limits.body_s:g} s")
         except ClientDisconnect:
             return _CLOSED
         except Exception as error:  # a record type may raise anything for wrong values
@@ -246,5 +251,8 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.listen()
     except OSError as error:
         listener.close()
-        raise Unavailable(f"HttpSource cannot listen at {host}, port {port}: {error}") from error
+        text = f"HttpSource cannot listen at {host}, port {port}: {error}"
+        if error.errno == errno.EADDRINUSE:
+            raise Unavailable(text) from error
+        raise ConfigError(f"{text}; give another port or host") from error
     return listener

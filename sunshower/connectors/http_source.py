@@ -67,7 +67,7 @@ class HttpSource(Spout[Any]):
         self._drains = False
 
     def open(self, context: Context) -> None:
-        """Begin to listen. Raises Unavailable if the port is taken."""
+        """Begin to listen. Raises Unavailable if the port is taken, else ConfigError."""
         from sunshower.connectors.http_endpoint import EndpointLimits, HttpEndpoint
 
         limits = EndpointLimits(self.pending_max, self.body_bytes_max)

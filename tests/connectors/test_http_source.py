@@ -19,9 +19,11 @@ import pytest
 from sunshower import Bolt, Collector, Secret, Topology, Tuple, Unavailable
 from sunshower.clock import SystemClock
 from sunshower.connectors import HttpSource
+from sunshower.connectors.http_endpoint import EndpointLimits, HttpEndpoint
 from sunshower.dev.ports import Ports, answers
 from sunshower.errors import ConfigError, RecordMismatch
 from sunshower.testing import run as run_in_test
+from sunshower.topologies.components import Context
 from tests.connectors import http_program
 from tests.kafka.stage import Run, Seen, running
 
@@ -307,6 +309,27 @@ def test_a_port_that_is_taken_is_waited_for(port: int) -> None:
             run.until(lambda: any(one.wait is not None for one in run.core.supervisions))
         run.until(lambda: all(one.wait is None for one in run.core.supervisions))
         assert answers(port)
+
+
+def test_a_host_of_another_machine_is_an_error_and_not_waited_for(port: int) -> None:
+    source = HttpSource(port, type=Order, host="192.0.2.1")
+    with pytest.raises(ConfigError, match=r"cannot listen at 192\.0\.2\.1"):
+        source.open(Context("t", "orders", 0, 0, 1, clock=SystemClock()))
+
+
+def test_a_body_that_does_not_arrive_is_not_waited_for(port: int) -> None:
+    endpoint = HttpEndpoint(lambda one: one, "/", None, EndpointLimits(10, 1_000, body_s=0.05))
+    endpoint.start("127.0.0.1", port)
+    try:
+        endpoint.accept(is_open=True)
+        with socket.create_connection(("127.0.0.1", port), WITHIN_S) as connection:
+            connection.sendall(
+                b"POST / HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+                b"content-length: 100\r\n\r\n["
+            )
+            assert connection.recv(1_000).startswith(b"HTTP/1.1 408")
+    finally:
+        endpoint.close()
 
 
 def test_wrong_declarations_are_refused() -> None:
