@@ -195,7 +195,7 @@ class HttpEndpoint:
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[HttpAnswer] = loop.create_future()
 
-        def tell(answer: HttpAnswer) -> None:
+        def set_answer(answer: HttpAnswer) -> None:
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(_resolve, answered, answer)
 
@@ -205,7 +205,7 @@ class HttpEndpoint:
             if self._pending + len(records) > self._limits.pending_max:
                 return HttpAnswer(503, f"{self._pending:,} records are not processed yet")
             self._number = number = self._number + 1
-            self._posted[number] = _Posted(records, tell)
+            self._posted[number] = _Posted(records, set_answer)
             self._waiting += [(number, index, one) for index, one in enumerate(records)]
             self._pending += len(records)
         is_gone = asyncio.ensure_future(request.receive())  # after the body: a disconnect

@@ -26,7 +26,7 @@ from sunshower.secret import Secret, address, is_secret, reveal, without_secrets
 from sunshower.texts import clip, utf8
 from sunshower.topologies.components import Bolt, Collector, Context, Tuple
 
-_WAITED = {408, 425, 429}  # and 5xx: the server asks to send the request again, later
+_WAITED = {408, 425, 429}  # and 5xx: the server wants the request again, later
 _OF_EACH = {401, 402, 403, 404, 405, 407, 410}  # and 3xx: of the URL or its rights, not of a record
 _RETRY_AFTER_MAX_S = 300.0
 _ANSWER_BYTES = 500  # of the body of an answer, in errors
@@ -61,10 +61,10 @@ class HttpSink(Bolt[Any, None]):
     `connections` requests on their way at a time, so their order is not that of the records.
 
     After 408, 425, 429, 5xx, or without an answer within `timeout_s` seconds, the records fail with
-    the cause `unavailable`, and the task waits: as long as the header Retry-After says, at most
-    five minutes. 401, 402, 403, 404, 405, 407, 410 and 3xx raise HTTPStatusError of the client; if
-    each record has such an answer, the task is in doubt. Any other answer refuses the records: they
-    fail; of several, each half is sent again. Redirections are not followed.
+    the cause `unavailable`, and the task waits: until the time in the header Retry-After, at most
+    five minutes. 401, 402, 403, 404, 405, 407, 410 and 3xx raise HTTPStatusError of the client: if
+    each record gets such an answer, the task is in doubt. Any other answer refuses the records:
+    they fail, or of several each half is sent again. Redirections are not followed.
 
     Raises ConfigError when it is declared.
     """
@@ -257,8 +257,8 @@ class HttpSink(Bolt[Any, None]):
             return HttpRefused(f"{self.url}: the request cannot be sent ({name})")
         if answer.is_success:
             return None
-        said = clip(without_secrets(" ".join(body.split())), _ANSWER_BYTES)
-        text = f"{self.url} answers {answer.status_code}{f': {said}' if said else ''}"
+        shown = clip(without_secrets(" ".join(body.split())), _ANSWER_BYTES)
+        text = f"{self.url} answers {answer.status_code}{f': {shown}' if shown else ''}"
         if answer.status_code in _WAITED or answer.status_code >= 500:
             return HttpUnavailable(text, _seconds(answer.headers.get("retry-after", "")))
         if answer.status_code < 400 or answer.status_code in _OF_EACH:

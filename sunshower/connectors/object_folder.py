@@ -38,7 +38,7 @@ class ObjectFolder:
         return str(self._place).partition("?")[0].rstrip("/")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_client": None}  # a client does not travel
+        return {**self.__dict__, "_client": None}  # a client cannot be pickled
 
     def names(self, below: str = "") -> list[str]:
         """The names of all objects, or of those below a folder, in order. Hidden ones, whose name

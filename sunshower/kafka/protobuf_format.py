@@ -34,8 +34,8 @@ class Protobuf(Format):
 
     `framed`: messages begin with the id of their schema, as Confluent's schema registry defines it.
     The registry is not asked, because `message` has the schema; a message of another type of the
-    same file is one that cannot be read. The ids of other files cannot be told from those of newer
-    versions: `framed={7, 12}` reads messages with these ids only. Raises ConfigError for anything
+    same file is one that cannot be read. A message of another file may be read with wrong
+    values: `framed={7, 12}` reads messages with these ids only. Raises ConfigError for anything
     but a generated class.
     """
 

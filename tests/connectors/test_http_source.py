@@ -142,7 +142,7 @@ def test_an_array_is_answered_when_all_its_records_are_processed(client: Client)
     assert client.post([]).status_code == 200
 
 
-def test_a_record_that_fails_is_not_replayed_but_told_to_its_client(client: Client) -> None:
+def test_a_record_that_fails_is_not_replayed_and_its_client_gets_500(client: Client) -> None:
     begun = client.begin([{"id": 1, "item": "tea"}, {"id": 2, "item": "tea"}])
     first, second = client.until_held(2)
     first[1].fail(first[0], "no such item")

@@ -113,9 +113,9 @@ def test_every_type_has_a_column(postgres: str) -> None:
     topology.spout("in", Records([one], type=Everything)).shuffle().bolt("out", bolt)
     run(topology)
     (row,) = execute(postgres, "SELECT * FROM everything")
-    told = {"list": [1, 2], "at": "2026-01-02T03:04:05+00:00", "null": None}
+    decoded = {"list": [1, 2], "at": "2026-01-02T03:04:05+00:00", "null": None}
     day = date(2026, 1, 2)
-    assert row == (id, at, day, Decimal("1.50"), "red", ["a", "b"], told, b"\0x", None)
+    assert row == (id, at, day, Decimal("1.50"), "red", ["a", "b"], decoded, b"\0x", None)
 
 
 def test_a_row_that_the_database_refuses_fails_alone(drive: Drive, dsn: str) -> None:
