@@ -44,6 +44,9 @@ SunshowerError                 its message says what failed, where, and what to 
 │   ├── KafkaUnreachable       no broker answers                                      (Unavailable)
 │   ├── StaleGeneration        a commit for partitions that were reassigned
 │   └── BadOffset              a stored offset that is not valid
+├── HttpError                  an HTTP server refused something
+│   ├── HttpUnavailable        it does not answer, or answers 408, 425, 429 or 5xx    (Unavailable)
+│   └── HttpRefused            … or a status that refuses a record, such as 400 or 422
 ├── SparkError                 Spark, or a job that it was given, failed
 │   ├── SparkUnavailable       no session, or none yet: no processors, no memory      (Unavailable)
 │   ├── SparkMissing           Java, a package or jars are missing; waiting does not help
@@ -255,6 +258,23 @@ class StaleGeneration(KafkaError):
 class BadOffset(KafkaError):
     """A stored offset that is not valid, or missing where one is required; the message says where
     it is stored, or which partition it is of."""
+
+
+class HttpError(SunshowerError):
+    """An HTTP server refused something; the message names its address."""
+
+
+class HttpUnavailable(HttpError, Unavailable):
+    """A server that does not answer, or answers 408, 425, 429 or 5xx. `retry_after_s`: in how many
+    seconds it wants the next request."""
+
+    def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class HttpRefused(HttpError):
+    """A request that a server refuses: sent again, it would be refused again."""
 
 
 class SparkError(SunshowerError):

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import io
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
+from importlib.abc import InspectLoader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_loader
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from ray import cloudpickle
 
@@ -11,23 +19,85 @@ from sunshower.actors.starting import first_line
 from sunshower.errors import TopologyError
 from sunshower.runtime.plan import Plan
 
+# The source of modules that protoc has generated, by module name. Their classes cannot be pickled
+# by value: a worker imports them from this source.
+_generated: dict[str, str] = {}
+
 
 def ship(modules: Iterable[ModuleType]) -> None:
-    """Pickle the definitions of these imported modules by value from now on, not by name."""
+    """Pickle the definitions of these imported modules by value from now on, not by name. Modules
+    that protoc has generated are sent as source."""
     for module in modules:
-        cloudpickle.register_pickle_by_value(module)
+        if type(vars(module).get("DESCRIPTOR")).__name__ == "FileDescriptor" and module.__file__:
+            _generated[module.__name__] = Path(module.__file__).read_text(encoding="utf-8")
+        else:
+            cloudpickle.register_pickle_by_value(module)
 
 
 def pickled(plan: Plan) -> bytes:
     """Pickle the plan by value. Raises TopologyError naming a component that cannot be pickled."""
     for component in plan.graph.components.values():
         try:
-            cloudpickle.dumps(component)
+            _dumps(component)
         except Exception as error:
             raise TopologyError(
                 f"component {component.id!r} cannot be sent to its worker: {first_line(error)}. "
                 "Open files, sockets and locks belong into prepare() or open(), not into the "
                 "object that is declared"
             ) from error
-    data: bytes = cloudpickle.dumps(plan)
-    return data
+    data = _dumps(plan)
+    if not _generated:
+        return data
+    with_source: bytes = cloudpickle.dumps(_WithSource(data, _generated))
+    return with_source
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles generated modules and their classes by name, also below a package that is shipped."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, ModuleType) and obj.__name__ in _generated:
+            return import_module, (obj.__name__,)
+        if isinstance(obj, type) and obj.__module__ in _generated:
+            return NotImplemented  # by name
+        return super().reducer_override(obj)
+
+
+def _dumps(value: Any) -> bytes:
+    file = io.BytesIO()
+    _Pickler(file).dump(value)
+    return file.getvalue()
+
+
+class _WithSource:
+    """A pickled object, and the source of modules that it needs. Unpickled, it is the object."""
+
+    def __init__(self, data: bytes, sources: Mapping[str, str]) -> None:
+        self.data, self.sources = data, dict(sources)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _loads, (self.data, self.sources)
+
+
+def _loads(data: bytes, sources: dict[str, str]) -> Any:
+    sys.meta_path.append(_Finder(sources))  # last: a module that is installed has precedence
+    return cloudpickle.loads(data)
+
+
+class _Finder(MetaPathFinder, InspectLoader):
+    """Imports modules from source in memory, and the packages around them."""
+
+    def __init__(self, sources: dict[str, str]) -> None:
+        self.sources = sources
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> Any:
+        spec: ModuleSpec | None = None
+        if name in self.sources or self.is_package(name):
+            spec = spec_from_loader(name, self, is_package=self.is_package(name))
+        return spec
+
+    def is_package(self, fullname: str) -> bool:
+        return any(name.startswith(f"{fullname}.") for name in self.sources)
+
+    def get_source(self, fullname: str) -> str:
+        return self.sources.get(fullname, "")

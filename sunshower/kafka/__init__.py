@@ -22,6 +22,7 @@ from sunshower.kafka.producing.messages import Message
 from sunshower.kafka.producing.producer import Producer
 from sunshower.kafka.producing.sole_writer import SoleWriterBolt
 from sunshower.kafka.producing.transactions import TransactionalKafkaBolt
+from sunshower.kafka.protobuf_format import Protobuf
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.kafka.zookeeper.options import (
     ByZooKeeperGroup,
@@ -53,6 +54,7 @@ __all__ = [
     "Partition",
     "PlainOffsets",
     "Producer",
+    "Protobuf",
     "RebalanceListener",
     "Received",
     "ResultsBolt",

@@ -101,7 +101,7 @@ class MessagePack(Format):
             import msgpack
         except ImportError as error:
             raise ConfigError("MessagePack needs its package: pip install msgpack") from error
-        return _records(msgpack.unpackb, self.record_type)
+        return decoder_of_records(msgpack.unpackb, self.record_type)
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Avro(Format):
                     f"the schema registry at {url} does not answer ({without_secrets(str(error))})"
                 ) from error
 
-        return _records(decode, self.record_type)
+        return decoder_of_records(decode, self.record_type)
 
 
 def _is_of_transport(error: Exception) -> bool:
@@ -151,7 +151,7 @@ def _is_of_transport(error: Exception) -> bool:
     return any(kind.__name__ == "TransportError" for kind in type(error).__mro__)
 
 
-def _records(read: Decode, kind: type[Any] | None) -> Decode:
+def decoder_of_records(read: Decode, kind: type[Any] | None) -> Decode:
     """A decoder that converts what `read` returns to records."""
     if kind is None:
         return read

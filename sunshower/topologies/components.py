@@ -212,6 +212,12 @@ class Spout(Generic[Out_co]):
         ack and fail continue. Storm: org.apache.storm.spout.ISpout.
         """
 
+    def drain(self) -> None:
+        """Optional, for `next_tuple`: called when the topology drains, once, after `open`.
+
+        No further record is requested. ack, fail and replays continue, and `close` follows.
+        """
+
     def snapshot(self) -> Any:
         """Optional, for `next_tuple`: return the state that this task needs in another process.
 

@@ -70,6 +70,7 @@ def test_the_core_and_every_extra_for_users_are_looked_at() -> None:
     assert core == {"ray", "numpy", "msgpack", "pyarrow", "typer", "rich", "packaging"}
     assert {package.extra for package in found} == {
         *(None, "kafka", "zookeeper", "redis", "postgres", "spark", "experiments", "metrics"),
+        *("protobuf", "http"),
         *("profile", "traces", "ui", "servers"),
     }
     assert all(package.pinned for package in found)

@@ -19,6 +19,7 @@ from tests.structure.reading import ROOT
 PACKAGES = (
     "sunshower",
     "sunshower.kafka",
+    "sunshower.connectors",
     "sunshower.trident",
     "sunshower.spark_integration",
     "sunshower.experiments",

@@ -62,6 +62,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # level 5: extensions
     "kafka": {"topologies", "trident", "state"},
     "spark_integration": {"topologies", "trident", "state"},
+    "connectors": {"topologies", "trident", "state"},
     "dev": set(),
     "web": set(),
     # and the packages of `experiments` that run them, on Ray and on the simulator
@@ -83,12 +84,18 @@ LEVELS = (
     {"topologies", "state"},
     {"runtime"},
     {"trident", "actors", "simulation", "experiments"},
-    {"kafka", "spark_integration", "dev", "web", "experiments/runner", "experiments/demo"}
-    | {"testing"},
+    {"kafka", "spark_integration", "connectors", "dev", "web", "testing"}
+    | {"experiments/runner", "experiments/demo"},
     {"cli"},
 )
 SAME_PACKAGE = {"__main__": "cli"}  # a top-level file that belongs to the command line
-EXTENSIONS = {"trident", "kafka", "spark_integration", "dev"}  # without one the rest still runs
+EXTENSIONS = {
+    "trident",
+    "kafka",
+    "spark_integration",
+    "connectors",
+    "dev",
+}  # without one the rest still runs
 
 # External library → the packages that may import it. Each needs a row; a module of the standard
 # library needs one only if few packages may use it.
@@ -97,14 +104,17 @@ EXTERNAL: dict[str, set[str]] = {
     "numpy": {"runtime", "records", "topologies", "experiments", "kafka", "testing"},
     "pytest": {"testing"},  # a plugin, which only pytest imports
     "msgpack": {"runtime", "codec", "kafka"},
-    "pyarrow": {"runtime", "records", "topologies", "trident", "spark_integration"},
+    "pyarrow": {
+        *("runtime", "records", "topologies", "trident", "spark_integration", "connectors"),
+    },
     "matplotlib": {"experiments"},
     "jinja2": {"experiments"},
     "typer": {"cli"},
     "packaging": {"cli"},
     "prometheus_client": {"cli"},
-    "starlette": {"web"},
-    "uvicorn": {"web"},
+    "starlette": {"web", "connectors"},
+    "uvicorn": {"web", "connectors"},
+    "httpx2": {"connectors"},
     "opentelemetry": {"cli"},
     "rich": {"cli", "experiments/runner"},
     "sqlite3": {"state"},
@@ -115,8 +125,9 @@ EXTERNAL: dict[str, set[str]] = {
     "dill": set(),
     "kazoo": {"state"},
     "redis": {"state"},
-    "psycopg": {"state"},
+    "psycopg": {"state", "connectors"},
     "confluent_kafka": {"kafka", "dev"},
+    "google": {"kafka"},  # Protobuf
     "pyspark": {"spark_integration"},
     "raydp": {"spark_integration"},
     "pandas": {"spark_integration"},
@@ -203,7 +214,7 @@ def test_file_imports_only_allowed_libraries(path: Path) -> None:
         if is_ours(top) or (top in sys.stdlib_module_names and top not in EXTERNAL):
             continue
         if found.module == "?":
-            if package not in {"cli", "__init__", "testing"}:
+            if package not in {"cli", "__init__", "testing", "connectors"}:
                 wrong.append(report(path, found, "name it, so that this test can read it"))
         elif package not in EXTERNAL.get(top, set()):
             wrong.append(report(path, found, f"only {some(EXTERNAL.get(top, set()))} may"))

@@ -48,6 +48,7 @@ class NextTupleSource(SpoutSource):
         self._emissions: deque[Emission] = deque()
         self._count = 0
         self._sender = AnchoredSender(task.output_streams)
+        self._drained: Any = None  # the spout object whose `drain` was called
 
     @property
     def is_empty(self) -> bool:  # type: ignore[override]
@@ -75,7 +76,18 @@ class NextTupleSource(SpoutSource):
         self._count += 1
         self._host.rest.end()  # the spout may emit in ack or fail, if it kept the collector
 
+    def adopt(self, spout: Any) -> None:
+        if self._host.exhausted:  # a drain was requested before `open`
+            self.drain()
+
     def drain(self) -> None:
+        self.finish()
+        spout = self._host.spout
+        if self._host.is_open and spout is not self._drained:
+            self._drained = spout
+            self._host.hear("drain", spout.drain)
+
+    def finish(self) -> None:
         """Call next_tuple no more."""
         self._host.exhausted = True
 
@@ -175,4 +187,4 @@ class _Collector:
         self._source.put(Emission(stream, record, message_id, task))
 
     def finish(self) -> None:
-        self._source.drain()
+        self._source.finish()

@@ -1,0 +1,258 @@
+"""Listens for POST requests on a thread, and answers each when its records are settled."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from hmac import compare_digest
+from typing import Any, NamedTuple
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from sunshower.errors import ConfigError, Unavailable
+from sunshower.texts import clip, message_of
+
+_CLOSE_S = 5.0
+_RETRY_AFTER = {"retry-after": "1"}
+# Browsers add these to a POST. A page of another site could send one, if its name leads here.
+_OF_BROWSERS = ("origin", "sec-fetch-site")
+_ERROR_BYTES = 500
+_CONNECTIONS = 1_000  # at a time; more only if as many records may be unsettled
+_FURTHER = 100  # connections that get an answer while each of those waits for one record
+
+
+class HttpAnswer(NamedTuple):
+    """The status of an answer, and what is wrong if it is not 200."""
+
+    status: int
+    error: str = ""
+
+
+class EndpointLimits(NamedTuple):
+    """How many records may be unsettled; the largest body, and how long it may take to arrive."""
+
+    pending_max: int
+    body_bytes_max: int
+    body_s: float = 30.0
+
+
+class _Posted:
+    """A request whose records are not all settled."""
+
+    def __init__(self, records: list[Any], answer: Callable[[HttpAnswer], None]) -> None:
+        self.records, self.answer = records, answer
+        self.left = len(records)
+        self.is_taken = False  # one of its records was emitted
+
+
+class HttpEndpoint:
+    """Takes requests on a thread of its own; the other methods are called by one other thread.
+
+    `read` makes the record of a decoded object, and raises ValueError or TypeError.
+    """
+
+    def __init__(
+        self, read: Callable[[Any], Any], path: str, token: str | None, limits: EndpointLimits
+    ) -> None:
+        self._read, self._token, self._limits = read, token, limits
+        self._lock = threading.Lock()  # of the attributes below
+        self._posted: dict[int, _Posted] = {}
+        self._waiting: deque[tuple[int, int, Any]] = deque()  # request, index, record
+        self._number = self._pending = 0
+        self._is_open = False
+        self._application = Starlette(routes=[Route(path, self._post, methods=["POST"])])
+
+    @property
+    def pending(self) -> int:
+        """The number of records that are not settled."""
+        return self._pending
+
+    def start(self, host: str, port: int) -> None:
+        """Listen. Raises Unavailable if the port is taken, else ConfigError."""
+        listener = _listen(host, port)
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                self._application,
+                log_level="critical",
+                access_log=False,
+                lifespan="off",
+                server_header=False,
+                proxy_headers=False,
+                limit_concurrency=max(_CONNECTIONS, self._limits.pending_max + _FURTHER),
+                timeout_graceful_shutdown=1,
+            )
+        )
+        self._thread = threading.Thread(target=self._server.run, args=([listener],), daemon=True)
+        self._thread.start()
+
+    def accept(self, *, is_open: bool) -> None:
+        """Take requests from now on; or answer each with 503, and those whose records were not all
+        taken."""
+        with self._lock:
+            self._is_open = is_open
+            ended = set() if is_open else {number for number, *_ in self._waiting}
+            if ended:
+                self._waiting.clear()
+        for number in ended:
+            self._end(number, _ENDS)
+
+    def take(self) -> tuple[tuple[int, int], Any] | None:
+        """The next record, and its id; None if there is none."""
+        with self._lock:
+            while self._waiting:
+                number, index, record = self._waiting.popleft()
+                if (posted := self._posted.get(number)) is not None:  # else another record failed
+                    posted.is_taken = True
+                    return (number, index), record
+        return None
+
+    def settle(self, id: tuple[int, int], failed: HttpAnswer | None = None) -> None:
+        """A record is processed, or its tree failed: then its request has this answer at once."""
+        with self._lock:
+            posted = self._posted.get(id[0])
+            if posted is not None and posted.left > 1 and failed is None:
+                posted.left -= 1
+                self._pending -= 1
+                return
+        self._end(id[0], failed or HttpAnswer(200))
+
+    def close(self) -> None:
+        """Answer all requests with 503, and stop listening."""
+        self.accept(is_open=False)
+        for number in [*self._posted]:
+            self._end(number, _ENDS)
+        self._server.should_exit = True
+        self._thread.join(_CLOSE_S)
+
+    def _end(self, number: int, answer: HttpAnswer) -> None:
+        """Answer a request, unless it has an answer."""
+        with self._lock:
+            if (posted := self._posted.pop(number, None)) is None:
+                return
+            self._pending -= posted.left
+        posted.answer(answer)
+
+    async def _post(self, request: Request) -> Response:
+        answer = await self._answer(request)
+        if answer.status == 200:
+            return JSONResponse({"status": "processed"})
+        headers = _RETRY_AFTER if answer.status == 503 else None
+        return JSONResponse({"error": answer.error}, answer.status, headers)
+
+    async def _answer(self, request: Request) -> HttpAnswer:
+        given = request.headers.get("authorization", "")
+        if self._token is not None and not compare_digest(
+            given.encode(), f"Bearer {self._token}".encode()
+        ):
+            return HttpAnswer(401, "the header Authorization lacks the token")
+        if self._token is None and any(one in request.headers for one in _OF_BROWSERS):
+            return HttpAnswer(403, "a page in a browser asks, which needs a token")
+        if not self._is_open:
+            return _ENDS
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            return HttpAnswer(415, "the content-type is not application/json")
+        try:
+            body = await asyncio.wait_for(self._body(request), self._limits.body_s)
+            if body is None:
+                return HttpAnswer(413, f"the body is above {self._limits.body_bytes_max:,} bytes")
+            found = json.loads(body)
+            records = [self._read(one) for one in (found if isinstance(found, list) else [found])]
+        except TimeoutError:
+            return HttpAnswer(408, f"the body did not arrive within {self._limits.body_s:g} s")
+        except ClientDisconnect:
+            return _CLOSED
+        except Exception as error:  # a record type may raise anything for wrong values
+            return HttpAnswer(400, clip(message_of(error), _ERROR_BYTES))
+        if not records:
+            return HttpAnswer(200)
+        if len(records) > self._limits.pending_max:
+            return HttpAnswer(413, f"a request may have {self._limits.pending_max:,} records")
+        return await self._wait(request, records)
+
+    async def _body(self, request: Request) -> bytes | None:
+        """The body; None if it is too large."""
+        parts, size = [], 0
+        async for part in request.stream():
+            size += len(part)
+            if size > self._limits.body_bytes_max:
+                return None
+            parts.append(part)
+        return b"".join(parts)
+
+    async def _wait(self, request: Request, records: list[Any]) -> HttpAnswer:
+        """Queue the records, and wait until they are settled, or the client is gone."""
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[HttpAnswer] = loop.create_future()
+
+        def set_answer(answer: HttpAnswer) -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(_resolve, answered, answer)
+
+        with self._lock:
+            if not self._is_open:
+                return _ENDS
+            if self._pending + len(records) > self._limits.pending_max:
+                return HttpAnswer(503, f"{self._pending:,} records are not processed yet")
+            self._number = number = self._number + 1
+            self._posted[number] = _Posted(records, set_answer)
+            self._waiting += [(number, index, one) for index, one in enumerate(records)]
+            self._pending += len(records)
+        is_gone = asyncio.ensure_future(request.receive())  # after the body: a disconnect
+        await asyncio.wait((answered, is_gone), return_when=asyncio.FIRST_COMPLETED)
+        if answered.done():
+            is_gone.cancel()
+            return answered.result()
+        self._forget(number)
+        return _CLOSED
+
+    def _forget(self, number: int) -> None:
+        """Remove a request whose client is gone, if none of its records was taken."""
+        with self._lock:
+            posted = self._posted.get(number)
+            if posted is None or posted.is_taken:
+                return
+            self._waiting = deque(one for one in self._waiting if one[0] != number)
+            self._pending -= posted.left
+            del self._posted[number]
+
+
+_CLOSED = HttpAnswer(400, "the connection was closed")
+_ENDS = HttpAnswer(503, "the topology takes no records at the moment")
+
+
+def _resolve(future: asyncio.Future[HttpAnswer], answer: HttpAnswer) -> None:
+    if not future.done():
+        future.set_result(answer)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM
+        )[0]
+    except OSError as error:
+        raise ConfigError(f"HttpSource: {host!r} is no host to listen at: {error}") from error
+    # With its protocol: asyncio sets TCP_NODELAY for it, without which an answer takes 40 ms more.
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        text = f"HttpSource cannot listen at {host}, port {port}: {error}"
+        if error.errno == errno.EADDRINUSE:
+            raise Unavailable(text) from error
+        raise ConfigError(f"{text}; give another port or host") from error
+    return listener

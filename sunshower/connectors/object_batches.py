@@ -1,0 +1,217 @@
+"""ObjectBatches: batches of records from the objects of a folder in S3, in the order of names.
+
+A share of the names is a partition. Its metadata are
+{"of": "5c…", "pieces": [["2026/01.jsonl", 9073…, 0, 118]], "next": ["2026/01.jsonl", 118, 9073…]}
+        = rows [0, 118) of an object with this checksum; the next batch begins at its row 118
+The row is -1 when all of the object is read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sunshower.arguments import COUNT, FLAG, Instance
+from sunshower.connectors.object_folder import ObjectFolder
+from sunshower.errors import ConfigError, IncompleteBatch, SourceError, StateMismatch
+from sunshower.field_types import record_fields
+from sunshower.record_reader import record_reader
+from sunshower.secret import Secret
+from sunshower.texts import message_of
+from sunshower.topologies.components import Context
+from sunshower.trident.spouts.bounds import Bounds, Room
+from sunshower.trident.spouts.partitioned import PartitionedSpout
+
+_LIST_S = 2.0  # between two listings of the folder
+_DONE = -1  # instead of the next row: all of the object is read
+_JSON, _PARQUET = (".jsonl", ".ndjson", ".json"), (".parquet",)
+_BOUNDS = Instance((Bounds,), "Bounds(records=…)")
+
+
+class _Content(NamedTuple):
+    """An object that was read."""
+
+    name: str
+    checksum: int
+    rows: list[Any]
+    size: int  # in bytes
+
+
+class ObjectBatches(PartitionedSpout):
+    """Records of `type` from the objects below `place`: JSON lines (`.jsonl`, `.ndjson`, `.json`)
+    and Parquet (`.parquet`); other objects are left out. `place` is a URL that pyarrow opens, such
+    as `s3://bucket/orders`, or the path of a folder.
+
+    Objects are read whole, in the order of their names, by `shares` tasks at most. An object that
+    appears later is read if its name follows those that were read before: let names begin with a
+    date or a number. `ends`: read the objects that exist at the declaration, and then end.
+
+    Transactional: the position is in the store of the batches, and a batch that is repeated is read
+    again, or fails with IncompleteBatch if its objects were changed or removed. While the store is
+    away batches wait. An object that cannot be decoded raises SourceError.
+    """
+
+    def __init__(
+        self,
+        place: str | Secret | os.PathLike[str],
+        *,
+        type: type[Any],
+        bounds: Bounds | None = None,
+        shares: int = 8,
+        ends: bool = False,
+    ) -> None:
+        COUNT.check("ObjectBatches: shares", shares)
+        FLAG.check("ObjectBatches: ends", ends)
+        record_fields(type)
+        self.emits = type
+        self.bounds = bounds or Bounds()
+        _BOUNDS.check("ObjectBatches: bounds", self.bounds, ConfigError)
+        self._folder = ObjectFolder(place, "ObjectBatches")
+        self._shares, self._ends = shares, ends
+        self._names: list[str] = self._list() if ends else []
+        if ends and not self._names:
+            raise SourceError(f"ObjectBatches: {self._folder} has no .jsonl and no .parquet")
+        listed = "\0".join([str(self._folder), str(shares), *self._names])
+        self._id = f"{zlib.crc32(listed.encode('utf-8', 'surrogateescape')):08x}"
+
+    def open(self, context: Context) -> None:
+        self._clock = context.clock
+        self._list_at_s = 0.0
+        self._content: _Content | None = None  # the object that was read last
+        self._served = ""  # the share that was read last
+        self._read = record_reader(self.emits)
+
+    def partitions(self) -> Sequence[str]:
+        shares = range(self._shares)
+        used = {_share(name, self._shares) for name in self._names} if self._ends else {*shares}
+        return [str(share) for share in shares if share in used]
+
+    def emit_all_new(self, last: Mapping[str, Any], room: Room) -> dict[str, Any]:
+        """Begin with the share after the one that was read last, so that each has its turn."""
+        shares = [*last]
+        first = shares.index(self._served) + 1 if self._served in last else 0
+        turns = [*shares[first:], *shares[:first]]
+        found = super().emit_all_new({share: last[share] for share in turns}, room)
+        self._served = next((one for one in reversed(turns) if one in room.filled), self._served)
+        return found
+
+    def emit_new(self, partition: str, last: Any, room: Room) -> Any:
+        self._check(last)
+        name, row, checksum = last["next"] if last else ("", _DONE, 0)
+        pieces: list[list[Any]] = []
+        while not room.full:
+            if row == _DONE:
+                if (following := self._following(partition, name)) is None:
+                    break
+                if (content := self._find_object(following)) is None:  # removed since the listing
+                    if self._ends:
+                        name = following  # which may be the end
+                    else:
+                        self._names.remove(following)  # it may appear again
+                    continue
+                name, row = following, 0
+            else:
+                content = self._open_object(name, checksum)
+            checksum = content.checksum
+            size = max(1, content.size)
+            most = min(room.records, max(1, room.bytes * len(content.rows) // size))
+            rows = content.rows[row : row + most]
+            if rows:
+                room.emit(rows, read_bytes=content.size * len(rows) // len(content.rows))
+                pieces.append([name, checksum, row, row + len(rows)])
+            row += len(rows)
+            if row >= len(content.rows):
+                row = _DONE
+        if not name or (last and [name, row] == last["next"][:2]):
+            return last
+        return {"of": self._id, "pieces": pieces, "next": [name, row, checksum]}
+
+    def emit_again(self, partition: str, metadata: Any, room: Room) -> None:
+        self._check(metadata)
+        for name, checksum, first, end in metadata["pieces"]:
+            content = self._open_object(name, checksum)
+            room.emit(content.rows[first:end])
+
+    def is_end(self, partition: str, metadata: Any) -> bool:
+        if not self._ends or not metadata:
+            return False
+        last = [name for name in self._names if str(_share(name, self._shares)) == partition][-1]
+        ended: bool = metadata["next"][:2] == [last, _DONE]
+        return ended
+
+    def _following(self, partition: str, name: str) -> str | None:
+        """The name of the share's next object; None if there is none at the moment."""
+        if (found := self._after(partition, name)) is None and not self._ends:
+            if self._clock.now() < self._list_at_s:
+                return None
+            self._names = self._list()
+            self._list_at_s = self._clock.now() + _LIST_S
+            found = self._after(partition, name)
+        return found
+
+    def _after(self, partition: str, name: str) -> str | None:
+        names = self._names[bisect_right(self._names, name) :]
+        own = (one for one in names if str(_share(one, self._shares)) == partition)
+        return next(own, None)
+
+    def _list(self) -> list[str]:
+        return [name for name in self._folder.names() if name.endswith((*_JSON, *_PARQUET))]
+
+    def _open_object(self, name: str, checksum: int) -> _Content:
+        """The object of which rows were read before. Raises IncompleteBatch if it has changed."""
+        content = self._content
+        if content is None or (content.name, content.checksum) != (name, checksum):
+            content = self._find_object(name, checksum)
+        if content is None:
+            raise IncompleteBatch(
+                f"{self._folder}/{name} was removed or changed after a batch of it was read; "
+                "objects must stay as they are until their batches are committed"
+            )
+        return content
+
+    def _find_object(self, name: str, checksum: int | None = None) -> _Content | None:
+        """Read an object; None if it does not exist, or has another checksum than this one."""
+        data = self._folder.read(name)
+        if data is None or checksum not in (None, zlib.crc32(data)):
+            return None
+        self._content = _Content(name, zlib.crc32(data), self._decoded(name, data), len(data))
+        return self._content
+
+    def _decoded(self, name: str, data: bytes) -> list[Any]:
+        rows: list[Any] = []
+        try:
+            if name.endswith(_PARQUET):
+                rows += map(self._read, _parquet_rows(data))
+            else:
+                lines = data.decode().split("\n")
+                rows += (self._read(json.loads(line)) for line in lines if line.strip())
+        except Exception as error:  # a record type may raise anything for wrong values
+            raise SourceError(
+                f"{self._folder}/{name}, after {len(rows)} records: {message_of(error)}; mend the "
+                "object, or remove it before it is read"
+            ) from error
+        return rows
+
+    def _check(self, metadata: Any) -> None:
+        if metadata and metadata["of"] != self._id:
+            raise StateMismatch(
+                f"the batches in the store are of another folder, or of other shares, than "
+                f"{self._folder} in {self._shares}: give the same ones as before, or the spout "
+                "another id"
+            )
+
+
+def _share(name: str, shares: int) -> int:
+    return zlib.crc32(name.encode("utf-8", "surrogateescape")) % shares
+
+
+def _parquet_rows(data: bytes) -> list[dict[str, Any]]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    rows: list[dict[str, Any]] = parquet.read_table(pa.BufferReader(data)).to_pylist()
+    return rows

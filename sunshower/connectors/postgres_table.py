@@ -1,0 +1,244 @@
+"""PostgresTable: writes each record as a row of a PostgreSQL table, by INSERT … ON CONFLICT."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from itertools import chain
+from typing import Any, TypeAlias
+
+from sunshower.arguments import Instance
+from sunshower.connectors.record_parts import Part, RecordParts
+from sunshower.errors import ConfigError, StoreError, StoreUnreachable, SunshowerError, Unavailable
+from sunshower.records import Schema
+from sunshower.scalars import for_json
+from sunshower.secret import Secret, address
+from sunshower.state.backing import ANSWER_WITHIN_S
+from sunshower.state.postgres_backing import PostgresClient
+from sunshower.texts import message_of
+from sunshower.topologies.components import Bolt, Collector, Context, Tuple
+
+Row: TypeAlias = tuple[Tuple[Any], list[Any]]  # an input, and the values of its columns
+
+_ROWS_MAX = 5_000  # of a transaction, which ends within ANSWER_WITHIN_S
+_APART_S = 8.0  # time to find the rows that are refused; the rest fails then
+# Errors in a row itself: data exceptions (22), integrity constraints (23), a CHECK OPTION (44), a
+# limit such as the size of an index row (54), and RAISE in a trigger (P0).
+# And a value whose type the column does not take (42804).
+_OF_ROWS = ("22", "23", "44", "54", "P0", "42804")
+_TYPES = "SELECT attname, atttypid FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0"
+_JSON_TYPES = {114, 3802}  # json, jsonb
+_ADDRESS = Instance((str, Secret), 'an address, such as "postgresql://host/database"', False, True)
+_TABLE = Instance((str,), 'the name of a table, such as "totals" or "shop.totals"', False)
+_COLUMNS = Instance((Mapping,), "a dictionary: column → field, or function of the record")
+_PART = Instance((str, Callable), "a field's name, or a function of the record", False)
+_COLUMN = Instance((str,), "the name of a column", False)
+
+
+class PostgresTable(Bolt[Any, None]):
+    """Writes each record as a row of `table`, or updates the row with the same key.
+
+    `key`: the columns of the table's primary key, or of a unique constraint. `columns`: column →
+    a field's name, or a function of the record; by default each field has a column of its name.
+    `version`: a column that grows with each change of a row. A record whose version is below that
+    of the stored row changes nothing; without it the record that arrives last is stored, even if
+    it is the replay of an older one.
+
+    The rows of a batch of inputs are written in one transaction, and acked after its commit. If
+    the database refuses a row (a type, a constraint, a trigger), that row fails alone. While the
+    database is away the task waits. Values for columns of type json and jsonb are converted to
+    JSON; an Enum is its value, a tuple or set is an array.
+
+    Raises ConfigError when it is declared, StoreError and ConfigError when it starts.
+    """
+
+    def __init__(
+        self,
+        dsn: str | Secret,
+        table: str,
+        *,
+        key: str | Sequence[str],
+        columns: Mapping[str, Part] | None = None,
+        version: str | None = None,
+    ) -> None:
+        _ADDRESS.check("PostgresTable: dsn", dsn)
+        _TABLE.check("PostgresTable: table", table)
+        self.dsn, self.table = address(dsn), table
+        self.key = (key,) if isinstance(key, str) else tuple(key)
+        self.version = version
+        self._where = f"PostgresTable({table})"
+        self._reader = RecordParts(self._where)
+        for name in (*self.key, *([] if version is None else [version])):
+            _COLUMN.check(f"{self._where}: a column of key or version", name)
+        if not self.key:
+            raise ConfigError(f"{self._where}: key has no column; name those of the primary key")
+        self._parts: dict[str, Part] | None = None
+        if columns is not None:
+            _COLUMNS.check(f"{self._where}: columns", columns)
+            for name, part in columns.items():
+                _PART.check(f"{self._where}: columns[{name!r}]", part)
+            self._use_columns(columns)
+
+    def check_input(self, schema: Schema) -> None:
+        """Raise an error if records lack the fields to be written."""
+        if self._parts is None:
+            self._use_columns({name: name for name in schema.fields})
+        self._reader.check(schema, (self._parts or {}).values())
+
+    def prepare(self, context: Context) -> None:
+        """Connect, and let the database check the statement. Raises StoreError, StoreUnreachable
+        and ConfigError."""
+        if self._parts is None:
+            raise ConfigError(f"{self._where}: it has no columns; give columns={{…}}")
+        self._clock = context.clock
+        self._getters = [self._reader.getter(part) for part in self._parts.values()]
+        self._rows: list[Row] = []
+        self._client = PostgresClient(self.dsn, f"table {self.table!r}", ANSWER_WITHIN_S)
+        head, tail, table = self._statement()
+        nothing = ", ".join(["NULL"] * len(self._parts))
+        with self._client.db() as db:
+            db.execute(f"EXPLAIN {head} ({nothing}) {tail}")
+            types = dict(db.execute(_TYPES, (table,)).fetchall())
+        self._is_json = [types[name] in _JSON_TYPES for name in self._parts]
+        values = ", ".join(["%s"] * len(self._parts))
+        head, tail = (part.replace("%", "%%") for part in (head, tail))
+        self._insert = f"{head} ({values}) {tail}"
+        places = list(self._parts)
+        self._key_places = [places.index(name) for name in self.key]
+
+    def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
+        """Add the record's row to the batch; `flush` writes it, and settles the input."""
+        self._collector = out
+        values = [get(tuple.record) for get in self._getters]
+        row = [
+            _as_json(value) if is_json else _for_column(value)
+            for value, is_json in zip(values, self._is_json, strict=True)
+        ]
+        self._rows.append((tuple, row))
+
+    def flush(self) -> None:
+        """Write the rows, commit, and settle their inputs.
+
+        If the database refuses a part of the rows, its halves are written in transactions of their
+        own, and so on. Raises the error of the client if the statement itself is refused, and
+        StoreUnreachable if the database is away: the runtime fails the inputs, and the task waits.
+        """
+        rows, self._rows = self._rows, []
+        parts = [rows]
+        try:
+            rows.sort(key=self._order)
+            parts = [rows[at : at + _ROWS_MAX] for at in range(0, len(rows), _ROWS_MAX)][::-1]
+            self._write_parts(parts)
+        except Exception as error:
+            self._ack(chain(*parts))  # an error of `flush` fails what is acked
+            if not isinstance(error, StoreError) or isinstance(error, Unavailable):
+                raise
+            raise error.__cause__ or error from None  # not ours: the task may be in doubt
+
+    def _write_parts(self, parts: list[list[Row]]) -> None:
+        """Write lists of rows, from the last to the first, and remove those that are settled."""
+        until_s = self._clock.now() + _APART_S
+        while parts:
+            part = parts[-1]
+            refusal = self._write([row for _, row in part])
+            if refusal is not None and len(part) > 1:
+                if self._clock.now() >= until_s:
+                    late = f"not written in {_APART_S:g} s: other rows are refused ({refusal})"
+                    for tuple, _ in chain(*parts):
+                        self._collector.fail(tuple, StoreUnreachable(late))
+                    parts.clear()
+                    return
+                half = len(part) // 2
+                parts[-1:] = [part[half:], part[:half]]
+                continue
+            parts.pop()
+            if refusal is None:
+                self._ack(part)
+            else:
+                self._collector.fail(part[0][0], refusal)
+
+    def snapshot(self) -> None:
+        """Return no state: after each flush everything is in the database."""
+
+    def restore(self, state: Any) -> None:
+        """Do nothing: there is no state."""
+
+    def cleanup(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+    def _use_columns(self, columns: Mapping[str, Part]) -> None:
+        for name in (*self.key, *([] if self.version is None else [self.version])):
+            if name not in columns:
+                raise ConfigError(
+                    f"{self._where}: there is no column {name!r}, which key or version names; the "
+                    f"columns are: {', '.join(columns)}"
+                )
+        self._parts = dict(columns)
+
+    def _order(self, row: Row) -> str:
+        """In the order of their keys: two tasks that lock the same rows do not deadlock."""
+        return repr([row[1][place] for place in self._key_places])
+
+    def _write(self, rows: list[list[Any]]) -> StoreError | None:
+        """Write rows in one transaction. Returns the error if a row was refused. Raises StoreError
+        for any other error."""
+        try:
+            with self._client.db() as db, db.transaction():
+                db.cursor().executemany(self._insert, rows)
+        except StoreError as error:
+            if isinstance(error, Unavailable) or not _is_of_row(error.__cause__):
+                raise
+            return error
+        except SunshowerError:
+            raise
+        except Exception as error:  # such as a text that has no encoding in UTF-8
+            return StoreError(f"{self._where} cannot send a row: {message_of(error)}")
+        return None
+
+    def _ack(self, rows: Iterable[Row]) -> None:
+        for tuple, _ in rows:
+            self._collector.ack(tuple)
+
+    def _statement(self) -> tuple[str, str, str]:
+        """The INSERT up to its values, its rest after them, and the name of the table."""
+        names = list(self._parts or ())
+        table = ".".join(map(_quoted, self.table.split(".")))
+        others = [_quoted(name) for name in names if name not in self.key]
+        update = "NOTHING"
+        if others:
+            update = "UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in others)
+        if others and self.version is not None:
+            stored, new = (f"{of}.{_quoted(self.version)}" for of in ("stored", "excluded"))
+            update += f" WHERE {stored} IS NULL OR {new} >= {stored}"
+        head = f"INSERT INTO {table} AS stored ({_listed(names)}) VALUES"
+        return head, f"ON CONFLICT ({_listed(self.key)}) DO {update}", table
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(_quoted, names))
+
+
+def _is_of_row(error: BaseException | None) -> bool:
+    """Whether an error of psycopg is one of the values, and not of the statement."""
+    import psycopg
+
+    state = getattr(error, "sqlstate", None)
+    if state is None:  # raised by the client: no adapter for a type, a zero byte in a text
+        return isinstance(error, psycopg.DataError | psycopg.ProgrammingError)
+    return str(state).startswith(_OF_ROWS)
+
+
+def _as_json(value: Any) -> str | None:
+    return None if value is None else json.dumps(value, default=for_json, allow_nan=False)
+
+
+def _for_column(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    return list(value) if type(value) in (tuple, set, frozenset) else value

@@ -1,0 +1,358 @@
+"""Objects of a real S3 server, and files: read in batches, and written once for each batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import date
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from sunshower import Topology
+from sunshower.connectors import ObjectBatches, ObjectFiles
+from sunshower.connectors.object_batches import _share
+from sunshower.connectors.object_files import _Writer
+from sunshower.connectors.object_folder import ObjectFolder
+from sunshower.errors import (
+    ConfigError,
+    IncompleteBatch,
+    RecordMismatch,
+    SourceError,
+    StateMismatch,
+    StoreError,
+    StoreUnreachable,
+)
+from sunshower.records import Schema
+from sunshower.runtime.inline import run_inline
+from sunshower.testing import run as run_in_test
+from sunshower.topologies.components import Context
+from sunshower.topologies.operators.port import Attempt
+from sunshower.trident import Bounds, FixedBatchSpout, InMemory, InSqlite, batches, count
+from tests.connectors.s3_server import SECRET, S3Server, s3_server
+from tests.kafka.stage import Run, running
+from tests.trident.rigs.emitting import Drive
+
+
+class Order(NamedTuple):
+    id: int
+    day: date = date(2026, 1, 2)
+
+
+def orders(first: int, end: int) -> list[Order]:
+    return [Order(number) for number in range(first, end)]
+
+
+def lines(records: list[Order]) -> bytes:
+    return "".join(f'{{"id": {one.id}, "day": "{one.day}"}}\n' for one in records).encode()
+
+
+def table(records: list[Order]) -> bytes:
+    buffer = pa.BufferOutputStream()
+    columns = {"id": [one.id for one in records], "day": [one.day for one in records]}
+    parquet.write_table(pa.table(columns), buffer)
+    return buffer.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3Server]:
+    with s3_server() as server:
+        yield server
+
+
+@pytest.fixture(params=["s3", "files"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty folder in S3, or of files."""
+    if request.param == "files":
+        return str(tmp_path / "orders of März")
+    server: S3Server = request.getfixturevalue("s3")
+    return server.url(tmp_path.name)
+
+
+@pytest.fixture
+def folder(place: str) -> ObjectFolder:
+    return ObjectFolder(place, "test")
+
+
+def test_a_folder_has_whole_objects(folder: ObjectFolder) -> None:
+    assert folder.names() == []
+    for name in ("b/2.jsonl", "a.jsonl", "_hidden/x", ".x", "b/_y"):
+        folder.write(name, name.encode())
+    assert folder.names() == ["a.jsonl", "b/2.jsonl"]
+    assert folder.names("b") == ["b/2.jsonl"]
+    folder.write("a.jsonl", b"new")
+    assert folder.read("a.jsonl") == b"new"
+    folder.delete("a.jsonl")
+    folder.delete("a.jsonl")
+    assert folder.read("a.jsonl") is None
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+@pytest.mark.parametrize("records", [3, 1_000])
+def test_all_records_come_once_in_whatever_batches(
+    folder: ObjectFolder, place: str, records: int, tasks: int
+) -> None:
+    folder.write("2026/01.jsonl", lines(orders(0, 10)))
+    folder.write("2026/02.parquet", table(orders(10, 15)))
+    folder.write("2026/03.jsonl", b"\n")
+    folder.write("2026/04.ndjson", lines(orders(15, 16)))
+    folder.write("2026/05.csv", b"id,day")
+    spout = ObjectBatches(place, type=Order, bounds=Bounds(records=records), shares=3, ends=True)
+    found = Drive(spout, tasks).run(100)
+    assert sorted(chain(*found)) == orders(0, 16)
+
+
+def test_each_share_has_its_turn(folder: ObjectFolder, place: str) -> None:
+    for number in range(12):
+        folder.write(f"{number:02}.jsonl", lines(orders(100 * number, 100 * number + 50)))
+    spout = ObjectBatches(place, type=Order, bounds=Bounds(records=10), shares=3)
+    drive = Drive(spout)
+    shares = [{_share(f"{one.id // 100:02}.jsonl", 3) for one in drive.batch(n)} for n in (1, 2, 3)]
+    assert set.union(*shares) == {0, 1, 2}
+
+
+def test_a_batch_is_the_same_again(folder: ObjectFolder, place: str) -> None:
+    folder.write("1.jsonl", lines(orders(0, 5)))
+    folder.write("2.jsonl", lines(orders(5, 9)))
+    spout = ObjectBatches(place, type=Order, bounds=Bounds(records=7), shares=1)
+    drive = Drive(spout)
+    first, second = drive.emit(1), drive.emit(2)
+    assert first + second == orders(0, 9)
+    drive.restart()
+    assert drive.emit(1, 1) == first
+    assert drive.emit(2, 1) == second
+
+
+def test_a_changed_object_is_not_read_as_if_it_were_the_same(
+    folder: ObjectFolder, place: str
+) -> None:
+    folder.write("1.jsonl", lines(orders(0, 5)))
+    spout = ObjectBatches(place, type=Order, bounds=Bounds(records=3), shares=1)
+    drive = Drive(spout)
+    drive.emit(1)
+    folder.write("1.jsonl", lines(orders(1, 6)))
+    drive.restart()
+    with pytest.raises(IncompleteBatch, match="changed"):
+        drive.emit(1, 1)
+    folder.delete("1.jsonl")
+    with pytest.raises(IncompleteBatch, match="removed"):
+        drive.emit(1, 2)
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_an_object_that_is_removed_before_it_is_read_is_left_out(
+    folder: ObjectFolder, place: str, ends: bool
+) -> None:
+    for number in range(4):
+        folder.write(f"{number}.jsonl", lines(orders(number, number + 1)))
+    spout = ObjectBatches(place, type=Order, shares=1, ends=ends, bounds=Bounds(records=1))
+    drive = Drive(spout)
+    assert drive.batch(1) == orders(0, 1)
+    folder.delete("1.jsonl")
+    folder.delete("3.jsonl")
+    assert drive.batch(2) == orders(2, 3)
+    assert drive.batch(3) == []
+    if ends:
+        assert drive.is_last(3)
+    else:
+        folder.write("3.jsonl", lines(orders(3, 4)))
+        drive.clock.advance(2.0)
+        assert drive.batch(4) == orders(3, 4)
+
+
+def test_a_batch_is_bounded_in_bytes(folder: ObjectFolder, place: str) -> None:
+    folder.write("1.jsonl", lines(orders(0, 10)))
+    bounds = Bounds(bytes=2 * len(lines(orders(0, 1))) + 1)
+    drive = Drive(ObjectBatches(place, type=Order, shares=1, bounds=bounds))
+    found = [drive.batch(number) for number in range(1, 6)]
+    assert [*chain(*found)] == orders(0, 10)
+    assert max(map(len, found)) <= 3
+
+
+def test_objects_that_appear_later_are_read_in_the_order_of_their_names(
+    folder: ObjectFolder, place: str
+) -> None:
+    spout = ObjectBatches(place, type=Order, shares=1)
+    assert spout.partitions() == ["0"]
+    drive = Drive(spout)
+    assert drive.emit(1) == []
+    folder.write("2.jsonl", lines(orders(0, 2)))
+    drive.clock.advance(2.0)
+    assert drive.emit(2) == orders(0, 2)
+    folder.write("1.jsonl", lines(orders(8, 9)))  # before what was read: left out
+    folder.write("3.jsonl", lines(orders(2, 4)))
+    drive.clock.advance(2.0)
+    assert drive.emit(3) == orders(2, 4)
+
+
+@pytest.mark.parametrize("data", [b'{"id": 1}\n{', b'{"day": "2026-01-01"}', b"\xff", b"[]"])
+def test_an_object_that_cannot_be_read_is_named(
+    folder: ObjectFolder, place: str, data: bytes
+) -> None:
+    folder.write("1.jsonl", data)
+    with pytest.raises(SourceError, match=r"1\.jsonl, after \d records"):
+        Drive(ObjectBatches(place, type=Order, shares=1)).emit(1)
+
+
+def test_wrong_declarations_are_refused_and_secrets_are_not_shown(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="format"):
+        ObjectFiles(tmp_path, format="csv")
+    with pytest.raises(ConfigError, match="no folder"):
+        ObjectBatches("ftp://host/x", type=Order, ends=True)
+    with pytest.raises(SourceError, match=r"has no \.jsonl"):
+        ObjectBatches(tmp_path, type=Order, ends=True)
+    with pytest.raises(RecordMismatch):
+        ObjectBatches(tmp_path, type=dict)
+    folder = ObjectFolder(f"s3://anybody:{SECRET}@bucket/x?region=y", "test")
+    assert str(folder) == "s3://anybody:•••@bucket/x"
+
+
+def test_a_wrong_bucket_is_a_refusal_without_secrets(s3: S3Server) -> None:
+    with pytest.raises(StoreError) as refused:
+        ObjectFolder(s3.url("x").replace(s3.bucket, "nowhere"), "test").write("a", b"")
+    assert not isinstance(refused.value, StoreUnreachable)
+    assert SECRET not in str(refused.value)
+
+
+@pytest.mark.long
+def test_a_store_that_is_away_is_an_outage() -> None:
+    with s3_server() as server:
+        folder = ObjectFolder(server.url("x"), "test")
+        server.kill()
+        try:
+            with pytest.raises(StoreUnreachable, match="NETWORK_CONNECTION"):
+                folder.read("a")
+        finally:
+            server.start()
+
+
+# ---- writing ------------------------------------------------------------------------------------
+
+
+def contents(folder: ObjectFolder) -> dict[str, list[int]]:
+    """Object → the ids in it."""
+    found = {}
+    for name in folder.names():
+        data = folder.read(name)
+        assert data is not None
+        rows = (
+            parquet.read_table(pa.BufferReader(data)).to_pylist()
+            if name.endswith(".parquet")
+            else [json.loads(line) for line in data.splitlines()]
+        )
+        found[name] = [row["id"] for row in rows]
+    return found
+
+
+def writer(place: str, index: int = 0, tasks: int = 1) -> Any:
+    """The operator of one task."""
+    found = _Writer(ObjectFolder(place, "test"), "jsonl", Schema.of(Order))
+    found.prepare(Context("t", "out", index, index, tasks))
+    return found
+
+
+def write(operator: Any, attempt: Attempt, records: list[Order]) -> None:
+    batch = operator.start(attempt)
+    operator.process(batch, 0, records, lambda _: None)
+    operator.finish(batch, attempt, lambda _: None)
+
+
+FIRST = "batch=000000000001/part-0000.jsonl"
+
+
+def test_a_batch_that_is_repeated_replaces_its_objects(folder: ObjectFolder, place: str) -> None:
+    one = writer(place)
+    write(one, Attempt(1, 0, 1), orders(0, 3))
+    assert contents(folder) == {FIRST: [0, 1, 2]}
+    write(one, Attempt(1, 1, 1), orders(1, 5))
+    assert contents(folder) == {FIRST: [1, 2, 3, 4]}
+    write(one, Attempt(1, 2, 2), [])
+    assert contents(folder) == {}
+    write(one, Attempt(2, 0, 2), [])
+    assert contents(folder) == {}
+
+
+def test_fewer_tasks_remove_what_more_tasks_have_written(folder: ObjectFolder, place: str) -> None:
+    for index in range(3):
+        write(writer(place, index, 3), Attempt(1, 0, 1), orders(index, index + 1))
+    assert len(contents(folder)) == 3
+    write(writer(place), Attempt(1, 1, 2), orders(0, 3))
+    assert contents(folder) == {FIRST: [0, 1, 2]}
+
+
+def test_objects_of_other_batches_are_not_replaced(folder: ObjectFolder, place: str) -> None:
+    write(writer(place), Attempt(1, 0, 1), orders(0, 3))
+    with pytest.raises(StateMismatch, match="Give an empty folder"):
+        write(writer(place), Attempt(1, 0, 1), orders(5, 6))
+    assert contents(folder) == {FIRST: [0, 1, 2]}
+
+
+def copying(source: str, target: str, store: Any, **options: Any) -> Topology:
+    """A program that copies all orders, three in a batch."""
+    topology = Topology("copy", workers=1)
+    spout = ObjectBatches(source, type=Order, bounds=Bounds(records=3), shares=2, ends=True)
+    rows = batches(topology, "in", spout, store=store)
+    rows.filter(lambda order: order.id >= 0).apply(ObjectFiles(target, **options))
+    return topology
+
+
+@pytest.mark.parametrize("run", [run_in_test, lambda topology: run_inline(topology.graph())])
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_a_program_writes_each_row_once(
+    folder: ObjectFolder, place: str, tmp_path: Path, kind: str, run: Callable[[Topology], Any]
+) -> None:
+    for number in range(4):
+        folder.write(f"in/{number}.jsonl", lines(orders(number * 5, number * 5 + 5)))
+    source, target = below(place, "in"), below(place, "out")
+    run(copying(source, target, InMemory(), format=kind))
+    found = contents(ObjectFolder(target, "test"))
+    assert sorted(chain(*found.values())) == [*range(20)]
+    assert all(name.endswith(kind) for name in found)
+
+
+def below(place: str, folder: str) -> str:
+    path, mark, query = place.partition("?")
+    return f"{path}/{folder}{mark}{query}"
+
+
+def test_rows_without_names_have_those_of_their_stream(folder: ObjectFolder, place: str) -> None:
+    topology = Topology("count")
+    spout = FixedBatchSpout(orders(0, 6), 3, type=Order)
+    rows = batches(topology, "in", spout, store=InMemory())
+    rows.group_by("day").aggregate(count()).apply(ObjectFiles(place))
+    run_in_test(topology)
+    data = [folder.read(name) for name in folder.names()]
+    assert data == [b'{"day": "2026-01-02", "count": 3}\n'] * 2
+
+
+def test_a_process_that_dies_between_batches_writes_no_row_twice(
+    folder: ObjectFolder, place: str, tmp_path: Path
+) -> None:
+    folder.write("in/1.jsonl", lines(orders(0, 30)))
+    source, target = below(place, "in"), below(place, "out")
+    store, out = InSqlite(tmp_path / "batches.db"), ObjectFolder(target, "test")
+    for life in (1, 2, 3):  # each is abandoned, the last one ends
+        run = Run(copying(source, target, store), life)
+        run.until(lambda: len(out.names()) > 3 * life or run.core.finished)  # noqa: B023
+    run.until(lambda: run.core.finished)
+    assert sorted(chain(*contents(out).values())) == [*range(30)]
+
+
+@pytest.mark.long
+def test_a_store_that_is_killed_under_load_loses_nothing() -> None:
+    with s3_server() as server:
+        folder = ObjectFolder(server.url("in"), "test")
+        for number in range(4):
+            folder.write(f"{number}.jsonl", lines(orders(number * 10, number * 10 + 10)))
+        out = ObjectFolder(server.url("out"), "test")
+        with running(copying(server.url("in"), server.url("out"), InMemory())) as run:
+            run.until(lambda: len(out.names()) > 2)
+            server.kill()
+            run.until(lambda: any(one.wait is not None for one in run.core.supervisions))
+            server.start()
+            run.until(lambda: run.core.finished)
+        assert sorted(chain(*contents(out).values())) == [*range(40)]

@@ -1,0 +1,55 @@
+"""Sinks and the HTTP source in worker processes of Ray, one of which is killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from sunshower import JsonLines, Records, Topology
+from sunshower.actors.cluster import RayCluster
+from sunshower.connectors import HttpSink, HttpSource, PostgresTable
+from sunshower.dev.ports import Ports
+from tests.connectors.http_server import http_server
+from tests.connectors.postgres_server import SALES, Sale, execute, sales
+
+
+@pytest.mark.long
+def test_what_a_killed_worker_had_is_written_all_the_same(
+    ray_cluster: RayCluster, postgres: str
+) -> None:
+    execute(postgres, SALES)
+    try:
+        with http_server() as server:
+            topology = Topology("sinks", workers=2)
+            spout = topology.spout("sales", Records(sales(0, 3_000), type=Sale))
+            table = PostgresTable(postgres, "sales", key="id")
+            spout.fields("id").bolt("table", table, parallelism=2)
+            spout.shuffle().bolt("send", HttpSink(server.url, id="id"), parallelism=2)
+            run = ray_cluster.submit(topology.graph())
+            run.kill_worker(1)
+            assert run.wait(120)
+            assert run.snapshot().component("sales").acked == 3_000
+        assert execute(postgres, "SELECT * FROM sales ORDER BY id") == sales(0, 3_000)
+        assert {body["id"] for body in server.bodies} == {*range(3_000)}
+    finally:
+        execute(postgres, "DROP TABLE sales")
+
+
+@pytest.mark.long
+def test_a_worker_takes_records_over_http(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    ports = Ports()
+    port = ports.claim()
+    topology = Topology("intake", workers=1)
+    source = topology.spout("sales", HttpSource(port, type=Sale))
+    source.shuffle().bolt("lines", JsonLines(tmp_path / "sales.jsonl"))
+    run = ray_cluster.submit(topology.graph())
+    try:
+        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+            for one in sales(0, 5):
+                assert client.post("/", json=one._asdict()).status_code == 200
+    finally:
+        run.kill(wait_s=5)
+        ports.release()
+    assert len((tmp_path / "sales.jsonl").read_text().splitlines()) == 5

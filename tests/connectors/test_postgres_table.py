@@ -1,0 +1,299 @@
+"""Rows of a real PostgreSQL: written before they are acked, and refused alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import pytest
+
+from sunshower import Records, Retry, Topology
+from sunshower.connectors import PostgresTable
+from sunshower.errors import ConfigError, RecordMismatch, StoreError, StoreUnreachable, UnknownField
+from sunshower.runtime.tasks.supervision import WaitKind
+from sunshower.testing import run
+from tests.connectors.conftest import Drive
+from tests.connectors.postgres_server import SALES, Sale, execute, sales, started
+from tests.kafka.stage import Seen, running
+
+NOWHERE = "postgresql://nobody@127.0.0.1:9/none"
+
+
+@pytest.fixture
+def dsn(postgres: str) -> Iterator[str]:
+    execute(postgres, SALES)
+    yield postgres
+    execute(postgres, "DROP TABLE sales")
+
+
+def declared(dsn: str, **options: Any) -> PostgresTable:
+    bolt = PostgresTable(dsn, "sales", key="id", **options)
+    schema = Topology("t").spout("in", Records([Sale(1, "", 0.0)], type=Sale))
+    schema.shuffle().bolt("out", bolt)
+    return bolt
+
+
+def stored(dsn: str) -> list[tuple[Any, ...]]:
+    return execute(dsn, "SELECT * FROM sales ORDER BY id")
+
+
+def test_each_record_is_a_row_and_a_replay_changes_nothing(dsn: str) -> None:
+    topology = Topology("shop")
+    spout = topology.spout("sales", Records(sales(0, 300) + sales(100, 200), type=Sale))
+    spout.fields("id").bolt("table", PostgresTable(dsn, "sales", key="id"), parallelism=2)
+    done = run(topology)
+    assert done.snapshot.component("sales").acked == 400
+    assert stored(dsn) == [tuple(one) for one in sales(0, 300)]
+
+
+def test_the_last_record_of_a_key_is_stored(drive: Drive, dsn: str) -> None:
+    out = drive(declared(dsn))
+    out.take(Sale(1, "old", 1.0), Sale(2, "other", 1.0), Sale(1, "new", 2.0))
+    assert stored(dsn) == [(1, "new", 2.0), (2, "other", 1.0)]
+    out.take(Sale(1, "newer", 3.0))
+    assert stored(dsn)[0] == (1, "newer", 3.0)
+    assert len(out.out.acked) == 4
+
+
+def test_an_older_version_changes_nothing(drive: Drive, dsn: str) -> None:
+    out = drive(declared(dsn, version="price"))
+    out.take(Sale(1, "second", 2.0))
+    out.take(Sale(1, "first", 1.0))
+    assert stored(dsn) == [(1, "second", 2.0)]
+    out.take(Sale(1, "third", 3.0))
+    assert stored(dsn) == [(1, "third", 3.0)]
+    assert len(out.out.acked) == 3
+
+
+def test_a_table_that_is_all_key_takes_each_row_once(drive: Drive, postgres: str) -> None:
+    execute(postgres, 'CREATE SCHEMA "my shop"', 'CREATE TABLE "my shop"."50%" ("%s" text UNIQUE)')
+    names = {"%s": lambda record: record.item}
+    out = drive(PostgresTable(postgres, "my shop.50%", key="%s", columns=names))
+    out.take(*sales(0, 14))
+    assert execute(postgres, 'SELECT count(*) FROM "my shop"."50%"') == [(7,)]
+    assert len(out.out.acked) == 14
+
+
+class Color(Enum):
+    RED = "red"
+
+
+@dataclass(frozen=True)
+class Everything:
+    id: UUID
+    at: datetime
+    day: date
+    price: Decimal
+    color: Color
+    tags: tuple[str, ...]
+    parts: dict[str, Any]
+    bytes: bytes
+    nothing: int | None
+
+
+def test_every_type_has_a_column(postgres: str) -> None:
+    execute(
+        postgres,
+        "CREATE TABLE everything (id uuid PRIMARY KEY, at timestamptz, day date, price numeric,"
+        " color text, tags text[], parts jsonb, bytes bytea, nothing integer)",
+    )
+    at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    parts = {"list": [1, 2], "at": at, "null": None}
+    id = UUID(int=7)
+    one = Everything(id, at, at.date(), Decimal("1.50"), Color.RED, ("a", "b"), parts, b"\0x", None)
+    bolt = PostgresTable(postgres, "everything", key="id")
+    topology = Topology("t")
+    topology.spout("in", Records([one], type=Everything)).shuffle().bolt("out", bolt)
+    run(topology)
+    (row,) = execute(postgres, "SELECT * FROM everything")
+    decoded = {"list": [1, 2], "at": "2026-01-02T03:04:05+00:00", "null": None}
+    day = date(2026, 1, 2)
+    assert row == (id, at, day, Decimal("1.50"), "red", ["a", "b"], decoded, b"\0x", None)
+
+
+def test_a_row_that_the_database_refuses_fails_alone(drive: Drive, dsn: str) -> None:
+    execute(dsn, "ALTER TABLE sales ADD CHECK (price < 1000)")
+    bad = [
+        Sale(10, None, 1.0),  # type: ignore[arg-type]
+        Sale(250, "dear", 5000.0),
+        Sale(499, "\0", 1.0),
+        Sale(600, "typed", "much"),  # type: ignore[arg-type]
+        Sale(2**40, "large", 1.0),
+        Sale(700, object(), 1.0),  # type: ignore[arg-type]
+    ]
+    good = sales(0, 10) + sales(11, 250) + sales(251, 499) + sales(500, 600)
+    out = drive(declared(dsn))
+    out.take(*good[:100], *bad[:3], *good[100:], *bad[3:])
+    assert stored(dsn) == [tuple(one) for one in good]
+    assert sorted(out.out.acked) == good
+    assert {id(record) for record, _ in out.out.failed} == {id(record) for record in bad}
+    reasons = {record.id: str(reason) for record, reason in out.out.failed}
+    assert "table 'sales' refuses" in reasons[10]
+    assert "not-null" in reasons[10]
+    assert "check constraint" in reasons[250]
+
+
+def test_a_row_that_cannot_be_sent_fails_alone(drive: Drive, dsn: str) -> None:
+    out = drive(declared(dsn))
+    out.take(*sales(0, 7), Sale(7, "\ud800", 1.0), *sales(8, 20))
+    ((record, reason),) = out.out.failed
+    assert record.id == 7
+    assert "surrogates not allowed" in str(reason)
+    assert len(out.out.acked) == len(stored(dsn)) == 19
+
+
+def test_each_input_is_settled_when_the_key_of_one_cannot_be_compared(
+    drive: Drive, dsn: str
+) -> None:
+    class NoText:
+        def __repr__(self) -> str:
+            raise RuntimeError("no text")
+
+    out = drive(declared(dsn))
+    with pytest.raises(RuntimeError, match="no text"):
+        out.take(Sale(1, "a", 1.0), Sale(NoText(), "b", 1.0))  # type: ignore[arg-type]
+    assert len(out.out.acked) == 2  # which the runtime fails, with this error
+    out.take(Sale(2, "c", 1.0))
+    assert stored(dsn) == [(2, "c", 1.0)]
+
+
+def test_a_refused_row_becomes_a_dead_letter_and_its_neighbours_do_not(dsn: str) -> None:
+    records = [*sales(0, 50), Sale(50, None, 1.0)]  # type: ignore[arg-type]
+    topology = Topology("shop")
+    retry = Retry(attempts=2, dead_letters=True)
+    spout = topology.spout("sales", Records(records, type=Sale), retry=retry)
+    spout.shuffle().bolt("table", PostgresTable(dsn, "sales", key="id"))
+    spout.stream("dead_letters").shuffle().bolt("letters", Seen())
+    done = run(topology)
+    (letter,) = done.emitted("sales", stream="dead_letters")
+    assert "not-null" in letter.reason
+    assert letter.exception == "StoreError"
+    assert len(stored(dsn)) == 50
+    assert done.snapshot.component("sales").failed == 2
+
+
+def test_a_constraint_that_is_deferred_is_found_at_the_commit(drive: Drive, dsn: str) -> None:
+    execute(
+        dsn,
+        "CREATE TABLE lines (id integer PRIMARY KEY, sale integer"
+        " REFERENCES sales DEFERRABLE INITIALLY DEFERRED)",
+        "INSERT INTO sales VALUES (1, 'a', 1)",
+    )
+    columns = {"id": "id", "sale": lambda record: int(record.price)}
+    out = drive(PostgresTable(dsn, "lines", key="id", columns=columns))
+    out.take(Sale(1, "a", 1.0), Sale(2, "a", 9.0), Sale(3, "a", 1.0))
+    assert execute(dsn, "SELECT id FROM lines ORDER BY id") == [(1,), (3,)]
+    assert [record.id for record, _ in out.out.failed] == [2]
+    execute(dsn, "DROP TABLE lines")
+
+
+def test_a_statement_that_is_refused_is_not_charged_to_its_rows(dsn: str) -> None:
+    is_renamed = False
+
+    def read() -> Iterator[Sale | None]:
+        for one in sales(0, 100):
+            while one.id >= 50 and not is_renamed:
+                yield None
+            yield one
+
+    topology = Topology("shop", workers=1)
+    # One attempt: a single one that is charged would end the topology.
+    spout = topology.spout("sales", Records(read, type=Sale), retry=Retry(attempts=1))
+    spout.shuffle().bolt("table", PostgresTable(dsn, "sales", key="id"))
+    with running(topology) as run:
+        run.until(lambda: len(stored(dsn)) == 50)
+        execute(dsn, "ALTER TABLE sales RENAME COLUMN price TO cents")
+        is_renamed = True
+        run.until(lambda: any(one.wait is WaitKind.DOUBT for one in run.core.supervisions))
+        assert len(stored(dsn)) == 50
+        execute(dsn, "ALTER TABLE sales RENAME COLUMN cents TO price")
+        run.until(lambda: run.core.finished)
+    assert stored(dsn) == [tuple(one) for one in sales(0, 100)]
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "error", "says"),
+    [
+        ("nothing", {}, StoreError, '"nothing" does not exist'),
+        ("sales", {"columns": {"id": "id", "cost": "price"}}, StoreError, '"cost"'),
+        ("sales", {"key": "item"}, StoreError, "no unique or exclusion constraint"),
+    ],
+)
+def test_what_the_database_would_always_refuse_is_an_error_at_the_start(
+    drive: Drive, dsn: str, table: str, options: Any, error: type[Exception], says: str
+) -> None:
+    bolt = PostgresTable(dsn, table, **{"key": "id", **options})
+    topology = Topology("t")
+    topology.spout("in", Records(sales(0, 1), type=Sale)).shuffle().bolt("out", bolt)
+    with pytest.raises(error, match=says):
+        drive(bolt)
+
+
+class Word(NamedTuple):
+    word: str
+
+
+def test_wrong_declarations_are_refused_where_they_are_written() -> None:
+    with pytest.raises(ConfigError, match="version"):
+        PostgresTable(NOWHERE, "t", key="id", columns={"id": "id"}, version="at")
+    with pytest.raises(ConfigError, match="key has no column"):
+        PostgresTable(NOWHERE, "t", key=())
+    words = Topology("t").spout("words", Records([Word("a")], type=Word))
+    with pytest.raises(ConfigError, match="the columns are: word"):
+        words.shuffle().bolt("out", PostgresTable(NOWHERE, "t", key="id"))
+    table = PostgresTable(NOWHERE, "t", key="id", columns={"id": "weight"})
+    with pytest.raises(UnknownField, match="weight"):
+        words.shuffle().bolt("other", table)
+    topology = Topology("t")
+    pairs = topology.spout("pairs", Records([("a", 1)]), fields=("id", "count"))
+    others = topology.spout("others", Records([("a", 1)]), fields=("id", "weight"))
+    inputs = [pairs.shuffle(), others.shuffle()]
+    with pytest.raises(RecordMismatch, match=r"\(id, count\) and \(id, weight\)"):
+        topology.bolt("out", PostgresTable(NOWHERE, "t", key="id", columns={"id": "id"}), inputs)
+
+
+def test_a_database_that_is_away_at_the_start_is_an_outage(drive: Drive) -> None:
+    bolt = PostgresTable(NOWHERE, "t", key="id", columns={"id": "id"})
+    with pytest.raises(StoreUnreachable, match="table 't'"):
+        drive(bolt)
+
+
+@pytest.mark.servers
+@pytest.mark.slow
+def test_a_database_that_is_killed_under_load_loses_nothing(tmp_path: Path) -> None:
+    total, ready = 4_000, threading.Event()
+
+    def read() -> Iterator[Sale | None]:
+        for one in sales(0, total):
+            while one.id >= total // 2 and not ready.is_set():
+                yield None
+            yield one
+
+    with started(tmp_path / "postgres") as server:
+        execute(server.dsn, SALES)
+        topology = Topology("shop", workers=1)
+        # One attempt: a single one that is charged would end the topology.
+        spout = topology.spout("sales", Records(read, type=Sale), retry=Retry(attempts=1))
+        spout.shuffle().bolt("table", PostgresTable(server.dsn, "sales", key="id"), parallelism=2)
+        with running(topology) as run:
+
+            def counts() -> Any:
+                return run.core.stats().components["sales"]
+
+            run.until(lambda: execute(server.dsn, "SELECT count(*) FROM sales")[0][0] > 500)
+            killer = threading.Thread(target=server.kill)
+            killer.start()
+            ready.set()
+            run.until(lambda: any(one.wait is not None for one in run.core.supervisions))
+            killer.join()
+            run.go_on(0.5)  # it tries again and again
+            server.start()
+            run.until(lambda: run.core.finished)
+        assert stored(server.dsn) == [tuple(one) for one in sales(0, total)]

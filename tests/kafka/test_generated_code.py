@@ -1,0 +1,82 @@
+"""Modules that protoc has generated reach a worker that cannot import them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+from sunshower.actors.shipping import pickled, ship
+from sunshower.experiments.runner.loading import load
+from sunshower.runtime.plan import make_plan
+
+ROOT = Path(__file__).resolve().parents[2]
+# What protoc makes of a file.
+GENERATED = """
+from google.protobuf import descriptor_pool
+from google.protobuf.internal import builder
+
+DESCRIPTOR = descriptor_pool.Default().AddSerializedFile({serialized!r})
+builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
+builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, {name!r}, globals())
+"""
+PROGRAM = """
+from typing import Any, NamedTuple
+from sunshower import Bolt, Topology
+from sunshower.kafka import KafkaSpout, Protobuf
+from {package} import shipped_pb2
+from {package}.shipped_pb2 import Shipped
+
+class Sale(NamedTuple):
+    id: int
+
+def to_bytes(id):
+    yield shipped_pb2.Shipped(id=id).SerializeToString() + Shipped().SerializeToString()
+
+class Bytes(Bolt[Any, None]):
+    def __init__(self, of):
+        self.of = of
+
+    def execute(self, tuple, out):
+        out.ack(tuple)
+
+topology = Topology("sales")
+settings = {{"bootstrap.servers": "127.0.0.1:9", "group.id": "sales"}}
+source = KafkaSpout(settings, topics=["sales"], value=Protobuf(Shipped, Sale))
+sales = topology.spout("sales", source)
+sales.shuffle().bolt("bytes", Bytes(to_bytes))
+"""
+WORKER = """
+import sys
+from ray import cloudpickle
+graph = cloudpickle.loads(sys.stdin.buffer.read()).graph
+format = graph.components["sales"].implementation.reads[0]
+(data,) = graph.components["bytes"].implementation.of(7)
+print(format.decoder("sales", "value")(data))
+"""
+
+
+@pytest.mark.parametrize("has_init", [False, True])
+def test_a_generated_module_is_sent_as_source(tmp_path: Path, has_init: bool) -> None:
+    package = f"shop{tmp_path.name.replace('-', '_')}"
+    file = FileDescriptorProto(name=f"{package}/shipped.proto", package=package, syntax="proto3")
+    file.message_type.add(name="Shipped").field.add(name="id", number=1, type=3, label=1)
+    folder = tmp_path / package
+    folder.mkdir()
+    if has_init:
+        (folder / "__init__.py").touch()
+    (folder / "shipped_pb2.py").write_text(
+        GENERATED.format(serialized=file.SerializeToString(), name=f"{package}.shipped_pb2")
+    )
+    program = tmp_path / "program_of_generated_code.py"
+    program.write_text(PROGRAM.format(package=package))
+    loaded = load(str(program))
+    ship(loaded.modules)
+    data = pickled(make_plan(loaded.topology.graph()))
+    worker = subprocess.run(
+        [sys.executable, "-c", WORKER], input=data, capture_output=True, cwd=ROOT, check=False
+    )
+    assert worker.stdout.decode().strip() == "Sale(id=7)", worker.stderr.decode()
