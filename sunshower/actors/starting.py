@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -27,8 +28,12 @@ SYSTEM_CONFIG: dict[str, int] = {
 _log = logging.getLogger(__name__)
 
 
-def start_ray(address: str | None, quiet: bool) -> None:
-    """Start a local Ray, or connect to the one at `address`. Raises ClusterError."""
+def start_ray(address: str | None, quiet: bool, working_dir: Path | None = None) -> None:
+    """Start a local Ray, or connect to the one at `address`. Raises ClusterError.
+
+    The files of `working_dir` are in the working directory of all processes that are started from
+    here, on all nodes.
+    """
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # two equal lines of a sink are two lines
     local: dict[str, Any] = {
@@ -43,6 +48,7 @@ def start_ray(address: str | None, quiet: bool) -> None:
             namespace=NAMESPACE,
             log_to_driver=not quiet,
             logging_level=logging.ERROR,
+            runtime_env={"working_dir": str(working_dir)} if working_dir else None,
             **({} if address else local),
         )
     except Exception as error:
@@ -90,9 +96,9 @@ def warn_of_other_settings() -> None:
 def check_joined(address: str) -> None:
     """Raise ClusterError if the Ray that this process has is not the one at `address`."""
     here = ray.get_runtime_context().gcs_address
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if not colon or address.startswith("ray://"):
-        return  # "auto" and similar; a Ray client's port is not the head's
+    host, colon, port = address.rpartition(":")
+    if not colon:
+        return  # "auto" and similar
     here_host, _, here_port = here.rpartition(":")
     there = _ip(host)
     if port != here_port or not (there == _ip(here_host) or there.startswith(_LOOPBACK)):
