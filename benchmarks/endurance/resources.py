@@ -1,4 +1,4 @@
-"""What the processes of a run hold over time: memory, file handles, threads; and whether it grows.
+"""What the processes of a run hold over time: memory, files, threads, nodes; and whether it grows.
 
 A sample covers this process and all its descendants: Ray's processes, the workers, and servers. A
 process that was killed and its successor have one name, so they are one series.
@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
 _PROC = Path("/proc")
+_ANSWER_S = 2.0
 _PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 _NAMES = (  # the first that is found in a command is the name of the process
     (re.compile(rb"^ray::(Worker|Master)Actor"), "workers that have just started or ended"),
@@ -37,6 +40,7 @@ class Held(NamedTuple):
     files: int = 0
     threads: int = 0
     processes: int = 0
+    nodes: int = 0  # of ZooKeeper
 
     def __add__(self, other: object) -> Held:
         assert isinstance(other, Held)
@@ -64,6 +68,7 @@ TOLERANCES = {
     "files": Tolerance(0.10, 10),
     "threads": Tolerance(0.10, 6),
     "processes": Tolerance(0.0, 0),
+    "nodes": Tolerance(0.10, 10),
 }
 WARM_UP = 0.2  # part of the samples at first that are not looked at
 WINDOW = 0.2  # part of the samples whose median is compared: behind the warm-up, and the last ones
@@ -85,6 +90,19 @@ def sample(actors: Mapping[int, str]) -> dict[str, Held]:
     java = [held.processes for name, held in found.items() if name.startswith(JAVA)]
     found["Java processes"] = Held(processes=sum(java))
     return dict(found)
+
+
+def zookeeper_nodes(address: str) -> int | None:
+    """How many nodes the server has, or None if it does not answer."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), _ANSWER_S) as server:
+            server.sendall(b"srvr")
+            answer = b"".join(iter(partial(server.recv, 4096), b""))
+    except OSError:
+        return None
+    found = re.search(rb"Node count: (\d+)", answer)
+    return int(found[1]) if found else None
 
 
 def name_of(command: bytes, is_self: bool = False) -> str:

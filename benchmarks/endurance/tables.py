@@ -10,7 +10,7 @@ from rich.table import Table
 
 from benchmarks.tables import promised
 
-_MAPS = ("faults", "failures")
+_MAPS = ("faults", "failures", "recovery_s")
 
 
 def tables(report: Mapping[str, Any]) -> Group:

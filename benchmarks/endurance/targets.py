@@ -31,7 +31,10 @@ TARGETS = (
     Target("poison/rate", at_least=0.95),
     *(
         Target(f"soak/{figure}", at_most=0)
-        for figure in ("failed", "lost", "wrong_counts", "dead_letters", "quarantined", "not_flat")
+        for figure in (
+            *("failed", "lost", "wrong_counts", "dead_letters", "quarantined", "not_flat"),
+            *("missing_rows", "wrong_rows", "lost_rows", "low_totals"),
+        )
     ),
 )
 

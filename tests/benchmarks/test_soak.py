@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchmarks.endurance import page
 from benchmarks.endurance.__main__ import arguments
 from benchmarks.endurance.resources import ALL, Held, descendants, growth, name_of, sample
 
@@ -82,3 +85,28 @@ def test_processes_have_names(command: bytes, name: str) -> None:
 def test_hours_ask_for_the_long_run_alone() -> None:
     assert arguments(["--hours", "0.5"]).what == ["soak"]
     assert "soak" not in arguments([]).what
+
+
+def report(hours: float) -> dict[str, Any]:
+    rows = [{"of": ALL, "figure": "mib", "first": 1527.5, "last": 1530, "flat": True}]
+    faults = {"faults": {"worker killed": 17}, "recovery_s": {"worker killed": 4.2}}
+    counts = {"drawn": 2_163_462, "lost": 0, "rows_of_spark": 719_000, "missing_rows": 0}
+    run = {"seconds": 3600 * hours, "state": "finished", **faults, **counts, "growth": rows}
+    return {"busy_cores": 0.1, "soak": run}
+
+
+def test_a_run_of_an_hour_replaces_the_figures_of_the_page(tmp_path: Path) -> None:
+    copy = tmp_path / "page.md"
+    copy.write_text(page.PAGE.read_text(encoding="utf-8"), encoding="utf-8")
+    assert not page.write_figures(report(0.5), copy)
+    assert copy.read_text() == page.PAGE.read_text()
+    for _ in range(2):
+        assert page.write_figures(report(1), copy)
+        text = copy.read_text()
+        found = text.partition(page.BEGIN)[2].partition(page.END)[0]
+        assert "| numbers drawn | 2,163,462 |" in found
+        assert "| worker killed | 17 | 4.2 |" in found
+        assert "| all processes | memory MiB | 1,527.5 | 1,530 |" in found
+        assert max(map(len, found.splitlines())) <= 100
+    assert len(text.splitlines()) > len(page.PAGE.read_text().splitlines())
+    assert text.endswith(page.PAGE.read_text().partition(page.END)[2])

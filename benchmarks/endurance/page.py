@@ -1,0 +1,76 @@
+"""The figures of the long run in docs/RELIABILITY.md, between two marks; a run of an hour writes
+them."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.endurance.resources import ALL
+
+PAGE = Path(__file__).parents[2] / "docs/RELIABILITY.md"
+BEGIN, END = "<!-- figures of the long run -->\n", "<!-- end -->\n"
+LEAST_HOURS = 1.0
+_COUNTS = (
+    ("numbers drawn", "drawn"),
+    ("numbers lost, of the first three chains", "lost"),
+    ("words counted", "rows_counted"),
+    ("words with a wrong count", "wrong_counts"),
+    ("rows in Spark's table", "rows_of_spark"),
+    ("messages missing there", "missing_rows"),
+    ("rows there that are wrong or twice", "wrong_rows"),
+    ("numbers lost on the way to PostgreSQL", "lost_rows"),
+    ("totals there that are too low", "low_totals"),
+)
+_FIGURES = {"mib": "memory MiB", "files": "open files", "threads": "threads", "nodes": "nodes"}
+_SHOWN = (ALL, "actors", "Java processes", "ZooKeeper")
+
+
+def write_figures(report: Mapping[str, Any], page: Path = PAGE) -> bool:
+    """Put the figures into the page, if the run was long enough; returns whether it was."""
+    if report["soak"]["seconds"] < LEAST_HOURS * 3600:
+        return False
+    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    page.write_text(before + BEGIN + figures(report) + END + after, encoding="utf-8")
+    return True
+
+
+def figures(report: Mapping[str, Any]) -> str:
+    """The figures as Markdown."""
+    run = report["soak"]
+    faults = sum(run["faults"].values())
+    said = (
+        f"{run['seconds'] / 3600:g} h, {faults} faults, {report['busy_cores']:g} cores busy with "
+        f"other work before it. It ended {run['state']}, with {run.get('dead_letters', 0):,} dead "
+        f"letters, {run.get('quarantined', 0):,} tasks in quarantine, {run.get('restarts', 0):,} "
+        f"restarts and {run.get('replayed', 0):,} replayed tuples."
+    )
+    counts = [(name, f"{run[key]:,}") for name, key in _COUNTS if key in run]
+    recovered = [
+        (name, f"{times}", f"{run['recovery_s'].get(name, 0):.1f}")
+        for name, times in sorted(run["faults"].items())
+    ]
+    held = [
+        (row["of"], _FIGURES.get(row["figure"], "number"), f"{row['first']:,}", f"{row['last']:,}")
+        for row in run["growth"]
+        if row["of"] in _SHOWN or not row["flat"]
+    ]
+    parts = (
+        textwrap.fill(said, 100),
+        _table(("figure", "number"), counts, numbers=1),
+        "How long after the end of a fault all chains had gone on, at worst:",
+        _table(("fault", "times", "s"), recovered, numbers=2),
+        "What was held, as medians behind the warm-up and at last:",
+        _table(("of", "figure", "first", "last"), held, numbers=2),
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(names: Sequence[str], rows: Iterable[Sequence[str]], numbers: int) -> str:
+    """A Markdown table, whose last columns are numbers."""
+    rule = ["---"] * (len(names) - numbers) + ["--:"] * numbers
+    lines = [f"| {' | '.join(row)} |" for row in (names, *rows)]
+    return "\n".join([lines[0], f"|{'|'.join(rule)}|", *lines[1:]])
