@@ -6,6 +6,7 @@ process that was killed and its successor have one name, so they are one series.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
@@ -20,6 +21,10 @@ from typing import NamedTuple
 _PROC = Path("/proc")
 _ANSWER_S = 2.0
 _PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+SPARK = "Java: Spark"
+# Its block manager has up to 100 threads for each of two purposes, a few more with each batch. They
+# begin anew with each Java, so their number says when Java was killed, and they are not counted.
+_POOLS = "block-manager-"
 _NAMES = (  # the first that is found in a command is the name of the process
     (re.compile(rb"^ray::(Worker|Master)Actor"), "workers that have just started or ended"),
     (re.compile(rb"^ray::"), "other processes of Ray"),
@@ -27,6 +32,7 @@ _NAMES = (  # the first that is found in a command is the name of the process
     (re.compile(rb"/raylet/raylet"), "raylet"),
     (re.compile(rb"kafka\.Kafka"), "Java: Kafka"),
     (re.compile(rb"org\.apache\.zookeeper"), "Java: ZooKeeper"),
+    (re.compile(rb"apache\.spark"), SPARK),
     (re.compile(rb"^[^\0]*java\0"), "Java: others"),
     (re.compile(rb"ray/"), "other processes of Ray"),
 )
@@ -84,6 +90,8 @@ def sample(actors: Mapping[int, str]) -> dict[str, Held]:
         except OSError:  # it has just ended
             continue
         name = actors.get(pid) or name_of(command, pid == os.getpid())
+        if name == SPARK:
+            held = held._replace(threads=held.threads - _pooled(pid))
         found[name] = found[name] + held
         found[ALL] = found[ALL] + held
     found["actors"] = Held(processes=len(actors))
@@ -160,3 +168,12 @@ def _held(pid: int) -> Held:
     pages = int((folder / "statm").read_text(encoding="ascii").split()[1])
     threads = len(os.listdir(folder / "task"))
     return Held(pages * _PAGE_MIB, len(os.listdir(folder / "fd")), threads, 1)
+
+
+def _pooled(pid: int) -> int:
+    """How many threads of Spark's block manager a process has."""
+    found = 0
+    for file in (_PROC / str(pid) / "task").glob("*/comm"):
+        with contextlib.suppress(OSError):  # it has just ended
+            found += file.read_text(encoding="utf-8", errors="replace").startswith(_POOLS)
+    return found

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.endurance import page
 from benchmarks.endurance.__main__ import arguments
-from benchmarks.endurance.resources import ALL, Held, descendants, growth, name_of, sample
+from benchmarks.endurance.resources import ALL, SPARK, Held, descendants, growth, name_of, sample
 
 
 def samples(first: Held, last: Held, count: int = 100) -> list[dict[str, Held]]:
@@ -75,6 +75,7 @@ def test_a_sample_has_this_process_and_those_below_it() -> None:
         (b"/x/ray/core/src/ray/gcs/gcs_server\0--log_dir", "GCS"),
         (b"/x/ray/core/src/ray/raylet/raylet\0", "raylet"),
         (b"/usr/bin/java\0-Xmx512m\0kafka.Kafka\0", "Java: Kafka"),
+        (b"/usr/bin/java\0-cp\0x\0org.apache.spark.deploy.SparkSubmit\0", SPARK),
         (b"/bin/sleep\x001\0", "others"),
     ],
 )
