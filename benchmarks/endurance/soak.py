@@ -12,7 +12,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -54,6 +54,7 @@ _DISK_BYTES_S = 64_000  # how fast the files on the small disk may grow
 _LOG_FILES = {"RAY_LOG_MONITOR_MAX_OPEN_FILES": "30"}
 _JAVA_OF_SPARK = b"org.apache.spark.deploy.SparkSubmit"
 _READERS = ("from_kafka", READER)
+CHAINS = (*SPOUTS, *_READERS, "rows of Spark")
 Timed = tuple[float, dict[str, Held]]  # a sample, and when it was taken
 
 
@@ -173,22 +174,43 @@ def _through(
 def _apply(
     run: RayRun, places: Places, fault: Fault, watch: Callable[[float], None], tell: Tell
 ) -> float:
-    """Begin a fault, end it, and wait until all chains go on; returns how long that took."""
+    """Begin a fault, end it, and wait until all chains continue; returns how long that took."""
     fault.begin()
     try:
         watch(time.monotonic() + fault.seconds)
     finally:
         fault.end()
-    ended_s, before = time.monotonic(), _progress(run, places)
-    while not all(now > then for now, then in zip(_progress(run, places), before, strict=True)):
-        if time.monotonic() - ended_s > DRAIN_MAX_S:
-            chains = (*SPOUTS, *_READERS, "rows of Spark")
-            found = dict(zip(chains, _progress(run, places), strict=True))
-            raise TimeoutError(f"after {fault.name!r} not all chains go on: {before}, {found}")
-        watch(time.monotonic() + 1.0)
-    recovery_s = time.monotonic() - ended_s
-    tell(f"{fault.name}: all go on {recovery_s:.1f} s after its end")
+    progress = partial(_progress, run, places)
+    recovery_s = until_all_continue(
+        fault.name, progress, lambda: watch(time.monotonic() + 1.0), time.monotonic
+    )
+    tell(f"{fault.name}: all continue {recovery_s:.1f} s after its end")
     return recovery_s
+
+
+def until_all_continue(
+    fault: str,
+    progress: Callable[[], Sequence[int] | None],
+    pause: Callable[[], object],
+    now: Callable[[], float],
+) -> float:
+    """Wait until each chain is further than at its first known progress; returns the seconds.
+
+    `progress` returns None while it is not known. Raises TimeoutError after DRAIN_MAX_S.
+    """
+    begun_s, before = now(), None
+    while True:
+        found = progress()
+        if before is None:
+            before = found
+        elif found and all(one > first for one, first in zip(found, before, strict=True)):
+            return now() - begun_s
+        if now() - begun_s > DRAIN_MAX_S:
+            raise TimeoutError(
+                f"after {fault!r} not all chains continue: {', '.join(CHAINS)} were at {before}, "
+                f"and {DRAIN_MAX_S:g} s later at {found}"
+            )
+        pause()
 
 
 def _watch(
@@ -252,13 +274,19 @@ def _order(faults: int, generator: np.random.Generator) -> Iterator[int]:
         yield from generator.permutation(faults).tolist()
 
 
-def _progress(run: RayRun, places: Places) -> list[int]:
-    """How far each chain is: what its spout has acked, and the rows of Spark's table."""
+def _progress(run: RayRun, places: Places) -> list[int] | None:
+    """The progress of CHAINS: what each spout has acked, and the rows of Spark's table.
+
+    None if the master does not answer, or does not have the statistics of all workers yet: a
+    master that has just started counts only what ended workers have acked.
+    """
     try:
         snapshot = run.snapshot()
     except SunshowerError as error:
         if "does not answer" not in str(error):  # the master has just been killed
             raise
-        return [0] * (len(SPOUTS) + len(_READERS) + 1)
+        return None
+    if snapshot.workers.keys() < set(run.plan.workers):
+        return None
     acked = [snapshot.component(spout).acked for spout in (*SPOUTS, *_READERS)]
     return [*acked, committed(places.pipelines)]

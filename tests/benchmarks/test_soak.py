@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from benchmarks.endurance import page
 from benchmarks.endurance.__main__ import arguments
 from benchmarks.endurance.resources import ALL, SPARK, Held, descendants, growth, name_of, sample
+from benchmarks.endurance.soak import until_all_continue
 
 
 def samples(first: Held, last: Held, count: int = 100) -> list[dict[str, Held]]:
@@ -86,6 +88,21 @@ def test_processes_have_names(command: bytes, name: str) -> None:
 def test_hours_ask_for_the_long_run_alone() -> None:
     assert arguments(["--hours", "0.5"]).what == ["soak"]
     assert "soak" not in arguments([]).what
+
+
+def test_chains_continue_when_each_is_past_its_first_known_progress() -> None:
+    answers = iter([None, None, [5, 9], None, [6, 9], [0, 0], [6, 10]])
+    times = count()
+    waited_s = until_all_continue("x", lambda: next(answers), lambda: None, lambda: next(times))
+    assert list(answers) == []
+    assert waited_s == 7  # the clock was read before the wait, in each pause and at the end
+
+
+def test_chains_that_do_not_continue_fail_the_run() -> None:
+    times = count(step=10)
+    for answer in (None, [5, 9]):
+        with pytest.raises(TimeoutError, match="after 'x' not all chains continue"):
+            until_all_continue("x", lambda a=answer: a, lambda: None, lambda: next(times))
 
 
 def report(hours: float) -> dict[str, Any]:
