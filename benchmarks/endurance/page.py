@@ -1,5 +1,7 @@
-"""The figures of the long run in docs/RELIABILITY.md, between two marks; a run of an hour writes
-them."""
+"""Writes the figures of the long run into docs/RELIABILITY.md, between two marks.
+
+Only a run of an hour or more that has met all targets is written there.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from benchmarks.endurance.resources import ALL
 PAGE = Path(__file__).parents[2] / "docs/RELIABILITY.md"
 BEGIN, END = "<!-- figures of the long run -->\n", "<!-- end -->\n"
 LEAST_HOURS = 1.0
-_COUNTS = (
+COUNTS = (
     ("numbers drawn", "drawn"),
     ("numbers lost, of the first three chains", "lost"),
     ("words counted", "rows_counted"),
@@ -29,8 +31,10 @@ _SHOWN = (ALL, "actors", "Java processes", "ZooKeeper")
 
 
 def write_figures(report: Mapping[str, Any], page: Path = PAGE) -> bool:
-    """Put the figures into the page, if the run was long enough; returns whether it was."""
-    if report["soak"]["seconds"] < LEAST_HOURS * 3600:
+    """Put the figures into the page if the run was long enough and missed no target; returns
+    whether it did."""
+    is_short = report["soak"]["seconds"] < LEAST_HOURS * 3600
+    if is_short or any(target["met"] is False for target in report["targets"]):
         return False
     before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
@@ -44,26 +48,26 @@ def figures(report: Mapping[str, Any]) -> str:
     faults = sum(run["faults"].values())
     said = (
         f"{run['seconds'] / 3600:g} h, {faults} faults, {report['busy_cores']:g} cores busy with "
-        f"other work before it. It ended {run['state']}, with {run.get('dead_letters', 0):,} dead "
-        f"letters, {run.get('quarantined', 0):,} tasks in quarantine, {run.get('restarts', 0):,} "
-        f"restarts and {run.get('replayed', 0):,} replayed tuples."
+        f"other work before it. It ended {run['state']}, with {run['dead_letters']:,} dead "
+        f"letters, {run['quarantined']:,} tasks in quarantine, {run['restarts']:,} "
+        f"restarts and {run['replayed']:,} replayed tuples."
     )
-    counts = [(name, f"{run[key]:,}") for name, key in _COUNTS if key in run]
+    counts = [(name, f"{run[key]:,}") for name, key in COUNTS]
     recovered = [
-        (name, f"{times}", f"{run['recovery_s'].get(name, 0):.1f}")
+        (name, f"{times}", f"{run['recovery_s'][name]:.1f}")
         for name, times in sorted(run["faults"].items())
     ]
     held = [
         (row["of"], _FIGURES.get(row["figure"], "number"), f"{row['first']:,}", f"{row['last']:,}")
         for row in run["growth"]
-        if row["of"] in _SHOWN or not row["flat"]
+        if row["of"] in _SHOWN
     ]
     parts = (
         textwrap.fill(said, 100),
         _table(("figure", "number"), counts, numbers=1),
-        "How long after the end of a fault all chains had gone on, at worst:",
+        "The longest time from the end of a fault until all chains continued:",
         _table(("fault", "times", "s"), recovered, numbers=2),
-        "What was held, as medians behind the warm-up and at last:",
+        "What the processes held: medians after the warm-up, and at the end:",
         _table(("of", "figure", "first", "last"), held, numbers=2),
     )
     return "\n\n".join(parts) + "\n"

@@ -15,6 +15,7 @@ from benchmarks.endurance import page
 from benchmarks.endurance.__main__ import arguments
 from benchmarks.endurance.resources import ALL, SPARK, Held, descendants, growth, name_of, sample
 from benchmarks.endurance.soak import until_all_continue
+from benchmarks.endurance.targets import judged
 
 
 def samples(first: Held, last: Held, count: int = 100) -> list[dict[str, Held]]:
@@ -105,19 +106,31 @@ def test_chains_that_do_not_continue_fail_the_run() -> None:
             until_all_continue("x", lambda a=answer: a, lambda: None, lambda: next(times))
 
 
-def report(hours: float) -> dict[str, Any]:
+def report(hours: float, **figures: Any) -> dict[str, Any]:
     rows = [{"of": ALL, "figure": "mib", "first": 1527.5, "last": 1530, "flat": True}]
     faults = {"faults": {"worker killed": 17}, "recovery_s": {"worker killed": 4.2}}
-    counts = {"drawn": 2_163_462, "lost": 0, "rows_of_spark": 719_000, "missing_rows": 0}
-    run = {"seconds": 3600 * hours, "state": "finished", **faults, **counts, "growth": rows}
-    return {"busy_cores": 0.1, "soak": run}
+    counts = dict.fromkeys((key for _, key in page.COUNTS), 0)
+    others = dict.fromkeys(("failed", "dead_letters", "quarantined", "restarts", "replayed"), 0)
+    some = {"drawn": 2_163_462, "rows_of_spark": 719_000, "not_flat": 0}
+    run = {"seconds": 3600 * hours, "state": "finished", **faults, **counts, **others, **some}
+    found = {"busy_cores": 0.1, "soak": {**run, "growth": rows, **figures}}
+    return {**found, "targets": judged(found)}
+
+
+@pytest.mark.parametrize(
+    "made", [report(0.5), report(1, lost=1), report(1, failed=1, state="failed")]
+)
+def test_a_short_run_or_one_that_missed_a_target_is_not_written_into_the_page(
+    tmp_path: Path, made: dict[str, Any]
+) -> None:
+    file = tmp_path / "page.md"
+    assert not page.write_figures(made, file)
+    assert not file.exists()
 
 
 def test_a_run_of_an_hour_replaces_the_figures_of_the_page(tmp_path: Path) -> None:
     copy = tmp_path / "page.md"
     copy.write_text(page.PAGE.read_text(encoding="utf-8"), encoding="utf-8")
-    assert not page.write_figures(report(0.5), copy)
-    assert copy.read_text() == page.PAGE.read_text()
     for _ in range(2):
         assert page.write_figures(report(1), copy)
         text = copy.read_text()
