@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from tests.cli.jobs.connection import dropping
 from tests.leftovers import left_behind, marked
 from tests.structure.reading import ROOT
 
@@ -213,7 +214,24 @@ def test_a_folder_that_is_sent_from_a_node_without_a_job(nodes: Nodes, project: 
     nodes(f"sunshower kill prices --now {address}", project.parent)
 
 
-def test_what_goes_wrong_is_said_here(nodes: Nodes, project: Path) -> None:
+def test_a_dropped_connection_does_not_stop_the_command(nodes: Nodes, tmp_path: Path) -> None:
+    with dropping(nodes.dashboard, drops=5) as relay:
+        said = nodes._replace(dashboard=relay.address)("sunshower list", tmp_path)
+        assert relay.drops == 0
+    assert "There is no topology" in said
+
+
+def test_a_lost_connection_names_the_job_which_goes_on(nodes: Nodes, tmp_path: Path) -> None:
+    with dropping(nodes.dashboard, drops=1_000_000) as relay:
+        said = nodes._replace(dashboard=relay.address)("sunshower list", tmp_path, status=1)
+    command = re.search(r"may still be running: (ray job status \S+) --address", said)
+    assert command is not None, said
+    while "succeeded" not in (found := nodes(command[1], tmp_path)):
+        assert "stopped" not in found.lower()
+        assert "failed" not in found
+
+
+def test_errors_of_a_command_are_printed_by_the_client(nodes: Nodes, project: Path) -> None:
     (project / "orders_source.py").write_text("COUNT = unknown\n", encoding="utf-8")
     said = nodes("sunshower submit orders.py", project, status=1)
     assert "name 'unknown' is not defined" in said
