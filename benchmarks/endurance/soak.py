@@ -52,7 +52,7 @@ _DISK_BYTES_S = 64_000  # how fast the files on the small disk may grow
 # Ray's log monitor keeps the log files of ended processes open until they are so many. With Ray's
 # default, 200, their number would grow for longer than the run.
 _LOG_FILES = {"RAY_LOG_MONITOR_MAX_OPEN_FILES": "30"}
-_JAVA_OF_SPARK = b"org.apache.spark.deploy.SparkSubmit"
+SPARK_SUBMIT = "org.apache.spark.deploy.SparkSubmit"
 _READERS = ("from_kafka", READER)
 CHAINS = (*SPOUTS, *_READERS, "rows of Spark")
 Timed = tuple[float, dict[str, Held]]  # a sample, and when it was taken
@@ -60,7 +60,10 @@ Timed = tuple[float, dict[str, Held]]  # a sample, and when it was taken
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens, and what ends it again after so many seconds."""
+    """What happens, and what ends it again after so many seconds.
+
+    `begin` returns False if there was nothing to disturb.
+    """
 
     name: str
     begin: Callable[[], object]
@@ -99,7 +102,7 @@ def soak(seconds: float, seed: int, tell: Tell) -> dict[str, Any]:
             Fault("broker away", partial(kafka.kill, 1), partial(kafka.restart, 1), AWAY_S),
             Fault("store away", zookeeper.kill, zookeeper.restart, AWAY_S),
             Fault("PostgreSQL away", database.stop, database.start, AWAY_S),
-            Fault("Java of Spark killed", _kill_java),
+            Fault("Java of Spark killed", lambda: kill_java() > 0),
             Fault("disk full", partial(fill, ballast), ballast.unlink, AWAY_S),
             Fault("worker killed", lambda: run.kill_worker(_any(run, generator))),
             Fault("master killed", run.kill_master),
@@ -108,12 +111,16 @@ def soak(seconds: float, seed: int, tell: Tell) -> dict[str, Any]:
         return _through(run, places, seconds, faults, generator, tell)
 
 
-def _kill_java() -> None:
-    """The Java of Spark; there may be none, after another fault."""
+def kill_java() -> int:
+    """Kill the Java of Spark; returns the number of processes. There may be none after another
+    fault."""
+    killed = 0
     for pid in resources.descendants(os.getpid()):
         with contextlib.suppress(OSError):
-            if _JAVA_OF_SPARK in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if SPARK_SUBMIT.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
                 os.kill(pid, signal.SIGKILL)
+                killed += 1
+    return killed
 
 
 def _freeze(run: RayRun, generator: np.random.Generator) -> list[Fault]:
@@ -153,6 +160,8 @@ def _through(
                 break
             fault = faults[next(order)]
             recovery_s = _apply(run, places, fault, watch, tell)
+            if recovery_s is None:
+                continue
             worst_s = found["recovery_s"].get(fault.name, 0.0)
             found["recovery_s"][fault.name] = max(worst_s, round(recovery_s, 1))
             found["faults"][fault.name] = found["faults"].get(fault.name, 0) + 1
@@ -174,9 +183,14 @@ def _through(
 
 def _apply(
     run: RayRun, places: Places, fault: Fault, watch: Callable[[float], None], tell: Tell
-) -> float:
-    """Begin a fault, end it, and wait until all chains continue; returns how long that took."""
-    fault.begin()
+) -> float | None:
+    """Begin a fault, end it, and wait until all chains continue.
+
+    Returns how long that took, or None if there was nothing to disturb.
+    """
+    if fault.begin() is False:
+        tell(f"{fault.name}: there was none")
+        return None
     try:
         watch(time.monotonic() + fault.seconds)
     finally:

@@ -36,6 +36,7 @@ TARGETS = (
             *("missing_rows", "wrong_rows", "lost_rows", "low_totals"),
         )
     ),
+    Target("soak/rows_of_spark", at_least=1),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from itertools import count
@@ -14,7 +15,7 @@ import pytest
 from benchmarks.endurance import page
 from benchmarks.endurance.__main__ import arguments
 from benchmarks.endurance.resources import ALL, SPARK, Held, descendants, growth, name_of, sample
-from benchmarks.endurance.soak import until_all_continue
+from benchmarks.endurance.soak import SPARK_SUBMIT, kill_java, until_all_continue
 from benchmarks.endurance.targets import judged
 
 
@@ -106,6 +107,17 @@ def test_chains_that_do_not_continue_fail_the_run() -> None:
             until_all_continue("x", lambda a=answer: a, lambda: None, lambda: next(times))
 
 
+def test_the_java_of_spark_is_killed_and_counted() -> None:
+    assert kill_java() == 0
+    program = [sys.executable, "-c", "print(flush=True); input()", SPARK_SUBMIT]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(program, text=True, **pipes) as java:
+        assert java.stdout is not None
+        java.stdout.readline()
+        assert kill_java() == 1
+    assert java.returncode == -signal.SIGKILL
+
+
 def report(hours: float, **figures: Any) -> dict[str, Any]:
     rows = [{"of": ALL, "figure": "mib", "first": 1527.5, "last": 1530, "flat": True}]
     faults = {"faults": {"worker killed": 17}, "recovery_s": {"worker killed": 4.2}}
@@ -118,7 +130,13 @@ def report(hours: float, **figures: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "made", [report(0.5), report(1, lost=1), report(1, failed=1, state="failed")]
+    "made",
+    [
+        report(0.5),
+        report(1, lost=1),
+        report(1, rows_of_spark=0),
+        report(1, failed=1, state="failed"),
+    ],
 )
 def test_a_short_run_or_one_that_missed_a_target_is_not_written_into_the_page(
     tmp_path: Path, made: dict[str, Any]
