@@ -1,5 +1,4 @@
-"""The figures of the long run in docs/RELIABILITY.md, between two marks; a run of an hour writes
-them."""
+"""Writes the figures of a long run into docs/RELIABILITY.md, between two marks."""
 
 from __future__ import annotations
 
