@@ -1,6 +1,6 @@
 # Sunshower's commands for a clone: needs Python 3.11 and make, and installs the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all mutants check format bench bench-all endurance simulate clean
+.PHONY: help setup demo test test-all mutants check docs format bench bench-all endurance simulate clean
 
 PYTHON ?=
 ARGS ?=
@@ -49,7 +49,7 @@ mutants: .venv/.dev  ## break the code on purpose, and check that the simulator 
 test-all: SHORT :=
 test-all: test mutants  ## run the tests, the long ones too, and the mutants
 
-check: .venv/.dev  ## ruff, mypy --strict and the structure tests
+check: .venv/.dev  ## ruff, mypy --strict, the structure tests, and the site's links
 	@echo "Checking the code: ruff …"
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -57,6 +57,12 @@ check: .venv/.dev  ## ruff, mypy --strict and the structure tests
 	@$(BIN)/mypy --strict sunshower
 	@echo "Checking the structure: imports, sizes, first sentences, links …"
 	@$(BIN)/python -m pytest tests/structure
+	@echo "Building the documentation, and checking its links …"
+	@$(BIN)/python -m pytest tests/docs/test_site.py
+
+docs: .venv/.dev  ## build the documentation site in build/site, and start at its index.html
+	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs/site . build/site
+	@echo "Built: build/site/index.html"
 
 format: .venv/.dev  ## format the code with ruff, and fix what it can fix
 	@$(BIN)/ruff check --fix .

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from benchmarks.guard import Regression
+    from benchmarks.matches import Shared
     from benchmarks.measure import Match, Played, Tell
+    from benchmarks.results_file import Run
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
@@ -39,6 +41,11 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
         "--quick", action="store_true", help="one short round, to see it work; writes nothing"
     )
     parser.add_argument(
+        "--profile",
+        action="store_true",
+        help="do not measure: run each entry of ours once, and record where its time goes",
+    )
+    parser.add_argument(
         "--patience",
         type=float,
         default=5.0,
@@ -51,6 +58,8 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     options.only = options.only or (NAMES if options.all else SHORT)
     options.seconds, options.idle_seconds = 2.0, 10.0
     options.windows, options.simulated, options.batches = 50, 100, 200
+    if options.profile:
+        options.seconds = 6.0  # longer than it is sampled
     if options.quick:
         options.repeat, options.words = 1, min(options.words, 200_000)
         options.messages = min(options.messages, 40_000)
@@ -94,6 +103,11 @@ def main() -> int:
             found = results_file.add(before, now)
             results_file.write(results_file.with_targets(found, place, TARGETS))
 
+    if options.profile:
+        failures = record_profiles(options, tell, run)
+        write_page(results_file.read())
+        console.print("Written: benchmarks/results/profiles.json, docs/PERFORMANCE.md.")
+        return conclude(console, failures, None)
     failures = measure(options, tell, keep)
     console.print(tables(results_file.with_targets(now, place, TARGETS)))
     if options.quick:
@@ -113,13 +127,42 @@ def measure(
 
     `keep` gets what each match has measured, at its end. Ctrl-C ends the measuring.
     """
+    from benchmarks.measure import play
+
+    def take(match: Match, _: Shared) -> Mapping[str, str]:
+        played = play(match, options.repeat, options.patience, tell)
+        keep(match, played)
+        return played.failures
+
+    return with_each_match(options, tell, take)
+
+
+def record_profiles(options: argparse.Namespace, tell: Tell, run: Run) -> dict[str, str]:
+    """Profile our entries in the matches that were asked for. Returns what failed: name → why."""
+    from benchmarks.profiling import WorkerProfiles, profile
+
+    workers = WorkerProfiles()
+
+    def take(match: Match, shared: Shared) -> Mapping[str, str]:
+        shared.arena.watch = workers.take
+        profile(match, workers, run, tell)
+        return {}
+
+    return with_each_match(options, tell, take)
+
+
+def with_each_match(
+    options: argparse.Namespace, tell: Tell, take: Callable[[Match, Shared], Mapping[str, str]]
+) -> dict[str, str]:
+    """Prepare the matches that were asked for, and call `take` with each. Returns what failed."""
     from benchmarks.matches import Shared, matches
-    from benchmarks.measure import MissingRequirement, play
+    from benchmarks.measure import MissingRequirement
 
     failures: dict[str, str] = {}
     try:
         with ExitStack() as stack:
-            for name, make in matches(Shared(options, stack, tell)):
+            shared = Shared(options, stack, tell)
+            for name, make in matches(shared):
                 try:
                     match = make()
                 except MissingRequirement as error:
@@ -129,9 +172,7 @@ def measure(
                     failures[name] = f"{type(error).__name__}: {error}"
                     tell(f"{name} cannot be prepared, and is left out: {failures[name]}")
                     continue
-                played = play(match, options.repeat, options.patience, tell)
-                failures |= played.failures
-                keep(match, played)
+                failures |= take(match, shared)
     except KeyboardInterrupt:
         failures["the run"] = "it was interrupted, and has only what was measured before"
     return failures

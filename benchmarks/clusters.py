@@ -42,6 +42,7 @@ class Arena:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.watch: Callable[[RayRun], None] = lambda _: None  # called in the middle of a run
         ship([control, corpus, gate, topologies, kafka_topologies, trident_topologies])
         self._cluster = RayCluster()
 
@@ -78,6 +79,7 @@ class Arena:
             pids = worker_pids(run)
             before_s = machine.cpu_s(pids)
             gate.open()
+            self.watch(run)
             wait(run.finished)
             after_s = machine.cpu_s(pids)
             found = _outcome(run, None if None in (before_s, after_s) else after_s - before_s)
@@ -88,6 +90,7 @@ class Arena:
     def idle(self, topology: Topology, seconds: float) -> float | None:
         """The share of one core that a topology's processes use while nothing happens."""
         with self.running(topology, Layout.ISOLATE) as run:
+            self.watch(run)
             return idle_share([*worker_pids(run), _pid(master_name(run.id))], seconds)
 
     def __enter__(self) -> Self:

@@ -27,7 +27,7 @@ from benchmarks.clusters import Arena
 from benchmarks.corpus import write_lines
 from benchmarks.measure import Match, Tell
 from benchmarks.names import NAMES
-from benchmarks.sweeps import latency, load, memory, ranges, recovery, start_up
+from benchmarks.sweeps import latency, load, memory, pending, ranges, recovery, start_up
 from sunshower.dev.kafka import Kafka
 from sunshower.dev.servers import Upkeep
 from sunshower.dev.zookeeper import ZooKeeper
@@ -100,6 +100,7 @@ def matches(shared: Shared) -> Iterator[tuple[str, Callable[[], Match]]]:
         "latency": lambda: latency.match(shared.arena, options.seconds),
         "load": lambda: load.match(shared.arena, options.seconds),
         "sweeps": lambda: ranges.match(shared.arena, options.seconds),
+        "pending": lambda: pending.match(shared.arena, shared.lines, options.words),
         "memory": lambda: memory.match(shared.arena, options.seconds),
         "start-up": lambda: start_up.match(shared.arena),
         "recovery": lambda: recovery.match(shared.arena),

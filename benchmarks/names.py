@@ -13,6 +13,7 @@ NAMES = (
     "latency",
     "load",
     "sweeps",
+    "pending",
     "memory",
     "start-up",
     "recovery",

@@ -40,6 +40,7 @@ def commit_all(
         pids = worker_pids(run)
         before_s = machine.cpu_s(pids)
         gate.open()
+        arena.watch(run)
         wait(lambda: (look and look(pids), run.finished())[1])
         after_s = machine.cpu_s(pids)
         snapshot = run.snapshot()

@@ -44,44 +44,54 @@ LIMITS: dict[str, Values] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """The settings of a topology. Units are in the names; Storm's key stands beside each default.
+    """The settings of a topology, with Storm's key where Storm has one. Units are in the names.
 
     Raises ConfigError for a value out of range or two values that contradict each other.
     """
 
-    message_timeout_s: float = 30.0  # topology.message.timeout.secs
-    # A progress deadline: if set, a tree may live this long after its emit, while reports on it
-    # arrive at least every message_timeout_s. See progress_deadlines.py.
+    #: How long a tree may take from its emit. Storm: topology.message.timeout.secs
+    message_timeout_s: float = 30.0
+    #: A progress deadline: if set, a tree may live this long after its emit, while reports on it
+    #: arrive at least every `message_timeout_s`.
     message_timeout_max_s: float | None = None
-    ackers: int | None = None  # topology.acker.executors; None: see plan.py, 0: untracked
-    workers: int = 2  # topology.workers, in the `pack` layout
-    # topology.max.spout.pending: pending roots per spout task. "auto": set by congestion control,
-    # up to 32,768; see congestion_control.py
+    #: Acker shards; None: one for each worker with a spout (with `--layout isolate` one in all);
+    #: 0: nothing is tracked. Storm: topology.acker.executors
+    ackers: int | None = None
+    #: Worker processes of the layout `pack`. Storm: topology.workers
+    workers: int = 2
+    #: Pending roots of each spout task; "auto": as many as the complete latency allows, up to
+    #: 32,768. Storm: topology.max.spout.pending
     spout_pending: int | Literal["auto"] = "auto"
-    frame_records_max: int = 16_384  # records of one frame on the wire
-    packet_bytes_max: int = 1 << 20  # about the most that one call to another worker carries
-    record_bytes_max: int = 1 << 24  # of one record on the wire, not within a worker
-    calls_in_flight_max: int = 4  # unanswered packets to one worker
-    slice_s: float = 0.02  # work on one task before the mailbox is checked again
-    window_s: float = 0.25  # how much work may wait before a task, as service time
-    window_records_max: int = 262_144  # hard limit of a window per pair of tasks; in a cycle,
-    # which has no window, trees fail beyond it
-    sweep_grace_s: float = 1.0  # after a crash, before affected trees that are still pending fail
-    peer_link_retry_s: float = 2.0  # before a worker that did not answer is tried again
-    attempts_max: int = 5  # of a tuple whose bolt fails it, if its spout has no retry=
-    replay_share: float = 0.5  # of a spout's emits, while it has new records; see replay_budget.py
-    block_max_s: float = 60.0  # of one call of user code; then its process is ended
-    worker_timeout_s: float = 20.0  # supervisor.worker.timeout.secs: a silent worker is replaced
-    idle_poll_s: float = 0.1  # longest time between two polls of an idle spout
-    check_mutation: bool = False  # refuse bolts that change their input: mutation_check.py
-    # How long a tuple may fail with `unavailable` while others of that component succeed; then each
-    # such failure is charged. While all of them fail there is no limit.
+    frame_records_max: int = 16_384  #: Records of one frame on the wire.
+    packet_bytes_max: int = 1 << 20  #: About the most that one packet to another worker carries.
+    record_bytes_max: int = 1 << 24  #: Bytes of one record on the wire, not within a worker.
+    calls_in_flight_max: int = 4  #: Unanswered packets to one worker.
+    slice_s: float = 0.02  #: Work on one task before the mailbox is checked again.
+    window_s: float = 0.25  #: How much work may wait before a task, as time of its processing.
+    #: The hard limit of records that wait between two tasks. In a cycle, which has no window, trees
+    #: fail beyond it.
+    window_records_max: int = 262_144
+    #: The time after a crash until the affected trees that are still pending fail.
+    sweep_grace_s: float = 1.0
+    peer_link_retry_s: float = 2.0  #: Before a worker that did not answer is tried again.
+    attempts_max: int = 5  #: Attempts of a tuple whose bolt fails it, if its spout has no `retry=`.
+    #: The share of replays in a spout's emits, while it has new records.
+    replay_share: float = 0.5
+    block_max_s: float = 60.0  #: How long one call of user code may take before its process ends.
+    #: A worker without heartbeats for this time is replaced. Storm: supervisor.worker.timeout.secs
+    worker_timeout_s: float = 20.0
+    idle_poll_s: float = 0.1  #: The longest time between two polls of an idle spout.
+    check_mutation: bool = False  #: Refuse bolts that change their input; for tests.
+    #: How long a tuple may fail with `unavailable` while others of that component succeed; then
+    #: each such failure is charged. While all of them fail there is no limit.
     unavailable_max_s: float = 3_600.0
-    task_errors_max: int = 5  # in a row, outside tuple processing; then the task is quarantined
-    task_backoff_s: float = 0.1  # before a task that raised is retried; doubled each time
-    deaths_max: int = 6  # crashes in a row caused by one task, until it is quarantined
-    restart_backoff_s: float = 0.5  # before a crashing worker opens its tasks; doubled each time
-    # Which share of the trees is recorded for `sunshower trace`, besides replays; 0: nothing is.
+    #: Errors of a task in a row, outside the processing of tuples, until it is quarantined.
+    task_errors_max: int = 5
+    task_backoff_s: float = 0.1  #: Before a task that raised is tried again; doubled each time.
+    deaths_max: int = 6  #: Crashes in a row that one task causes, until it is quarantined.
+    #: Before a crashing worker opens its tasks; doubled each time.
+    restart_backoff_s: float = 0.5
+    #: The share of the trees that is recorded for `sunshower trace`, besides replays; 0: nothing.
     trace_share: float = 0.0002
 
     def __post_init__(self) -> None:

@@ -13,16 +13,16 @@ from sunshower.texts import REASON_BYTES, TRACEBACK_BYTES, clip
 class Cause(StrEnum):
     """Why a tuple tree failed."""
 
-    TIMEOUT = "timeout"  # its deadline passed; the last resort
-    FAILED = "failed by bolt"  # a bolt called fail()
-    EXCEPTION = "exception"  # user code raised
-    ACTOR_DIED = "actor died"  # a worker that held a part of the tree crashed, or did not answer
-    BAD_FRAME = "bad frame"  # a frame was refused or lost in transit
-    OVERLOAD = "overload"  # a cycle emitted more than its limit
-    BLOCKED = "blocked"  # user code did not return; its process was ended
-    QUARANTINED = "quarantined"  # its task kept raising or crashing, and no longer runs
-    REBALANCED = "rebalanced"  # tasks moved before it was processed
-    UNAVAILABLE = "unavailable"  # a dependency was away; see outages.py
+    TIMEOUT = "timeout"  #: its deadline passed; the last resort
+    FAILED = "failed by bolt"  #: a bolt called fail()
+    EXCEPTION = "exception"  #: user code raised
+    ACTOR_DIED = "actor died"  #: a worker that held a part of the tree crashed, or did not answer
+    BAD_FRAME = "bad frame"  #: a frame was refused or lost in transit
+    OVERLOAD = "overload"  #: a cycle emitted more than its limit
+    BLOCKED = "blocked"  #: user code did not return; its process was ended
+    QUARANTINED = "quarantined"  #: its task kept raising or crashing, and no longer runs
+    REBALANCED = "rebalanced"  #: tasks moved before it was processed
+    UNAVAILABLE = "unavailable"  #: a dependency was away; see outages.py
 
 
 _TEXTS = {"reason": REASON_BYTES, "exception": 256, "traceback": TRACEBACK_BYTES}
@@ -49,15 +49,15 @@ class Failure:
     """
 
     cause: Cause
-    component: str = ""  # where it failed; empty if unknown (a timeout)
-    task: int = -1  # among the tasks of its component; -1: all of them
-    reason: str = ""  # the argument of fail(tuple, reason), or the exception's type and message
-    exception: str = ""  # the exception's type
+    component: str = ""  #: where it failed; empty if unknown (a timeout)
+    task: int = -1  #: among the tasks of its component; -1: all of them
+    reason: str = ""  #: the argument of fail(tuple, reason), or the exception's type and message
+    exception: str = ""  #: the exception's type
     traceback: str = ""
-    worker: int = -1  # where the task ran
-    attempt: int = 1  # set by the spout: 1 is the first emit of the tuple
-    in_doubt: bool = False  # the component fails every input, so the error may not be the tuple's
-    shared: bool = False  # the trees of several tuples failed together; one of them is the cause
+    worker: int = -1  #: where the task ran
+    attempt: int = 1  #: set by the spout: 1 is the first emit of the tuple
+    in_doubt: bool = False  #: the component fails every input, so the error may not be the tuple's
+    shared: bool = False  #: the trees of several tuples failed together; one of them is the cause
 
     def __post_init__(self) -> None:
         clip_texts(self, _TEXTS)

@@ -1,4 +1,4 @@
-"""Writes the figures of the long run into docs/RELIABILITY.md, between two marks.
+"""Writes the figures of a long run into docs/RELIABILITY.md, between two marks.
 
 Only a run of an hour or more that has met all targets is written there.
 """

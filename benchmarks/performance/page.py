@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import results_file
+from benchmarks import profiling, results_file
 from benchmarks.figures import Target, with_spread
 from benchmarks.performance.charts import Plot, plots
 from benchmarks.performance.workloads import SECTIONS, Section
@@ -21,16 +21,21 @@ FRAMES = results_file.PATH.with_name("page.json")  # frame times of the web page
 _LINE_MAX = 100
 
 
-def files(found: Mapping[str, Any], frames: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """Path below docs/ → text: the page and its plots. The same results give the same text."""
+def files(
+    found: Mapping[str, Any],
+    frames: Mapping[str, Any] | None = None,
+    profiles: Mapping[str, Any] | None = None,
+) -> dict[str, str]:
+    """Path below docs/ → text: the page and its plots. The same results give the same text.
+    `profiles`: of `python -m benchmarks --profile`."""
     drawn = plots(found, TO_REACH)
-    page = "\n\n".join(_parts(found, drawn, frames)) + "\n"
+    page = "\n\n".join(_parts(found, drawn, frames, profiles or {})) + "\n"
     return {NAME: page, **{f"{FOLDER}/{plot.name}.svg": plot.svg for plot in drawn}}
 
 
 def write_page(found: Mapping[str, Any], docs: Path = DOCS) -> None:
     """Write the page and its plots, and remove plots that it no longer has."""
-    made = files(found, read_frames())
+    made = files(found, read_frames(), profiling.read())
     (docs / FOLDER).mkdir(exist_ok=True)
     for old in (docs / FOLDER).glob("*.svg"):
         if f"{FOLDER}/{old.name}" not in made:
@@ -51,7 +56,10 @@ def missed_without_reason(found: Mapping[str, Any]) -> list[str]:
 
 
 def _parts(
-    found: Mapping[str, Any], drawn: Sequence[Plot], frames: Mapping[str, Any] | None
+    found: Mapping[str, Any],
+    drawn: Sequence[Plot],
+    frames: Mapping[str, Any] | None,
+    profiles: Mapping[str, Any],
 ) -> Iterator[str]:
     yield "# Performance"
     yield _wrapped(
@@ -69,10 +77,10 @@ def _parts(
     yield "## Targets"
     yield _targets(found, TO_REACH)
     yield from _pictures(drawn, "Targets")
-    yield from _reasons(found, TO_REACH)
+    yield from _reasons(found, TO_REACH, profiles)
     yield "## Targets of earlier work"
     yield _targets(found, EARLIER)
-    yield from _reasons(found, EARLIER)
+    yield from _reasons(found, EARLIER, profiles)
     for section in _sections(found):
         yield from _section(found, section, drawn)
     yield from _model(found)
@@ -121,17 +129,27 @@ def _judged(found: Mapping[str, Any], target: Target) -> dict[str, Any]:
     return target.judge({**known, **found["ratios"]}.get(target.figure))
 
 
-def _reasons(found: Mapping[str, Any], targets: Iterable[Target]) -> Iterator[str]:
-    by_reason: dict[str, list[str]] = {}
+def _reasons(
+    found: Mapping[str, Any], targets: Iterable[Target], profiles: Mapping[str, Any]
+) -> Iterator[str]:
+    by_reason: dict[str, list[Target]] = {}
     for target in targets:
         if _judged(found, target)["met"] is False and target.reason:
-            by_reason.setdefault(target.reason, []).append(f"`{target.figure}`")
+            by_reason.setdefault(target.reason, []).append(target)
     if by_reason:
         yield "Why targets are missed:"
         yield "\n".join(
-            _wrapped(f"- {', '.join(figures)}: {reason}", "  ")
-            for reason, figures in by_reason.items()
+            _wrapped(f"- {_figures(missed)}: {reason}", "  ")
+            for reason, missed in by_reason.items()
         )
+        missed = [one for those in by_reason.values() for one in those]
+        if said := list(profiling.sentences(profiles, missed)):
+            yield "Where their time goes (`python -m benchmarks --profile`):"
+            yield "\n".join(_wrapped(f"- {one}", "  ") for one in said)
+
+
+def _figures(targets: Iterable[Target]) -> str:
+    return ", ".join(f"`{target.figure}`" for target in targets)
 
 
 def _sections(found: Mapping[str, Any]) -> list[Section]:

@@ -40,9 +40,10 @@ SECTIONS = (
     ),
     Section(
         "Ranges",
-        ("sweeps",),
+        ("sweeps", "pending"),
         "One number varies: bytes of a record, distinct keys, derived records of each input "
-        "(which are counted), tasks, bolts in a row, acker shards.",
+        "(which are counted), tasks, bolts in a row, acker shards. `pending`: the word count by "
+        "operators with the adaptive number of open trees, and with fixed ones.",
     ),
     Section(
         "Kafka",

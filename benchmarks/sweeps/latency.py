@@ -66,6 +66,7 @@ def _ours(
     with arena.running(chain(gate, steps, BOLTS, **settings), layout) as run:
         wait(lambda: all(told and told[0] for told in run.results("source")))
         gate.open()
+        arena.watch(run)
         wait(run.finished)
         (told,) = run.results("source")
     _, start_s, emitted_s, acked_s = told

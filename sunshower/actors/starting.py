@@ -25,6 +25,8 @@ SYSTEM_CONFIG: dict[str, int] = {
     "gcs_rpc_server_reconnect_timeout_s": 5,  # if Ray is killed, do not hang 60 s
     "worker_niceness": 0,  # niceness.py adds less than Ray's 15 to this
 }
+# A head that can be restarted, with its tables in Redis, needs a longer one.
+_RECONNECT = "gcs_rpc_server_reconnect_timeout_s"
 _log = logging.getLogger(__name__)
 
 
@@ -84,7 +86,9 @@ def warn_of_other_settings() -> None:
     from ray._private.state import state  # no public API: see the pin of ray
 
     there = state.get_system_config()
-    if any(there.get(name) != wanted for name, wanted in SYSTEM_CONFIG.items()):
+    if any(
+        there.get(name) != wanted for name, wanted in SYSTEM_CONFIG.items() if name != _RECONNECT
+    ):
         _log.warning(
             "this Ray cluster has other settings than Sunshower is tuned for: it works, but "
             "notices deaths later and sends large packets more slowly. Start its head with: "

@@ -192,7 +192,7 @@ def taken_in(graph: Graph, snapshot: Snapshot) -> int:
 
 def spout_counts(graph: Graph, snapshot: Snapshot) -> Counts:
     """Return the sum over all spouts."""
-    return sum((snapshot.component(spout.id) for spout in graph.spouts), Counts())
+    return Counts.sum_of(snapshot.component(spout.id) for spout in graph.spouts)
 
 
 def batch_line(group: str, figures: Mapping[str, float], snapshot: Snapshot) -> str:

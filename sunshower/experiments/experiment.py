@@ -35,16 +35,16 @@ class Experiment:
     topology: Callable[..., Topology]
     plan: Callable[..., Iterable[Step]]
     checkers: Sequence[Checker] | Callable[..., Sequence[Checker]]
-    parameters: Mapping[str, Any] = field(default_factory=dict)  # name → default
-    sweep: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # name → values to run with
-    about: str = ""  # one sentence
+    parameters: Mapping[str, Any] = field(default_factory=dict)  #: name → default
+    sweep: Mapping[str, Sequence[Any]] = field(default_factory=dict)  #: name → values to run with
+    about: str = ""  #: one sentence
     layout: Layout = Layout.ISOLATE
-    hurt_s: float | None = None  # no fault begins after this time, and all faults end
-    seconds_max: float = 120.0  # a run that takes longer is stuck
-    sample: int = 1  # the edges of every n-th tree are kept; 1: of all trees
-    messages: int | Callable[..., int] | None = None  # in the source; None: as `numbers` says
-    messages_max: int | None = None  # drain the source after so many, if it is endless
-    simulated: bool = True  # False: it needs something real, such as a broker
+    hurt_s: float | None = None  #: no fault begins after this time, and all faults end
+    seconds_max: float = 120.0  #: a run that takes longer is stuck
+    sample: int = 1  #: the edges of every n-th tree are kept; 1: of all trees
+    messages: int | Callable[..., int] | None = None  #: in the source; None: as `numbers` says
+    messages_max: int | None = None  #: drain the source after so many, if it is endless
+    simulated: bool = True  #: False: it needs something real, such as a broker
 
     def __post_init__(self) -> None:
         for name, value in (("seconds_max", self.seconds_max), ("sample", self.sample)):

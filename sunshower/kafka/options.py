@@ -26,9 +26,9 @@ _DIRECTORY_S = 5.0  # the time limit of metadata requests
 class Guarantee(Enum):
     """The processing guarantee. Storm: KafkaSpoutConfig.ProcessingGuarantee."""
 
-    AT_LEAST_ONCE = "at least once"  # committed after processing: replays are possible
-    AT_MOST_ONCE = "at most once"  # committed before emitting: loss is possible
-    NONE = "none"  # committed periodically, processed or not: both are possible
+    AT_LEAST_ONCE = "at least once"  #: committed after processing: replays are possible
+    AT_MOST_ONCE = "at most once"  #: committed before emitting: loss is possible
+    NONE = "none"  #: committed periodically, processed or not: both are possible
 
 
 class ReaderContext(NamedTuple):
@@ -98,22 +98,35 @@ _RULES: dict[str, Rule] = {
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaOptions:
-    """Raises ConfigError for a value of a wrong type or out of range."""
+    """How a KafkaSpout reads, commits, and shares partitions.
 
-    guarantee: Guarantee = Guarantee.AT_LEAST_ONCE  # processingGuarantee
-    first: Where = StartPosition.UNCOMMITTED_EARLIEST  # firstPollOffsetStrategy
-    behind_max: int | None = None  # maxOffsetBehind: older offsets are skipped and reported
-    commit_s: float = 1.0  # offsetCommitPeriodMs (30 s in Storm)
-    uncommitted_max: int = 10_000_000  # maxUncommittedOffsets, of each partition
-    refresh_s: float = 30.0  # partitionRefreshPeriodMs (2 s in Storm): new partitions and topics
-    # Keep no record until it is acked: failed ones are read again from Kafka, as in Storm. This
-    # saves memory, but a record that retention or compaction has deleted by then becomes a dead
-    # letter without its value, or is skipped if there are none. Both are logged and counted.
+    Raises ConfigError for a value of a wrong type or out of range.
+    """
+
+    #: Storm: processingGuarantee
+    guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
+    #: Where to begin. Storm: firstPollOffsetStrategy
+    first: Where = StartPosition.UNCOMMITTED_EARLIEST
+    #: Offsets that are farther behind the end are skipped and reported. Storm: maxOffsetBehind
+    behind_max: int | None = None
+    #: Time between two commits. Storm: offsetCommitPeriodMs, 30 s
+    commit_s: float = 1.0
+    #: Offsets of a partition that are read and not committed. Storm: maxUncommittedOffsets
+    uncommitted_max: int = 10_000_000
+    #: Time between two looks for new partitions and topics. Storm: partitionRefreshPeriodMs, 2 s
+    refresh_s: float = 30.0
+    #: Keep no record until it is acked: failed ones are read again from Kafka, as in Storm. This
+    #: saves memory, but a record that retention or compaction has deleted by then becomes a dead
+    #: letter without its value, or is skipped if there are none. Both are logged and counted.
     refetch: bool = False
+    #: Learns which partitions a task gets and loses.
     listener: RebalanceListener = RebalanceListener()  # noqa: RUF009 (it has no state)
-    directory: Callable[[Mapping[str, Any]], Directory] = by_metadata  # called with the settings
+    #: Finds topics and partitions; called with the settings.
+    directory: Callable[[Mapping[str, Any]], Directory] = by_metadata
+    #: Assigns partitions to tasks.
     sharing: Callable[[ReaderContext], PartitionSharing] = by_index
-    store: Callable[[ReaderContext], Offsets] = in_kafka  # of the committed offsets
+    #: Where committed offsets are.
+    store: Callable[[ReaderContext], Offsets] = in_kafka
 
     def __post_init__(self) -> None:
         check_all(self, _RULES, "KafkaOptions: ")

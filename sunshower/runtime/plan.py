@@ -18,8 +18,8 @@ _LIVES_MIN = 16  # lives of a worker before the incarnations of its spout tasks 
 class Layout(StrEnum):
     """How tasks are distributed over workers."""
 
-    ISOLATE = "isolate"  # one task a worker, for experiments
-    PACK = "pack"  # tasks share workers, acker shards with their spouts, for throughput
+    ISOLATE = "isolate"  #: one task a worker, for experiments
+    PACK = "pack"  #: tasks share workers, acker shards with their spouts, for throughput
 
 
 @dataclass(frozen=True)

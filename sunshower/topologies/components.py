@@ -40,8 +40,8 @@ class Context:
     task: int
     index: int
     parallelism: int
-    tasks: Mapping[str, Sequence[int]] = field(default_factory=dict)  # component id → task ids
-    committed: int = 0  # records settled before a restart, which the task skips
+    tasks: Mapping[str, Sequence[int]] = field(default_factory=dict)  #: component id → task ids
+    committed: int = 0  #: records settled before a restart, which the task skips
     clock: Clock = field(default_factory=SystemClock, compare=False, repr=False)
     tell: Callable[[Any, Any], None] = field(default=tell_nobody, compare=False, repr=False)
     note: Callable[[Any, Any], None] = field(default=tell_nobody, compare=False, repr=False)
@@ -152,11 +152,11 @@ class Spout(Generic[Out_co]):
     `replay = False`. Storm: org.apache.storm.spout.ISpout.
     """
 
-    emits: Any = None  # record type or field names, if only the instance knows them
-    streams: ClassVar[Mapping[str, Any]] = {}  # further streams: id → record type or field names
-    tick_s: float | None = None  # as Bolt.tick_s
-    replay: bool = True  # False: `next_tuple` or `poll` decides itself what to replay
-    event_time: Any = None  # or a method: the event time of a record, for windows; None: its field
+    emits: Any = None  #: record type or field names, if only the instance knows them
+    streams: ClassVar[Mapping[str, Any]] = {}  #: further streams: id → record type or field names
+    tick_s: float | None = None  #: as Bolt.tick_s
+    replay: bool = True  #: False: `next_tuple` or `poll` decides itself what to replay
+    event_time: Any = None  #: or a method: the event time of a record, for windows; None: its field
 
     def open(self, context: Context) -> None:
         """Called once per task, before the first record."""
@@ -244,9 +244,9 @@ class Bolt(Generic[In_contra, Out_co]):
     Storm: org.apache.storm.task.IBolt, org.apache.storm.topology.IBasicBolt.
     """
 
-    emits: Any = None  # record type or field names, if only the instance knows them
-    streams: ClassVar[Mapping[str, Any]] = {}  # further streams: id → record type or field names
-    tick_s: float | None = None  # seconds between ticks, unless the declaration has tick_s
+    emits: Any = None  #: record type or field names, if only the instance knows them
+    streams: ClassVar[Mapping[str, Any]] = {}  #: further streams: id → record type or field names
+    tick_s: float | None = None  #: seconds between ticks, unless the declaration has tick_s
 
     def check_input(self, schema: Schema) -> None:
         """Called at the declaration of an instance, for each of its inputs.
@@ -327,7 +327,7 @@ class Derived:
 class BatchBolt(Generic[In_contra, Out_co]):
     """A bolt on Arrow columns, still tracked per tuple. One table per call."""
 
-    tick_s: float | None = None  # as Bolt.tick_s
+    tick_s: float | None = None  #: as Bolt.tick_s
 
     def prepare(self, context: Context) -> None:
         """Called once per task, before the first table."""

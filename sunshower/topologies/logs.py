@@ -22,9 +22,9 @@ class Unreadable(NamedTuple):
     """
 
     number: int
-    record: Mapping[str, Any]  # the content of the dead letter: field → value
+    record: Mapping[str, Any]  #: the content of the dead letter: field → value
     reason: str
-    exception: str = ""  # the exception's type
+    exception: str = ""  #: the exception's type
     halts: bool = True
 
 
@@ -38,11 +38,11 @@ class Polled(Generic[Out_co]):
     dropped before the records of this poll are added; neither ack nor fail follows.
     """
 
-    numbers: NDArray[np.int64]  # shape (n,), of the records
+    numbers: NDArray[np.int64]  #: shape (n,), of the records
     records: Sequence[Out_co | OnStream | list[Out_co | OnStream]]
     unreadable: Sequence[Unreadable] = ()
     gone: Sequence[tuple[int, int]] = ()
-    ended: bool = False  # no record will follow
+    ended: bool = False  #: no record will follow
 
 
 class LogSpout(Spout[Out_co]):

@@ -26,19 +26,19 @@ class DeadLetter(NamedTuple):
     """
 
     message_id: Any
-    record: dict[str, Any]  # field → value
+    record: dict[str, Any]  #: field → value
     spout: str
-    attempts: int  # charged attempts: failures of the runtime do not count
+    attempts: int  #: charged attempts: failures of the runtime do not count
     cause: str
-    component: str  # where it failed; empty if unknown
-    task: int  # among the tasks of its component; -1: unknown
-    worker: int  # -1: unknown
+    component: str  #: where it failed; empty if unknown
+    task: int  #: among the tasks of its component; -1: unknown
+    worker: int  #: -1: unknown
     reason: str
-    exception: str  # the exception's type
+    exception: str  #: the exception's type
     traceback: str
-    stream: str = "default"  # of the spout, that the tuple was emitted on
-    time: float = 0.0  # Unix time at which it became a dead letter; 0: unknown
-    as_text: tuple[str, ...] = ()  # fields of `record` whose value is a text that describes it
+    stream: str = "default"  #: of the spout, that the tuple was emitted on
+    time: float = 0.0  #: Unix time at which it became a dead letter; 0: unknown
+    as_text: tuple[str, ...] = ()  #: fields of `record` whose value is a text that describes it
 
 
 class LetterStore(NamedTuple):
@@ -74,9 +74,11 @@ class Retry:
     """How a spout replays failed tuples, and what happens when their attempts are used up.
 
     `dead_letters` says what happens to a tuple that has failed `attempts` times:
-        False    the topology halts with an error that names the tuple
-        True     the spout emits it as a DeadLetter on stream "dead_letters", which a bolt must read
-        a path   the same, and a bolt `<spout>-dead-letters` appends it there as a JSON line
+
+    - False: the topology halts with an error that names the tuple.
+    - True: the spout emits it as a DeadLetter on stream "dead_letters", which a bolt must read.
+    - A path: the same, and a bolt `<spout>-dead-letters` appends it there as a JSON line.
+
     A dead letter is tracked like any tuple. If it fails, it is emitted again with the same
     back-off, and after `attempts` failures of its own the topology halts: no tuple is ever dropped.
     Storm: org.apache.storm.kafka.spout.KafkaSpoutRetryExponentialBackoff, where the first
@@ -84,14 +86,15 @@ class Retry:
     Raises ConfigError for a value out of range.
     """
 
-    attempts: int = 5  # failures of user code and timeouts count, failures of the runtime do not
-    initial_s: float = 0.1  # the wait after the first failure
-    factor: float = 2.0  # each further wait is longer by this factor
-    max_s: float = 10.0  # the longest wait
-    jitter: float = 0.5  # the fraction of each wait, at its end, that is random
+    attempts: int = 5  #: failures of user code and timeouts count, failures of the runtime do not
+    initial_s: float = 0.1  #: the wait after the first failure
+    factor: float = 2.0  #: each further wait is longer by this factor
+    max_s: float = 10.0  #: the longest wait
+    jitter: float = 0.5  #: the fraction of each wait, at its end, that is random
+    #: What happens to a tuple that has failed `attempts` times: see above.
     dead_letters: bool | str | PurePath = False
-    # Exception types that mean "a dependency is away" for the bolts of this topology, besides those
-    # of outages.py: they delay a tuple, but are not charged as attempts.
+    #: Exception types that mean "a dependency is away" for the bolts of this topology, besides
+    #: those of outages.py: they delay a tuple, but are not charged as attempts.
     unavailable: tuple[type[BaseException], ...] = ()
 
     def __post_init__(self) -> None:

@@ -114,9 +114,10 @@ class RecordAggregations(Generic[R_co]):
 class Stream(StreamHandle[R_co], RecordAggregations[R_co]):
     """One output stream of a component, and the handle of that component.
 
-    Each method but `stream` chooses the grouping for a bolt's tasks; see `topologies/groupings.py`.
-    They raise UnknownStream for a component without such a stream, UnknownField for a field that
-    its records do not have, and TopologyError for a direct stream without `direct`, or the reverse.
+    Operators such as `map` return another stream. Groupings such as `shuffle` choose the tasks of a
+    bolt that get each record. Both raise UnknownStream for a component without such a stream, and
+    UnknownField for a field that its records do not have. A direct stream without `direct`, or the
+    reverse, raises TopologyError.
     """
 
     @overload

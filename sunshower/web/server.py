@@ -64,8 +64,10 @@ def _listening(host: str, port: int | None) -> socket.socket:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    listener = socket.socket(family, kind)
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    family, kind, protocol, _, address = found[0]
+    # Without the protocol, asyncio leaves Nagle's algorithm on: 40 ms more for each answer.
+    listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)

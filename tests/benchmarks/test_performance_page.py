@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from benchmarks.figures import Key, Ratio, Series
+from benchmarks import profiling
+from benchmarks.figures import Key, Ratio, Series, Target
 from benchmarks.performance.page import DOCS, FOLDER, files, missed_without_reason, read_frames
 from benchmarks.performance.page import write_page as write
 from benchmarks.results_file import Run, measured, read, with_targets
@@ -44,7 +45,7 @@ def results() -> dict[str, Any]:
 
 
 def test_the_page_and_its_plots_are_what_the_generator_makes_of_the_results() -> None:
-    made = files(read(), read_frames())
+    made = files(read(), read_frames(), profiling.read())
     written = {str(path.relative_to(DOCS)) for path in (DOCS / FOLDER).iterdir()}
     assert written == {path for path in made if path.startswith(FOLDER)}, "make bench writes them"
     for path, text in made.items():
@@ -86,6 +87,39 @@ def test_plots_are_the_same_bytes_each_time_and_follow_the_theme() -> None:
             assert "prefers-color-scheme:dark" in svg
             assert "currentColor" in svg
             assert len(svg) < 40_000
+
+
+STACKS = {
+    "loop;Worker.step (sunshower/runtime/worker.py:9);PacketSockets._wait (sunshower/x.py:3)": 60,
+    "loop;a[0] (<task>:0);split (words.py:3)": 25,
+    "loop;a[0] (<task>:0);split (words.py:3);flatten (site-packages/pyarrow/x.py:1)": 5,
+    "loop;Router.send (sunshower/runtime/transport/routing.py:7)": 10,
+    "calls of Ray;f (words.py:9)": 1_000,
+}
+
+
+def test_a_profile_has_the_shares_of_the_loop_and_the_functions_with_most_samples() -> None:
+    assert profiling.shares(STACKS) == {
+        "samples": 100,
+        "waiting": 60,
+        "parts": {"user code": 75, "routing": 25},
+        "functions": {"split": 75, "Router.send": 25},
+    }
+
+
+def test_each_profile_of_missed_targets_is_told_once() -> None:
+    found = {"date": "2026-11-24", "commit": "abc", **profiling.shares(STACKS)}
+    profiles = {"word_count/operators-rows": found, "word_count/pack-rows": found}
+    peers = ("loop", "bytewax", "storm")
+    targets = [Target(f"word_count/operators-rows/{peer}", 1) for peer in peers]
+    (said,) = profiling.sentences(profiles, [*targets, Target("idle/sunshower/six", 1)])
+    assert said == (
+        "[Profile](PROFILING.md#the-table) of `word_count/operators-rows`, commit abc, 2026-11-24: "
+        "60% waiting; of the other samples user code 75%, routing 25%; most samples are in `split` "
+        "75%, `Router.send` 25%."
+    )
+    page = files({**results(), "ratios": {}}, None, profiles)["PERFORMANCE.md"]
+    assert "Where their time goes" not in page  # no target is missed
 
 
 def test_frame_times_are_shown_if_there_are_any() -> None:

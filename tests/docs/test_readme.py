@@ -1,4 +1,4 @@
-"""Runs the README's first program, and parses the command lines of every page."""
+"""Runs the first programs, checks the README's figures, and parses the commands of every page."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from tests.conftest import Sunshower
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+TOPOLOGIES = (ROOT / "docs/TOPOLOGIES.md").read_text(encoding="utf-8")
+PERFORMANCE = (ROOT / "docs/PERFORMANCE.md").read_text(encoding="utf-8")
 PROGRAM = ROOT / "examples/word_count.py"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TARGETS = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
@@ -45,17 +47,18 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def program(number: int) -> str:
-    shown: list[str] = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-    return shown[number]
+def program(page: str) -> str:
+    """The first program of a page."""
+    shown: list[str] = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    return shown[0]
 
 
 def test_the_first_program_counts_the_words_of_the_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("words.py").write_text(program(0), encoding="utf-8")
-    assert len([line for line in program(0).splitlines() if line]) <= 10
+    Path("words.py").write_text(program(README), encoding="utf-8")
+    assert len([line for line in program(README).splitlines() if line]) <= 10
     found = runpy.run_path("words.py")
     done = run_inline(found["topology"].graph())
     texts = [path.read_text() for path in Path(found["folder"]).glob("json/*.py")]
@@ -65,7 +68,7 @@ def test_the_first_program_counts_the_words_of_the_library(
 
 
 def test_the_bolt_program_is_the_example_over_files_that_are_everywhere() -> None:
-    shown = program(1)
+    shown = program(TOPOLOGIES)
     for of_the_page, of_the_file in (
         ("import sysconfig\n", ""),
         (
@@ -84,7 +87,7 @@ def test_the_bolt_program_runs_in_any_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("words.py").write_text(program(1), encoding="utf-8")
+    Path("words.py").write_text(program(TOPOLOGIES), encoding="utf-8")
     done = run_inline(runpy.run_path("words.py")["topology"].graph())
     assert done.snapshot.component("lines").acked > 0
     assert sorted(path.name for path in tmp_path.glob("*.jsonl")) == [
@@ -102,6 +105,24 @@ def test_the_bolt_program_counts_every_word(clone: Path) -> None:
     for total in map(json.loads, lines):
         last[total["word"]] = max(last[total["word"]], total["times"])
     assert last == {"rain": 1, "and": 2, "sun": 1, "wind": 1}
+
+
+@pytest.mark.parametrize(
+    ("system", "figure"),
+    [
+        ("Storm", "word_count/operators-rows/storm"),
+        ("Flink", "word_count/operators-rows/flink"),
+        ("Spark Structured Streaming", "word_count/operators-rows/spark"),
+        ("Bytewax `count_final`", "word_count/operators-rows/bytewax"),
+        ("Pathway", "word_count/operators-rows/pathway"),
+        ("Quix Streams, from Kafka", "kafka_words/operators/quix"),
+        ("Faust, from Kafka", "kafka_words/operators/faust"),
+    ],
+)
+def test_a_ratio_of_the_readme_is_near_the_measured_one(system: str, figure: str) -> None:
+    (shown,) = re.findall(rf"^\| {re.escape(system)} \|[^|]*\| ([\d.]+) \|", README, re.MULTILINE)
+    (measured,) = re.findall(rf"^\| `{figure}` \| ([\d.]+) ", PERFORMANCE, re.MULTILINE)
+    assert float(shown) == pytest.approx(float(measured), rel=0.25)
 
 
 @pytest.mark.parametrize(("page", "line"), commands())

@@ -59,5 +59,33 @@ def test_the_lines_for_a_longer_run_read_the_standard_library(tmp_path: Path) ->
     assert sum(1 for _ in islice(spout.records(), 50_000)) == 50_000
 
 
+def test_the_change_of_the_page_needs_the_change_of_the_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_project(tmp_path / "my-words", "0.1.0")
+    section = PAGE.partition("## Change it")[2].partition("## ")[0]
+    function, declaration, corrected = re.findall(
+        r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL
+    )
+    program = (tmp_path / "my-words/words.py").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^totals = .*\n", program, re.MULTILINE)
+    changed = program.replace(line, declaration).replace(
+        "topology = ", f"{function}\n\ntopology = "
+    )
+    (tmp_path / "my-words/words.py").write_text(changed, encoding="utf-8")
+    monkeypatch.chdir(tmp_path / "my-words")
+    monkeypatch.syspath_prepend(str(tmp_path / "my-words"))
+    monkeypatch.delitem(sys.modules, "words", raising=False)
+    tests = (tmp_path / "my-words/test_words.py").read_text(encoding="utf-8")
+    (expected,) = re.findall(
+        r'^    assert dict\(done.emitted\("count"\)\) == .*\n', tests, re.MULTILINE
+    )
+    with pytest.raises(AssertionError):
+        runpy.run_path("test_words.py")["test_each_word_is_counted"]()
+    Path("test_words.py").write_text(tests.replace(expected, corrected), encoding="utf-8")
+    runpy.run_path("test_words.py")["test_each_word_is_counted"]()
+    monkeypatch.delitem(sys.modules, "words")
+
+
 def test_every_public_name_is_on_the_page() -> None:
     assert not [name for name in testing.__all__ if not re.search(rf"`[^`\n]*\b{name}\b", PAGE)]

@@ -63,6 +63,14 @@ def ask(url: str, path: str = "/", method: str = "GET", body: str = "", **header
     return Answer(answer.status, found, text)
 
 
+def violations(page: Page) -> list[str]:
+    """What axe-core objects to: contrast, names, landmarks, roles and states for screen readers."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page).response["violations"]
+    return [f"{one['id']}: {one['nodes'][0]['html']}" for one in found]
+
+
 @pytest.fixture
 def source(tmp_path: Path) -> PreparedSource:
     return PreparedSource(shop_with_letters(tmp_path), quiet(), batches())

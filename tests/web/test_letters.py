@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread, current_thread
 from typing import Any
 
 import pytest
@@ -181,6 +181,20 @@ def test_those_that_match_are_replayed_once_and_marked(
     assert sum(len(one.replayed) for one in indexes) == 8  # `sunshower dead` leaves them out, too
 
 
+def test_letters_that_came_after_the_list_was_read_are_not_replayed_with_it(
+    url: str, source: PreparedSource, tmp_path: Path
+) -> None:
+    until = ask(url, SHOP).json["until"]
+    newer = orders(1)[0]._replace(message_id="newer", time=NEWEST_S + 1e-3)
+    stored(tmp_path, [*orders(), newer])
+    assert replay(url, until=str(until)).json == {"said": "12 dead letters are being replayed"}
+    ended(url)
+    assert len(source.replayed) == 12
+    assert "newer" not in source.replayed
+    stored(tmp_path, [newer, newer._replace(time=0.0)])  # an older release has written no time
+    assert ask(url, SHOP).json["until"] is None
+
+
 def test_one_letter_can_be_replayed_again_and_says_why_it_is_not_settled(
     url: str, source: PreparedSource
 ) -> None:
@@ -243,6 +257,19 @@ def test_wrong_replays_are_refused(url: str, source: PreparedSource, body: str) 
     found = ask(url, "/api/replay", "POST", body, X_Sunshower_Token=TOKEN)
     assert (found.status, "a replay is such as" in found.json["error"]) == (400, True)
     assert source.replayed == []
+
+
+def test_the_end_of_the_process_does_not_wait_for_letters_under_way(tmp_path: Path) -> None:
+    stored(tmp_path, orders(4))
+    letters = read_files([str(tmp_path / "dead.*.jsonl")]).letters
+    threads: list[Thread] = []
+
+    def note(_: Any) -> str:
+        threads.append(current_thread())
+        return ACKED
+
+    assert len(list(replayed(note, letters, "web-shop", lambda: 0.0))) == 4
+    assert all(one.daemon for one in threads)
 
 
 def test_letters_are_sent_some_at_a_time_and_a_fatal_error_ends_that(tmp_path: Path) -> None:

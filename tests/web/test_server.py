@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import socket
 from dataclasses import replace
+from http.client import HTTPConnection
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -267,6 +270,26 @@ def test_only_files_of_the_page_are_served(url: str, path: str) -> None:
 
 
 # ---- where it listens ---------------------------------------------------------------------------
+
+
+def test_an_answer_is_sent_at_once(source: PreparedSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With Nagle's algorithm each answer would wait 40 ms for the browser's acknowledgement."""
+    accepted: list[socket.socket] = []
+    accept = socket.socket.accept
+
+    def note(listener: socket.socket) -> Any:
+        found = accept(listener)
+        accepted.append(found[0])
+        return found
+
+    monkeypatch.setattr(socket.socket, "accept", note)
+    with served_page(source, TOKEN, port=0) as url:
+        browser = HTTPConnection(urlsplit(url).netloc)
+        browser.request("GET", "/")
+        assert browser.getresponse().read()
+        option = accepted[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        browser.close()
+    assert option == 1
 
 
 def test_it_listens_on_loopback_until_it_ends(source: PreparedSource) -> None:

@@ -15,6 +15,7 @@ from sunshower.cli.dead.letters import (
     Found,
     ReplayIndex,
     Selection,
+    StoredLetter,
     as_line,
     indexes_of,
     read_letters,
@@ -202,20 +203,30 @@ def replay(
         return
     outcomes: Counter[str | None] = Counter()
     errors = Terminal(stderr=True)
-    with connect(address, as_job=False) as cluster:
-        ask = ask_of(cluster.find(name), timeout_s)
-        for one, outcome in replayed(ask, new, name, time.time):
-            if isinstance(outcome, SunshowerError):
-                outcomes[None] += 1
-                print_lines(errors, [f"letter {one.number}: {format_error(outcome)}"], "red")
-            else:
-                outcomes[outcome] += 1
-    echo(
-        f"{_count(new)}: {outcomes[ACKED]:,} acked, {outcomes[DEAD_AGAIN]:,} dead again, "
-        f"{outcomes[None]:,} not settled."
-    )
+    try:
+        with connect(address, as_job=False) as cluster:
+            ask = ask_of(cluster.find(name), timeout_s)
+            for one, outcome in replayed(ask, new, name, time.time):
+                if isinstance(outcome, SunshowerError):
+                    outcomes[None] += 1
+                    print_lines(errors, [f"letter {one.number}: {format_error(outcome)}"], "red")
+                else:
+                    outcomes[outcome] += 1
+    except KeyboardInterrupt:
+        outcomes[None] = len(new) - outcomes[ACKED] - outcomes[DEAD_AGAIN]
+        echo(_summary(new, outcomes))
+        echo("Interrupted: the next call replays the letters that are not settled.")
+        raise
+    echo(_summary(new, outcomes))
     if outcomes[None]:
         raise typer.Exit(1)
+
+
+def _summary(letters: list[StoredLetter], outcomes: Counter[str | None]) -> str:
+    return (
+        f"{_count(letters)}: {outcomes[ACKED]:,} acked, {outcomes[DEAD_AGAIN]:,} dead again, "
+        f"{outcomes[None]:,} not settled."
+    )
 
 
 def _read(files: list[str] | None, topic: str | None, settings: dict[str, object]) -> Found:

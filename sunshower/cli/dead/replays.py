@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
+from queue import SimpleQueue
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from sunshower.cli.dead.letters import StoredLetter, indexes_of
@@ -42,23 +43,32 @@ def replayed(
 ) -> Iterator[tuple[StoredLetter, str | SunshowerError]]:
     """Send letters to topology `name`, and note in their indexes how they end, at the time of
     `wall`. Yields how each has ended, or why not. Raises other errors than those of single letters,
-    once the letters under way have ended."""
+    once the letters under way have ended. The end of the process does not wait for these."""
     letters = list(letters)
     indexes, left = indexes_of(letters), iter(letters)
-    under_way: dict[Future[str], StoredLetter] = {}
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        while True:
-            # Not all at once: the end of this process waits for what the pool has.
-            for one in islice(left, _AT_ONCE - len(under_way)):
-                under_way[pool.submit(ask, one)] = one
-            if not under_way:
-                return
-            for done in wait(under_way, return_when=FIRST_COMPLETED).done:
-                one, error = under_way.pop(done), done.exception()
-                if error is None:
-                    indexes[one.index].add(one, name, done.result(), wall())
-                    yield one, done.result()
-                elif isinstance(error, SunshowerError) and not isinstance(error, _FATAL):
-                    yield one, error
-                else:
-                    raise error
+    ended = SimpleQueue[tuple[StoredLetter, str | BaseException]]()
+
+    def send(one: StoredLetter) -> None:
+        try:
+            ended.put((one, ask(one)))
+        except BaseException as error:  # the loop below yields or raises it
+            ended.put((one, error))
+
+    under_way, fatal = 0, None
+    while True:
+        for one in islice(left, 0 if fatal else _AT_ONCE - under_way):
+            Thread(target=send, args=(one,), daemon=True).start()
+            under_way += 1
+        if not under_way:
+            break
+        one, outcome = ended.get()
+        under_way -= 1
+        if isinstance(outcome, str):
+            indexes[one.index].add(one, name, outcome, wall())
+            yield one, outcome
+        elif isinstance(outcome, SunshowerError) and not isinstance(outcome, _FATAL):
+            yield one, outcome
+        else:
+            fatal = fatal or outcome
+    if fatal is not None:
+        raise fatal

@@ -1,1 +1,1 @@
-"""What `status`, `status --json` and `top` show of a snapshot: windows, latencies, load, places."""
+"""What `status`, `status --json` and `top` show: windows, latencies, capacity, where trees fail."""

@@ -1,4 +1,4 @@
-"""Tables of what components did in a window: rates, load, time without credit, latencies."""
+"""Tables of what components did in a window: rates, capacity, time without credit, latencies."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from sunshower.runtime.events.time_windows import ALL, NAMES
 from sunshower.runtime.plan import Plan
 from sunshower.topologies.graph import Component, Graph
 
-_LOAD = ("per s", "failed", "load", "blocked", "queued", "wait p99", "run p99", "p99")
-_WINDOWS = ("per s", "failed", "load", "blocked", "p50", "p90", "p99", "max")
+_NOW = ("per s", "failed", "capacity", "blocked", "queued", "wait p99", "run p99", "p99")
+_WINDOWS = ("per s", "failed", "capacity", "blocked", "p50", "p90", "p99", "max")
 _TASKS = ("worker", "standing", "done", "failed", "open", "wait p99", "run p99", "p99")
 _PLACES_MAX = 8
 
@@ -44,7 +44,7 @@ def load_table(
 ) -> Table:
     """One row for each component: what it did in a window, and what waits for it now; `by_load`:
     the busiest one first."""
-    table = new_table("component", numbers=_LOAD, title=title)
+    table = new_table("component", numbers=_NOW, title=title)
     table.padding = (0, 0, 0, 0)
     components = list(graph.components.values())
     if by_load:
@@ -110,7 +110,7 @@ def tasks_table(plan: Plan, snapshot: Snapshot, component: Component) -> Table:
 
 def place_lines(graph: Graph, found: Mapping[str, Activity], when: str) -> Iterator[str]:
     """Yield a line for each cause and place of failures, the most frequent first."""
-    counts = sum((found[spout.id].counts for spout in graph.spouts), Counts())
+    counts = Counts.sum_of(found[spout.id].counts for spout in graph.spouts)
     ordered = sorted(counts.places.items(), key=lambda one: -one[1])
     for place, count in ordered[:_PLACES_MAX]:
         where = f" in {place.component}" if place.component else ""

@@ -39,7 +39,7 @@ def top(
 ) -> None:
     """Show, live, which components are busy, what fails where, and what is waited for.
 
-    `load` is the share of the time in which the tasks of a component were busy (Storm: capacity):
+    `capacity` is the share of the time in which the tasks of a component were busy, as in Storm:
     the bottleneck is near 100 %. `blocked`: in which they waited for slower receivers. `wait` and
     `run`: how long inputs waited in the inbox, and ran in the bolt's code; `p99` without more: from
     emit to the complete tree. Without a terminal it prints one frame.
@@ -106,8 +106,8 @@ def frame(cluster: RayCluster, name: str | None, window: str) -> Group:
 
 
 def topology_frame(found: Overview, up_s: float, window: str) -> Group:
-    """One topology: its state, the table by load, failures by place, problems. `up_s`: since it was
-    submitted."""
+    """One topology: its state, the table by capacity, failures by place, problems. `up_s`: since it
+    was submitted."""
     from sunshower.cli.health import current_problems
     from sunshower.cli.statistics import load_tables
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from glob import escape
 from itertools import count
-from math import isfinite
+from math import inf, isfinite, nextafter
 from pathlib import Path
 from typing import Any
 
@@ -97,10 +97,17 @@ def list_facts(read: ReadLetters, chosen: Mapping[str, str]) -> dict[str, Any]:
         "all": len(read.letters),
         "matching": len(letters),
         "new": sum(one not in marks for one in unique),
+        "until": _end(letters),
         "causes": _counted(one.letter.cause for one in read.letters),
         "components": _counted(one.letter.component for one in read.letters),
         "letters": [_row(one, marks.get(one.id)) for one in newest[:LISTED_MAX]],
     }
+
+
+def _end(letters: list[StoredLetter]) -> float | None:
+    """The time that selects these letters and no newer ones; None if some have no time."""
+    times = [one.letter.time for one in letters]
+    return nextafter(max(times), inf) if times and min(times) > 0 else None
 
 
 def letter_facts(one: StoredLetter) -> dict[str, Any]:

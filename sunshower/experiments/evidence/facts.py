@@ -14,10 +14,10 @@ from sunshower.topologies.graph import Level
 class Ending(StrEnum):
     """How a run ended."""
 
-    FINISHED = "finished"  # the spouts are exhausted, and everything is settled
-    HALTED = "halted"  # the topology failed, with a reason
-    STUCK = "stuck"  # it was not finished in time
-    GONE = "gone"  # the cluster failed
+    FINISHED = "finished"  #: the spouts are exhausted, and everything is settled
+    HALTED = "halted"  #: the topology failed, with a reason
+    STUCK = "stuck"  #: it was not finished in time
+    GONE = "gone"  #: the cluster failed
 
 
 @dataclass(frozen=True)
@@ -37,24 +37,24 @@ class Model:
 class Facts:
     """The facts about one run, as plain values."""
 
-    tasks: Mapping[int, str]  # task id → name
-    spouts: tuple[int, ...]  # task ids; incarnation i belongs to spouts[i % len(spouts)]
-    counted: frozenset[int] = frozenset()  # spouts whose messages are 0, 1, 2 … in all lives
-    logs: frozenset[int] = frozenset()  # spouts that read a log: any task may read any message
+    tasks: Mapping[int, str]  #: task id → name
+    spouts: tuple[int, ...]  #: task ids; incarnation i belongs to spouts[i % len(spouts)]
+    counted: frozenset[int] = frozenset()  #: spouts whose messages are 0, 1, 2 … in all lives
+    logs: frozenset[int] = frozenset()  #: spouts that read a log: any task may read any message
     self_replaying: frozenset[int] = (
         frozenset()
-    )  # spouts that get failures and replay by themselves
-    places: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # task → index, worker
+    )  #: spouts that get failures and replay by themselves
+    places: Mapping[int, tuple[int, int]] = field(default_factory=dict)  #: task → index, worker
     tracked: bool = True
-    pending_max: int = 32_768  # roots in flight, per spout task
-    timeouts_s: Mapping[int, float] = field(default_factory=dict)  # spout task → of its trees
-    sample: int = 1  # the history has the edges of every n-th tree
-    total: int | None = None  # messages in the source, if known
+    pending_max: int = 32_768  #: roots in flight, per spout task
+    timeouts_s: Mapping[int, float] = field(default_factory=dict)  #: spout task → of its trees
+    sample: int = 1  #: the history has the edges of every n-th tree
+    total: int | None = None  #: messages in the source, if known
     model: Model | None = None
     ending: Ending = Ending.FINISHED
-    error: str | None = None  # why it did not finish
-    drained: bool = False  # the source was stopped, and had more
-    harmless: frozenset[str] = frozenset()  # descriptions of steps that are no faults
+    error: str | None = None  #: why it did not finish
+    drained: bool = False  #: the source was stopped, and had more
+    harmless: frozenset[str] = frozenset()  #: descriptions of steps that are no faults
 
 
 UNTRACKED = "nothing is tracked (ackers=0): no tree was ever followed"

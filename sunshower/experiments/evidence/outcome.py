@@ -28,21 +28,21 @@ def gravest(verdicts: Iterable[Verdict]) -> Verdict:
 class Finding:
     """The result of one checker."""
 
-    checker: str  # such as at-least-once
+    checker: str  #: such as at-least-once
     verdict: Verdict
-    reasons: tuple[str, ...]  # one sentence each
-    evidence: tuple[str, ...] = ()  # lines such as the tree of a lost tuple and its last task
-    figures: Mapping[str, float] = field(default_factory=dict)  # such as duplicates: 12
+    reasons: tuple[str, ...]  #: one sentence each
+    evidence: tuple[str, ...] = ()  #: lines such as the tree of a lost tuple and its last task
+    figures: Mapping[str, float] = field(default_factory=dict)  #: such as duplicates: 12
 
 
 @dataclass(frozen=True)
 class Recovery:
     """One fault, and when the messages it affected were complete."""
 
-    fault: str  # its description
-    begun_s: float  # from the start of the run, like all times here
-    ended_s: float  # of a kill the same as begun_s
-    recovered_s: float | None  # None: never
+    fault: str  #: its description
+    begun_s: float  #: from the start of the run, like all times here
+    ended_s: float  #: of a kill the same as begun_s
+    recovered_s: float | None  #: None: never
 
     @property
     def seconds(self) -> float | None:
@@ -55,16 +55,16 @@ class Outcome:
     """One run of an experiment; `results.json` is its fields."""
 
     experiment: str
-    cluster: str  # sim or ray
+    cluster: str  #: sim or ray
     seed: int
     parameters: Mapping[str, Any]
     findings: tuple[Finding, ...]
     recoveries: tuple[Recovery, ...]
-    figures: Mapping[str, float]  # emitted, completed, failed, replays, duplicates, throughput …
-    seconds: float  # on the cluster's clock
+    figures: Mapping[str, float]  #: emitted, completed, failed, replays, duplicates, throughput …
+    seconds: float  #: on the cluster's clock
     versions: Mapping[str, str] = field(default_factory=dict)
-    error: str | None = None  # why the run did not finish
-    undone: tuple[str, ...] = ()  # skipped steps of the plan, with the reason
+    error: str | None = None  #: why the run did not finish
+    undone: tuple[str, ...] = ()  #: skipped steps of the plan, with the reason
 
     @property
     def verdict(self) -> Verdict:

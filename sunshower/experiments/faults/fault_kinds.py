@@ -354,7 +354,9 @@ def lossy(
 ) -> Lossy:
     """Make the network between the workers of two components bad, in one direction.
 
-    See runtime/events/injected_faults.py. Raises ExperimentError if all probabilities are 0.
+    The probabilities are for each packet: `drop`, it does not arrive; `forget`, it arrives, and its
+    answer does not; `repeat`, it arrives twice; `corrupt`, with a bit flipped; `delay`, later, on
+    average by `delay_s`. Raises ExperimentError if all of them are 0.
     """
     link = Link(
         source=source,

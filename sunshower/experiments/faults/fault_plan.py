@@ -31,9 +31,9 @@ STEPS_MAX = 100_000
 class Step:
     """One fault and its time."""
 
-    at_s: float  # from the start of the run
+    at_s: float  #: from the start of the run
     fault: Fault
-    stream: int = 0  # of random numbers: seeds the step's generator, with the seed of the run
+    stream: int = 0  #: of random numbers: seeds the step's generator, with the seed of the run
 
     def __post_init__(self) -> None:
         SECONDS_FROM_0.check(f"{self.fault}: at_s", self.at_s, ExperimentError)

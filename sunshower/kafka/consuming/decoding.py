@@ -33,7 +33,7 @@ class Received(NamedTuple):
     offset: int
     key: Any
     value: Any
-    timestamp_ms: int  # -1: none
+    timestamp_ms: int  #: -1: none
     headers: Headers
 
 

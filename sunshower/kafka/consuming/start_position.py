@@ -31,7 +31,7 @@ from sunshower.kafka.partitions.ports import Committed, Partition
 
 
 class StartPosition(Enum):
-    """Where to begin; see the table above."""
+    """Where a task begins to read a partition; see the table."""
 
     EARLIEST = "earliest"
     LATEST = "latest"

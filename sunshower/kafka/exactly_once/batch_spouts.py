@@ -73,19 +73,19 @@ _RULES: dict[str, Rule] = {
 class BatchOptions:
     """The options of batch spouts. Raises ConfigError for a value out of range."""
 
-    bounds: Bounds = field(default_factory=Bounds)  # of one task's part of a batch
-    first: Where = StartPosition.UNCOMMITTED_EARLIEST  # firstPollOffsetStrategy
-    until_end: bool = False  # read up to the end that a run finds at its start, then finish
-    # How to continue in a partition that ends before the next offset; None fails the batch.
-    # EARLIEST: the topic was recreated; LATEST: its end was lost and written again.
+    bounds: Bounds = field(default_factory=Bounds)  #: of one task's part of a batch
+    first: Where = StartPosition.UNCOMMITTED_EARLIEST  #: firstPollOffsetStrategy
+    until_end: bool = False  #: read up to the end that a run finds at its start, then finish
+    #: How to continue in a partition that ends before the next offset; None fails the batch.
+    #: EARLIEST: the topic was recreated; LATEST: its end was lost and written again.
     shortened: StartPosition | None = None
-    refresh_s: float = 30.0  # partitionRefreshPeriodMs: new partitions and topics
-    # The time limit for reading a replayed batch: less than message_timeout_s, otherwise the batch
-    # is charged with a broker outage.
+    refresh_s: float = 30.0  #: partitionRefreshPeriodMs: new partitions and topics
+    #: The time limit for reading a replayed batch: less than message_timeout_s, otherwise the batch
+    #: is charged with a broker outage.
     answer_s: float = 10.0
-    directory: Callable[[Mapping[str, Any]], Directory] = by_metadata  # called with the settings
-    # Returns a record for an undecodable message, or None to skip it; its arguments are the message
-    # as bytes and the reason. Without it such a message fails its batch.
+    directory: Callable[[Mapping[str, Any]], Directory] = by_metadata  #: called with the settings
+    #: Returns a record for an undecodable message, or None to skip it; its arguments are the
+    #: message as bytes and the reason. Without it such a message fails its batch.
     unreadable: Callable[[KafkaRecord, str], Any] | None = None
 
     def __post_init__(self) -> None:

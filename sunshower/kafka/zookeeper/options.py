@@ -49,7 +49,11 @@ class _InZooKeeper(ZooKeeperAccess):
 
 @dataclass(frozen=True)
 class ZooKeeperBrokers(_InZooKeeper):
-    """A `directory` from brokers that register in ZooKeeper. See ZooKeeperDirectory."""
+    """A `directory` from brokers that register in ZooKeeper.
+
+    `root` is Kafka's node, as in the brokers' `zookeeper.connect`. For brokers with several
+    listeners, `listener` selects the address.
+    """
 
     root: str = ""
     listener: str = "PLAINTEXT"
@@ -104,7 +108,11 @@ class ByZooKeeperGroup(_InZooKeeper):
 
 @dataclass(frozen=True)
 class StormOffsets(_InZooKeeper):
-    """A `store` of offsets in Storm's format at Storm's path. See StormLayout."""
+    """A `store` of offsets in Storm's format at Storm's path.
+
+    `root` and `id` are SpoutConfig's zkRoot and id; `wildcard` is kafka.topic.wildcard.match, which
+    adds the topic to the path.
+    """
 
     root: str
     id: str
@@ -124,7 +132,8 @@ class StormOffsets(_InZooKeeper):
 
 @dataclass(frozen=True)
 class PlainOffsets(_InZooKeeper):
-    """A `store` of offsets as text, as Kafka's ZooKeeper consumer has it. See PlainLayout."""
+    """A `store` of offsets as text at /consumers/`group`/offsets, as Kafka's ZooKeeper consumer
+    has it, without metadata."""
 
     group: str
 

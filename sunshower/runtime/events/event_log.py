@@ -55,7 +55,7 @@ _pack = msgpack.Packer(unicode_errors="surrogatepass").pack  # calls no Python c
 
 
 class What(IntEnum):
-    """The type of an event; see the table above."""
+    """The type of an event; see the table."""
 
     EMITTED = 1
     COMPLETED = 2

@@ -94,9 +94,18 @@ class Latencies:
         max_s = min(_bound_s(int(used[-1])), self.max_s) if len(used) else 0.0
         return Latencies(counts, max(self.sum_s - before.sum_s, 0.0), max_s)
 
+    @staticmethod
+    def sum_of(latencies: Iterable[Latencies]) -> Latencies:
+        """All durations of `latencies`, in one pass."""
+        found = Latencies()
+        for one in latencies:
+            found.counts += one.counts
+            found.sum_s += one.sum_s
+            found.max_s = max(found.max_s, one.max_s)
+        return found
+
     def __add__(self, other: Latencies) -> Latencies:
-        counts, sum_s = self.counts + other.counts, self.sum_s + other.sum_s
-        return Latencies(counts, sum_s, max(self.max_s, other.max_s))
+        return Latencies.sum_of((self, other))
 
     def __reduce__(self) -> tuple[Any, ...]:
         used = np.flatnonzero(self.counts)

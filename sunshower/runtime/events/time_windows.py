@@ -45,14 +45,19 @@ _NOTHING = Totals()
 
 def add_up(kept: Mapping[str, Totals], tasks: Iterable[TaskStats]) -> dict[str, Totals]:
     """The totals of each component: those `kept` of former processes, and those of `tasks`."""
-    sums = dict(kept)
+    parts = {component: [totals] for component, totals in kept.items()}
     for task in tasks:
-        before = sums.get(task.component, _NOTHING)
-        latencies = dict(before.latencies)
-        for kind, own in task.latencies_by_kind.items():
-            latencies[kind] = latencies[kind] + own if kind in latencies else own
-        sums[task.component] = Totals(before.counts + task.counts, latencies)
-    return sums
+        own = Totals(task.counts, task.latencies_by_kind)
+        parts.setdefault(task.component, []).append(own)
+    return {component: _sum(found) for component, found in parts.items()}
+
+
+def _sum(totals: list[Totals]) -> Totals:
+    latencies = {
+        kind: Latencies.sum_of(one.latencies[kind] for one in totals if kind in one.latencies)
+        for kind in dict.fromkeys(kind for one in totals for kind in one.latencies)
+    }
+    return Totals(Counts.sum_of(one.counts for one in totals), latencies)
 
 
 class _Copy(NamedTuple):

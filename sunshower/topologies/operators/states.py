@@ -26,9 +26,9 @@ Update = Callable[[Any], Any]  # the new value of a key from the old one (None: 
 class StateKind(Enum):
     """What is stored with each value; decides with which spouts the state is exactly once."""
 
-    NON_TRANSACTIONAL = "non-transactional"  # the value
-    TRANSACTIONAL = "transactional"  # the value and its txid
-    OPAQUE = "opaque"  # the value, its txid, and the value before
+    NON_TRANSACTIONAL = "non-transactional"  #: the value
+    TRANSACTIONAL = "transactional"  #: the value and its txid
+    OPAQUE = "opaque"  #: the value, its txid, and the value before
 
 
 class Spread(StrEnum):

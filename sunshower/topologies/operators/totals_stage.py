@@ -17,11 +17,16 @@ from sunshower.topologies.outputs import Columns
 
 
 class TotalsSettings(TypedDict, total=False):
-    """Where values are kept, and by how many tasks."""
+    """The settings of `aggregate` and `window`: where values are kept, and by how many tasks.
 
-    state: StateFactory | None  # None: in the memory of their task
-    parallelism: int  # of the bolt; 1
-    name: str | None  # of the bolt and of the state
+    - `state`: where they are; None: in the memory of their task, lost with its process
+    - `parallelism`: the number of tasks, 1; another one takes a stored state over
+    - `name`: of the bolt and of the state, by which a later run finds it
+    """
+
+    state: StateFactory | None
+    parallelism: int
+    name: str | None
 
 
 class AnyStream(Protocol):

@@ -68,7 +68,7 @@ def batches(
     skip: Skip | None = None,
     group: str | None = None,
 ) -> BatchStream[Any]:
-    """The stream of a batch spout, or of a source that `spouts/adapting.py` can adapt to one.
+    """The stream of a batch spout, or of a source that can be adapted to one, as `TextFiles` can.
 
     `id` names the spout in the store; a later run with the same id continues. Streams of the same
     `group` share their batches and can be merged and joined; by default each stream is its own

@@ -16,7 +16,7 @@ class Bounds:
     limits the time to wait for rows and read them. Raises ConfigError."""
 
     records: int = 50_000
-    bytes: int = 16 << 20  # as read from the source
+    bytes: int = 16 << 20  #: as read from the source
     seconds: float = 0.5
 
     def __post_init__(self) -> None:

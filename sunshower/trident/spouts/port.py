@@ -19,9 +19,9 @@ from sunshower.topologies.operators.port import Attempt
 class SpoutKind(Enum):
     """What a spout guarantees for a txid that is emitted again."""
 
-    TRANSACTIONAL = "transactional"  # exactly the same rows
-    OPAQUE = "opaque"  # perhaps other rows, but each row is in one committed batch
-    NON_TRANSACTIONAL = "non-transactional"  # nothing
+    TRANSACTIONAL = "transactional"  #: exactly the same rows
+    OPAQUE = "opaque"  #: perhaps other rows, but each row is in one committed batch
+    NON_TRANSACTIONAL = "non-transactional"  #: nothing
 
 
 class Rows(Protocol):

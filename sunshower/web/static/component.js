@@ -81,7 +81,7 @@ function Flow({ node, derived, href }) {
   const sends = derived.edges.filter((edge) => edge.source === node.id);
   return html`
     <dl class="facts"><div><dt>${node.isSpout ? "done" : "executed"} a second</dt><dd>${rate(node.rate)}</dd></div>
-      <div><dt>busy (capacity)</dt><dd>${share(node.capacity)}
+      <div><dt>capacity</dt><dd>${share(node.capacity)}
         <span class=${`meter ${level(node.capacity)}`}><i style=${{ width: `${node.capacity * 100}%` }}></i></span>
         </dd></div>
       ${one.watermark_lag != null && html`<div><dt>watermark lag</dt><dd>${
@@ -99,7 +99,7 @@ function Latency({ latencies }) {
   const names = ["p50", "p90", "p99", "max"];
   return html`<h3>Latency</h3><div class="scroll" tabindex="0" role="region" aria-label="Latency">
     <table class="rows"><caption class="unseen">Latencies of the chosen time</caption>
-    <thead><tr><th scope="col"></th>${names.map((name) =>
+    <thead><tr><td></td>${names.map((name) =>
       html`<th scope="col" class="number">${name}</th>`)}</tr></thead>
     <tbody>${kinds.map(([kind, found]) => html`<tr key=${kind}><th scope="row">${kind}</th>
       ${names.map((name) => html`<td class="number">${duration(found[`${name}_s`])}</td>`)}</tr>`)}

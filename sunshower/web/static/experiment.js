@@ -31,7 +31,7 @@ export function Report({ run }) {
     ${run.findings && html`<${Findings} findings=${run.findings} />`}
     ${run.members && html`<${Members} run=${run} />`}
     ${run.charts.map((name) => html`<section class="card" key=${name} aria-label=${caption(name)}>
-      <figure class="picture"><div class="scroll" tabindex="0" role="region" aria-label=${caption(name)}>
+      <figure class="picture"><div class="scroll" tabindex="0" role="region" aria-label=${`Chart: ${caption(name)}`}>
         <img src=${chartUrl(run.run, name)} alt=${caption(name)} loading="lazy" /></div>
       <figcaption class="quiet">${caption(name)}</figcaption></figure></section>`)}
     ${run.recoveries?.length > 0 && html`<${Recoveries} run=${run} />`}

@@ -59,7 +59,7 @@ function NodeView({ node, at, size, href, isSelected }) {
   const inset = node.isSpout ? 22 : 12;
   const label = [
     node.id, node.isSpout ? "spout" : "bolt", plural(node.facts.parallelism, "task"),
-    `${rate(node.rate)} a second`, node.capacity == null ? "" : `busy ${share(node.capacity)}`, mark,
+    `${rate(node.rate)} a second`, node.capacity == null ? "" : `capacity ${share(node.capacity)}`, mark,
   ].filter(Boolean).join(", ");
   const width = 15 + 6.1 * mark.length;
   return html`<a href=${href} class=${`node ${kind}${isSelected ? " selected" : ""}`}
@@ -83,7 +83,7 @@ function NodeView({ node, at, size, href, isSelected }) {
 function Legend() {
   return html`<ul class="legend" aria-label="Legend">
     <li><span class="key round"></span>spout</li><li><span class="key"></span>bolt</li>
-    <li><span class="key bar"></span>busy share of the tasks' time (capacity)</li>
+    <li><span class="key bar"></span>capacity: share of the time in which the tasks are busy</li>
     <li><span class="dot busy"></span>bottleneck</li>
     <li><span class="dot bad"></span>failing, stuck or quarantined</li>
     <li><span class="dot wait"></span>waits for a dependency</li>

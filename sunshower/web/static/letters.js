@@ -1,6 +1,6 @@
 // The section with dead letters: a search, the newest that match, one of them, and replays.
 
-import { html, useEffect, useState } from "./vendor/preact-htm.js";
+import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import * as api from "./api.js";
 import { count, moment, plural } from "./format.js";
 import { LetterView, placeOf } from "./letter.js";
@@ -10,8 +10,10 @@ import { linkTo, linkToLetter } from "./route.js";
 
 const NOTHING = { component: "", cause: "", text: "", since: "", until: "" };
 
-/** `dead`: how many the topology has counted; `canReplay`: whether this server takes actions. */
+/** `letter`: an id; "" opens the list alone. `dead`: how many the topology has counted; `canReplay`:
+ * whether this server takes actions. */
 export function Letters({ name, letter, dead, canReplay, href }) {
+  const heading = useRef(null);
   const [isOpen, setIsOpen] = useState(letter != null);
   const [round, setRound] = useState(0); // grows with each refresh
   const [chosen, setChosen] = useState(NOTHING);
@@ -19,14 +21,19 @@ export function Letters({ name, letter, dead, canReplay, href }) {
   const refresh = () => setRound((one) => one + 1);
   const list = useLoaded(isShown, () => api.letters(name, conditions(chosen)),
     [name, JSON.stringify(chosen), round]);
-  const one = useLoaded(letter != null, () => api.letter(name, letter), [name, letter, round]);
+  const one = useLoaded(Boolean(letter), () => api.letter(name, letter), [name, letter, round]);
   const [progress, follow] = useProgress(isShown, name, refresh);
+  useEffect(() => {
+    if (letter !== "") return;
+    setIsOpen(true);
+    heading.current.focus();
+  }, [letter]);
   const close = () => {
     setIsOpen(false);
     if (letter != null) location.hash = linkTo(name);
   };
   return html`<section class="card letters" aria-labelledby="letters-title">
-    <div class="panel-top"><h2 id="letters-title">Dead letters</h2><span class="inline">
+    <div class="panel-top"><h2 id="letters-title" tabindex="-1" ref=${heading}>Dead letters</h2><span class="inline">
       ${isShown && html`<button type="button" onClick=${refresh}>Refresh<span class="unseen"> the dead
         letters</span></button>`}
       <button type="button" aria-expanded=${isShown} onClick=${isShown ? close
@@ -39,10 +46,10 @@ export function Letters({ name, letter, dead, canReplay, href }) {
     ${isShown && html`<${State} loaded=${list} text="Reading the dead letters …" />`}
     ${isShown && list.found && html`<${List} name=${name} list=${list.found} shown=${letter} />`}
     ${isShown && canReplay && list.found?.new > 0 && html`<${ReplayButton} name=${name} id="all"
-      what=${plural(list.found.new, "dead letter")} letters=${conditions(chosen)} started=${follow}
+      what=${plural(list.found.new, "dead letter")} letters=${shown(list.found, chosen)} started=${follow}
       text=${`Replay ${list.found.new === 1 ? "it" : `all ${count(list.found.new)}`}`} />`}
     ${isShown && html`<${ReplayProgress} progress=${progress} />`}
-    ${letter != null && html`<${State} loaded=${one} text="Reading the letter …" />`}
+    ${letter && html`<${State} loaded=${one} text="Reading the letter …" />`}
     ${one.found && html`<${LetterView} key=${letter} letter=${one.found} name=${name} href=${href}
       canReplay=${canReplay} started=${follow} />`}
   </section>`;
@@ -54,6 +61,11 @@ function conditions(chosen) {
   const all = { ...chosen, text: chosen.text.trim(), since: time(chosen.since),
     until: time(chosen.until) };
   return Object.fromEntries(Object.entries(all).filter(([, value]) => value));
+}
+
+/** Conditions that select no letters that came after the list was read. */
+function shown(list, chosen) {
+  return { ...conditions(chosen), ...(list.until != null && { until: `${list.until}` }) };
 }
 
 function Search({ found, chosen, choose }) {

@@ -11,7 +11,7 @@ export function TopologyList({ topologies }) {
       <p class="quiet">It appears here by itself.</p></section>`;
   }
   return html`<section aria-labelledby="topologies"><h1 id="topologies">Topologies</h1>
-    <div class="scroll" tabindex="0" role="region" aria-label="Topologies"><table class="rows">
+    <div class="scroll" tabindex="0" role="region" aria-label="Table: Topologies"><table class="rows">
       <caption class="unseen">Topologies of this cluster</caption>
       <thead><tr><th scope="col">topology</th><th scope="col">state</th>
         ${["up", "workers", "tasks", "acked", "failed", "restarts"].map((name) =>

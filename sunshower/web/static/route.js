@@ -3,7 +3,7 @@
 const NOWHERE = { name: null, component: null, root: null, letter: null, runs: null };
 
 /** "#/t/words/c/split" → {name: "words", component: "split", …: null}; also "r": a tuple tree, "d": a
- * dead letter. "#/e": the list of experiments; "#/e/RUN" is a run, "#/e/RUN/RUN" a comparison: `runs`. */
+ * dead letter, or without an id the list of them (""). "#/e": the list of experiments; "#/e/RUN" is a run, "#/e/RUN/RUN" a comparison: `runs`. */
 export function route() {
   const [, t, name, kind, id] = location.hash.split("/");
   try {
@@ -15,7 +15,7 @@ export function route() {
       name: t === "t" && name ? decodeURIComponent(name) : null,
       component: kind === "c" && id ? decodeURIComponent(id) : null,
       root: kind === "r" && id ? decodeURIComponent(id) : null,
-      letter: kind === "d" && id ? decodeURIComponent(id) : null,
+      letter: kind === "d" ? decodeURIComponent(id ?? "") : null,
     };
   } catch {
     return NOWHERE;
@@ -29,4 +29,6 @@ export const linkToTree = (name, root) => `${linkTo(name)}/r/${encodeURIComponen
 
 export const linkToRuns = (...runs) => ["#/e", ...runs.map(encodeURIComponent)].join("/");
 
-export const linkToLetter = (name, letter) => `${linkTo(name)}/d/${encodeURIComponent(letter)}`;
+/** Without `letter`: the list of them. */
+export const linkToLetter = (name, letter = "") =>
+  `${linkTo(name)}/d${letter && `/${encodeURIComponent(letter)}`}`;

@@ -3,14 +3,14 @@
 import { html, useState } from "./vendor/preact-htm.js";
 import { count, duration, elapsed, rate, share } from "./format.js";
 
-/** A card with a table: `columns` are names; a name that ends in "#" is of right-aligned numbers. */
+/** A card with a table: `columns` are names, or ""; one that ends in "#" is of right-aligned numbers. */
 export function Table({ title, caption, columns, children, note = null }) {
   const id = `table-${title.toLowerCase().replace(/\W+/g, "-")}`;
   return html`<section class="card" aria-labelledby=${id}><h2 id=${id}>${title}</h2>${note}
-    <div class="scroll" tabindex="0" role="region" aria-labelledby=${id}><table class="rows">
+    <div class="scroll" tabindex="0" role="region" aria-label=${`Table: ${title}`}><table class="rows">
       <caption class="unseen">${caption}</caption>
-      <thead><tr>${columns.map((name) => html`<th scope="col"
-        class=${name.endsWith("#") ? "number" : ""}>${name.replace("#", "")}</th>`)}</tr></thead>
+      <thead><tr>${columns.map((name) => (name ? html`<th scope="col"
+        class=${name.endsWith("#") ? "number" : ""}>${name.replace("#", "")}</th>` : html`<td></td>`))}</tr></thead>
       <tbody>${children}</tbody></table></div></section>`;
 }
 
@@ -59,7 +59,7 @@ export function Components({ derived, href, tracked }) {
     .map((edge) => `${edge.source}${edge.stream === "default" ? "" : `.${edge.stream}`}` +
       ` (${edge.grouping})`).join(", ");
   return html`<${Table} title="Components" caption="The components of the graph, with their counters"
-    columns=${["component", "reads", "tasks#", "a second#", "busy#", "queued#", "emitted#", "acked#",
+    columns=${["component", "reads", "tasks#", "a second#", "capacity#", "queued#", "emitted#", "acked#",
       "failed#", "p99#", "state"]}>${derived.nodes.map((node) => html`<tr key=${node.id}>
       <th scope="row"><a href=${href(node.id)}>${node.id}</a></th>
       <td class="text quiet">${sources(node.id) || (node.isSpout ? "source" : "")}</td>

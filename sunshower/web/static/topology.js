@@ -10,7 +10,7 @@ import { State } from "./list.js";
 import { derive, problems } from "./model.js";
 import { Batches, Components, Failures, Workers } from "./tables.js";
 import { Letters } from "./letters.js";
-import { linkTo } from "./route.js";
+import { linkTo, linkToLetter } from "./route.js";
 import { Spark } from "./spark.js";
 import { Trees } from "./trees.js";
 import { NOW, WindowChoice, WindowRates, within } from "./windows.js";
@@ -36,7 +36,7 @@ export function TopologyView({ name, facts: given, history, component, root, let
       <${Actions} name=${name} actions=${facts.actions} state=${facts.state} workers=${facts.workers.length} />
     </div>
     <${WindowChoice} ...${windows} facts=${given} />
-    <${Totals} spouts=${spouts} facts=${facts} />
+    <${Totals} name=${name} spouts=${spouts} facts=${facts} />
     <${Problems} found=${found} href=${href} />
     <div class=${`board${shown ? " split" : ""}${isStale ? " stale" : ""}`}>
       <div class="column">
@@ -73,7 +73,7 @@ function charts(facts, history, spouts) {
         { label: "replayed", kind: "warn", points: of("replayed") }]} />`;
 }
 
-function Totals({ spouts, facts }) {
+function Totals({ name, spouts, facts }) {
   const sum = (name) => spouts.reduce((all, node) => all + node.facts[name], 0);
   const rates = (name) => spouts.reduce((all, node) => all + (node[name] ?? 0), 0);
   const slowest = (name) => spouts.reduce((most, node) =>
@@ -82,14 +82,16 @@ function Totals({ spouts, facts }) {
     [facts.tracked ? "acked a second" : "emitted a second", rate(rates("rate")), ""],
     [facts.tracked ? "acked" : "emitted", count(sum(facts.tracked ? "acked" : "emitted")), ""],
     ["failed", count(sum("failed")), sum("failed") ? "bad" : ""],
-    ["dead letters", count(sum("dead")), sum("dead") ? "bad" : ""],
+    ["dead letters", count(sum("dead")), sum("dead") ? "bad" : "",
+      facts.dead_letters && linkToLetter(name)],
     ["pending", count(sum("pending")), ""],
     ["latency p50", duration(slowest("p50_s")), ""],
     ["latency p99", duration(slowest("p99_s")), ""],
     ["restarts", count(facts.restarts), facts.restarts ? "warn" : ""],
   ];
-  return html`<dl class="totals">${cells.map(([name, value, kind]) =>
-    html`<div class=${kind}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+  return html`<dl class="totals">${cells.map(([title, value, kind, link]) =>
+    html`<div class=${kind}><dt>${link ? html`<a href=${link}>${title}</a>` : title}</dt>
+      <dd>${value}</dd></div>`)}</dl>`;
 }
 
 const WORDS = { bad: "problem", wait: "outage", info: "note" };

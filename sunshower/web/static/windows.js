@@ -64,7 +64,7 @@ export function WindowsTable({ windows, isSpout, tracked }) {
   const done = isSpout ? (tracked ? "acked" : "emitted") : "executed";
   const kind = isSpout ? "complete" : "execute";
   const names = WINDOWS.filter(([name]) => windows[name]);
-  const columns = ["a second", "failed", "busy", "p50", "p99"];
+  const columns = ["a second", "failed", "capacity", "p50", "p99"];
   return html`<h3>Windows of time</h3><div class="scroll" tabindex="0" role="region"
     aria-label="Windows of time"><table class="rows windows-table"><caption class="unseen">What the component did in
       each window; latencies ${isSpout ? "until trees are complete" : "in its code"}</caption>

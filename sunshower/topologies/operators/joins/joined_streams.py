@@ -22,16 +22,16 @@ _TIME = Values(float, "a number", least=0)
 class JoinSettings(TotalsSettings, total=False):
     """The settings of `join`.
 
-    other_on        the key of the other stream, if its fields have other names
-    how             "inner"; "left" emits records of this stream that had no partner, too, with None
-                    for the fields of the other one; "outer" those of both
-    within          partners are at most so far apart, in the unit of `field`; seconds of a datetime
-    field           of both streams: the event time
-    other_field     that of the other stream, if it has another name
-    late            how much later than a record with a higher time a record may come, 0
-    state           where records wait; None: in the memory of the task, lost with its process
-    parallelism     the number of tasks, 1; another one takes a stored state over
-    name            of the bolt and of the state, by which a later run finds it; "join"
+    - `other_on`: the key of the other stream, if its fields have other names
+    - `how`: "inner"; "left" emits records of this stream that had no partner, too, with None for
+      the fields of the other one; "outer" those of both
+    - `within`: partners are at most so far apart, in the unit of `field`; seconds of a datetime
+    - `field`: of both streams: the event time
+    - `other_field`: that of the other stream, if it has another name
+    - `late`: how much later than a record with a higher time a record may come, 0
+    - `state`: where records wait; None: in the memory of the task, lost with its process
+    - `parallelism`: the number of tasks, 1; another one takes a stored state over
+    - `name`: of the bolt and of the state, by which a later run finds it; "join"
     """
 
     other_on: str | Sequence[str] | None

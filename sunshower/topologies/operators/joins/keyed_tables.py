@@ -28,12 +28,12 @@ from sunshower.topologies.outputs import Columns
 class TableSettings(TotalsSettings, total=False):
     """The settings of `table`.
 
-    field           the time of a change, or another number that grows, as a message's offset: one
-                    that is lower than that of the record in the table changes nothing
-    broadcast       each task has the whole table, so the streams are not distributed by key
-    state           where the table is; None: in the memory of the task, lost with its process
-    parallelism     the number of tasks, 1; another one takes a stored state over
-    name            of the bolt and of the state, by which a later run finds it; "table"
+    - `field`: the time of a change, or another number that grows, as a message's offset: one that
+      is lower than that of the record in the table changes nothing
+    - `broadcast`: each task has the whole table, so the streams are not distributed by key
+    - `state`: where the table is; None: in the memory of the task, lost with its process
+    - `parallelism`: the number of tasks, 1; another one takes a stored state over
+    - `name`: of the bolt and of the state, by which a later run finds it; "table"
     """
 
     field: str | None

@@ -28,11 +28,11 @@ _LATE = Values(float, "a number", least=0)
 class StateSettings(TypedDict, total=False):
     """The settings of a keyed state.
 
-    state           where states are; None: in the memory of the task, lost with its process
-    ttl_s           a state that was not written for so many seconds is absent, and is removed
-    version         of the states, 1; a state of another version is refused, or migrated
-    migrate         a function (version, value) that makes a state of one of an earlier version, in
-                    which a record is a dictionary of its fields; called when a task opens its state
+    - `state`: where states are; None: in the memory of the task, lost with its process
+    - `ttl_s`: a state that was not written for so many seconds is absent, and is removed
+    - `version`: of the states, 1; a state of another version is refused, or migrated
+    - `migrate`: a function (version, value) that makes a state of one of an earlier version, in
+      which a record is a dictionary of its fields; called when a task opens its state
     """
 
     state: StateFactory | None
@@ -44,11 +44,11 @@ class StateSettings(TypedDict, total=False):
 class ProcessSettings(StateSettings, total=False):
     """The settings of `process`: those of its states, and of its bolt.
 
-    name            of the bolt and of the state, by which a later run finds it; default: that of
-                    the function
-    parallelism     the number of tasks, 1; another one takes a stored state over
-    event_time      the field with the time of a record, for timers; None: they are by the clock
-    late            how much later than a record with a higher time a record may come, 0
+    - `name`: of the bolt and of the state, by which a later run finds it; default: that of the
+      function
+    - `parallelism`: the number of tasks, 1; another one takes a stored state over
+    - `event_time`: the field with the time of a record, for timers; None: they are by the clock
+    - `late`: how much later than a record with a higher time a record may come, 0
     """
 
     name: str | None

@@ -1,0 +1,134 @@
+"""`python -m benchmarks --profile`: records where the time of our entries goes.
+
+Each entry runs once. The loops of its workers are sampled meanwhile, as `sunshower profile` does;
+what runs in this process is sampled here. results/profiles.json keeps the shares, and
+docs/PERFORMANCE.md shows those of missed targets.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks import results_file
+from benchmarks.figures import Target
+from benchmarks.measure import Entry, Match, MissingRequirement, Tell
+from sunshower.actors.profiles.recording import record
+from sunshower.actors.profiles.stack_sampler import StackSampler
+from sunshower.actors.run import RayRun
+from sunshower.runtime.profiles.stacks import LOOP, Stacks, frames_of
+from sunshower.runtime.profiles.time_split import TimePart, part_of
+
+PATH = results_file.PATH.with_name("profiles.json")
+_SECONDS = 3.0
+_LONGER = {"latency": 10.0}  # all rates
+_HERE = ("ledger", "simulation")  # run in this process
+_SAMPLES = 50  # at least
+_FUNCTIONS = 3  # that are named
+_LEAST = 5  # percent of the samples of a function that is named
+
+
+class WorkerProfiles:
+    """Samples the workers of a run; `stacks` are those of the last run."""
+
+    def __init__(self) -> None:
+        self.seconds = _SECONDS
+        self.stacks: Stacks = {}
+
+    def take(self, run: RayRun) -> None:
+        self.stacks = record(run.id, run.plan.workers, self.seconds).stacks
+
+
+def profile(match: Match, workers: WorkerProfiles, run: results_file.Run, tell: Tell) -> None:
+    """Run each entry of ours, and add its profile to the file. Some figures of one run share it."""
+    workers.seconds = _LONGER.get(match.name, _SECONDS)
+    for entry in match.entries:
+        if entry.key.system == "sunshower":
+            tell(f"{match.name}: {entry.key.name}")
+            try:
+                stacks = _stacks(entry, workers)
+            except MissingRequirement as error:
+                tell(f"{entry.key.name} is skipped: {error}")
+                continue
+            found = {"date": run.date, "commit": run.commit, **shares(stacks)}
+            if found["samples"] >= _SAMPLES:
+                _add(f"{entry.key.workload}/{entry.key.variant}", found)
+
+
+def shares(stacks: Stacks) -> dict[str, Any]:
+    """Of the loop's samples the percentage in which it waits. Of the others the percentage of each
+    part, and of the functions with most samples: those of a library count for their caller."""
+    parts, functions = Counter[TimePart](), Counter[str]()
+    for stack, count in stacks.items():
+        if stack.partition(";")[0] != LOOP:
+            continue
+        frames = frames_of(stack)
+        part = part_of(frames)
+        parts[part] += count
+        own = next((one.name for one in reversed(frames) if not one.is_library), "")
+        if part is not TimePart.WAITING:
+            functions[own.replace(".<locals>", "")] += count
+    samples, waiting = parts.total(), parts.pop(TimePart.WAITING, 0)
+    of = max(samples - waiting, 1)
+    return {
+        "samples": samples,
+        "waiting": round(100 * waiting / max(samples, 1)),
+        "parts": {part.value: round(100 * n / of) for part, n in parts.most_common()},
+        "functions": {name: round(100 * n / of) for name, n in functions.most_common(_FUNCTIONS)},
+    }
+
+
+def read(path: Path = PATH) -> dict[str, Any]:
+    """The profiles, by `workload/variant`."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def sentences(profiles: Mapping[str, Any], targets: Iterable[Target]) -> Iterator[str]:
+    """What the profiles of these targets say, each once."""
+    names = dict.fromkeys(_name_of(target.figure) for target in targets)
+    for name in names:
+        if (one := profiles.get(name)) is None:
+            continue
+        parts = ", ".join(f"{part} {share}%" for part, share in one["parts"].items() if share)
+        most = [f"`{name}` {n}%" for name, n in one["functions"].items() if n >= _LEAST]
+        functions = f"; most samples are in {', '.join(most)}" if most else ""
+        yield (
+            f"[Profile](PROFILING.md#the-table) of `{name}`, commit {one['commit']}, {one['date']}:"
+            f" {one['waiting']}% waiting; of the other samples {parts}{functions}."
+        )
+
+
+def _name_of(figure: str) -> str:
+    """`workload/variant` of a ratio `workload/variant/peer`, or `workload/sunshower/variant`."""
+    workload, second, third = figure.split("/")
+    return f"{workload}/{third if second == 'sunshower' else second}"
+
+
+def _stacks(entry: Entry, workers: WorkerProfiles) -> Stacks:
+    workers.stacks = {}
+    with _sampled() as sampler:
+        entry.run()
+    return sampler.stacks() if entry.key.workload in _HERE else workers.stacks
+
+
+@contextmanager
+def _sampled() -> Iterator[StackSampler]:
+    """Samples this thread meanwhile."""
+    sampler, ended = StackSampler({threading.get_ident(): LOOP}), threading.Event()
+    thread = threading.Thread(target=sampler.run, args=(3600.0, ended), daemon=True)
+    thread.start()
+    try:
+        yield sampler
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _add(name: str, found: Mapping[str, Any]) -> None:
+    ordered = dict(sorted({**read(), name: found}.items()))
+    PATH.write_text(json.dumps(ordered, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

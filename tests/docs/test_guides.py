@@ -1,0 +1,112 @@
+"""Runs every program of the guides: coming from Storm, Flink, Faust, Bytewax; tuning; sizing."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bytewax.testing import run_main
+
+from sunshower.runtime.inline import run_inline
+from sunshower.topologies.topology import Topology
+from tests.structure.reading import ROOT
+
+GUIDES = ("FROM_STORM", "FROM_FLINK", "FROM_FAUST", "FROM_BYTEWAX", "TUNING", "SIZING")
+PROGRAM = re.compile(r"^```python\n# (\w+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PROGRAMS = {
+    name: code
+    for guide in GUIDES
+    for name, code in PROGRAM.findall((ROOT / f"docs/{guide}.md").read_text(encoding="utf-8"))
+}
+WORDS = {"rain": 1, "and": 2, "sun": 2, "wind": 1}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, with the programs of all guides."""
+    for name, code in PROGRAMS.items():
+        (tmp_path / name).write_text(code, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def load(name: str) -> Topology:
+    topology = runpy.run_path(name)["topology"]
+    assert isinstance(topology, Topology)
+    return topology
+
+
+def rows(pattern: str) -> list[dict[str, Any]]:
+    files = sorted(Path.cwd().glob(pattern))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def test_each_program_of_the_guides_has_a_test_here() -> None:
+    text = Path(__file__).read_text(encoding="utf-8")
+    assert PROGRAMS
+    assert not [name for name in PROGRAMS if f'"{name}"' not in text]
+    pages = "".join((ROOT / f"docs/{guide}.md").read_text(encoding="utf-8") for guide in GUIDES)
+    assert pages.count("```python") == len(PROGRAMS), "a block without its file's name is not run"
+
+
+@pytest.mark.parametrize("name", ["storm_style.py", "operator_style.py"])
+def test_both_programs_for_storm_count_the_same_words(name: str) -> None:
+    run_inline(load(name).graph())
+    last = Counter[str]()
+    for row in rows("totals*.jsonl"):
+        last[row["word"]] = max(last[row["word"]], row["times"])
+    assert last == WORDS
+
+
+def test_the_program_for_flink_has_each_order_in_one_minute() -> None:
+    run_inline(load("sales_per_minute.py").graph())
+    minutes = rows("minutes*.jsonl")
+    assert {row["window"] for row in minutes} == {60.0, 120.0, 180.0, 240.0, 300.0}
+    assert sum(row["orders"] for row in minutes) == 60
+    assert sum(row["cents"] for row in minutes) == sum(100 + n for n in range(60))
+    assert rows("late*.jsonl") == []
+
+
+def test_the_program_for_faust_has_the_totals_and_a_dead_letter() -> None:
+    run_inline(load("totals_by_account.py").graph())
+    last = {row["account"]: row["cents"] for row in rows("totals*.jsonl")}
+    assert last == {"a": sum(range(0, 100, 2)), "b": sum(range(1, 100, 2))}
+    (letter,) = rows("dead*.jsonl")
+    assert letter["record"] == {"account": "a", "cents": -1}
+    assert "negative amount" in letter["traceback"]
+
+
+def test_both_programs_for_bytewax_count_the_same_words(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("bytewax_words.py", "words.py"):
+        found = runpy.run_path(name)
+        if "flow" in found:
+            run_main(found["flow"])
+        else:
+            run_inline(found["topology"].graph())
+        lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+        last = Counter[str]()
+        for word, total in lines:
+            last[word] = max(last[word], int(total))
+        assert last == WORDS, name
+
+
+def test_the_slow_program_of_the_tuning_guide_runs() -> None:
+    code = PROGRAMS["slow.py"].replace("100_000", "100").replace("time.sleep(0.001)", "number")
+    Path("slow.py").write_text(code, encoding="utf-8")
+    done = run_inline(load("slow.py").graph())
+    assert done.snapshot.component("numbers").acked == 100
+
+
+def test_the_sizing_guide_says_what_its_program_prints(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    runpy.run_path("size.py")
+    printed = capsys.readouterr().out.strip()
+    assert f"It prints {printed}." in (ROOT / "docs/SIZING.md").read_text(encoding="utf-8")

@@ -1,0 +1,120 @@
+"""The documentation site builds without a warning, its links lead on, it needs no other host."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from html.parser import HTMLParser
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote
+
+import pytest
+
+from tests.structure.reading import ROOT
+
+PACKAGES = (
+    "sunshower",
+    "sunshower.kafka",
+    "sunshower.trident",
+    "sunshower.spark_integration",
+    "sunshower.experiments",
+    "sunshower.testing",
+)
+LOADED = {"script": "src", "img": "src", "iframe": "src", "link": "href", "source": "src"}
+
+pytestmark = [pytest.mark.slow, pytest.mark.long]
+
+
+class Page(NamedTuple):
+    """What a built page refers to."""
+
+    ids: set[str]
+    links: list[str]
+    loaded: list[str]  # what a browser loads with the page
+
+
+class Reader(HTMLParser):
+    """Collects the ids, the links and the loaded files of a page."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.page = Page(set(), [], [])
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attrs}
+        self.page.ids.update({found["id"]} if "id" in found else ())
+        if tag == "a" and "href" in found:
+            self.page.links.append(found["href"])
+        if tag in LOADED and LOADED[tag] in found:
+            self.page.loaded.append(found[LOADED[tag]])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site. A warning of the build is an error."""
+    folder = tmp_path_factory.mktemp("site")
+    strict = ["--quiet", "--fail-on-warning", "--keep-going"]
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", *strict, "-c", "docs/site", ".", folder],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> Mapping[Path, Page]:
+    return {path: Reader(path).page for path in site.rglob("*.html")}
+
+
+def addresses(pages: Mapping[Path, Page]) -> Iterator[tuple[Path, str]]:
+    for path, page in pages.items():
+        yield from ((path, address) for address in [*page.links, *page.loaded])
+
+
+def test_every_link_leads_to_a_file_and_a_heading(pages: Mapping[Path, Page]) -> None:
+    broken = []
+    for path, address in addresses(pages):
+        if re.match(r"[a-z]+:|//", address):
+            continue
+        file, _, anchor = unquote(address).partition("#")
+        goal = (path.parent / file.partition("?")[0]).resolve() if file else path
+        if not goal.is_file() or (anchor and goal in pages and anchor not in pages[goal].ids):
+            broken.append(f"{path.name}: {address}")
+    assert not broken
+
+
+def test_a_browser_loads_nothing_from_another_host(site: Path, pages: Mapping[Path, Page]) -> None:
+    foreign = [
+        f"{path.name}: {address}"
+        for path, page in pages.items()
+        for address in page.loaded
+        if re.match(r"https?:|//", address)
+    ]
+    for style in site.rglob("*.css"):
+        text = style.read_text(encoding="utf-8")
+        foreign += re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//[^\"')]*", text)
+    assert not foreign
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_public_name_is_in_the_python_reference(
+    pages: Mapping[Path, Page], package: str
+) -> None:
+    documented = {id for page in pages.values() for id in page.ids}
+    exported = {
+        id(getattr(import_module(other), name))
+        for other in PACKAGES
+        for name in import_module(other).__all__
+        if f"{other}.{name}" in documented
+    }
+    module = import_module(package)
+    assert not [name for name in module.__all__ if id(getattr(module, name)) not in exported]
