@@ -23,7 +23,7 @@ _ANSWER_S = 2.0
 _PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 SPARK = "Java: Spark"
 # Its block manager has up to 100 threads for each of two purposes, a few more with each batch. They
-# begin anew with each Java, so their number says when Java was killed, and they are not counted.
+# start again with each new Java, so their number depends on when Java was killed: not counted.
 _POOLS = "block-manager-"
 _NAMES = (  # the first that is found in a command is the name of the process
     (re.compile(rb"^ray::(Worker|Master)Actor"), "workers that have just started or ended"),

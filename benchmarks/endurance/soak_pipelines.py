@@ -70,7 +70,7 @@ def place_of(received: Received) -> Place:
 
 
 def doubled(rows: Any, _: Any) -> Any:
-    """In Spark."""
+    """Add a column with twice the value, in Spark."""
     return rows.selectExpr("*", "value * 2 twice")
 
 
@@ -105,7 +105,7 @@ def declare_pipelines(made: Topology, places: PipelinePlaces, retry: Retry) -> S
 
 
 def create_table(dsn: str) -> None:
-    """The one that the rows are inserted into."""
+    """Create the table that the rows are inserted into."""
     with connect(dsn) as db:
         db.execute(_TABLE)
 

@@ -1,4 +1,4 @@
-"""The topology of the long run: six chains, each with a dependency that will be away.
+"""The topology of the long run: six chains, each with a dependency that has outages.
 
 numbers ──▶ a TCP server                              at least once
 numbers ──▶ JSON lines on a small disk                at least once
@@ -89,7 +89,7 @@ class Places:
 
     @property
     def pipelines(self) -> PipelinePlaces:
-        """Those of the pipelines behind the topic."""
+        """The places of the two pipelines that read the topic."""
         return PipelinePlaces(self.bootstrap, TOPIC, self.zookeeper, self.folder, self.dsn)
 
     @property

@@ -47,7 +47,7 @@ class RayCluster:
         if working_dir is not None:
             raise ClusterError(
                 "this process is connected to Ray already, so its workers' working directory "
-                "cannot be changed: call ray.shutdown() first, or leave working_dir away"
+                "cannot be changed: call ray.shutdown() first, or leave out working_dir"
             )
 
     def submit(

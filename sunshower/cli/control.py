@@ -68,8 +68,8 @@ def submit(
 ) -> None:
     """Start a topology on a running Ray cluster, and return when all its workers have started.
 
-    Its code is shipped to the workers: they need neither the file nor this process. What is not
-    imported when the file is loaded, or lies elsewhere, comes with --working-dir. What sinks print
+    Its code is shipped to the workers: they need neither the file nor this process. For other
+    modules and files that the topology needs when it runs, give --working-dir. What sinks print
     goes into Ray's log files. It stays until `sunshower kill NAME`, also when it has finished
     or failed. A topology whose dependency is unavailable tries again: `sunshower status NAME` says
     what it waits for.

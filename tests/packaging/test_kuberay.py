@@ -25,14 +25,14 @@ SPEC = MANIFEST["spec"]
 GROUPS = [SPEC["headGroupSpec"], *SPEC["workerGroupSpecs"]]
 
 
-def complaints(manifest: object) -> list[str]:
+def errors(manifest: object) -> list[str]:
     validator = jsonschema.Draft202012Validator(SCHEMA)
     return [error.message for error in validator.iter_errors(manifest)]
 
 
 def test_the_manifest_has_only_fields_of_a_ray_cluster() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    assert not complaints(MANIFEST)
+    assert not errors(MANIFEST)
 
 
 @pytest.mark.parametrize(
@@ -54,14 +54,14 @@ def test_a_misspelt_field_is_found(where: list[Any], right: str, wrong: str) -> 
     for key in where:
         part = part[key]
     part[wrong] = part.pop(right)
-    assert any(repr(wrong) in one for one in complaints(manifest))
+    assert any(repr(wrong) in one for one in errors(manifest))
 
 
 def test_a_wrong_type_and_a_missing_field_are_found() -> None:
     manifest = copy.deepcopy(MANIFEST)
     manifest["spec"]["workerGroupSpecs"][0]["replicas"] = "two"
     del manifest["spec"]["workerGroupSpecs"][0]["template"]
-    assert sorted(complaints(manifest)) == [
+    assert sorted(errors(manifest)) == [
         "'template' is a required property",
         "'two' is not of type 'integer'",
     ]
@@ -87,7 +87,7 @@ def test_versions_and_images_are_those_of_this_release() -> None:
     assert f"-t sunshower:{sunshower.__version__} ." in (FOLDER / "Dockerfile").read_text()
 
 
-def test_the_image_has_extras_that_exist_and_files_that_are_there() -> None:
+def test_the_image_has_extras_that_exist_and_files_that_exist() -> None:
     text = (FOLDER / "Dockerfile").read_text(encoding="utf-8")
     extras = re.findall(r"^ARG EXTRAS=(.*)$", text, re.MULTILINE)[0].split(",")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
