@@ -214,6 +214,23 @@ def test_a_folder_that_is_sent_from_a_node_without_a_job(nodes: Nodes, project: 
     nodes(f"sunshower kill prices --now {address}", project.parent)
 
 
+def test_an_interrupt_stops_the_command(nodes: Nodes, tmp_path: Path) -> None:
+    code = "import os, threading\nprint('process', os.getpid(), flush=True)\n"
+    (tmp_path / "endless.py").write_text(f"{code}threading.Event().wait()\n", encoding="utf-8")
+    command = shlex.split(f"sunshower submit endless.py --address {nodes.dashboard}")
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=nodes.environment, stdout=subprocess.PIPE, text=True
+    ) as client:
+        assert client.stdout is not None
+        while not (line := client.stdout.readline()).startswith("process"):
+            assert line
+        client.send_signal(signal.SIGINT)
+        client.communicate()
+    assert client.returncode
+    while Path(f"/proc/{line.split()[1]}").exists():
+        pass
+
+
 def test_a_dropped_connection_does_not_stop_the_command(nodes: Nodes, tmp_path: Path) -> None:
     with dropping(nodes.dashboard, drops=5) as relay:
         said = nodes._replace(dashboard=relay.address)("sunshower list", tmp_path)
