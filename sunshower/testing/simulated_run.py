@@ -2,22 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Self
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
 
 from sunshower.arguments import COUNT
 from sunshower.errors import ClusterError, TopologyError
-from sunshower.experiments.faults.fault_kinds import Fault
+from sunshower.experiments.faults.fault_kinds import ActiveFault, Errors, Fault
 from sunshower.experiments.faults.fault_plan import Step, settle
 from sunshower.experiments.faults.nemesis import Nemesis
+from sunshower.runtime.cluster import Run
 from sunshower.runtime.events.metrics import Snapshot
-from sunshower.runtime.plan import Layout
+from sunshower.runtime.plan import Layout, Plan
 from sunshower.simulation.cluster import SimCluster
 from sunshower.testing.observed_run import ObservedRun
 from sunshower.testing.prepared_graph import PreparedGraph, prepare_graph
 from sunshower.topologies.topology import Topology
 
 _DAY_S = 86_400.0
+_SOON_S = 1.0
+
+
+@dataclass(frozen=True)
+class _Activation:
+    """A step that activates the spouts."""
+
+    activate: Callable[[], None]
+    for_s: ClassVar[float] = 0.0
+
+    def check(self, plan: Plan) -> None:
+        """Accept every plan."""
+
+    def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> ActiveFault:
+        self.activate()
+        return ActiveFault(str(self))
+
+    def __str__(self) -> str:
+        return "activate the spouts"
 
 
 class SimulatedRun(ObservedRun):
@@ -49,13 +72,21 @@ class SimulatedRun(ObservedRun):
         """Inject faults, and let time pass until they are over.
 
         `away("store", for_s=60)` or another fault of sunshower.experiments begins now; a step, such
-        as those of `at(5, kill(master()))`, so many seconds from now. Raises ExperimentError for a
-        fault of something that is not there, and ClusterError for one that could not be injected.
+        as those of `at(5, kill(master()))`, so many seconds from now. If the spouts are not active
+        yet, errors and outages of user code that begin now are there before the first record.
+        Raises ExperimentError for a fault of something that is not there, and ClusterError for one
+        that could not be injected.
         """
-        self._activate()
         steps = [one if isinstance(one, Step) else Step(0.0, one) for one in faults]
         for step in steps:
             step.fault.check(self.run.plan)
+        first = [step.fault for step in steps if not step.at_s and isinstance(step.fault, Errors)]
+        if first and not self._is_active:
+            # Workers learn of the fault and of the activation in messages, which take their time.
+            delay_s = min(_SOON_S, *(fault.for_s / 2 for fault in first))
+            steps.append(Step(delay_s, _Activation(self._activate)))
+        else:
+            self._activate()
         nemesis = Nemesis(self.run, self.seed)
         nemesis.carry_out(settle(sorted(steps), _DAY_S))
         if nemesis.undone:

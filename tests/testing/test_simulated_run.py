@@ -10,7 +10,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sunshower import Bolt, Collector, Derived, Line, Records, Topology, Tuple, batch, count
+from sunshower import (
+    Bolt,
+    Collector,
+    Derived,
+    Line,
+    Records,
+    Topology,
+    Tuple,
+    batch,
+    count,
+    testing,
+)
 from sunshower.clock import SystemClock
 from sunshower.errors import ClusterError, ConfigError, ExperimentError, TopologyError
 from sunshower.experiments import Layout, at, away, component, kill, master
@@ -121,6 +132,15 @@ def test_while_a_store_is_away_nothing_is_acked_and_nothing_is_charged(simulate:
     assert feeder.pending == [LINES[1]]
     assert {failure.cause for _, failure in feeder.failures} == {Cause.UNAVAILABLE}
     assert_lossless(run.finish())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_outage_that_begins_now_is_there_before_the_first_record(seed: int) -> None:
+    feeder = Feeder(*LINES)
+    with testing.simulate(counting(), {"lines": feeder}, seed=seed) as run:
+        run.inject(away("store", for_s=60))
+        assert feeder.acks == []
+        assert_lossless(run.finish())
 
 
 def test_steps_of_a_plan_are_carried_out_at_their_times(simulate: Simulate) -> None:
