@@ -44,6 +44,7 @@ def main() -> int:
     from rich.console import Console
     from rich.markup import escape
 
+    from benchmarks.endurance import page
     from benchmarks.endurance.tables import tables
     from benchmarks.endurance.targets import judged
     from benchmarks.machine import describe, wait_for_quiet
@@ -78,6 +79,8 @@ def main() -> int:
     else:
         console.print(tables(report))
         console.print(f"Written to benchmarks/results/{file.name}")
+    if options.hours and page.write_figures(report):
+        tell("docs/RELIABILITY.md has these figures")
     return int(any(target["met"] is False for target in report["targets"]))
 
 

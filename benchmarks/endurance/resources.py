@@ -1,4 +1,4 @@
-"""What the processes of a run hold over time: memory, file handles, threads; and whether it grows.
+"""What the processes of a run hold over time: memory, files, threads, nodes; and whether it grows.
 
 A sample covers this process and all its descendants: Ray's processes, the workers, and servers. A
 process that was killed and its successor have one name, so they are one series.
@@ -6,17 +6,25 @@ process that was killed and its successor have one name, so they are one series.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import socket
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
 _PROC = Path("/proc")
+_ANSWER_S = 2.0
 _PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+SPARK = "Java: Spark"
+# Its block manager has up to 100 threads for each of two purposes, a few more with each batch. They
+# start again with each new Java, so their number depends on when Java was killed: not counted.
+_POOLS = "block-manager-"
 _NAMES = (  # the first that is found in a command is the name of the process
     (re.compile(rb"^ray::(Worker|Master)Actor"), "workers that have just started or ended"),
     (re.compile(rb"^ray::"), "other processes of Ray"),
@@ -24,6 +32,7 @@ _NAMES = (  # the first that is found in a command is the name of the process
     (re.compile(rb"/raylet/raylet"), "raylet"),
     (re.compile(rb"kafka\.Kafka"), "Java: Kafka"),
     (re.compile(rb"org\.apache\.zookeeper"), "Java: ZooKeeper"),
+    (re.compile(rb"apache\.spark"), SPARK),
     (re.compile(rb"^[^\0]*java\0"), "Java: others"),
     (re.compile(rb"ray/"), "other processes of Ray"),
 )
@@ -37,6 +46,7 @@ class Held(NamedTuple):
     files: int = 0
     threads: int = 0
     processes: int = 0
+    nodes: int = 0  # of ZooKeeper
 
     def __add__(self, other: object) -> Held:
         assert isinstance(other, Held)
@@ -64,6 +74,7 @@ TOLERANCES = {
     "files": Tolerance(0.10, 10),
     "threads": Tolerance(0.10, 6),
     "processes": Tolerance(0.0, 0),
+    "nodes": Tolerance(0.10, 10),
 }
 WARM_UP = 0.2  # part of the samples at first that are not looked at
 WINDOW = 0.2  # part of the samples whose median is compared: behind the warm-up, and the last ones
@@ -79,12 +90,27 @@ def sample(actors: Mapping[int, str]) -> dict[str, Held]:
         except OSError:  # it has just ended
             continue
         name = actors.get(pid) or name_of(command, pid == os.getpid())
+        if name == SPARK:
+            held = held._replace(threads=held.threads - _pooled(pid))
         found[name] = found[name] + held
         found[ALL] = found[ALL] + held
     found["actors"] = Held(processes=len(actors))
     java = [held.processes for name, held in found.items() if name.startswith(JAVA)]
     found["Java processes"] = Held(processes=sum(java))
     return dict(found)
+
+
+def zookeeper_nodes(address: str) -> int | None:
+    """How many nodes the server has, or None if it does not answer."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), _ANSWER_S) as server:
+            server.sendall(b"srvr")
+            answer = b"".join(iter(partial(server.recv, 4096), b""))
+    except OSError:
+        return None
+    found = re.search(rb"Node count: (\d+)", answer)
+    return int(found[1]) if found else None
 
 
 def name_of(command: bytes, is_self: bool = False) -> str:
@@ -142,3 +168,12 @@ def _held(pid: int) -> Held:
     pages = int((folder / "statm").read_text(encoding="ascii").split()[1])
     threads = len(os.listdir(folder / "task"))
     return Held(pages * _PAGE_MIB, len(os.listdir(folder / "fd")), threads, 1)
+
+
+def _pooled(pid: int) -> int:
+    """How many threads of Spark's block manager a process has."""
+    found = 0
+    for file in (_PROC / str(pid) / "task").glob("*/comm"):
+        with contextlib.suppress(OSError):  # it has just ended
+            found += file.read_text(encoding="utf-8", errors="replace").startswith(_POOLS)
+    return found

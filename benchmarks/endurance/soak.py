@@ -1,8 +1,8 @@
-"""The long run: one topology under load, a fault every half minute, and what all processes hold.
+"""The long run: one topology under load, a fault every 20 s, and what all processes hold.
 
-`python -m benchmarks.endurance soak --hours 1`. The faults come in a random order that the seed
-draws, each kind as often as the others: a killed worker or master, a worker that is frozen, and an
-outage of the server that is written to, the broker, the store and the disk.
+`python -m benchmarks.endurance --hours 1`. The faults come in a random order that the seed draws,
+each kind as often as the others: a killed worker, master or Java of Spark, a worker that is frozen,
+and an outage of the server that is written to, the broker, the store, PostgreSQL and the disk.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -22,11 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.endurance import resources, soak_topology
+from benchmarks.endurance import resources, soak_pipelines, soak_topology
 from benchmarks.endurance.resources import Held
+from benchmarks.endurance.soak_pipelines import READER, committed, create_table, in_topic, wrong
 from benchmarks.endurance.soak_topology import SPOUTS, TOPIC, Places
 from benchmarks.measure import Tell
-from benchmarks.outage_scenarios import sink
+from benchmarks.outage_scenarios import postgres, sink
 from benchmarks.outage_scenarios.disk import fill, small_disk
 from benchmarks.outage_scenarios.kafka import create_topics, is_read
 from benchmarks.outage_scenarios.sink import Server
@@ -42,8 +43,8 @@ from sunshower.runtime.events.metrics import Counts
 from sunshower.runtime.plan import Layout
 from sunshower.trident import SqliteState
 
-EVERY_S = 30.0  # between the beginnings of two faults
-AWAY_S = 15.0  # how long an outage is
+EVERY_S = 20.0  # between the beginnings of two faults
+AWAY_S = 10.0  # how long an outage is
 FROZEN_S = 45.0  # longer than the failure detector waits
 SAMPLE_S = 5.0
 DRAIN_MAX_S = 300.0
@@ -51,12 +52,18 @@ _DISK_BYTES_S = 64_000  # how fast the files on the small disk may grow
 # Ray's log monitor keeps the log files of ended processes open until they are so many. With Ray's
 # default, 200, their number would grow for longer than the run.
 _LOG_FILES = {"RAY_LOG_MONITOR_MAX_OPEN_FILES": "30"}
+SPARK_SUBMIT = "org.apache.spark.deploy.SparkSubmit"
+_READERS = ("from_kafka", READER)
+CHAINS = (*SPOUTS, *_READERS, "rows of Spark")
 Timed = tuple[float, dict[str, Held]]  # a sample, and when it was taken
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens, and what ends it again after so many seconds."""
+    """What happens, and what ends it again after so many seconds.
+
+    `begin` returns False if there was nothing to disturb.
+    """
 
     name: str
     begin: Callable[[], object]
@@ -66,7 +73,7 @@ class Fault:
 
 def soak(seconds: float, seed: int, tell: Tell) -> dict[str, Any]:
     """One run. Whatever ends it before, its figures so far are returned, with the reason."""
-    ship([sink, soak_topology])
+    ship([sink, postgres, soak_pipelines, soak_topology])
     os.environ |= _LOG_FILES
     generator = np.random.default_rng(seed)
     with ExitStack() as stack:
@@ -75,6 +82,8 @@ def soak(seconds: float, seed: int, tell: Tell) -> dict[str, Any]:
         zookeeper = stack.enter_context(ZooKeeper())
         kafka = stack.enter_context(Kafka())
         create_topics(kafka.bootstrap, TOPIC)
+        database = stack.enter_context(postgres.running())
+        create_table(database.dsn)
         servers = [Server(folder / name) for name in ("server", "from_kafka")]
         for server in servers:
             server.start()
@@ -82,7 +91,7 @@ def soak(seconds: float, seed: int, tell: Tell) -> dict[str, Any]:
         cluster = stack.enter_context(RayCluster())
         stack.enter_context(worker_output(lambda *_: None))  # without Ray's messages about deaths
         counts = SqliteState(disk / "counts.db", name="counts")
-        connect = (kafka.bootstrap, zookeeper.connect, folder)
+        connect = (kafka.bootstrap, zookeeper.connect, folder, database.dsn)
         places = Places(servers[0], servers[1], disk / "numbers.jsonl", counts, *connect)
         topology = soak_topology.declare(places, seconds)
         run = cluster.submit(topology.graph(), Layout.PACK)
@@ -92,12 +101,26 @@ def soak(seconds: float, seed: int, tell: Tell) -> dict[str, Any]:
             Fault("server away", servers[0].stop, servers[0].start, AWAY_S),
             Fault("broker away", partial(kafka.kill, 1), partial(kafka.restart, 1), AWAY_S),
             Fault("store away", zookeeper.kill, zookeeper.restart, AWAY_S),
+            Fault("PostgreSQL away", database.stop, database.start, AWAY_S),
+            Fault("Java of Spark killed", lambda: kill_java() > 0),
             Fault("disk full", partial(fill, ballast), ballast.unlink, AWAY_S),
             Fault("worker killed", lambda: run.kill_worker(_any(run, generator))),
             Fault("master killed", run.kill_master),
             *_freeze(run, generator),
         ]
         return _through(run, places, seconds, faults, generator, tell)
+
+
+def kill_java() -> int:
+    """Kill the Java of Spark; returns the number of processes. There may be none after another
+    fault."""
+    killed = 0
+    for pid in resources.descendants(os.getpid()):
+        with contextlib.suppress(OSError):
+            if SPARK_SUBMIT.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+    return killed
 
 
 def _freeze(run: RayRun, generator: np.random.Generator) -> list[Fault]:
@@ -124,10 +147,10 @@ def _through(
     generator: np.random.Generator,
     tell: Tell,
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {"seconds": seconds, "faults": {}}
+    found: dict[str, Any] = {"faults": {}, "recovery_s": {}}
     samples: list[Timed] = []
     begun_s = time.monotonic()
-    watch = partial(_watch, run, begun_s, samples)
+    watch = partial(_watch, run, places, begun_s, samples)
     try:
         order = _order(len(faults), generator)
         for number in count():
@@ -136,12 +159,17 @@ def _through(
             if time.monotonic() - begun_s > seconds - EVERY_S:
                 break
             fault = faults[next(order)]
-            _apply(run, fault, watch, tell)
+            recovery_s = _apply(run, places, fault, watch, tell)
+            if recovery_s is None:
+                continue
+            worst_s = found["recovery_s"].get(fault.name, 0.0)
+            found["recovery_s"][fault.name] = max(worst_s, round(recovery_s, 1))
             found["faults"][fault.name] = found["faults"].get(fault.name, 0) + 1
         watch(begun_s + seconds)
         found |= _end(run, places)
     except (SunshowerError, TimeoutError) as error:
         found |= {"state": "failed", "why": str(error)[:2000]}
+    found["seconds"] = min(seconds, round(time.monotonic() - begun_s, 1))  # under load
     found["failed"] = int(found["state"] == "failed")
     found["growth"] = resources.growth([one for _, one in samples])
     found["not_flat"] = sum(not row["flat"] for row in found["growth"])
@@ -153,28 +181,65 @@ def _through(
     return found
 
 
-def _apply(run: RayRun, fault: Fault, watch: Callable[[float], None], tell: Tell) -> None:
-    """Begin a fault, end it, and wait until all chains go on."""
-    fault.begin()
+def _apply(
+    run: RayRun, places: Places, fault: Fault, watch: Callable[[float], None], tell: Tell
+) -> float | None:
+    """Begin a fault, end it, and wait until all chains continue.
+
+    Returns how long that took, or None if there was nothing to disturb.
+    """
+    if fault.begin() is False:
+        tell(f"{fault.name}: there was none")
+        return None
     try:
         watch(time.monotonic() + fault.seconds)
     finally:
         fault.end()
-    ended_s, before = time.monotonic(), _acked(run)
-    while not all(now > then for now, then in zip(_acked(run), before, strict=True)):
-        if time.monotonic() - ended_s > DRAIN_MAX_S:
-            raise TimeoutError(f"after {fault.name!r} not all of {SPOUTS} go on: {_acked(run)}")
-        watch(time.monotonic() + 1.0)
-    tell(f"{fault.name}: all go on {time.monotonic() - ended_s:.1f} s after its end")
+    progress = partial(_progress, run, places)
+    recovery_s = until_all_continue(
+        fault.name, progress, lambda: watch(time.monotonic() + 1.0), time.monotonic
+    )
+    tell(f"{fault.name}: all continue {recovery_s:.1f} s after its end")
+    return recovery_s
 
 
-def _watch(run: RayRun, begun_s: float, samples: list[Timed], until_s: float) -> None:
+def until_all_continue(
+    fault: str,
+    progress: Callable[[], Sequence[int] | None],
+    pause: Callable[[], object],
+    now: Callable[[], float],
+) -> float:
+    """Wait until each chain is further than at its first known progress; returns the seconds.
+
+    `progress` returns None while it is not known. Raises TimeoutError after DRAIN_MAX_S.
+    """
+    begun_s, before = now(), None
+    while True:
+        found = progress()
+        if before is None:
+            before = found
+        elif found and all(one > first for one, first in zip(found, before, strict=True)):
+            return now() - begun_s
+        if now() - begun_s > DRAIN_MAX_S:
+            raise TimeoutError(
+                f"after {fault!r} not all chains continue: {', '.join(CHAINS)} were at {before}, "
+                f"and {DRAIN_MAX_S:g} s later at {found}"
+            )
+        pause()
+
+
+def _watch(
+    run: RayRun, places: Places, begun_s: float, samples: list[Timed], until_s: float
+) -> None:
     """Take samples until then."""
     while (left_s := until_s - time.monotonic()) > 0:
         last_s = begun_s + samples[-1][0] if samples else begun_s
         if time.monotonic() - last_s >= SAMPLE_S:
             actors = {one.pid: name.partition("/")[2] for name, one in processes_of(run.id).items()}
-            samples.append((time.monotonic() - begun_s, resources.sample(actors)))
+            held = resources.sample(actors)
+            if (nodes := resources.zookeeper_nodes(places.zookeeper)) is not None:
+                held["ZooKeeper"] = Held(nodes=nodes)
+            samples.append((time.monotonic() - begun_s, held))
         time.sleep(min(1.0, left_s))
 
 
@@ -182,12 +247,15 @@ def _end(run: RayRun, places: Places) -> dict[str, Any]:
     """End the numbers, and compare what was drawn with what has arrived."""
     places.end.touch()
     end_s = time.monotonic() + DRAIN_MAX_S
-    spouts = (*SPOUTS, "from_kafka")
+    spouts = (*SPOUTS, *_READERS)
+    messages: list[soak_pipelines.Place] = []
     while time.monotonic() < end_s:
         snapshot = run.snapshot()
         pending = sum(snapshot.component(spout).pending for spout in spouts)
-        if not pending and is_read(places.bootstrap, TOPIC, TOPIC):
-            break
+        if not pending and all(is_read(places.bootstrap, TOPIC, one) for one in (TOPIC, READER)):
+            messages = messages or in_topic(places.pipelines)
+            if committed(places.pipelines) >= len(messages):
+                break
         time.sleep(1.0)
     run.drain()
     run.wait(DRAIN_MAX_S)
@@ -195,12 +263,14 @@ def _end(run: RayRun, places: Places) -> dict[str, Any]:
     total = sum((snapshot.component(spout) for spout in spouts), Counts())
     drawn = [run.results(spout) for spout in SPOUTS]
     missing = soak_topology.lost(places, drawn)
+    rows = wrong(places.pipelines, messages or in_topic(places.pipelines))
     return {
         "state": str(snapshot.state),
         "drawn": sum(len(numbers) for task in drawn for numbers in task),
         "lost": sum(missing[spout] for spout in SPOUTS),
         "rows_counted": missing["rows"],
         "wrong_counts": missing["wrong counts"],
+        **rows,
         "dead_letters": total.dead,
         "quarantined": len(snapshot.degraded),
         "restarts": snapshot.restarts,
@@ -219,11 +289,19 @@ def _order(faults: int, generator: np.random.Generator) -> Iterator[int]:
         yield from generator.permutation(faults).tolist()
 
 
-def _acked(run: RayRun) -> list[int]:
+def _progress(run: RayRun, places: Places) -> list[int] | None:
+    """The progress of CHAINS: what each spout has acked, and the rows of Spark's table.
+
+    None if the master does not answer, or does not have the statistics of all workers yet: a
+    master that has just started counts only what ended workers have acked.
+    """
     try:
         snapshot = run.snapshot()
     except SunshowerError as error:
         if "does not answer" not in str(error):  # the master has just been killed
             raise
-        return [0] * len(SPOUTS)
-    return [snapshot.component(spout).acked for spout in SPOUTS]
+        return None
+    if snapshot.workers.keys() < set(run.plan.workers):
+        return None
+    acked = [snapshot.component(spout).acked for spout in (*SPOUTS, *_READERS)]
+    return [*acked, committed(places.pipelines)]

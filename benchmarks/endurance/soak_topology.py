@@ -1,9 +1,10 @@
-"""The topology of the long run: four chains, each with a dependency that will be away.
+"""The topology of the long run: six chains, each with a dependency that has outages.
 
 numbers ──▶ a TCP server                              at least once
 numbers ──▶ JSON lines on a small disk                at least once
 numbers ──▶ topic ──▶ a TCP server                    at least once, through Kafka
 batches of words ──▶ counts on the small disk         exactly once, progress in ZooKeeper
+and the two of soak_pipelines.py, which read the topic
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
+from benchmarks.endurance.soak_pipelines import PipelinePlaces, declare_pipelines
 from benchmarks.outage_scenarios.sink import Server, Write
 from sunshower import Context, DeadLetter, JsonLines, Number, Retry, Spout, Topology
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
@@ -82,7 +84,13 @@ class Places:
     counts: SqliteState
     bootstrap: str
     zookeeper: str
-    folder: Path  # for the words, and for dead letters of batches
+    folder: Path  # for the words, dead letters of batches, and the table of Spark
+    dsn: str
+
+    @property
+    def pipelines(self) -> PipelinePlaces:
+        """The places of the two pipelines that read the topic."""
+        return PipelinePlaces(self.bootstrap, TOPIC, self.zookeeper, self.folder, self.dsn)
 
     @property
     def end(self) -> Path:
@@ -114,7 +122,8 @@ def declare(places: Places, seconds: float) -> Topology:
     )
     parsed = read.shuffle().bolt("parse", numbers_of)
     parsed.shuffle().bolt("from_kafka_sink", Write(places.from_kafka.port))
-    for spout in (*letters, read):
+    pipelines = declare_pipelines(made, places.pipelines, retry)
+    for spout in (*letters, read, pipelines):
         dead = spout.stream("dead_letters", DeadLetter)
         dead.shuffle().bolt(f"bury_{spout.component}", bury)
     source = TextFileBatches(words, bounds=Bounds(records=_BATCH_ROWS), shares=1)

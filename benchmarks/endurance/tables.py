@@ -10,7 +10,7 @@ from rich.table import Table
 
 from benchmarks.tables import promised
 
-_MAPS = ("faults", "failures")
+_MAPS = ("faults", "failures", "recovery_s")
 
 
 def tables(report: Mapping[str, Any]) -> Group:
@@ -88,7 +88,7 @@ def _soak(run: Mapping[str, Any]) -> Table:
 
 
 def _growth(rows: Sequence[Mapping[str, Any]]) -> Table:
-    title = "What processes hold: medians behind the warm-up and at last"
+    title = "What the processes held: medians after the warm-up, and at the end"
     table = Table("of", "figure", title=title, title_justify="left")
     for name in ("first", "last", "flat"):
         table.add_column(name, justify="right")

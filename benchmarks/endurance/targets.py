@@ -31,8 +31,12 @@ TARGETS = (
     Target("poison/rate", at_least=0.95),
     *(
         Target(f"soak/{figure}", at_most=0)
-        for figure in ("failed", "lost", "wrong_counts", "dead_letters", "quarantined", "not_flat")
+        for figure in (
+            *("failed", "lost", "wrong_counts", "dead_letters", "quarantined", "not_flat"),
+            *("missing_rows", "wrong_rows", "lost_rows", "low_totals"),
+        )
     ),
+    Target("soak/rows_of_spark", at_least=1),
 )
 
 

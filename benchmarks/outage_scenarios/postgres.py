@@ -36,7 +36,7 @@ class PostgresSink(Bolt[Number, None]):
     def flush(self) -> None:
         rows, self._rows = self._rows, []
         if self._db is None or self._db.closed:
-            self._db = _connect(self._dsn)
+            self._db = connect(self._dsn)
         with self._db.transaction(), self._db.cursor() as cursor:
             cursor.executemany("INSERT INTO numbers VALUES (%s)", rows)
 
@@ -91,20 +91,20 @@ def running() -> Iterator[PostgresServer]:
 def run(seconds: float) -> Figures:
     """The server is down for so many seconds."""
     with running() as server, tempfile.TemporaryDirectory() as folder:
-        with _connect(server.dsn) as db:
+        with connect(server.dsn) as db:
             db.execute("CREATE TABLE numbers (n bigint NOT NULL)")
         state = PostgresState(server.dsn, name="counts")
         topology = loaded_topology("postgres", Path(folder), PostgresSink(server.dsn), state)
 
         def written() -> list[int]:
-            with _connect(server.dsn) as db:
+            with connect(server.dsn) as db:
                 return [number for (number,) in db.execute("SELECT n FROM numbers")]
 
         outage = Outage(server.stop, server.start, written, lambda: dict(state.items()))
         return measure(topology, outage, seconds)
 
 
-def _connect(dsn: str) -> Any:
+def connect(dsn: str) -> Any:
     import psycopg
 
     return psycopg.connect(dsn, autocommit=True, connect_timeout=5)

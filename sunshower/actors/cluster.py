@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Self
 
 import ray
@@ -22,20 +23,32 @@ class RayCluster:
     """A local Ray that ends with this object, or a running one at `address`.
 
     Use it as a context manager: its end stops all submitted topologies, unless it is `detached`.
-    In a process that is connected to Ray already, it uses that Ray. Raises ClusterError if Ray
-    cannot be started or reached, or if the process is connected to another one than `address`.
+    In a process that is connected to Ray already, it uses that Ray. The files of `working_dir` are
+    in the working directory of its workers, on all nodes. Raises ClusterError if Ray cannot be
+    started or reached, or if the process is connected to another one than `address`.
     """
 
     def __init__(
-        self, address: str | None = None, *, quiet: bool = True, detached: bool = False
+        self,
+        address: str | None = None,
+        *,
+        quiet: bool = True,
+        detached: bool = False,
+        working_dir: Path | None = None,
     ) -> None:
         self._owned = not ray.is_initialized()
         self._detached = detached
         self._runs: list[RayRun] = []
         if self._owned:
-            start_ray(address, quiet)
-        elif address is not None:
+            start_ray(address, quiet, working_dir)
+            return
+        if address is not None:
             check_joined(address)
+        if working_dir is not None:
+            raise ClusterError(
+                "this process is connected to Ray already, so its workers' working directory "
+                "cannot be changed: call ray.shutdown() first, or leave out working_dir"
+            )
 
     def submit(
         self,

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -24,11 +25,17 @@ SYSTEM_CONFIG: dict[str, int] = {
     "gcs_rpc_server_reconnect_timeout_s": 5,  # if Ray is killed, do not hang 60 s
     "worker_niceness": 0,  # niceness.py adds less than Ray's 15 to this
 }
+# A head that can be restarted, with its tables in Redis, needs a longer one.
+_RECONNECT = "gcs_rpc_server_reconnect_timeout_s"
 _log = logging.getLogger(__name__)
 
 
-def start_ray(address: str | None, quiet: bool) -> None:
-    """Start a local Ray, or connect to the one at `address`. Raises ClusterError."""
+def start_ray(address: str | None, quiet: bool, working_dir: Path | None = None) -> None:
+    """Start a local Ray, or connect to the one at `address`. Raises ClusterError.
+
+    The files of `working_dir` are in the working directory of all processes that are started from
+    here, on all nodes.
+    """
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # two equal lines of a sink are two lines
     local: dict[str, Any] = {
@@ -43,6 +50,7 @@ def start_ray(address: str | None, quiet: bool) -> None:
             namespace=NAMESPACE,
             log_to_driver=not quiet,
             logging_level=logging.ERROR,
+            runtime_env={"working_dir": str(working_dir)} if working_dir else None,
             **({} if address else local),
         )
     except Exception as error:
@@ -78,7 +86,9 @@ def warn_of_other_settings() -> None:
     from ray._private.state import state  # no public API: see the pin of ray
 
     there = state.get_system_config()
-    if any(there.get(name) != wanted for name, wanted in SYSTEM_CONFIG.items()):
+    if any(
+        there.get(name) != wanted for name, wanted in SYSTEM_CONFIG.items() if name != _RECONNECT
+    ):
         _log.warning(
             "this Ray cluster has other settings than Sunshower is tuned for: it works, but "
             "notices deaths later and sends large packets more slowly. Start its head with: "
@@ -90,9 +100,9 @@ def warn_of_other_settings() -> None:
 def check_joined(address: str) -> None:
     """Raise ClusterError if the Ray that this process has is not the one at `address`."""
     here = ray.get_runtime_context().gcs_address
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if not colon or address.startswith("ray://"):
-        return  # "auto" and similar; a Ray client's port is not the head's
+    host, colon, port = address.rpartition(":")
+    if not colon:
+        return  # "auto" and similar
     here_host, _, here_port = here.rpartition(":")
     there = _ip(host)
     if port != here_port or not (there == _ip(here_host) or there.startswith(_LOOPBACK)):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 import socket
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
 
-from sunshower.cli.formatting import print_lines
+from sunshower.cli.formatting import echo, print_lines
 from sunshower.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ Address = Annotated[
     typer.Option(
         metavar="HOST:PORT",
         envvar="RAY_ADDRESS",
-        help="The Ray cluster; `auto` is the one on this machine.",
+        help="The Ray cluster; `auto` is the one on this machine. With `http://HOST:8265`, its "
+        "dashboard, the command runs there as a Ray job.",
     ),
 ]
 RunsFolder = Annotated[
@@ -54,13 +56,43 @@ Wait = Annotated[
 ]
 
 
-def connect(address: str) -> RayCluster:
-    """Connect to the Ray at `address`, where topologies outlive this process. Raises
-    ClusterError."""
-    from sunshower.actors.cluster import RayCluster
+def connect(address: str, *, as_job: bool = True, working_dir: Path | None = None) -> RayCluster:
+    """Connect to the Ray at `address`, where topologies outlive this process.
 
+    If that is the address of a dashboard, this command runs there instead, as a Ray job, and
+    typer.Exit is raised with its exit status; without `as_job`, because the command needs this
+    machine, it is refused. Raises ClusterError.
+    """
+    from sunshower.actors.cluster import RayCluster
+    from sunshower.actors.ray_jobs import is_dashboard
+
+    if is_dashboard(address) and as_job:
+        exit_as_job(address, sys.argv[1:])
     check_address(address)
-    return RayCluster(address, detached=True)
+    return RayCluster(address, detached=True, working_dir=working_dir)
+
+
+def exit_as_job(
+    address: str, arguments: Sequence[str], working_dir: Path | None = None
+) -> NoReturn:
+    """Run a command of Sunshower where that dashboard is. Raises typer.Exit with its status."""
+    from sunshower.actors.ray_jobs import run_as_job
+
+    _check_port(re.sub(r"^https?://|/.*$", "", address))
+    given = without_option("--address", arguments)
+    raise typer.Exit(run_as_job(address, given, echo, working_dir))
+
+
+def without_option(name: str, arguments: Sequence[str]) -> list[str]:
+    """The arguments of a command without the option of that name and its value."""
+    kept: list[str] = []
+    rest = iter(arguments)
+    for one in rest:
+        if one == name:
+            next(rest, None)
+        elif not one.startswith(f"{name}="):
+            kept.append(one)
+    return kept
 
 
 def progress(console: Console, doing: str) -> Callable[[Snapshot], None]:
@@ -84,7 +116,19 @@ def progress(console: Console, doing: str) -> Callable[[Snapshot], None]:
 
 def check_address(address: str) -> None:
     """Raise ClusterError unless the port is open: Ray itself would try for minutes."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if "://" in address:
+        raise ClusterError(
+            f"this command cannot use {address}: it reads or writes files, or listens, on this "
+            "machine. Give HOST:PORT, the head's, on a node of the cluster"
+            if address.startswith("http")
+            else f"{address} is an address of Ray's client, which Sunshower does not use: give the "
+            "dashboard's, http://HOST:8265, or HOST:PORT, the head's, on a node of the cluster"
+        )
+    _check_port(address)
+
+
+def _check_port(address: str) -> None:
+    host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit():
         return  # "auto" and the like
     try:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
-from sunshower.cli.cluster_options import Address, Name, Wait, connect, progress
+from sunshower.cli.cluster_options import (
+    Address,
+    Name,
+    Wait,
+    connect,
+    exit_as_job,
+    progress,
+    without_option,
+)
 from sunshower.cli.formatting import Terminal, duration, echo, print_lines
 from sunshower.cli.run import LayoutName, Settings, Target, Workers, load_graph
+from sunshower.errors import LoadError
 
 if TYPE_CHECKING:
     from sunshower.actors.run import RayRun
@@ -55,6 +66,17 @@ Inactive = Annotated[
     bool,
     typer.Option("--inactive", help="Let the spouts emit nothing until `sunshower activate`."),
 ]
+WorkingDir = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        exists=True,
+        file_okay=False,
+        show_default=False,
+        help="A folder whose files all workers get, as their working directory: modules and files "
+        "that the topology needs when it runs. With http://… by default the folder of FILE.",
+    ),
+]
 _OPEN_S = 3.0  # how long `submit` waits until all tasks are open or wait
 _LOOK_EVERY_S = 0.1
 
@@ -65,20 +87,28 @@ def submit(
     workers: Workers = None,
     settings: Settings = None,
     inactive: Inactive = False,
+    working_dir: WorkingDir = None,
     address: Address = "auto",
 ) -> None:
     """Start a topology on a running Ray cluster, and return when all its workers have started.
 
-    Its code is shipped to the workers: they need neither the file nor this process. What sinks
-    print goes into Ray's log files. It stays until `sunshower kill NAME`, also when it has finished
+    Its code is shipped to the workers: they need neither the file nor this process. For other
+    modules and files that the topology needs when it runs, give --working-dir. What sinks print
+    goes into Ray's log files. It stays until `sunshower kill NAME`, also when it has finished
     or failed. A topology whose dependency is unavailable tries again: `sunshower status NAME` says
     what it waits for.
     """
+    from sunshower.actors.ray_jobs import is_dashboard
+
+    if is_dashboard(address):
+        _submit_as_job(target, working_dir, address)
+    if working_dir is not None:
+        sys.path.insert(0, str(working_dir.resolve()))
     graph, modules = load_graph(target, settings, workers)
     from sunshower.actors.shipping import ship
     from sunshower.runtime.plan import Layout
 
-    with connect(address) as cluster:
+    with connect(address, working_dir=working_dir) as cluster:
         ship(modules)
         run = cluster.submit(graph, Layout(layout), active=not inactive)
         count = len(run.plan.workers)
@@ -91,6 +121,21 @@ def submit(
         print_lines(Terminal(), waits, "red")
         if waits:
             echo(f"{graph.id} keeps trying.")
+
+
+def _submit_as_job(target: str, working_dir: Path | None, address: str) -> NoReturn:
+    """Send the folder and submit there. The file is not loaded here. Raises typer.Exit."""
+    from sunshower.experiments.runner.loading import split_target
+
+    file, name = split_target(target)
+    if not file.is_file():
+        raise LoadError(f"{file} does not exist; give a Python file, as in: sunshower submit FILE")
+    folder = (working_dir or file.parent).resolve()
+    if not file.resolve().is_relative_to(folder):
+        raise LoadError(f"{file} is not in {folder}, the folder of --working-dir that is sent")
+    there = file.resolve().relative_to(folder).as_posix() + (f":{name}" if name else "")
+    given = without_option("--working-dir", sys.argv[1:])
+    exit_as_job(address, [there if one == target else one for one in given], folder)
 
 
 def activate(name: Name, address: Address = "auto") -> None:

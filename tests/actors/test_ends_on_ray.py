@@ -53,3 +53,13 @@ def test_replaced_worker_starts_although_ray_does_not_know_yet_which_node_is_cut
     tmp_path: Path,
 ) -> None:
     check_program("tests.actors.programs.cut_off_node", tmp_path)
+
+
+@pytest.mark.long
+def test_as_many_workers_as_nodes_are_on_one_node_each(tmp_path: Path) -> None:
+    check_program("tests.actors.programs.spread", tmp_path)
+
+
+@pytest.mark.long
+def test_a_head_whose_tables_are_in_redis_is_restarted_without_loss(tmp_path: Path) -> None:
+    check_program("tests.actors.programs.restarted_head", tmp_path)

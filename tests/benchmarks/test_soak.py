@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from itertools import count
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchmarks.endurance import page
 from benchmarks.endurance.__main__ import arguments
-from benchmarks.endurance.resources import ALL, Held, descendants, growth, name_of, sample
+from benchmarks.endurance.resources import ALL, SPARK, Held, descendants, growth, name_of, sample
+from benchmarks.endurance.soak import SPARK_SUBMIT, kill_java, until_all_continue
+from benchmarks.endurance.targets import judged
 
 
 def samples(first: Held, last: Held, count: int = 100) -> list[dict[str, Held]]:
@@ -72,6 +79,7 @@ def test_a_sample_has_this_process_and_those_below_it() -> None:
         (b"/x/ray/core/src/ray/gcs/gcs_server\0--log_dir", "GCS"),
         (b"/x/ray/core/src/ray/raylet/raylet\0", "raylet"),
         (b"/usr/bin/java\0-Xmx512m\0kafka.Kafka\0", "Java: Kafka"),
+        (b"/usr/bin/java\0-cp\0x\0org.apache.spark.deploy.SparkSubmit\0", SPARK),
         (b"/bin/sleep\x001\0", "others"),
     ],
 )
@@ -82,3 +90,72 @@ def test_processes_have_names(command: bytes, name: str) -> None:
 def test_hours_ask_for_the_long_run_alone() -> None:
     assert arguments(["--hours", "0.5"]).what == ["soak"]
     assert "soak" not in arguments([]).what
+
+
+def test_chains_continue_when_each_is_past_its_first_known_progress() -> None:
+    answers = iter([None, None, [5, 9], None, [6, 9], [0, 0], [6, 10]])
+    times = count()
+    waited_s = until_all_continue("x", lambda: next(answers), lambda: None, lambda: next(times))
+    assert list(answers) == []
+    assert waited_s == 7  # the clock was read before the wait, in each pause and at the end
+
+
+def test_chains_that_do_not_continue_fail_the_run() -> None:
+    times = count(step=10)
+    for answer in (None, [5, 9]):
+        with pytest.raises(TimeoutError, match="after 'x' not all chains continue"):
+            until_all_continue("x", lambda a=answer: a, lambda: None, lambda: next(times))
+
+
+def test_the_java_of_spark_is_killed_and_counted() -> None:
+    assert kill_java() == 0
+    program = [sys.executable, "-c", "print(flush=True); input()", SPARK_SUBMIT]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(program, text=True, **pipes) as java:
+        assert java.stdout is not None
+        java.stdout.readline()
+        assert kill_java() == 1
+    assert java.returncode == -signal.SIGKILL
+
+
+def report(hours: float, **figures: Any) -> dict[str, Any]:
+    rows = [{"of": ALL, "figure": "mib", "first": 1527.5, "last": 1530, "flat": True}]
+    faults = {"faults": {"worker killed": 17}, "recovery_s": {"worker killed": 4.2}}
+    counts = dict.fromkeys((key for _, key in page.COUNTS), 0)
+    others = dict.fromkeys(("failed", "dead_letters", "quarantined", "restarts", "replayed"), 0)
+    some = {"drawn": 2_163_462, "rows_of_spark": 719_000, "not_flat": 0}
+    run = {"seconds": 3600 * hours, "state": "finished", **faults, **counts, **others, **some}
+    found = {"busy_cores": 0.1, "soak": {**run, "growth": rows, **figures}}
+    return {**found, "targets": judged(found)}
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        report(0.5),
+        report(1, lost=1),
+        report(1, rows_of_spark=0),
+        report(1, failed=1, state="failed"),
+    ],
+)
+def test_a_short_run_or_one_that_missed_a_target_is_not_written_into_the_page(
+    tmp_path: Path, made: dict[str, Any]
+) -> None:
+    file = tmp_path / "page.md"
+    assert not page.write_figures(made, file)
+    assert not file.exists()
+
+
+def test_a_run_of_an_hour_replaces_the_figures_of_the_page(tmp_path: Path) -> None:
+    copy = tmp_path / "page.md"
+    copy.write_text(page.PAGE.read_text(encoding="utf-8"), encoding="utf-8")
+    for _ in range(2):
+        assert page.write_figures(report(1), copy)
+        text = copy.read_text()
+        found = text.partition(page.BEGIN)[2].partition(page.END)[0]
+        assert "| numbers drawn | 2,163,462 |" in found
+        assert "| worker killed | 17 | 4.2 |" in found
+        assert "| all processes | memory MiB | 1,527.5 | 1,530 |" in found
+        assert max(map(len, found.splitlines())) <= 100
+    assert len(text.splitlines()) > len(page.PAGE.read_text().splitlines())
+    assert text.endswith(page.PAGE.read_text().partition(page.END)[2])

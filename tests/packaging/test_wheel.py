@@ -49,6 +49,7 @@ SOURCES = {
     "examples/word_count.py",
     "docs/TUTORIAL.md",
     "deploy/prometheus/alerts.yaml",
+    "deploy/kuberay/raycluster.yaml",
 }
 
 

@@ -204,7 +204,7 @@ def replay(
     outcomes: Counter[str | None] = Counter()
     errors = Terminal(stderr=True)
     try:
-        with connect(address) as cluster:
+        with connect(address, as_job=False) as cluster:
             ask = ask_of(cluster.find(name), timeout_s)
             for one, outcome in replayed(ask, new, name, time.time):
                 if isinstance(outcome, SunshowerError):

@@ -48,7 +48,7 @@ def metrics(host: Host = "127.0.0.1", port: Port = 9470, address: Address = "aut
     check_client()
     with (
         Interrupts() as interrupts,
-        connect(address) as cluster,
+        connect(address, as_job=False) as cluster,
         served(lambda: observe(cluster), host, port) as url,
     ):
         interrupts.defer()

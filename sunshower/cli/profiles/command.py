@@ -90,7 +90,7 @@ def profile(
         output = Path(f"{'-'.join(filter(None, (name, component)))}.{_ENDINGS[form]}")
     _check_writable(output)
     errors = Terminal(stderr=True)
-    with connect(address) as cluster:
+    with connect(address, as_job=False) as cluster:
         run = cluster.find(name)
         workers = _workers(run, component)
         doing = f"Recording {_plural(len(workers), 'worker')}"

@@ -45,7 +45,7 @@ def top(
     emit to the complete tree. Without a terminal it prints one frame.
     """
     console = Terminal()
-    with connect(address) as cluster:
+    with connect(address, as_job=once) as cluster:
         if name is not None:
             cluster.find(name)  # raises ClusterError if it is not there
         if once or not console.is_terminal:

@@ -85,7 +85,7 @@ def _topologies(
 
     with ExitStack() as stack:
         try:
-            cluster = stack.enter_context(connect(address))
+            cluster = stack.enter_context(connect(address, as_job=False))
         except ClusterError:
             if address != "auto" or not run_paths(folder):
                 raise

@@ -56,7 +56,7 @@ def load_experiment(target: str) -> tuple[Experiment, tuple[ModuleType, ...]]:
 
 
 def _load(target: str, kind: LoadKind[T]) -> tuple[T, tuple[ModuleType, ...]]:
-    path, name = _split(target)
+    path, name = split_target(target)
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
         raise LoadError(f"{path} {what}; give a Python file, as in: sunshower {kind.command}")
@@ -67,7 +67,8 @@ def _load(target: str, kind: LoadKind[T]) -> tuple[T, tuple[ModuleType, ...]]:
     return _find(module, path, name, kind), (module, *_neighbours(path.parent, before))
 
 
-def _split(target: str) -> tuple[Path, str | None]:
+def split_target(target: str) -> tuple[Path, str | None]:
+    """The absolute path of the file in `FILE.py` or `FILE.py:NAME`, and the name."""
     file, colon, name = target.rpartition(":")
     if not colon or Path(target).is_file():
         file, name = target, ""

@@ -1,0 +1,143 @@
+"""The pipelines of the long run that read its topic: into a table by Spark, and into PostgreSQL.
+
+topic ──▶ batches ──▶ Spark ──▶ table of committed batches     exactly once, progress in ZooKeeper
+topic ──▶ keyed totals ──▶ PostgreSQL, and a row a number      at least once
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow.parquet
+
+from benchmarks.outage_scenarios.postgres import PostgresSink, connect
+from sunshower import Number, Retry, Topology
+from sunshower.kafka import BatchOptions, KafkaTransactional, Received
+from sunshower.kafka.partitions.topic_ends import messages
+from sunshower.kafka.spout import KafkaSpout
+from sunshower.spark_integration import LocalSpark, spark, table
+from sunshower.topologies.streams import Stream
+from sunshower.trident import Bounds, InZooKeeper, PostgresState, batches, count
+
+READER = "to_postgres"  # a spout, and its group in Kafka
+_KEYS = 100
+_BATCH_ROWS, _BATCH_S = 1_000, 1.0
+_TABLE = "CREATE TABLE numbers (n bigint NOT NULL)"
+
+
+class Place(NamedTuple):
+    """A message as a row."""
+
+    partition: int
+    offset: int
+    value: int
+
+
+class Keyed(NamedTuple):
+    """A number of the topic, and its group."""
+
+    key: int
+    value: int
+
+
+@dataclass(frozen=True)
+class PipelinePlaces:
+    """Where the pipelines read, and where they end."""
+
+    bootstrap: str
+    topic: str
+    zookeeper: str
+    folder: Path  # of the table
+    dsn: str
+
+    @property
+    def totals(self) -> PostgresState:
+        """The keyed totals."""
+        return PostgresState(self.dsn, name="totals")
+
+    @property
+    def table(self) -> Path:
+        """The folder of committed batches."""
+        return self.folder / "table"
+
+
+def place_of(received: Received) -> Place:
+    return Place(received.partition, received.offset, int(received.value))
+
+
+def doubled(rows: Any, _: Any) -> Any:
+    """Add a column with twice the value, in Spark."""
+    return rows.selectExpr("*", "value * 2 twice")
+
+
+def parsed(record: Any) -> Iterator[Number]:
+    yield Number(int(record.value))
+
+
+def keyed(number: Number) -> Iterator[Keyed]:
+    yield Keyed(number.value % _KEYS, number.value)
+
+
+def declare_pipelines(made: Topology, places: PipelinePlaces, retry: Retry) -> Stream[Any]:
+    """Add both to a topology; returns the spout with dead letters."""
+    settings = {"bootstrap.servers": places.bootstrap}
+    source = KafkaTransactional(
+        {**settings, "group.id": "spark"},
+        topics=[places.topic],
+        translate=place_of,
+        emits=Place,
+        options=BatchOptions(bounds=Bounds(records=_BATCH_ROWS)),
+    )
+    store = InZooKeeper(places.zookeeper)
+    rows = batches(made, "messages", source, store=store, interval_s=_BATCH_S)
+    step = spark(doubled, where=LocalSpark(cores=1)).write(table(places.table))
+    rows.apply(step).named("spark")
+    spout = KafkaSpout({**settings, "group.id": READER}, topics=[places.topic])
+    read = made.spout(READER, spout, 2, retry=retry)
+    numbers = read.shuffle().bolt("parsed", parsed)
+    numbers.shuffle().bolt("keyed", keyed).group_by("key").aggregate(count(), state=places.totals)
+    numbers.shuffle().bolt("rows", PostgresSink(places.dsn))
+    return read
+
+
+def create_table(dsn: str) -> None:
+    """Create the table that the rows are inserted into."""
+    with connect(dsn) as db:
+        db.execute(_TABLE)
+
+
+def committed(places: PipelinePlaces) -> int:
+    """How many rows the table of Spark has."""
+    files = places.table.glob("txid=*/*.parquet")
+    return sum(pyarrow.parquet.read_metadata(file).num_rows for file in files)
+
+
+def in_topic(places: PipelinePlaces) -> list[Place]:
+    """All messages of the topic."""
+    found = messages({"bootstrap.servers": places.bootstrap}, places.topic)
+    return [Place(one.partition(), one.offset(), int(one.value())) for one in found]
+
+
+def wrong(places: PipelinePlaces, wanted: Iterable[Place]) -> dict[str, int]:
+    """How many rows of Spark's table are missing, or too many or wrong; how many numbers are not in
+    PostgreSQL; and how many of its totals are less than those of a plain program."""
+    expected = Counter((*one, 2 * one.value) for one in wanted)
+    found: Counter[tuple[int, ...]] = Counter()
+    for file in places.table.glob("txid=*/*.parquet"):
+        columns = pyarrow.parquet.read_table(file).select([*Place._fields, "twice"])
+        found.update(tuple(row.values()) for row in columns.to_pylist())
+    with connect(places.dsn) as db:
+        rows = {number for (number,) in db.execute("SELECT n FROM numbers")}
+    totals = {int(key): times for key, times in places.totals.items()}
+    plain = Counter(value % _KEYS for _, _, value, _ in expected.elements())
+    return {
+        "rows_of_spark": found.total(),
+        "missing_rows": (expected - found).total(),
+        "wrong_rows": (found - expected).total(),
+        "lost_rows": len({value for _, _, value, _ in expected} - rows),
+        "low_totals": sum(totals.get(key, 0) < times for key, times in plain.items()),
+    }
