@@ -29,6 +29,7 @@ from sunshower.actors.names import (
 )
 from sunshower.actors.processes import RayProcess, end_with_ray, kill_soon, processes_of
 from sunshower.actors.ray_metrics import EXPORT_S, RayMetrics
+from sunshower.actors.shipping import pickled
 from sunshower.actors.starting import first_line
 from sunshower.actors.store import RayStore, check_version
 from sunshower.actors.worker import WorkerClass
@@ -113,7 +114,7 @@ class MasterActor(MasterProcessBase):
         return self._store.load_plan(self._run, number)
 
     def save_plan(self, number: int, plan: Plan) -> None:
-        self._store.write(plan_key(self._run, number), cloudpickle.dumps(plan))
+        self._store.write(plan_key(self._run, number), pickled(plan))
 
     def keep_plans(self, numbers: Collection[int]) -> None:
         kept = {plan_key(self._run, number) for number in numbers}

@@ -19,8 +19,8 @@ from sunshower.actors.starting import first_line
 from sunshower.errors import TopologyError
 from sunshower.runtime.plan import Plan
 
-# The source of modules that protoc has generated, by module name. Their classes cannot be pickled
-# by value: a worker imports them from this source.
+# The source of modules that protoc has generated, by module name: of those that this process has
+# shipped or received. Their classes cannot be pickled by value: a worker imports them.
 _generated: dict[str, str] = {}
 
 
@@ -80,24 +80,32 @@ class _WithSource:
 
 
 def _loads(data: bytes, sources: dict[str, str]) -> Any:
-    sys.meta_path.append(_Finder(sources))  # last: a module that is installed has precedence
+    for name, source in sources.items():
+        if name in sys.modules and _generated.get(name, source) != source:
+            raise TopologyError(
+                f"the module {name}, which protoc has generated, has changed, and a process cannot "
+                "have two versions of its messages: submit the topology again instead"
+            )
+    _generated.update(sources)
+    if _FINDER not in sys.meta_path:
+        sys.meta_path.append(_FINDER)  # last: a module that is installed has precedence
     return cloudpickle.loads(data)
 
 
 class _Finder(MetaPathFinder, InspectLoader):
-    """Imports modules from source in memory, and the packages around them."""
-
-    def __init__(self, sources: dict[str, str]) -> None:
-        self.sources = sources
+    """Imports generated modules from their source, and the packages around them."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> Any:
         spec: ModuleSpec | None = None
-        if name in self.sources or self.is_package(name):
+        if name in _generated or self.is_package(name):
             spec = spec_from_loader(name, self, is_package=self.is_package(name))
         return spec
 
     def is_package(self, fullname: str) -> bool:
-        return any(name.startswith(f"{fullname}.") for name in self.sources)
+        return any(name.startswith(f"{fullname}.") for name in _generated)
 
     def get_source(self, fullname: str) -> str:
-        return self.sources.get(fullname, "")
+        return _generated.get(fullname, "")
+
+
+_FINDER = _Finder()

@@ -15,7 +15,7 @@ from sunshower.runtime.plan import make_plan
 
 ROOT = Path(__file__).resolve().parents[2]
 # What protoc makes of a file.
-GENERATED = """
+GENERATED = """# version 1
 from google.protobuf import descriptor_pool
 from google.protobuf.internal import builder
 
@@ -49,14 +49,35 @@ source = KafkaSpout(settings, topics=["sales"], value=Protobuf(Shipped, Sale))
 sales = topology.spout("sales", source)
 sales.shuffle().bolt("bytes", Bytes(to_bytes))
 """
+# A process that passes the plan on, as a master does; and one that runs it.
+MASTER = """
+import sys
+from ray import cloudpickle
+from sunshower.actors.shipping import pickled
+sys.stdout.buffer.write(pickled(cloudpickle.loads(sys.stdin.buffer.read())))
+"""
 WORKER = """
 import sys
 from ray import cloudpickle
-graph = cloudpickle.loads(sys.stdin.buffer.read()).graph
+data = sys.stdin.buffer.read()
+graph = cloudpickle.loads(data).graph
 format = graph.components["sales"].implementation.reads[0]
-(data,) = graph.components["bytes"].implementation.of(7)
-print(format.decoder("sales", "value")(data))
+(data_of_7,) = graph.components["bytes"].implementation.of(7)
+print(format.decoder("sales", "value")(data_of_7))
+changed = data.replace(b"# version 1", b"# version 2")
+assert changed != data
+try:
+    cloudpickle.loads(changed)
+except Exception as error:
+    print(type(error).__name__, "two versions" in str(error))
 """
+
+
+def run(program: str, data: bytes) -> bytes:
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, input=data, capture_output=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout
 
 
 @pytest.mark.parametrize("has_init", [False, True])
@@ -76,7 +97,5 @@ def test_a_generated_module_is_sent_as_source(tmp_path: Path, has_init: bool) ->
     loaded = load(str(program))
     ship(loaded.modules)
     data = pickled(make_plan(loaded.topology.graph()))
-    worker = subprocess.run(
-        [sys.executable, "-c", WORKER], input=data, capture_output=True, cwd=ROOT, check=False
-    )
-    assert worker.stdout.decode().strip() == "Sale(id=7)", worker.stderr.decode()
+    answer = run(WORKER, run(MASTER, data))
+    assert answer.decode().splitlines() == ["Sale(id=7)", "TopologyError True"]
