@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
+from sunshower.actors.cluster import RayCluster
 from sunshower.actors.shipping import pickled, ship
+from sunshower.clock import SystemClock
 from sunshower.experiments.runner.loading import load
 from sunshower.runtime.plan import make_plan
 
@@ -49,6 +52,26 @@ source = KafkaSpout(settings, topics=["sales"], value=Protobuf(Shipped, Sale))
 sales = topology.spout("sales", source)
 sales.shuffle().bolt("bytes", Bytes(to_bytes))
 """
+ON_RAY = """
+from collections.abc import Iterator
+from typing import NamedTuple
+from sunshower import JsonLines, Records, Topology
+from {package} import shipped_pb2
+
+class Number(NamedTuple):
+    id: int
+
+def numbers():
+    for number in range(100_000):
+        yield Number(number)
+
+def convert(number: Number) -> Iterator[Number]:
+    yield Number(shipped_pb2.Shipped(id=number.id).id)
+
+topology = Topology("generated", workers=1, spout_pending=10)
+source = topology.spout("numbers", Records(numbers, type=Number))
+source.flat_map(convert).shuffle().bolt("lines", JsonLines({out!r}))
+"""
 # A process that passes the plan on, as a master does; and one that runs it.
 MASTER = """
 import sys
@@ -80,18 +103,24 @@ def run(program: str, data: bytes) -> bytes:
     return done.stdout
 
 
-@pytest.mark.parametrize("has_init", [False, True])
-def test_a_generated_module_is_sent_as_source(tmp_path: Path, has_init: bool) -> None:
+def generate(tmp_path: Path) -> str:
+    """Write a module shipped_pb2 in a package of a new name, which is returned."""
     package = f"shop{tmp_path.name.replace('-', '_')}"
     file = FileDescriptorProto(name=f"{package}/shipped.proto", package=package, syntax="proto3")
     file.message_type.add(name="Shipped").field.add(name="id", number=1, type=3, label=1)
     folder = tmp_path / package
     folder.mkdir()
-    if has_init:
-        (folder / "__init__.py").touch()
     (folder / "shipped_pb2.py").write_text(
         GENERATED.format(serialized=file.SerializeToString(), name=f"{package}.shipped_pb2")
     )
+    return package
+
+
+@pytest.mark.parametrize("has_init", [False, True])
+def test_a_generated_module_is_sent_as_source(tmp_path: Path, has_init: bool) -> None:
+    package = generate(tmp_path)
+    if has_init:
+        (tmp_path / package / "__init__.py").touch()
     program = tmp_path / "program_of_generated_code.py"
     program.write_text(PROGRAM.format(package=package))
     loaded = load(str(program))
@@ -99,3 +128,31 @@ def test_a_generated_module_is_sent_as_source(tmp_path: Path, has_init: bool) ->
     data = pickled(make_plan(loaded.topology.graph()))
     answer = run(WORKER, run(MASTER, data))
     assert answer.decode().splitlines() == ["Sale(id=7)", "TopologyError True"]
+
+
+@pytest.mark.long
+def test_a_topology_with_a_generated_module_runs_on_ray_and_is_upgraded(
+    ray_cluster: RayCluster, tmp_path: Path
+) -> None:
+    package, out = generate(tmp_path), tmp_path / "lines.jsonl"
+    (tmp_path / "program_on_ray.py").write_text(ON_RAY.format(package=package, out=str(out)))
+    loaded = load(str(tmp_path / "program_on_ray.py"))
+    ship(loaded.modules)
+    run = ray_cluster.submit(loaded.topology.graph())
+    try:
+        wait_until(lambda: out.exists() and len(out.read_text().splitlines()) > 10)
+        graph = loaded.topology.graph()
+        run.rebalance(2)
+        run.upgrade(graph)
+        before = len(out.read_text().splitlines())
+        wait_until(lambda: len(out.read_text().splitlines()) > before + 10)
+    finally:
+        run.kill(wait_s=5)
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    clock = SystemClock()
+    end_s = clock.now() + 60.0
+    while not true():
+        assert clock.now() < end_s
+        clock.sleep(0.05)
