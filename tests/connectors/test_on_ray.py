@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import httpx2
@@ -9,6 +10,7 @@ import pytest
 
 from sunshower import JsonLines, Records, Topology
 from sunshower.actors.cluster import RayCluster
+from sunshower.clock import SystemClock
 from sunshower.connectors import HttpSink, HttpSource, PostgresTable
 from sunshower.dev.ports import Ports
 from tests.connectors.http_server import http_server
@@ -45,10 +47,20 @@ def test_a_worker_takes_records_over_http(ray_cluster: RayCluster, tmp_path: Pat
     source = topology.spout("sales", HttpSource(port, type=Sale))
     source.shuffle().bolt("lines", JsonLines(tmp_path / "sales.jsonl"))
     run = ray_cluster.submit(topology.graph())
+    clock = SystemClock()
+    until_s = clock.now() + 60.0
     try:
         with httpx2.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
-            for one in sales(0, 5):
-                assert client.post("/", json=one._asdict()).status_code == 200
+
+            def is_taken(one: Sale) -> bool:
+                with suppress(httpx2.ConnectError):
+                    return client.post("/", json=one._asdict()).status_code == 200
+                return False
+
+            while not is_taken(sales(0, 1)[0]):  # until the worker has opened its tasks
+                assert clock.now() < until_s, run.snapshot()
+                clock.sleep(0.05)
+            assert all(map(is_taken, sales(1, 5)))
     finally:
         run.kill(wait_s=5)
         ports.release()
