@@ -7,7 +7,7 @@ import math
 import pytest
 
 from sunshower import Bolt, Spout, SpoutCollector, Topology
-from sunshower.errors import ClusterError, TopologyFailed
+from sunshower.errors import ClusterError, LifecycleError, TopologyFailed
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.events.injected_faults import InjectedFaults, Link
 from sunshower.runtime.plan import Layout
@@ -143,12 +143,13 @@ class Unmovable(Spout[Item]):
     def restore(self, state: object) -> None: ...
 
 
-def test_transfer_that_cannot_be_copied_ends_the_topology() -> None:
+def test_transfer_that_cannot_be_copied_ends_the_rebalance_and_the_topology_goes_on() -> None:
     topology = Topology("heavy", workers=2, spout_pending=2)
     topology.spout("numbers", Unmovable, parallelism=2).shuffle().bolt("sink", Sulky, 2)
     run = submitted(0, topology, Layout.PACK)
-    with pytest.raises(TopologyFailed, match="'numbers' cannot move to another process"):
+    with pytest.raises(LifecycleError, match="'numbers' cannot move to another process"):
         run.rebalance(layout=Layout.ISOLATE, wait_s=0.1)
+    assert run.snapshot().state == "active"
 
 
 def test_several_topologies_share_one_world() -> None:

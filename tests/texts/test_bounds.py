@@ -11,7 +11,7 @@ import pytest
 
 from sunshower import Retry
 from sunshower.actors import worker as actors
-from sunshower.errors import TopologyFailed
+from sunshower.errors import LifecycleError
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.task_transfer import TaskTransfer
@@ -180,5 +180,5 @@ def test_what_a_task_takes_along(monkeypatch: pytest.MonkeyPatch) -> None:
     worker._retry_store = lambda call: call()
     monkeypatch.setattr(actors, "_TRANSFER_BYTES_MAX", MIB)
     worker.save_transfer(1, 2, TaskTransfer(state=b"x"))
-    with pytest.raises(TopologyFailed, match="Return less from snapshot"):
+    with pytest.raises(LifecycleError, match="Return less from snapshot"):
         worker.save_transfer(1, 2, TaskTransfer(state=b"x" * MIB))

@@ -132,7 +132,7 @@ class Slow:
     def __init__(self, clock: ManualClock, cost_s: float) -> None:
         self.clock, self.cost_s, self.asked, self.is_away = clock, cost_s, 0, False
 
-    def state_entries(self) -> int:
+    def __sunshower_state_entries__(self) -> int:
         self.asked += 1
         self.clock.advance(self.cost_s)
         if self.is_away:

@@ -65,7 +65,7 @@ def test_without_the_extra_the_command_says_how_to_install_it(
 def test_without_ray_the_page_shows_kept_experiments_and_without_any_it_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(address: str) -> RayCluster:
+    def refuse(address: str, *, as_job: bool) -> RayCluster:
         raise ClusterError(f"no Ray at {address}")
 
     monkeypatch.setattr(ui_command, "connect", refuse)
