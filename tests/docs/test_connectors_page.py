@@ -53,6 +53,7 @@ def test_rows_are_written_to_postgresql(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (create,) = [text for text in BLOCKS.values() if text.startswith("CREATE TABLE")]
+    execute(postgres, "DROP TABLE IF EXISTS totals")  # of another test on this server
     execute(postgres, create)
     made = program("totals.py", **{"postgresql://localhost/shop": postgres})
     run(topology_of(made))
