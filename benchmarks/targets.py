@@ -187,7 +187,15 @@ TO_REACH = (
             "travels."
         ),
     ),
-    Target("word_count/operators-rows/untracked", 0.85, row=f"{_TRACKED}: word count, operators"),
+    Target(
+        "word_count/operators-rows/untracked",
+        0.85,
+        row=f"{_TRACKED}: word count, operators",
+        reason=(
+            "Each line, and each combined record, has an id, an edge and an entry of a report. The "
+            "ratio was 0.91 on the day before, so it is near the target."
+        ),
+    ),
     Target(
         "const_null/pack-rows/untracked",
         0.85,
@@ -240,7 +248,10 @@ TO_REACH = (
         0.6,
         row="Kafka → null",
         against="bare consume",
-        reason="It is missed by less than the spread of the rounds.",
+        reason=(
+            "Each message becomes a row of Arrow columns, with its offset, and is tracked; the loop "
+            "keeps none of them."
+        ),
     ),
     Target(
         "trident/pack-opaque/at-least-once",
