@@ -249,8 +249,8 @@ TO_REACH = (
         row="Kafka → null",
         against="bare consume",
         reason=(
-            "Each message becomes a row of Arrow columns, with its offset, and is tracked; the loop "
-            "keeps none of them."
+            "Each message becomes a row of Arrow columns, with its offset, and is tracked. The "
+            "loop keeps none of them."
         ),
     ),
     Target(
