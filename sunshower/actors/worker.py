@@ -394,7 +394,7 @@ def _sooner(one_s: float | None, other_s: float | None) -> float | None:
     return min((wait_s for wait_s in (one_s, other_s) if wait_s is not None), default=None)
 
 
-# One byte of memory: without a requirement, a random node chooses, and each has a turn of its own.
+# One byte of memory: actors that require nothing are not spread evenly over the nodes.
 WorkerClass = ray.remote(
     num_cpus=0, memory=1, scheduling_strategy="SPREAD", max_restarts=-1, max_task_retries=0
 )(WorkerActor)

@@ -101,7 +101,7 @@ def submit(
     from sunshower.actors.ray_jobs import is_dashboard
 
     if is_dashboard(address):
-        _submit_as_job(target, working_dir, address)
+        _send_as_job(target, working_dir, address)
     if working_dir is not None:
         sys.path.insert(0, str(working_dir.resolve()))
     graph, modules = load_graph(target, settings, workers)
@@ -123,8 +123,9 @@ def submit(
             echo(f"{graph.id} keeps trying.")
 
 
-def _submit_as_job(target: str, working_dir: Path | None, address: str) -> NoReturn:
-    """Send the folder and submit there. The file is not loaded here. Raises typer.Exit."""
+def _send_as_job(target: str, working_dir: Path | None, address: str) -> NoReturn:
+    """Send the folder of the file, and run this command there. The file is not loaded here. Raises
+    typer.Exit."""
     from sunshower.experiments.runner.loading import split_target
 
     file, name = split_target(target)
@@ -216,6 +217,10 @@ def upgrade(
     refused if a component keeps a state in memory, or if a stored state does not fit. If the new
     code does not open in time, the former code goes on.
     """
+    from sunshower.actors.ray_jobs import is_dashboard
+
+    if is_dashboard(address):
+        _send_as_job(target, None, address)
     graph, modules = load_graph(target, settings, workers)
     from sunshower.actors.shipping import ship
 

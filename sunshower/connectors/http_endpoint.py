@@ -156,7 +156,7 @@ class HttpEndpoint:
         ):
             return HttpAnswer(401, "the header Authorization lacks the token")
         if self._token is None and any(one in request.headers for one in _OF_BROWSERS):
-            return HttpAnswer(403, "a page in a browser asks, which needs a token")
+            return HttpAnswer(403, "a page in a browser needs a token")
         if not self._is_open:
             return _ENDS
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()

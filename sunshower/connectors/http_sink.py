@@ -26,7 +26,7 @@ from sunshower.secret import Secret, address, is_secret, reveal, without_secrets
 from sunshower.texts import clip, utf8
 from sunshower.topologies.components import Bolt, Collector, Context, Tuple
 
-_WAITED = {408, 425, 429}  # and 5xx: the server wants the request again, later
+_WAITED = {408, 425, 429}  # and 5xx: the same request may succeed later
 _OF_EACH = {401, 402, 403, 404, 405, 407, 410}  # and 3xx: of the URL or its rights, not of a record
 _RETRY_AFTER_MAX_S = 300.0
 _ANSWER_BYTES = 500  # of the body of an answer, in errors
@@ -221,7 +221,7 @@ class HttpSink(Bolt[Any, None]):
         self._send_waiting()
 
     def _note(self, error: Exception | None) -> None:
-        """Remember whether the server is away, and until when it wants no request."""
+        """Remember whether the server is away, and until when no request may be sent."""
         now = self._clock.now()
         if isinstance(error, HttpUnavailable):
             until_s = now + min(error.retry_after_s, _RETRY_AFTER_MAX_S)

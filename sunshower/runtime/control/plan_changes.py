@@ -19,7 +19,7 @@ from sunshower.topologies.groupings import All, Fields
 from sunshower.topologies.operators.compiled_stage import OperatorBolt
 
 AS_THEY_ARE: Mapping[str, int] = {}
-_TASKS_MAX = 4096  # of one component: more are a slip
+_TASKS_MAX = 4096  # of one component: a higher number is refused as a mistake
 
 
 def with_counts(plan: Plan, counts: Mapping[str, int], last_id: int = 0) -> Plan:

@@ -91,7 +91,7 @@ class Counts:
 
     @staticmethod
     def sum_of(counts: Iterable[Counts]) -> Counts:
-        """The sum of `counts`, in one pass: those of 100 tasks take 0.1 ms."""
+        """The sum of `counts`, in one pass: those of 100 tasks take less than 0.2 ms."""
         all_fields = [vars(one) for one in counts]
         sums: dict[str, Any] = {name: sum(one[name] for one in all_fields) for name in _NUMBERS}
         parts: dict[str, Any] = {
