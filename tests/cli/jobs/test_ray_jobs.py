@@ -65,6 +65,18 @@ PRICES = """
     topology = Topology("prices", workers=2)
     topology.spout("numbers", Counter()).shuffle().bolt("check", check, 2)
 """
+NUMBERS = """
+    from orders_source import COUNT
+    from sunshower import Counter, Number, Topology
+
+
+    def check(number: Number) -> None:
+        assert COUNT
+
+
+    topology = Topology("numbers", workers=2)
+    topology.spout("numbers", Counter()).shuffle().bolt("check", check, 2)
+"""
 TABLE = """
     from pathlib import Path
 
@@ -194,6 +206,19 @@ def test_two_topologies_of_a_folder_that_no_node_has(nodes: Nodes, project: Path
     assert "nothing was pending any more" in nodes(kill, here)
     assert "prices is gone" in nodes(kill_other, here)
     assert "There is no topology" in nodes(show, here)
+
+
+def test_an_upgrade_sends_the_new_code(nodes: Nodes, project: Path) -> None:
+    file = project / "checked.py"
+    file.write_text(dedent(NUMBERS), encoding="utf-8")
+    nodes("sunshower submit checked.py", project)
+    until(nodes, "numbers", "numbers", 1)
+    file.write_text(dedent(NUMBERS).replace("check, 2", "check, 3"), encoding="utf-8")
+    assert "check: 2 → 3 tasks" in nodes("sunshower upgrade numbers checked.py", project)
+    found = nodes.status("numbers")
+    assert found["components"]["check"]["parallelism"] == 3
+    until(nodes, "numbers", "numbers", found["components"]["numbers"]["acked"] + 1)
+    nodes("sunshower kill numbers --now", project)
 
 
 def test_a_runtime_environment_through_rays_own_command(nodes: Nodes, project: Path) -> None:
