@@ -95,6 +95,14 @@ def is_table(records: Any) -> bool:
     return not isinstance(records, Sequence)
 
 
+def prepare_tables() -> None:
+    """Load what the conversion of rows into Arrow tables needs, before there are any: with the
+    first list that it converts, pyarrow imports pandas if it is installed, which takes 0.3 s."""
+    import pyarrow as pa
+
+    pa.array([])
+
+
 def rows_of(values: Any, width: int) -> Iterable[tuple[Any, ...]]:
     """Tuples of `width` values each; undoes `Schema.flat`. Raises ValueError if some are left."""
     if type(values) is not list or type(width) is not int or width < 1 or len(values) % width:

@@ -12,7 +12,7 @@ from inspect import isgeneratorfunction
 from typing import TYPE_CHECKING, Any, Self
 
 from sunshower.errors import BadEmit
-from sunshower.records import Schema
+from sunshower.records import Schema, prepare_tables
 from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.components import Context, OnStream
 from sunshower.topologies.graph import own_copy
@@ -275,6 +275,10 @@ class EachTable(FunctionOperator):
     def __init__(self, function: Callable[..., Any], reads: Schema, schema: Schema) -> None:
         super().__init__(function)
         self.reads, self.schema = reads, schema
+
+    def prepare(self, context: Context) -> None:
+        prepare_tables()
+        super().prepare(context)
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
         if (table := self.table_of(rows)) is not None:

@@ -10,13 +10,14 @@ import pyarrow as pa
 
 from sunshower.errors import BadEmit
 from sunshower.failures import Failure
+from sunshower.records import prepare_tables
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
 from sunshower.runtime.tasks.user_code import RAISED, no_way
 from sunshower.runtime.tracking.edges import segment_xor
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.transport.batch import Anchors, Batch
 from sunshower.runtime.transport.output_streams import NotSent
-from sunshower.topologies.components import DEFAULT, Derived
+from sunshower.topologies.components import DEFAULT, Context, Derived
 
 
 class BatchBoltTask(BoltTask):
@@ -27,6 +28,10 @@ class BatchBoltTask(BoltTask):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._rows_out = self._rows_in = 0
+
+    def prepare(self, context: Context) -> None:
+        prepare_tables()
+        super().prepare(context)
 
     @property
     def inputs_max(self) -> int:
