@@ -43,7 +43,7 @@ class Secret:
         if not isinstance(text, str):
             raise ConfigError(f"a Secret is a text, not of type {type(text).__name__}")
         self._text, self._shown = text, shown
-        _remember(text)
+        _remember(text, shown)
 
     @classmethod
     def from_environment(cls, name: str) -> Secret:
@@ -138,24 +138,35 @@ def _setting(name: str, value: Any) -> Any:
 
 # ---- texts of others ----------------------------------------------------------------------------
 
-_known: set[str] = set()  # the secrets of this process
+_known: dict[str, str] = {}  # the secrets of this process → what is shown instead
 
 
-def _remember(text: str) -> None:
-    """Hide this text, and the passwords in it if it is an address, in `without_secrets`."""
+def _remember(text: str, shown: str) -> None:
+    """Show this text as `shown` in `without_secrets`, and hide the passwords in it if it is an
+    address."""
     login = (found["login"] or "") if (found := _URL.match(text)) else ""
     password = login.partition(":")[2]
     parts = re.split("[:@]", password)  # where a client may split it that is not ours
     for name, *values in _PARAMETER.findall(text):
         if is_secret(name):  # a timeout or a name may well be in other texts
             parts += [*values, *(re.sub(r"\\(.)", r"\1", value) for value in values)]
-    for one in (text, password, *parts):
-        _known.update(form for form in (one, unquote(one)) if len(form) >= _SHORTEST)
+    if text != shown:  # else it is an address without a secret
+        _hide(text, shown)
+        _hide(unquote(text), unquote(shown))
+    for one in (password, *parts):
+        _hide(one, HIDDEN)
+        _hide(unquote(one), HIDDEN)
+
+
+def _hide(text: str, shown: str) -> None:
+    """Add a text to the known ones. If it is given twice, less of it is shown."""
+    if len(text) >= _SHORTEST:
+        _known[text] = HIDDEN if _known.get(text, shown) != shown else shown
 
 
 def without_secrets(text: str) -> str:
     """`text`, such as the message of a client's error, without the secrets of this process."""
     for secret in sorted(_known, key=len, reverse=True):
         if secret in text:
-            text = text.replace(secret, HIDDEN)
+            text = text.replace(secret, _known[secret])
     return text

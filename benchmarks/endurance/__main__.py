@@ -72,7 +72,7 @@ def main() -> int:
     if options.hours:
         report["targets"] = [one for one in report["targets"] if one["value"] is not None]
     text = json.dumps(report, indent=1, ensure_ascii=False)
-    file = RESULTS / ("soak.json" if options.hours else "endurance.json")
+    file = page.RESULT if options.hours else RESULTS / "endurance.json"
     file.write_text(text + "\n", encoding="utf-8")
     if options.json:
         print(text)
@@ -80,7 +80,7 @@ def main() -> int:
         console.print(tables(report))
         console.print(f"Written to benchmarks/results/{file.name}")
     if options.hours and page.write_figures(report):
-        tell("docs/RELIABILITY.md has these figures")
+        tell("docs/RELIABILITY.md has these figures and their plot")
     return int(any(target["met"] is False for target in report["targets"]))
 
 

@@ -1,4 +1,4 @@
-"""Plots as SVG: bars, and lines over a number; the same figures give the same bytes."""
+"""Plots as SVG: bars, lines over a number or a time; the same figures give the same bytes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Okabe and Ito's palette, for every kind of colour blindness; each colour shows on white and black.
 OURS, PEER, TARGET = "#0086d1", "#999999", "#D55E00"
@@ -51,6 +52,14 @@ class Bar:
     spread: Sequence[float]
     is_ours: bool = True
     mark: float | None = None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Lines over a time, name → (time, value) …, with a title of their own."""
+
+    title: str
+    lines: Mapping[str, Sequence[tuple[float, float]]]
 
 
 @dataclass(frozen=True)
@@ -109,6 +118,34 @@ def lines(title: str, axes: tuple[str, str], shown: Mapping[str, Sequence[Point]
     return _draw(title, 3.0, paint)
 
 
+def panels(axis: str, rows: Sequence[Sequence[Panel]]) -> str:
+    """Rows of panels over one time, with one legend: a name has one colour in all of them."""
+    names = dict.fromkeys(name for row in rows for panel in row for name in panel.lines)
+    places = {name: place for place, name in enumerate(names)}
+
+    def paint(figure: Figure) -> None:
+        grid = figure.subplots(len(rows), len(rows[0]), sharex=True, squeeze=False)
+        for axes, row in zip(grid, rows, strict=True):
+            for ax, panel in zip(axes, row, strict=True):
+                ax.set_title(panel.title)
+                for name, points in panel.lines.items():
+                    ax.plot(*zip(*points, strict=True), label=name, **_line_look(places[name]))
+                ax.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+                ax.set_ylim(bottom=0)
+                ax.margins(x=0.01)
+                ax.grid(visible=True)
+        for ax in grid[-1]:
+            ax.set_xlabel(axis)
+        shown = {
+            name: line
+            for ax in grid.flat
+            for line, name in zip(*ax.get_legend_handles_labels(), strict=True)
+        }
+        figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=4)
+
+    return _drawn(0.8 + 1.9 * len(rows), paint)
+
+
 def _line(ax: Axes, place: int, name: str, points: Sequence[Point]) -> None:
     values = [one.value for one in points]
     ax.errorbar(
@@ -118,14 +155,18 @@ def _line(ax: Axes, place: int, name: str, points: Sequence[Point]) -> None:
             [max(one.value - one.spread[0], 0.0) for one in points],
             [max(one.spread[1] - one.value, 0.0) for one in points],
         ),
-        color=LINES[place % len(LINES)],
         marker=MARKS[place % len(MARKS)],
-        linestyle="-" if place < len(LINES) else "--",
         markersize=4,
-        linewidth=1.3,
         elinewidth=0.8,
         label=name,
+        **_line_look(place),
     )
+
+
+def _line_look(place: int) -> dict[str, Any]:
+    """Colour and dashes of the line with this number."""
+    dashes = "-" if place < len(LINES) else "--"
+    return {"color": LINES[place % len(LINES)], "linestyle": dashes, "linewidth": 1.3}
 
 
 def _short(value: float) -> str:
@@ -137,14 +178,23 @@ def _short(value: float) -> str:
 
 
 def _draw(title: str, height_in: float, paint: Callable[[Axes], None]) -> str:
+    """A plot of one panel."""
+
+    def paint_figure(figure: Figure) -> None:
+        ax = figure.subplots()
+        ax.set_title(title)
+        paint(ax)
+
+    return _drawn(height_in, paint_figure)
+
+
+def _drawn(height_in: float, paint: Callable[[Figure], None]) -> str:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     with mpl.rc_context({**mpl.rcParamsDefault, **_LOOKS}):
         figure = Figure(figsize=(8.6, height_in), layout="constrained")
-        ax = figure.subplots()
-        ax.set_title(title)
-        paint(ax)
+        paint(figure)
         file = io.StringIO()
         metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
         figure.savefig(file, format="svg", transparent=True, metadata=metadata)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
@@ -77,6 +77,19 @@ WorkingDir = Annotated[
         "that the topology needs when it runs. With http://… by default the folder of FILE.",
     ),
 ]
+NewCodeDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--working-dir",
+        metavar="DIR",
+        exists=True,
+        file_okay=False,
+        show_default=False,
+        help="A folder from which FILE imports modules: they are sent with its code. Other files "
+        "of the workers stay as `submit` has sent them. With http://… by default the folder of "
+        "FILE.",
+    ),
+]
 _OPEN_S = 3.0  # how long `submit` waits until all tasks are open or wait
 _LOOK_EVERY_S = 0.1
 
@@ -123,9 +136,11 @@ def submit(
             echo(f"{graph.id} keeps trying.")
 
 
-def _send_as_job(target: str, working_dir: Path | None, address: str) -> NoReturn:
-    """Send the folder of the file, and run this command there. The file is not loaded here. Raises
-    typer.Exit."""
+def _send_as_job(
+    target: str, working_dir: Path | None, address: str, options: Sequence[str] = ()
+) -> NoReturn:
+    """Send the folder of the file, and run this command there, with further options. The file is
+    not loaded here. Raises typer.Exit."""
     from sunshower.experiments.runner.loading import split_target
 
     file, name = split_target(target)
@@ -136,7 +151,8 @@ def _send_as_job(target: str, working_dir: Path | None, address: str) -> NoRetur
         raise LoadError(f"{file} is not in {folder}, the folder of --working-dir that is sent")
     there = file.resolve().relative_to(folder).as_posix() + (f":{name}" if name else "")
     given = without_option("--working-dir", sys.argv[1:])
-    exit_as_job(address, [there if one == target else one for one in given], folder)
+    given = [there if one == target else one for one in given]
+    exit_as_job(address, [*given, *options], folder)
 
 
 def activate(name: Name, address: Address = "auto") -> None:
@@ -208,6 +224,7 @@ def upgrade(
     dry_run: DryRun = False,
     wait_s: Wait = None,
     timeout_s: Timeout = 60.0,
+    working_dir: NewCodeDir = None,
     address: Address = "auto",
 ) -> None:
     """Replace the code of a running topology, which continues where it is.
@@ -220,8 +237,11 @@ def upgrade(
     from sunshower.actors.ray_jobs import is_dashboard
 
     if is_dashboard(address):
-        _send_as_job(target, None, address)
-    graph, modules = load_graph(target, settings, workers)
+        _send_as_job(target, working_dir, address, ["--working-dir", "."] if working_dir else ())
+    folder = working_dir.resolve() if working_dir else None
+    if folder is not None:
+        sys.path.insert(0, str(folder))
+    graph, modules = load_graph(target, settings, workers, folder)
     from sunshower.actors.shipping import ship
 
     with connect(address) as cluster:

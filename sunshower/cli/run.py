@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -135,13 +136,14 @@ def describe(target: Target, mermaid: Mermaid = False) -> None:
 
 
 def load_graph(
-    target: str, settings: list[str] | None, workers: int | None
+    target: str, settings: list[str] | None, workers: int | None, folder: Path | None = None
 ) -> tuple[Graph, tuple[ModuleType, ...]]:
-    """Load a topology with changed settings; returns its graph and the modules to ship."""
+    """Load a topology with changed settings; returns its graph and the modules to ship: those below
+    the folder of the file, and below `folder`."""
     from sunshower.experiments.runner.loading import load
 
     changes = parse_settings([*(settings or ()), *([f"workers={workers}"] if workers else ())])
-    loaded = load(target)
+    loaded = load(target, folder=folder)
     graph = loaded.topology.graph()
     return replace(graph, config=replace(graph.config, **changes)), loaded.modules
 

@@ -12,6 +12,7 @@ from sunshower.arguments import Instance
 from sunshower.errors import ConfigError, StoreError, StoreUnreachable
 from sunshower.outages import is_unavailable
 from sunshower.secret import Secret, address, reveal, without_secrets
+from sunshower.state.files.durable_files import sync_path
 
 _PLACE = Instance(
     (str, Secret, os.PathLike), 'a folder, such as "s3://bucket/orders"', False, is_secret=True
@@ -68,28 +69,28 @@ class ObjectFolder:
         return data
 
     def write(self, name: str, data: bytes) -> None:
-        """Create or replace an object. It is never there in part."""
+        """Create or replace an object. It is never there in part. A file is on the disk when this
+        returns."""
         with self._errors():
             client, root = self._opened()
-            path, is_local = f"{root}/{name}", client.type_name == "local"
-            target = path
-            if is_local:
-                folder, _, own = path.rpartition("/")
-                client.create_dir(folder)
-                target = f"{folder}/.{own}"
-            with client.open_output_stream(target) as stream:
+            path = f"{root}/{name}"
+            if client.type_name == "local":
+                _write_file(Path(root or "/"), Path(path), data)
+                return
+            with client.open_output_stream(path) as stream:
                 stream.write(data)
-            if is_local:
-                client.move(target, path)
 
     def delete(self, name: str) -> None:
-        """Remove an object, if it exists."""
+        """Remove an object, if it exists. A file is removed from the disk when this returns."""
         with self._errors():
             client, root = self._opened()
+            path = f"{root}/{name}"
             try:
-                client.delete_file(f"{root}/{name}")
+                client.delete_file(path)
             except FileNotFoundError:
                 return
+            if client.type_name == "local":
+                sync_path(Path(path).parent)
 
     def _opened(self) -> tuple[Any, str]:
         from pyarrow import ArrowInvalid
@@ -117,6 +118,21 @@ class ObjectFolder:
             if is_unavailable(error) or any(part in why for part in _AWAY):
                 raise StoreUnreachable(f"{self} cannot be used: {why}") from error
             raise StoreError(f"{self} refuses that: {why}") from error
+
+
+def _write_file(root: Path, path: Path, data: bytes) -> None:
+    """Write a file below `root` under a hidden name, and rename it. Sync it, its folder, and all
+    folders up to the lowest one that was there before. Raises OSError."""
+    there = next(one for one in (root, *root.parents) if one.exists())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}")
+    draft.write_bytes(data)
+    sync_path(draft)
+    draft.replace(path)
+    for folder in path.parents:
+        sync_path(folder)
+        if folder == there:
+            return
 
 
 def _is_hidden(name: str) -> bool:

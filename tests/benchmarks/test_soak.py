@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -17,6 +18,12 @@ from benchmarks.endurance.__main__ import arguments
 from benchmarks.endurance.resources import ALL, SPARK, Held, descendants, growth, name_of, sample
 from benchmarks.endurance.soak import SPARK_SUBMIT, kill_java, until_all_continue
 from benchmarks.endurance.targets import judged
+
+SAMPLES: list[dict[str, Any]] = [
+    {"at_s": 5, ALL: [300.0, 30, 13, 2, 0], "worker-0": [300.0, 30, 13, 1, 0]},
+    {"at_s": 65, ALL: [120.0, 20, 10, 1, 0], "ZooKeeper": [0.0, 0, 0, 0, 40]},
+    {"at_s": 125, ALL: [310.0, 30, 13, 2, 0], "worker-0": [310.0, 30, 13, 1, 0]},
+]
 
 
 def samples(first: Held, last: Held, count: int = 100) -> list[dict[str, Held]]:
@@ -125,7 +132,7 @@ def report(hours: float, **figures: Any) -> dict[str, Any]:
     others = dict.fromkeys(("failed", "dead_letters", "quarantined", "restarts", "replayed"), 0)
     some = {"drawn": 2_163_462, "rows_of_spark": 719_000, "not_flat": 0}
     run = {"seconds": 3600 * hours, "state": "finished", **faults, **counts, **others, **some}
-    found = {"busy_cores": 0.1, "soak": {**run, "growth": rows, **figures}}
+    found = {"busy_cores": 0.1, "soak": {**run, "growth": rows, "samples": SAMPLES, **figures}}
     return {**found, "targets": judged(found)}
 
 
@@ -143,7 +150,7 @@ def test_a_short_run_or_one_that_missed_a_target_is_not_written_into_the_page(
 ) -> None:
     file = tmp_path / "page.md"
     assert not page.write_figures(made, file)
-    assert not file.exists()
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_a_run_of_an_hour_replaces_the_figures_of_the_page(tmp_path: Path) -> None:
@@ -157,5 +164,36 @@ def test_a_run_of_an_hour_replaces_the_figures_of_the_page(tmp_path: Path) -> No
         assert "| worker killed | 17 | 4.2 |" in found
         assert "| all processes | memory MiB | 1,527.5 | 1,530 |" in found
         assert max(map(len, found.splitlines())) <= 100
-    assert len(text.splitlines()) > len(page.PAGE.read_text().splitlines())
+    before, after = (file.read_text(encoding="utf-8") for file in (page.PAGE, copy))
+    assert after.partition(page.BEGIN)[0] == before.partition(page.BEGIN)[0]
+    assert after.partition(page.END)[2] == before.partition(page.END)[2]
     assert text.endswith(page.PAGE.read_text().partition(page.END)[2])
+
+
+def test_the_plot_has_a_line_for_each_process_and_the_same_bytes_each_time(tmp_path: Path) -> None:
+    copy = tmp_path / "page.md"
+    copy.write_text(page.BEGIN + page.END, encoding="utf-8")
+    assert page.write_figures(report(1), copy)
+    assert f"]({page.PLOT})" in copy.read_text(encoding="utf-8")
+    svg = (tmp_path / page.PLOT).read_text(encoding="utf-8")
+    assert svg == page.plot(SAMPLES)
+    for text in ("Memory (MiB), all processes", "Threads, each process", "worker-0", "minutes"):
+        assert f">{text}</text>" in svg
+    assert "ZooKeeper" not in svg  # nodes are no memory
+
+
+def test_the_page_is_written_again_from_a_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "page.md"
+    copy.write_text(page.BEGIN + page.END, encoding="utf-8")
+    file = tmp_path / "soak.json"
+    with pytest.raises(SystemExit):
+        page.main([str(file)], copy)
+    assert "make endurance HOURS=1" in capsys.readouterr().err
+    file.write_text(json.dumps(report(0.5)), encoding="utf-8")
+    assert page.main([str(file)], copy) == 1
+    assert "shorter than an hour" in capsys.readouterr().err
+    file.write_text(json.dumps(report(1)), encoding="utf-8")
+    assert page.main([str(file)], copy) == 0
+    assert "| numbers drawn | 2,163,462 |" in copy.read_text(encoding="utf-8")

@@ -92,6 +92,25 @@ def test_a_record_that_the_server_refuses_becomes_a_dead_letter_alone(
     assert done.snapshot.component("orders").failed == 4
 
 
+@pytest.mark.parametrize(
+    ("login", "query", "wanted"),
+    [
+        ("", "", "http://127.0.0.1:{port}/in answers"),
+        ("me:hush-hush@", "?shop=north", "http://me:•••@127.0.0.1:{port}/in?••• answers"),
+    ],
+)
+def test_a_dead_letter_names_the_url_without_its_secrets(
+    server: HttpServer, login: str, query: str, wanted: str
+) -> None:
+    server.answer = refuse(0)
+    sink = HttpSink(server.url.replace("//", f"//{login}") + query)
+    done = run(topology(sink, orders(0, 2), Retry(attempts=1, dead_letters=True)))
+    (letter,) = done.emitted("orders", stream="dead_letters")
+    assert wanted.format(port=server.port) in letter.reason
+    assert "hush" not in letter.reason
+    assert "north" not in letter.reason
+
+
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
 def test_a_server_that_asks_to_come_again_is_an_outage(
     drive: Drive, server: HttpServer, status: int

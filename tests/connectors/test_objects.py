@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from datetime import date
 from itertools import chain
@@ -89,6 +90,35 @@ def test_a_folder_has_whole_objects(folder: ObjectFolder) -> None:
     folder.delete("a.jsonl")
     folder.delete("a.jsonl")
     assert folder.read("a.jsonl") is None
+
+
+def test_a_file_and_its_folders_are_on_the_disk_when_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, synced = tmp_path / "new" / "place", []
+    file = place / "batch=1" / "part-0000.jsonl"
+
+    def fsync(handle: int) -> None:
+        path = Path(f"/proc/self/fd/{handle}").readlink()
+        synced.append((path, file.exists()))
+        if path.is_file():
+            assert path.read_bytes() == b"whole"
+        real(handle)
+
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", fsync)
+    folder = ObjectFolder(place, "test")
+    folder.write("batch=1/part-0000.jsonl", b"whole")
+    folders = [file.parent, place, place.parent, tmp_path]
+    draft = file.with_name(".part-0000.jsonl")
+    assert synced == [(draft, False), *((path, True) for path in folders)]
+    synced.clear()
+    folder.write("batch=1/part-0000.jsonl", b"whole")
+    assert synced == [(draft, True), (file.parent, True), (place, True)]
+    synced.clear()
+    folder.delete("batch=1/part-0000.jsonl")
+    folder.delete("batch=1/part-0000.jsonl")
+    assert synced == [(file.parent, False)]
 
 
 @pytest.mark.parametrize("tasks", [1, 2])

@@ -140,10 +140,33 @@ def test_whatever_a_password_is_made_of_it_is_not_shown(one: str, two: str, form
 def test_passwords_among_parameters_are_hidden_and_nothing_else(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sunshower.secret._known", set())
+    monkeypatch.setattr("sunshower.secret._known", {})
     address(text)
     told = "/x.pem of sunshower: 5000 records, "
     assert without_secrets(f"{told}{WORD} is wrong") == f"{told}{HIDDEN} is wrong"
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("https://host:8443/orders/in", "https://host:8443/orders/in"),
+        (
+            f"https://me:{WORD}@host:8443/in?key=abcdef&x=1",
+            f"https://me:{HIDDEN}@host:8443/in?{HIDDEN}",
+        ),
+        (f"https://me:{WORD}%21@host/in", f"https://me:{HIDDEN}@host/in"),
+        (f"host=h user=me password={WORD}", f"host=h user=me password={HIDDEN}"),
+    ],
+)
+def test_errors_show_an_address_without_its_secrets(
+    text: str, wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sunshower.secret._known", {})
+    address(text)
+    assert without_secrets(f"{text} is away") == f"{wanted} is away"
+    Secret(text)  # whoever gives it as a Secret wants all of it hidden
+    address(text)
+    assert without_secrets(f"{text} is away") == f"{HIDDEN} is away"
 
 
 SECRETS = (

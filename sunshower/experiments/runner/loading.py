@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -37,15 +37,16 @@ class Loaded:
     modules: tuple[ModuleType, ...]
 
 
-def load(target: str, command: str = "run word_count.py") -> Loaded:
+def load(target: str, command: str = "run word_count.py", folder: Path | None = None) -> Loaded:
     """Import the file that `target` names, and find the topology in it.
 
-    The file's folder is put first on `sys.path`, as Python does for a script. Raises LoadError, and
-    the SunshowerErrors of the declaration.
+    The file's folder is put first on `sys.path`, as Python does for a script. `modules` are those
+    below it, and below `folder` if that is given. Raises LoadError, and the SunshowerErrors of the
+    declaration.
     """
     example = 'topology = Topology("…")'
     kind = LoadKind(Topology, "topology", "topologies", command, example)
-    return Loaded(*_load(target, kind))
+    return Loaded(*_load(target, kind, folder))
 
 
 def load_experiment(target: str) -> tuple[Experiment, tuple[ModuleType, ...]]:
@@ -55,7 +56,9 @@ def load_experiment(target: str) -> tuple[Experiment, tuple[ModuleType, ...]]:
     return _load(target, LoadKind(Experiment, "experiment", "experiments", command, example))
 
 
-def _load(target: str, kind: LoadKind[T]) -> tuple[T, tuple[ModuleType, ...]]:
+def _load(
+    target: str, kind: LoadKind[T], folder: Path | None = None
+) -> tuple[T, tuple[ModuleType, ...]]:
     path, name = split_target(target)
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
@@ -64,7 +67,8 @@ def _load(target: str, kind: LoadKind[T]) -> tuple[T, tuple[ModuleType, ...]]:
     if sys.path[:1] != [str(path.parent)]:  # a file may be loaded many times
         sys.path.insert(0, str(path.parent))
     module = _import(path)
-    return _find(module, path, name, kind), (module, *_neighbours(path.parent, before))
+    folders = [path.parent] if folder is None else [path.parent, folder]
+    return _find(module, path, name, kind), (module, *_neighbours(folders, before))
 
 
 def split_target(target: str) -> tuple[Path, str | None]:
@@ -140,13 +144,17 @@ def _find(module: ModuleType, path: Path, name: str | None, kind: LoadKind[T]) -
     raise LoadError(f"{problem}; make one at its top level: {kind.example}.{has}")
 
 
-def _neighbours(folder: Path, before: set[str]) -> Iterator[ModuleType]:
-    """Yield the modules that the import loaded from the file's own folder."""
+def _neighbours(folders: Sequence[Path], before: set[str]) -> Iterator[ModuleType]:
+    """Yield the modules that the import loaded from these folders."""
     for name in set(sys.modules) - before:
         module = sys.modules[name]
         file = getattr(module, "__file__", None)
         if not file or name.split(".")[0] == "sunshower":
             continue
         path = Path(file).absolute()
-        if path.is_relative_to(folder) and "site-packages" not in path.relative_to(folder).parts:
+        if any(_is_own(path, folder) for folder in folders):
             yield module
+
+
+def _is_own(path: Path, folder: Path) -> bool:
+    return path.is_relative_to(folder) and "site-packages" not in path.relative_to(folder).parts

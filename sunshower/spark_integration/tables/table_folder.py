@@ -31,6 +31,7 @@ from typing import Any
 
 from sunshower import versions
 from sunshower.errors import StateMismatch, StoreUnreachable, WriteFailed
+from sunshower.state.files.durable_files import sync_path
 from sunshower.topologies.operators.port import Attempt
 
 # Errors that waiting does not resolve.
@@ -72,7 +73,7 @@ def staging(folder: Path, txid: int, attempt: int, run: int = 0) -> Path:
 def stage(where: Path, written: TableBatch) -> None:
     """Sync all files of an attempt and add its record. Raises OSError."""
     for file in where.iterdir():
-        _sync(file)
+        sync_path(file)
     _create(where / _RECORD, asdict(written))
 
 
@@ -130,7 +131,7 @@ class TableFolder:
             while self._next <= last:
                 self._publish_one(self._next)
                 self._next += 1
-            _sync(self._folder)
+            sync_path(self._folder)
             staged = self._folder / _PRIVATE / "staged"
             for txid in _txids(staged):
                 if txid <= last:  # also late files of a task that was thought dead
@@ -240,20 +241,11 @@ def _create(path: Path, values: dict[str, Any]) -> None:
     """Create a file atomically; an existing one stays."""
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     draft.write_text(json.dumps(values))
-    _sync(draft)
+    sync_path(draft)
     with suppress(FileExistsError):
         os.link(draft, path)
     draft.unlink()
-    _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
-    """Make the file or folder survive a power failure."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync_path(path.parent)
 
 
 @contextmanager

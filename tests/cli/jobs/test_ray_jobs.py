@@ -208,13 +208,16 @@ def test_two_topologies_of_a_folder_that_no_node_has(nodes: Nodes, project: Path
     assert "There is no topology" in nodes(show, here)
 
 
-def test_an_upgrade_sends_the_new_code(nodes: Nodes, project: Path) -> None:
-    file = project / "checked.py"
+@pytest.mark.parametrize("target", ["checked.py", "--working-dir . prices/checked.py"])
+def test_an_upgrade_sends_the_new_code(nodes: Nodes, project: Path, target: str) -> None:
+    file = project / target.split()[-1]
     file.write_text(dedent(NUMBERS), encoding="utf-8")
-    nodes("sunshower submit checked.py", project)
+    nodes(f"sunshower submit {target}", project)
     until(nodes, "numbers", "numbers", 1)
-    file.write_text(dedent(NUMBERS).replace("check, 2", "check, 3"), encoding="utf-8")
-    assert "check: 2 → 3 tasks" in nodes("sunshower upgrade numbers checked.py", project)
+    new = NUMBERS.replace("check, 2", "check, 3").replace("assert COUNT", "assert COUNT == 7")
+    file.write_text(dedent(new), encoding="utf-8")
+    (project / "orders_source.py").write_text("COUNT = 7\n", encoding="utf-8")
+    assert "check: 2 → 3 tasks" in nodes(f"sunshower upgrade numbers {target}", project)
     found = nodes.status("numbers")
     assert found["components"]["check"]["parallelism"] == 3
     until(nodes, "numbers", "numbers", found["components"]["numbers"]["acked"] + 1)

@@ -65,6 +65,19 @@ def test_neighbours_are_imported_and_travel_with_the_file(write: Write, tmp_path
     assert names == {"some_topology", "neighbour_of_it", "package_of_it"}
 
 
+def test_modules_of_another_folder_travel_with_the_file_if_it_is_given(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "module_above_it.py").touch()
+    (tmp_path / "below").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    path = str(write("import module_above_it\nt = Topology('t')", "below/its_topology.py"))
+    names = {module.__name__ for module in load(path, folder=tmp_path).modules}
+    assert names == {"its_topology", "module_above_it"}
+    del sys.modules["module_above_it"]
+    assert {module.__name__ for module in load(path).modules} == {"its_topology_"}
+
+
 # ---- what is wrong with it ----------------------------------------------------------------------
 
 
