@@ -69,7 +69,7 @@ def test_it_is_no_text_that_a_program_could_show_by_mistake() -> None:
 
 def test_it_is_a_value_and_travels() -> None:
     one = Secret(WORD)
-    assert pickle.loads(pickle.dumps(one)) == one == Secret(WORD) != Secret("other")
+    assert pickle.loads(pickle.dumps(one)) == one == Secret(WORD) != Secret("other-planted")
     assert len({one, Secret(WORD)}) == 1
     assert one.reveal() == WORD
 
