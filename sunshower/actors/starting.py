@@ -66,6 +66,18 @@ def start_ray(address: str | None, quiet: bool, working_dir: Path | None = None)
         ) from error
 
 
+def address_here() -> str | None:
+    """The address that Ray takes for `auto`: of the Ray on this machine, or of the last one that
+    was started here, which may be gone. None if there is none, or if this process has a Ray."""
+    from ray._private import services  # no public API: see the pin of ray
+
+    if ray.is_initialized():
+        return None
+    running: set[str] = services.find_gcs_addresses()
+    last: str | None = services.find_bootstrap_address(None)
+    return next(iter(running)) if len(running) == 1 else last
+
+
 @cache
 def _print_notices_apart() -> None:
     """Make Ray print its own notices to the standard error: the standard output has what sinks

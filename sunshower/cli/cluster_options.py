@@ -115,7 +115,17 @@ def progress(console: Console, doing: str) -> Callable[[Snapshot], None]:
 
 
 def check_address(address: str) -> None:
-    """Raise ClusterError unless the port is open: Ray itself would try for minutes."""
+    """Raise ClusterError unless the port is open: Ray itself would try for minutes. `auto` may
+    stand for a Ray that is gone, whose address is still in a file."""
+    if address == "auto":
+        from sunshower.actors.starting import address_here
+
+        if last := address_here():
+            _check_port(
+                last,
+                "name one with --address HOST:PORT. This is the address that the last Ray on this "
+                "machine has left",
+            )
     if "://" in address:
         raise ClusterError(
             f"this command cannot use {address}: it reads or writes files, or listens, on this "
@@ -127,7 +137,7 @@ def check_address(address: str) -> None:
     _check_port(address)
 
 
-def _check_port(address: str) -> None:
+def _check_port(address: str, otherwise: str = "leave --address away") -> None:
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit():
         return  # "auto" and the like
@@ -136,7 +146,7 @@ def _check_port(address: str) -> None:
     except OSError as error:
         raise ClusterError(
             f"no Ray answers at {address}: {error}. Start one with `ray start --head`, which says "
-            "its address, or leave --address away"
+            f"its address, or {otherwise}"
         ) from error
 
 

@@ -90,10 +90,13 @@ def _experiment_routes(source: ExperimentSource) -> list[Route]:
 
 
 class _Static(StaticFiles):
-    """Files that browsers may keep, and ask for again: an update must not need a reload."""
+    """Files that browsers may keep, and ask for again: an update must not need a reload. They are
+    small, so each is read at once, not in three steps on other threads as a FileResponse is."""
 
     def file_response(self, *given: Any, **named: Any) -> Response:
         found = super().file_response(*given, **named)
+        if isinstance(found, FileResponse):
+            found = Response(Path(found.path).read_bytes(), headers=found.headers)
         found.headers["Cache-Control"] = "no-cache"
         return found
 

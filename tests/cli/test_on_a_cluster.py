@@ -142,3 +142,32 @@ def test_a_cluster_that_is_not_there(
     complaint = capsys.readouterr().err
     assert "no Ray answers at 127.0.0.1:1" in complaint
     assert "ray start --head" in complaint
+
+
+@pytest.mark.parametrize("command", ["list", "status t"])
+def test_the_address_of_a_ray_that_is_gone(
+    command: str,
+    tmp_path: Path,
+    sunshower: Sunshower,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A Ray that is killed leaves it in a file."""
+    import ray
+    from ray._private import services
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)  # other tests have a Ray
+    monkeypatch.setattr(services, "find_gcs_addresses", set)
+    monkeypatch.setattr("sunshower.actors.cluster.start_ray", no_start)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    file = tmp_path / "ray/ray_current_cluster"
+    file.parent.mkdir()
+    file.write_text("127.0.0.1:1")
+    assert sunshower(*command.split(), "--address", "auto") == 1
+    complaint = capsys.readouterr().err
+    assert "no Ray answers at 127.0.0.1:1" in complaint
+    assert "--address HOST:PORT" in complaint
+
+
+def no_start(*given: object) -> None:
+    raise AssertionError("Ray itself would try for ten seconds")

@@ -46,6 +46,19 @@ def test_the_list_leads_to_a_topology(url: str, open_page: Open) -> None:
     assert page.title() == "web-shop · Sunshower"
 
 
+def test_the_first_data_are_asked_for_while_the_other_modules_load(
+    url: str, open_page: Open
+) -> None:
+    page = open_page(url, "static/icon.svg")
+    held: list[Any] = []
+    page.route("**/app.js", lambda one: held.extend([one]))  # no builtin can be a handler
+    with page.expect_response("**/api/topology?*"):
+        page.goto(url + SHOP, wait_until="commit")
+    page.route("**/api/**", lambda one: one.abort())  # the page has its data already
+    held[0].continue_()
+    node(page, "price").wait_for()
+
+
 def test_without_a_topology_the_page_says_how_to_start_one(open_page: Open) -> None:
     with served_page(PreparedSource(), TOKEN, port=0) as url:
         page = open_page(url)

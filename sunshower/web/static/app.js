@@ -1,7 +1,7 @@
 // Reads the address and the data each second, and shows a list, a topology or a component.
 
 import { html, render, useEffect, useState } from "./vendor/preact-htm.js";
-import * as api from "./api.js";
+import { load as loadData } from "./data.js";
 import { Experiments } from "./experiments.js";
 import { TopologyList } from "./list.js";
 import { History } from "./model.js";
@@ -17,13 +17,10 @@ function historyOf(name) {
   return histories.get(name);
 }
 
-async function load({ name, component }, period) {
-  const [found, detail] = await Promise.all([
-    name ? api.topology(name, period === NOW ? null : period) : null,
-    name && component ? api.component(name, component).catch((error) => ({ error })) : null,
-  ]);
-  if (found) historyOf(name).add(found);
-  return { name, component, period, found, detail };
+async function load(where, period) {
+  const [found, detail] = await loadData(where, period === NOW ? null : period);
+  historyOf(where.name).add(found);
+  return { name: where.name, component: where.component, period, found, detail };
 }
 
 function App() {
@@ -53,7 +50,7 @@ function App() {
             if (isOver) return;
             setData(loaded);
           } else {
-            const { topologies } = await api.topologies();
+            const [{ topologies }] = await loadData(where, null);
             if (isOver) return;
             setList(topologies);
             const isOnly = topologies.length === 1 && !location.hash;

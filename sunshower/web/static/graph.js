@@ -1,6 +1,6 @@
 // Draws a topology's graph as SVG: a link for each component, rates on the edges, and a legend.
 
-import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact-htm.js";
+import { html, useLayoutEffect, useMemo, useRef, useState } from "./vendor/preact-htm.js";
 import { plural, rate, share } from "./format.js";
 import { HEIGHT, layout } from "./layout.js";
 
@@ -11,7 +11,7 @@ const NARROW = 640;
 export function GraphView({ derived, selected, href }) {
   const box = useRef(null);
   const [width, setWidth] = useState(0);
-  useEffect(() => {
+  useLayoutEffect(() => { // the first width comes before the first frame
     const observer = new ResizeObserver(([entry]) => setWidth(Math.floor(entry.contentRect.width)));
     observer.observe(box.current);
     return () => observer.disconnect();
