@@ -45,13 +45,15 @@ class WorkerProfiles:
 
 
 def profile(match: Match, workers: WorkerProfiles, run: results_file.Run, tell: Tell) -> None:
-    """Run each entry of ours, and add its profile to the file. Some figures of one run share it."""
+    """Run each entry of ours, and add its profile to the file. A figure that is read from the run
+    of the one before it has the same profile."""
     workers.seconds = _LONGER.get(match.name, _SECONDS)
+    stacks: Stacks = {}
     for entry in match.entries:
         if entry.key.system == "sunshower":
             tell(f"{match.name}: {entry.key.name}")
             try:
-                stacks = _stacks(entry, workers)
+                stacks = _stacks(entry, workers) or stacks
             except MissingRequirement as error:
                 tell(f"{entry.key.name} is skipped: {error}")
                 continue
@@ -90,7 +92,7 @@ def read(path: Path = PATH) -> dict[str, Any]:
 
 def sentences(profiles: Mapping[str, Any], targets: Iterable[Target]) -> Iterator[str]:
     """What the profiles of these targets say, each once."""
-    names = dict.fromkeys(_name_of(target.figure) for target in targets)
+    names = dict.fromkeys(_name_of(target.figure, profiles) for target in targets)
     for name in names:
         if (one := profiles.get(name)) is None:
             continue
@@ -103,10 +105,14 @@ def sentences(profiles: Mapping[str, Any], targets: Iterable[Target]) -> Iterato
         )
 
 
-def _name_of(figure: str) -> str:
-    """`workload/variant` of a ratio `workload/variant/peer`, or `workload/sunshower/variant`."""
+def _name_of(figure: str, profiles: Iterable[str]) -> str:
+    """`workload/variant` of a ratio `workload/variant/peer`, or `workload/sunshower/variant`. The
+    name of a ratio may be the end of a longer one: `kafka/at-least-once`."""
     workload, second, third = figure.split("/")
-    return f"{workload}/{third if second == 'sunshower' else second}"
+    variant = third if second == "sunshower" else second
+    longer = (n for n in profiles if n.startswith(f"{workload}/") and n.endswith(f"-{variant}"))
+    name = f"{workload}/{variant}"
+    return name if name in profiles else next(longer, name)
 
 
 def _stacks(entry: Entry, workers: WorkerProfiles) -> Stacks:

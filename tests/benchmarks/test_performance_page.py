@@ -118,6 +118,9 @@ def test_each_profile_of_missed_targets_is_told_once() -> None:
         "60% waiting; of the other samples user code 75%, routing 25%; most samples are in `split` "
         "75%, `Router.send` 25%."
     )
+    longer = {"kafka/pack-null-at-least-once": found}
+    (said,) = profiling.sentences(longer, [Target("kafka/at-least-once/loop", 1)])
+    assert "`kafka/pack-null-at-least-once`" in said
     page = files({**results(), "ratios": {}}, None, profiles)["PERFORMANCE.md"]
     assert "Where their time goes" not in page  # no target is missed
 
