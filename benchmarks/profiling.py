@@ -93,21 +93,24 @@ def read(path: Path = PATH) -> dict[str, Any]:
 def sentences(profiles: Mapping[str, Any], targets: Iterable[Target]) -> Iterator[str]:
     """What the profiles of these targets say, each once."""
     names = dict.fromkeys(_name_of(target.figure, profiles) for target in targets)
+    runs: dict[str, list[str]] = {}  # the names of each profile
     for name in names:
-        if (one := profiles.get(name)) is None:
-            continue
+        if name in profiles:
+            runs.setdefault(json.dumps(profiles[name]), []).append(f"`{name}`")
+    for told, same in runs.items():
+        one = json.loads(told)
         parts = ", ".join(f"{part} {share}%" for part, share in one["parts"].items() if share)
         most = [f"`{name}` {n}%" for name, n in one["functions"].items() if n >= _LEAST]
         functions = f"; most samples are in {', '.join(most)}" if most else ""
         yield (
-            f"[Profile](PROFILING.md#the-table) of `{name}`, commit {one['commit']}, {one['date']}:"
-            f" {one['waiting']}% waiting; of the other samples {parts}{functions}."
+            f"[Profile](PROFILING.md#the-table) of {', '.join(same)}, commit {one['commit']}, "
+            f"{one['date']}: {one['waiting']}% waiting; of the other samples {parts}{functions}."
         )
 
 
 def _name_of(figure: str, profiles: Iterable[str]) -> str:
-    """`workload/variant` of a ratio `workload/variant/peer`, or `workload/sunshower/variant`. The
-    name of a ratio may be the end of a longer one: `kafka/at-least-once`."""
+    """`workload/variant` of a ratio `workload/variant/peer`, or `workload/sunshower/variant`. A
+    ratio may name the end of a variant: `at-least-once` of `pack-null-at-least-once`."""
     workload, second, third = figure.split("/")
     variant = third if second == "sunshower" else second
     longer = (n for n in profiles if n.startswith(f"{workload}/") and n.endswith(f"-{variant}"))

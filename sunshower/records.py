@@ -96,8 +96,8 @@ def is_table(records: Any) -> bool:
 
 
 def prepare_tables() -> None:
-    """Load what the conversion of rows into Arrow tables needs, before there are any: with the
-    first list that it converts, pyarrow imports pandas if it is installed, which takes 0.3 s."""
+    """Load what converting rows to Arrow tables needs, so that the first batch does not wait for
+    it: pyarrow imports pandas, if it is installed, when it first converts a list (0.3 s)."""
     import pyarrow as pa
 
     pa.array([])

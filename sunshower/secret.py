@@ -159,7 +159,7 @@ def _remember(text: str, shown: str) -> None:
 
 
 def _hide(text: str, shown: str) -> None:
-    """Add a text to the known ones. If it is given twice, less of it is shown."""
+    """Remember what is shown instead of a text: nothing of it if that differs from before."""
     if len(text) >= _SHORTEST:
         _known[text] = HIDDEN if _known.get(text, shown) != shown else shown
 

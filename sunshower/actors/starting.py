@@ -73,9 +73,11 @@ def address_here() -> str | None:
 
     if ray.is_initialized():
         return None
-    running: set[str] = services.find_gcs_addresses()
-    last: str | None = services.find_bootstrap_address(None)
-    return next(iter(running)) if len(running) == 1 else last
+    try:
+        found: str = services.get_ray_address_from_environment("auto", None)
+    except ConnectionError:
+        return None
+    return found
 
 
 @cache

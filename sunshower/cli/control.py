@@ -236,7 +236,7 @@ def upgrade(
     """
     from sunshower.actors.ray_jobs import is_dashboard
 
-    if is_dashboard(address):
+    if is_dashboard(address):  # the job runs in the folder that is sent
         _send_as_job(target, working_dir, address, ["--working-dir", "."] if working_dir else ())
     folder = working_dir.resolve() if working_dir else None
     if folder is not None:

@@ -55,8 +55,8 @@ def served_page(
 
 @contextmanager
 def _rare_collections() -> Iterator[None]:
-    """Collect garbage seldom: by default Python does so many times while an overview arrives, which
-    takes longer than all else that makes an answer of it."""
+    """Collect garbage seldom. With Python's own thresholds it is collected many times while an
+    overview is unpickled, which more than doubles the time that takes."""
     before = gc.get_threshold()
     gc.set_threshold(*_COLLECTED_AFTER)
     try:

@@ -1,4 +1,4 @@
-// Loads the data of an address. Asks for the first ones while the other modules are still loading.
+// Loads the data of an address. Requests the first data while the other modules still load.
 
 import * as api from "./api.js";
 import { route } from "./route.js";
