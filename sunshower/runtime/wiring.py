@@ -38,7 +38,7 @@ from sunshower.runtime.tracking.pending import Pending
 from sunshower.runtime.tracking.reports import Reports, Shards
 from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.transport.channels import Channel, Inbox, LocalChannel, RemoteChannel
-from sunshower.runtime.transport.credits import FIRST_WINDOW, ServiceTime
+from sunshower.runtime.transport.credits import ServiceTime
 from sunshower.runtime.transport.output_streams import OutputStream, OutputStreams, Route
 from sunshower.runtime.transport.routing import EvenRouter, make_router
 from sunshower.topologies.components import Context
@@ -200,11 +200,13 @@ def _output_streams(
         if key not in wired.channels:
             credited = (task.component, target.component) not in plan.back_edges
             refuse = None if credited else wired.refuse
-            place = (task.id, target.id, FIRST_WINDOW, credited, records_max, refuse)
-            wired.channels[key] = (
-                LocalChannel(*place, inbox=wired.inboxes[target.id])
+            kind = (
+                partial(LocalChannel, inbox=wired.inboxes[target.id])
                 if target.worker == task.worker
-                else RemoteChannel(*place, ready=ready(target.worker))
+                else partial(RemoteChannel, ready=ready(target.worker))
+            )
+            wired.channels[key] = kind(
+                task.id, target.id, credited=credited, records_max=records_max, refuse=refuse
             )
         return wired.channels[key]
 
@@ -220,7 +222,7 @@ def _output_streams(
         channels = [channel(target) for target in targets]
         if isinstance(router, EvenRouter):
             router.has_room = lambda target: not channels[target].full
-            router.window = lambda target: channels[target].window
+            router.piece = lambda target: channels[target].piece
         return Route(router, channels)
 
     found = {}

@@ -384,10 +384,10 @@ class Worker:
         return None if soonest == inf else max(soonest - now, 0.0005)
 
     def _hear_grants(self, packet: Packet) -> None:
-        for source, target, seq, window in packet.grants:
+        for source, target, seq, credit in packet.grants:
             channel = self._wired.channels.get((source, target))
             if isinstance(channel, RemoteChannel):
-                channel.granted(seq, window)
+                channel.granted(seq, credit)
 
     def _peer_died(self, peer: int, now: float) -> None:
         self._loss_detector.peer_died(peer)

@@ -230,7 +230,7 @@ class TaskScheduler:
             bolt.expired += sum(sizes) - len(living) + sum(map(len, left))
             for (batch, origin, seq), size in zip(entries, sizes, strict=True):
                 bolt.queue_latencies.add_one(now - batch.arrived_s, size)
-                origin.processed(size, seq, bolt.service.window)
+                origin.processed(size, seq, bolt.service.credit)
             taken += sum(sizes)
             if len(living) or not inbox.entries:
                 return taken
@@ -310,7 +310,7 @@ class TaskScheduler:
     def _run_spout(self, spout: SpoutTask, now: float) -> bool:
         if spout.next_emit_s > now:
             return False
-        limit = min(spout.service.slice_records, spout.output_streams.window)
+        limit = min(spout.service.slice_records, spout.output_streams.spread)
         replayed = spout.replays.replayed
         try:
             if spout.source.behind and self._call(

@@ -21,7 +21,7 @@ import numpy as np
 from sunshower.clock import Clock, SystemClock
 from sunshower.runtime.tracking.ids import NO_IDS, U64
 from sunshower.runtime.transport.batch import Batch, can_join, join
-from sunshower.runtime.transport.credits import FIRST_WINDOW
+from sunshower.runtime.transport.credits import FIRST_CREDIT, Credit
 
 _SMALL_RECORDS = 1024  # joining copies the records; processing a batch costs 0.1 ms
 _GRANT_S = 0.05  # grants wait at most this long, however small they are
@@ -32,7 +32,7 @@ class Origin(Protocol):
 
     source: int
 
-    def processed(self, records: int, seq: int | None, window: int) -> None: ...
+    def processed(self, records: int, seq: int | None, credit: Credit) -> None: ...
 
 
 Entry = tuple[Batch, Origin, int | None]
@@ -44,7 +44,7 @@ class _Granted:
 
     source: int
 
-    def processed(self, records: int, seq: int | None, window: int) -> None: ...
+    def processed(self, records: int, seq: int | None, credit: Credit) -> None: ...
 
 
 def _is_small(batch: Batch) -> bool:
@@ -78,11 +78,11 @@ class Inbox:
         """Put back at the front what `take` returned, or the end of it."""
         self.entries.appendleft((batch, origin, seq))
 
-    def move_back(self, window: int) -> None:
+    def move_back(self, credit: Credit) -> None:
         """Move the next batch behind the others. It is granted now, because frames are granted in
         their order; if this process dies before it is processed, a sweep fails its trees."""
         batch, origin, seq = self.entries.popleft()
-        origin.processed(len(batch), seq, window)
+        origin.processed(len(batch), seq, credit)
         self.entries.append((batch, _Granted(origin.source), None))
 
     def __len__(self) -> int:
@@ -133,7 +133,8 @@ class Channel:
 
     source: int
     target: int
-    window: int
+    window: int = FIRST_CREDIT.window  # as in Credit
+    piece: int = FIRST_CREDIT.piece
     credited: bool = True
     records_max: int = 1 << 62  # a hard limit: see `overfull`
     refuse: Callable[[int, Batch], None] | None = None  # called with refused (target, batch)
@@ -172,10 +173,10 @@ class LocalChannel(Channel):
     def _put(self, batch: Batch) -> None:
         self.inbox.put(batch, self)
 
-    def processed(self, records: int, seq: int | None, window: int) -> None:
+    def processed(self, records: int, seq: int | None, credit: Credit) -> None:
         """The receiver has processed `records` more."""
         self.load -= records
-        self.window = window
+        self.window, self.piece = credit
 
 
 @dataclass(slots=True)
@@ -246,11 +247,11 @@ class RemoteChannel(Channel):
         self.unsettled.append(SentFrame(self.next_seq, len(batch), batch.roots))
         return self.next_seq
 
-    def granted(self, seq: int, window: int) -> None:
+    def granted(self, seq: int, credit: Credit) -> None:
         """The receiver in another worker has processed all frames up to `seq`."""
         while self.unsettled and self.unsettled[0].seq <= seq:
             self.load -= self.unsettled.popleft().records
-        self.window = window
+        self.window, self.piece = credit
 
     def lose(self, seqs: set[int] | None = None) -> U64:
         """Frames `seq` (None: all unsettled ones) are lost. Returns their roots."""
@@ -269,18 +270,18 @@ class Inflow:
     source: int
     target: int
     worker: int  # the sender's
-    window: int  # as the sender knows it
-    next_window: int = 0  # for the next grant
+    credit: Credit = FIRST_CREDIT  # as the sender knows it
+    next_credit: Credit = FIRST_CREDIT  # for the next grant
     records: int = 0  # processed and not granted yet
     seq: int = 0  # of the last frame processed
     arrived: int = 0  # of the last frame put into the inbox
     unreadable: deque[tuple[int, int]] = field(default_factory=deque)  # frames never put into the
     # inbox: number, and that of the last frame before it that was
 
-    def processed(self, records: int, seq: int | None, window: int) -> None:
+    def processed(self, records: int, seq: int | None, credit: Credit) -> None:
         """`records` more are processed; `seq` is the frame's number if that was its last part."""
         self.records += records
-        self.next_window = window
+        self.next_credit = credit
         if seq is not None:
             self.seq = seq
             if self.unreadable:
@@ -289,7 +290,6 @@ class Inflow:
     def put_aside(self, seq: int) -> None:
         """Frame `seq` cannot be processed. It is granted after the frames before it in the inbox:
         if this process crashes now, they were not processed."""
-        self.next_window = self.next_window or self.window
         self.unreadable.append((seq, self.arrived))
         self._pass_unreadable()
 
@@ -301,13 +301,13 @@ class Inflow:
     @property
     def due(self) -> bool:
         """Whether to send a grant before the sender runs out of credit."""
-        return self.records * 2 >= min(self.window, self.next_window)
+        return self.records * 2 >= min(self.credit.window, self.next_credit.window)
 
-    def grant(self) -> tuple[int, int, int, int]:
-        """Return (source, target, seq, window), to be sent to the sender."""
+    def grant(self) -> tuple[int, int, int, Credit]:
+        """Return (source, target, seq, credit), to be sent to the sender."""
         self.records = 0
-        self.window = self.next_window
-        return (self.source, self.target, self.seq, self.window)
+        self.credit = self.next_credit
+        return (self.source, self.target, self.seq, self.credit)
 
 
 class Inflows:
@@ -321,7 +321,7 @@ class Inflows:
         """The channel of these tasks; new if nothing has arrived by it yet."""
         flow = self._flows.get((source, target))
         if flow is None:
-            flow = self._flows[source, target] = Inflow(source, target, worker, FIRST_WINDOW)
+            flow = self._flows[source, target] = Inflow(source, target, worker)
         return flow
 
     def forget(self, worker: int) -> None:

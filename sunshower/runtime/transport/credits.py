@@ -2,7 +2,8 @@
 
 Two estimates are kept, because they differ as soon as a task waits for other tasks:
 
-    work     seconds of its own code for each input: how many inputs make a slice of `slice_s`
+    work     seconds of its own code for each input: how many inputs make a slice of `slice_s`, and
+             a piece, the least that a sender with several receivers gives to one of them
     pace     seconds between two inputs that leave its inbox, while there are any: its own work, the
              time it is blocked because its receivers have no credit, and the time its worker
              spends on other tasks. The window, `window_s` at that pace, follows it.
@@ -15,10 +16,12 @@ the bolts in between are, and long before any timeout.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from sunshower.config import Config
 
 _FIRST_SLICE = 1  # a bolt that takes 5 s a record must not look stuck
-FIRST_WINDOW = 2  # before anything is measured: a record may take seconds
+_FIRST_WINDOW = 2  # before anything is measured: a record may take seconds
 _SLICE_GROWTH_MAX = 4  # each time
 # For each window of processed inputs. Several fast bolts delay the effect of a slow bolt behind
 # them: with 4, overload seed 16 has 87 open trees of 0.34 s each, and timeouts.
@@ -26,7 +29,18 @@ _WINDOW_GROWTH_MAX = 2
 # A window of at most this much work may grow faster: a new topology fills its windows sooner.
 _BRIEF_S, _BRIEF_GROWTH_MAX = 0.01, 8
 _WINDOW_MIN, _SMALL_WINDOW, _WINDOW_MIN_S = 2, 4, 2.0
+_PIECES = 5  # in a slice: a piece is 4 ms of work, and a batch costs 0.1 ms
 _MEMORY = 0.75  # the weight of the old estimate against a new measurement
+
+
+class Credit(NamedTuple):
+    """What a receiver tells each of its senders."""
+
+    window: int  # records that the sender may have unprocessed there
+    piece: int  # records whose work is worth a batch of their own
+
+
+FIRST_CREDIT = Credit(_FIRST_WINDOW, _FIRST_SLICE)
 
 
 class ServiceTime:
@@ -42,13 +56,18 @@ class ServiceTime:
         self._last_s = 0.0  # seconds of the last slice
         self._measured = 0  # records since the window last grew
         self.slice_records = _FIRST_SLICE  # records in one slice of work
-        self.window = FIRST_WINDOW  # records that each sender may have unprocessed at the task
+        self.window = FIRST_CREDIT.window  # as in Credit
 
     @property
     def patience_s(self) -> float:
         """How long inputs may wait for others, to be processed together: four times as long as the
         last slice took, which then takes a fifth of the time."""
         return min(4 * self._last_s, self._config.window_s)
+
+    @property
+    def credit(self) -> Credit:
+        """The present limits of each sender."""
+        return Credit(self.window, max(1, self.slice_records // _PIECES))
 
     def measure(self, records: int, seconds: float, waited_s: float = 0.0) -> None:
         """`records` (≥ 1) took `seconds`, without flush(), after waiting `waited_s` for credit of

@@ -178,6 +178,15 @@ class OutputStreams:
         return max(1, min(windows, default=_NO_LIMIT))
 
     @property
+    def spread(self) -> int:
+        """How many records a spout may emit at once: a window for each receiver among which every
+        grouping may choose, and which has room."""
+        if self._gates or not self._choices:
+            return self.window
+        with_room = [sum(not one.full for one in channels) for channels in self._choices]
+        return self.window * max(1, min(with_room))
+
+    @property
     def allowance(self) -> int:
         """How many records a bolt may emit at once: a window for each receiver.
 

@@ -27,6 +27,7 @@ from sunshower.runtime.tracking.acker_task import Verdicts
 from sunshower.runtime.tracking.ids import U64, ids_of
 from sunshower.runtime.tracking.ledger import F64
 from sunshower.runtime.tracking.reports import FailedRoots, ShardReport
+from sunshower.runtime.transport.credits import Credit
 from sunshower.runtime.transport.frames import Frame, Notes, decode
 
 _HEADER = struct.Struct("<2sHI")
@@ -38,7 +39,7 @@ _DECODE_ERRORS = (
 )
 _FAILURE_TYPES = {one.name: type(one.default) for one in fields(Failure) if one.name != "cause"}
 T = TypeVar("T", U64, F64)
-Grant = tuple[int, int, int, int]  # source task, target task, frames up to, window
+Grant = tuple[int, int, int, Credit]  # source task, target task, frames up to
 
 
 class Answer(IntEnum):
@@ -195,10 +196,11 @@ def _same_length(roots: U64, values: T) -> tuple[U64, T]:
     return roots, values
 
 
-def _grant(source: int, target: int, seq: int, window: int) -> Grant:
-    if {int} != {type(source), type(target), type(seq), type(window)} or window < 0:
+def _grant(source: int, target: int, seq: int, credit: list[int]) -> Grant:
+    window, piece = credit
+    if {int} != set(map(type, (source, target, seq, window, piece))) or window < 0 or piece < 1:
         raise ValueError("a grant is not of whole numbers")
-    return source, target, seq, window
+    return source, target, seq, Credit(window, piece)
 
 
 def _shared(failures: FailedRoots) -> list[list[Any]]:

@@ -8,8 +8,9 @@ org.apache.storm.daemon.GrouperFactory and org.apache.storm.grouping.*
 from __future__ import annotations
 
 import contextlib
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from itertools import compress
+from itertools import accumulate, compress
 from operator import itemgetter
 from typing import Any, Protocol
 from zlib import crc32
@@ -27,7 +28,6 @@ from sunshower.topologies.groupings import CustomGrouping, Grouping
 
 Share = tuple[int, slice | I64]  # a target's position in the list of targets, and its records
 _WHOLE = slice(None)
-_PIECE = 1 / 64  # of a target's window: the least slice
 _MASKS_MAX = 8  # above this many targets one sort is cheaper than a mask for each
 
 
@@ -134,9 +134,9 @@ class EvenRouter:
     A target that got one record less comes first in the next batch. A target without credit is left
     out while another has some. Storm: LoadAwareShuffleGrouping (ShuffleGrouping: single tuples).
 
-    A slice is worth 4 ms of work at least, `_PIECE` of the window of a target that has processed
-    some, and a small batch goes to fewer targets, from a random one on. Otherwise many tasks would
-    get batches of one record; a batch costs 0.1 ms. Single records take turns all the same.
+    A batch that has less than a piece of work for each target (`Credit.piece`, 4 ms) goes to fewer
+    targets, from a random one on, and each gets its piece. Otherwise many tasks would get batches
+    of one record; a batch costs 0.1 ms. Single records take turns all the same.
     """
 
     def __init__(self, targets: Sequence[int], generator: np.random.Generator) -> None:
@@ -144,7 +144,7 @@ class EvenRouter:
         self._ring: list[int] = [int(target) for target in generator.permutation(list(targets))]
         self._next = 0
         self.has_room: Callable[[int], bool] = _always  # for a target's position
-        self.window: Callable[[int], int] = _one  # of a target's position, in records
+        self.piece: Callable[[int], int] = _one  # of a target's position, in records
 
     @property
     def targets(self) -> Sequence[int]:
@@ -157,21 +157,28 @@ class EvenRouter:
             ring = [target for target in ring if self.has_room(target)] or ring
         if len(ring) == 1:
             return [(ring[0], _WHOLE)]
-        piece = max(1, int(min(map(self.window, ring)) * _PIECE))
-        parts = min(len(ring), max(1, count // piece))
-        each, extra = divmod(count, parts)
-        if parts < min(len(ring), count):
-            first = int(self._generator.integers(len(ring)))  # even in the long run
+        pieces = [self.piece(target) for target in ring]
+        each, extra = divmod(count, len(ring))
+        if sum(pieces) <= count or max(pieces) == 1:
+            first = self._next % len(ring)
+            self._next = first + extra
+            sizes = [each + 1] * extra + [each] * (len(ring) - extra if each else 0)
         else:
-            first = self._next
-            self._next = (first + (extra or parts)) % len(ring)
-        shares: list[Share] = []
-        start = 0
-        for turn in range(parts):
-            end = start + each + (turn < extra)
-            shares.append((ring[(first + turn) % len(ring)], slice(start, end)))
-            start = end
-        return shares
+            first = int(self._generator.integers(len(ring)))  # even in the long run
+            sizes = _pieces(count, pieces[first:] + pieces[:first])
+        ends = list(accumulate(sizes))
+        return [
+            (ring[(first + turn) % len(ring)], slice(end - size, end))
+            for turn, (size, end) in enumerate(zip(sizes, ends, strict=True))
+        ]
+
+
+def _pieces(count: int, pieces: Sequence[int]) -> list[int]:
+    """Cut `count`, less than the sum of `pieces`, into the first of them and a rest."""
+    whole = bisect_right(list(accumulate(pieces)), count)
+    sizes = list(pieces[:whole])
+    rest = count - sum(sizes)
+    return [*sizes, rest] if rest else sizes
 
 
 class _ByKey:

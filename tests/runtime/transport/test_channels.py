@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.transport.channels import Inbox, Inflow, LocalChannel, RemoteChannel
+from sunshower.runtime.transport.credits import FIRST_CREDIT, Credit
 from tests.runtime.batches import batches, said
 
 _WINDOW = 8
@@ -71,8 +72,8 @@ class RemoteChannelAgainstModel(RuleBasedStateMachine):
     @rule(data=st.data(), window=st.integers(1, 20))
     def receiver_grants(self, data: st.DataObject, window: int) -> None:
         upto = data.draw(st.sampled_from(sorted(self.unsettled)))
-        self.channel.granted(upto, window)
-        assert self.channel.window == window
+        self.channel.granted(upto, Credit(window, 3))
+        assert (self.channel.window, self.channel.piece) == (window, 3)
         self.unsettled = {seq: r for seq, r in self.unsettled.items() if seq > upto}
 
     @precondition(lambda self: self.unsettled)
@@ -123,14 +124,14 @@ def test_local_channel_hands_the_batch_over_as_it_is() -> None:
     taken, origin, seq = channel.inbox.take(10)
     assert taken is one
     assert (channel.load, seq) == (3, None)
-    origin.processed(3, seq, 5)
-    assert (channel.load, channel.window) == (0, 5)
+    origin.processed(3, seq, Credit(5, 2))
+    assert (channel.load, channel.window, channel.piece) == (0, 5, 2)
 
 
 @given(batches(), st.integers(1, 5))
 def test_inbox_cuts_a_batch_and_tells_its_number_with_the_last_part(one: Batch, most: int) -> None:
     inbox = Inbox()
-    inbox.put(one, Inflow(1, 2, 0, 4), seq=17)
+    inbox.put(one, Inflow(1, 2, 0), seq=17)
     parts: list[Any] = []
     while inbox.entries:
         parts.append(inbox.take(most))
@@ -147,35 +148,35 @@ def test_inbox_cuts_a_batch_and_tells_its_number_with_the_last_part(one: Batch, 
 def test_sender_is_told_before_the_window_that_it_knows_runs_dry(
     knows: int, next_one: int, due_at: int
 ) -> None:
-    flow = Inflow(1, 2, worker=0, window=knows)
+    flow = Inflow(1, 2, worker=0, credit=Credit(knows, 1))
     for record in range(1, due_at + 1):
-        flow.processed(1, None, next_one)
+        flow.processed(1, None, Credit(next_one, 1))
         assert flow.due == (record == due_at)
-    assert flow.grant() == (1, 2, 0, next_one)
-    assert flow.window == next_one
+    assert flow.grant() == (1, 2, 0, Credit(next_one, 1))
+    assert flow.credit.window == next_one
 
 
 def test_grant_names_the_last_frame_that_is_wholly_processed() -> None:
-    flow = Inflow(1, 2, worker=0, window=4)
-    flow.processed(3, 6, 4)
-    flow.processed(2, None, 9)  # the first part of frame 7
-    assert flow.grant() == (1, 2, 6, 9)
+    flow = Inflow(1, 2, worker=0)
+    flow.processed(3, 6, Credit(4, 1))
+    flow.processed(2, None, Credit(9, 2))  # the first part of frame 7
+    assert flow.grant() == (1, 2, 6, Credit(9, 2))
     assert flow.records == 0
 
 
 def test_frame_that_cannot_be_read_is_granted_in_its_turn() -> None:
-    flow = Inflow(1, 2, worker=0, window=4)
+    flow = Inflow(1, 2, worker=0)
     flow.put_aside(1)
-    assert flow.grant() == (1, 2, 1, 4), "nothing waits before it"
+    assert flow.grant() == (1, 2, 1, FIRST_CREDIT), "nothing waits before it"
     flow.arrived = 2
     flow.put_aside(3)
     flow.put_aside(4)
     flow.arrived = 5
     assert (flow.records, flow.seq) == (0, 1), "frame 2 is still in the inbox"
-    flow.processed(7, 2, 8)
-    assert flow.grant() == (1, 2, 4, 8)
-    flow.processed(7, 5, 8)
-    assert flow.grant() == (1, 2, 5, 8)
+    flow.processed(7, 2, Credit(8, 1))
+    assert flow.grant() == (1, 2, 4, Credit(8, 1))
+    flow.processed(7, 5, Credit(8, 1))
+    assert flow.grant() == (1, 2, 5, Credit(8, 1))
 
 
 def test_small_batches_are_taken_together_with_the_frame_and_sender_of_each() -> None:

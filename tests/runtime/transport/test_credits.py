@@ -7,14 +7,16 @@ from dataclasses import dataclass, field
 import pytest
 
 from sunshower import Bolt, Counter, Number, Topology
+from sunshower.clock import ManualClock
 from sunshower.config import Config
 from sunshower.runtime.plan import make_plan
 from sunshower.runtime.tracking.ids import seeded
-from sunshower.runtime.transport.credits import FIRST_WINDOW, ServiceTime
+from sunshower.runtime.transport.credits import FIRST_CREDIT, Credit, ServiceTime
 from sunshower.runtime.worker import Worker
 from tests.runtime.test_under_load import Watch
 
 CONFIG = Config(slice_s=0.005, window_s=0.25)
+FIRST = FIRST_CREDIT.window
 LEAST = 2  # of a task of many seconds a record
 
 
@@ -54,29 +56,37 @@ def test_quick_task_meets_the_hard_limit() -> None:
 
 def test_limits_grow_step_by_step_and_fall_at_once() -> None:
     service = ServiceTime(CONFIG)
-    service.measure(FIRST_WINDOW, 0.02 * FIRST_WINDOW)
-    assert service.window == 2 * FIRST_WINDOW
+    service.measure(FIRST, 0.02 * FIRST)
+    assert service.window == 2 * FIRST
     service.measure(1, 100.0)
     assert service.window == LEAST
 
 
+def test_piece_is_a_fifth_of_a_slice_of_own_work_however_long_the_task_waits() -> None:
+    service = ServiceTime(CONFIG)
+    for _ in range(10):
+        service.measure(64, 64 / 65536, waited_s=1.0)
+    assert service.slice_records == 327, "5 ms"
+    assert service.credit == Credit(service.window, 65)
+
+
 def test_window_of_little_work_grows_faster() -> None:
     service = ServiceTime(CONFIG)
-    service.measure(FIRST_WINDOW, 1e-6)
-    assert service.window == 8 * FIRST_WINDOW
-    service.measure(8 * FIRST_WINDOW, 8 * FIRST_WINDOW * 0.004)
-    assert service.window == 16 * FIRST_WINDOW, "10 ms of work are ten records"
+    service.measure(FIRST, 1e-6)
+    assert service.window == 8 * FIRST
+    service.measure(8 * FIRST, 8 * FIRST * 0.004)
+    assert service.window == 16 * FIRST, "10 ms of work are ten records"
 
 
 def test_window_grows_once_for_each_window_of_inputs() -> None:
     """The first inputs say little of the pace: the room before the receivers is still empty."""
     service = ServiceTime(CONFIG)
-    service.measure(FIRST_WINDOW, 0.02 * FIRST_WINDOW)
-    for _ in range(2 * FIRST_WINDOW - 1):
+    service.measure(FIRST, 0.02 * FIRST)
+    for _ in range(2 * FIRST - 1):
         service.measure(1, 0.02)
-        assert service.window == 2 * FIRST_WINDOW
+        assert service.window == 2 * FIRST
     service.measure(1, 0.02)
-    assert service.window == 4 * FIRST_WINDOW
+    assert service.window == 4 * FIRST
 
 
 def test_one_slow_slice_is_forgotten() -> None:
@@ -145,3 +155,20 @@ def test_bolt_before_a_slow_one_has_the_pace_of_the_slow_one() -> None:
 def test_commit_of_a_batch_is_no_part_of_the_pace_of_its_records() -> None:
     service = measured(Committing(Watch(), 1e-4, flush_s=0.05))["last"]
     assert service.slice_records == pytest.approx(0.02 / 1e-4, rel=0.01)
+
+
+@pytest.mark.parametrize(("grouping", "records"), [("shuffle", 20), ("fields", 10)])
+def test_spout_emits_a_window_for_each_task_that_it_may_choose_and_that_has_room(
+    grouping: str, records: int
+) -> None:
+    topology = Topology("t", workers=1)
+    numbers = topology.spout("numbers", Counter(100))
+    grouped = numbers.shuffle() if grouping == "shuffle" else numbers.fields("value")
+    grouped.bolt("sink", Quick, parallelism=3)
+    worker = Worker(make_plan(topology.graph()), 0, 1, seeded(0), ManualClock())
+    (spout,) = worker._wired.spouts.values()
+    full, *others = spout.output_streams._channels
+    for channel in (full, *others):
+        channel.used, channel.window = True, 10
+    full.load = 10
+    assert spout.output_streams.spread == records

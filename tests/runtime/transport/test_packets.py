@@ -15,10 +15,12 @@ from sunshower.failures import Cause, Failure
 from sunshower.runtime.tracking.acker_task import Verdicts
 from sunshower.runtime.tracking.reports import ShardReport
 from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.transport.credits import Credit
 from sunshower.runtime.transport.frames import encode
 from sunshower.runtime.transport.packets import (
     Address,
     Content,
+    Grant,
     encode_packet,
     read_address,
     read_content,
@@ -36,7 +38,8 @@ pairs = st.lists(ids, min_size=1, max_size=5).map(
 )
 reports = st.builds(ShardReport, st.lists(pairs, max_size=3), st.lists(pairs, max_size=3), told)
 verdicts = st.builds(Verdicts, st.lists(arrays, max_size=3), told)
-grants = st.tuples(*[st.integers(1, 99)] * 4)
+numbers = st.integers(1, 99)
+grants = st.tuples(numbers, numbers, numbers, st.builds(Credit, numbers, numbers))
 
 
 def report_said(report: ShardReport) -> tuple[Any, ...]:
@@ -66,7 +69,7 @@ def test_packet_comes_back_as_it_was(
     reports: dict[int, ShardReport],
     verdicts: dict[int, Verdicts],
     postponed: list[int],
-    grants: list[tuple[int, int, int, int]],
+    grants: list[Grant],
 ) -> None:
     frames = [encode(9, seq, b, STREAMS[b.stream], MAX) for seq, b in enumerate(some, start=1)]
     data = encode_packet(ADDRESS, Content(frames, reports, verdicts, postponed, grants))

@@ -15,6 +15,7 @@ from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.tracking.reports import ShardReport
 from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.transport.channels import RemoteChannel
+from sunshower.runtime.transport.credits import Credit
 from sunshower.runtime.transport.packets import Answer, Packet, read_address, read_content
 from sunshower.runtime.transport.peer_link import PacketReceiver, PeerLink
 from tests.runtime.batches import STREAMS
@@ -144,7 +145,7 @@ def filled(way: Way) -> None:
     content = way.peer_link.content
     content.reports[7] = ShardReport([(u64(1), u64(9))], [(u64(2), u64(8))], [(3, FAILURE)])
     content.verdicts[8] = Verdicts([u64(5)], [(6, FAILURE)])
-    content.grants.append((4, 5, 6, 7))
+    content.grants.append((4, 5, 6, Credit(7, 1)))
 
 
 def test_accepted_packet_is_settled(way: Way) -> None:
@@ -181,7 +182,7 @@ def test_verdicts_and_grants_of_a_packet_that_was_not_taken_are_said_again(
     ((_, again),) = way.packets(now=100.0)
     assert [roots.tolist() for roots in again.verdicts[8].complete] == [[5]]
     assert again.verdicts[8].failed == [(6, FAILURE)]
-    assert again.grants == [(4, 5, 6, 7)]
+    assert again.grants == [(4, 5, 6, Credit(7, 1))]
     assert not again.frames
 
 
@@ -252,7 +253,7 @@ def test_what_was_on_its_way_to_a_former_life_is_lost_and_the_peer_link_is_up(wa
 
 
 def test_grants_do_not_reach_the_next_life(way: Way) -> None:
-    way.peer_link.content.grants.append((4, 5, 6, 7))
+    way.peer_link.content.grants.append((4, 5, 6, Credit(7, 1)))
     way.peer_link.peer_is(PEER_LIFE + 1)
     assert way.packets() == [], "they count frames that the new life has never sent"
 

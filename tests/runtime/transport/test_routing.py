@@ -113,17 +113,25 @@ def test_shuffle_is_even_after_every_batch(targets: int, sizes: list[int], seed:
         assert max(got.values()) - min(got.values()) <= 1
 
 
-def test_shuffle_cuts_no_slice_below_4_ms_of_work_and_is_even_in_the_long_run() -> None:
+def test_shuffle_cuts_a_small_batch_into_pieces_and_is_even_in_the_long_run() -> None:
     even = router(groupings.Shuffle(), 4)
     assert isinstance(even, EvenRouter)
-    even.window = lambda _: 64 * 10  # ten records are 4 ms of work
+    even.piece = lambda _: 10
     got = Counter[int]()
     for size in (1, 39) * 400:
         shares = shared_out(even, WORDS[:size])
-        assert sorted(map(len, shares.values())) == ([1] if size == 1 else [13, 13, 13])
+        assert sorted(map(len, shares.values())) == ([1] if size == 1 else [9, 10, 10, 10])
         got.update({target: len(mine) for target, mine in shares.items()})
     assert max(got.values()) < 1.1 * min(got.values())
     assert len(shared_out(even, WORDS[:40])) == 4
+
+
+def test_shuffle_gives_a_slow_target_a_smaller_piece() -> None:
+    even = router(groupings.Shuffle(), 2)
+    assert isinstance(even, EvenRouter)
+    even.piece = [1, 50].__getitem__
+    for _ in range(20):
+        assert len(shared_out(even, WORDS[:50]).get(0, ())) <= 1
 
 
 def test_shuffle_begins_somewhere_else_for_each_sender() -> None:

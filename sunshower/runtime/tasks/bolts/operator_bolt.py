@@ -52,7 +52,7 @@ class OperatorBoltTask(AutomaticBoltTask):
             for _ in range(len(inbox.entries)):
                 if not self._is_watermarks(inbox.entries[0][0]):
                     return True
-                inbox.move_back(self.service.window)
+                inbox.move_back(self.service.credit)
         return False
 
     def process(self, batch: Batch) -> Batch | None:
