@@ -16,6 +16,7 @@ TREE = 2  # the tables of a tree in SQLite; 2: sessions without wall-clock times
 STATE = 2  # values and marks of a state, in every backing; 2: dates, decimals, sets
 STATE_MOVED = 3  # marks of parts whose values are with other tasks, or not all there yet
 PROGRESS = 1  # the nodes of a batch group
+SAVEPOINT = 1  # what `kill --keep` writes
 KEYS = 2  # what `deduplicate` stores: [version, keys, snapshot]; 2: dates, decimals
 OFFSETS = 1  # offsets stored with results
 TABLE = 1  # folders of committed batches

@@ -16,6 +16,7 @@ from sunshower.actors.starting import check_joined, start_ray, warn_of_other_set
 from sunshower.actors.store import RayStore, check_version
 from sunshower.errors import ClusterError
 from sunshower.runtime.plan import Layout, make_plan
+from sunshower.runtime.savepoint import Savepoint
 from sunshower.topologies.graph import Graph
 
 
@@ -57,16 +58,20 @@ class RayCluster:
         *,
         active: bool = True,
         sample: int | None = None,
+        resume: Savepoint | None = None,
     ) -> RayRun:
         """Start a topology and wait until all its workers have joined. With `sample`, the event
         log has one tree in so many.
 
         The event log is kept in files on this machine until the topology is stopped, and uses its
         clock: a worker that starts on another machine fails. Raises ClusterError for that, and if
-        a topology of that name exists; ExperimentError for a sample below 1.
+        a topology of that name exists; ExperimentError for a sample below 1; LifecycleError for a
+        savepoint that does not fit.
         """
         warn_of_other_settings()
-        run = RayRun(f"{graph.id}-{uuid.uuid4().hex[:8]}", make_plan(graph, layout))
+        plan = make_plan(graph, layout)
+        plan = plan if resume is None else resume.resumed(plan)
+        run = RayRun(f"{graph.id}-{uuid.uuid4().hex[:8]}", plan)
         self._runs.append(run)
         with claimed(graph.id):  # until the master is registered, which `runs` then finds
             if graph.id in self.runs():
@@ -75,8 +80,8 @@ class RayCluster:
                     f"shows it, `sunshower kill {graph.id}` ends and removes it"
                 )
             self._remove_leftovers(graph.id)
-            run.create(active, sample)
-        run.start()
+            run.create(active, sample, resume)
+        run.start(resumes=resume is not None)
         return run
 
     def runs(self) -> dict[str, str]:

@@ -80,6 +80,18 @@ def send(number: int, processes: list[RayProcess]) -> list[int]:
         ) from error
 
 
+def send_to(run: str, name: str, number: int) -> int:
+    """Send a signal to the process of that name, and return its id. Raises ClusterError if there is
+    none, or if its machine cannot be reached."""
+    process = processes_of(run).get(name)
+    reached = send(number, [process]) if process is not None else []
+    if not reached:
+        raise ClusterError(
+            f"there is no process of {name!r} now: it has just died, and Ray starts another one"
+        )
+    return reached[0]
+
+
 def answers(calls: list[Any]) -> list[Any]:
     """The results of calls of actors that answer at once; without those of processes that have
     died, or do not answer within five seconds."""
@@ -139,14 +151,18 @@ def _on(node: str) -> Any:
 
 def close_workers(run: str) -> list[TaskError]:
     """Close every task of a run. Returns the errors that tasks raised. A worker that has died, or
-    does not answer, is logged and skipped."""
-    calls = [worker.stop.remote() for worker in living_workers(run)]
+    does not answer, is logged and skipped; without a head, all are."""
+    with suppress(Exception):  # a machine that does not answer does not prevent it
+        resume_all(run)
     errors: list[TaskError] = []
-    if calls:
-        ray.wait(calls, num_returns=len(calls), timeout=CALL_S)
-    for call in calls:
-        try:
-            errors += ray.get(call, timeout=0)
-        except ray.exceptions.RayError as error:
-            _log.warning("a worker of %r was not closed: %s", topology_of(run), first_line(error))
+    with suppress(Exception):  # nor does a lost head
+        calls = [worker.stop.remote() for worker in living_workers(run)]
+        if calls:
+            ray.wait(calls, num_returns=len(calls), timeout=CALL_S)
+        for call in calls:
+            try:
+                errors += ray.get(call, timeout=0)
+            except ray.exceptions.RayError as error:
+                reason = first_line(error)
+                _log.warning("a worker of %r was not closed: %s", topology_of(run), reason)
     return errors

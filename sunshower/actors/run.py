@@ -35,14 +35,20 @@ from sunshower.actors.processes import (
     send,
 )
 from sunshower.actors.shipping import pickled
-from sunshower.actors.starting import cause_of, died_meanwhile, failed_call
-from sunshower.actors.store import RayStore, write_packet_key, write_version
+from sunshower.actors.starting import call, died_meanwhile
+from sunshower.actors.store import (
+    RayStore,
+    remove_stored,
+    write_packet_key,
+    write_resumed,
+    write_version,
+)
 from sunshower.actors.worker import WorkerClass
 from sunshower.clock import SystemClock
-from sunshower.errors import ClusterError, StoreUnreachable, SunshowerError, TopologyFailed
+from sunshower.errors import ClusterError, TopologyFailed
 from sunshower.runtime import queries
 from sunshower.runtime.asking import Caller, answered, worker_of_requests
-from sunshower.runtime.control.lifecycle import KillReport, State
+from sunshower.runtime.control.lifecycle import NOT_STARTED, KillReport, State
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.control.plan_changes import AS_THEY_ARE
 from sunshower.runtime.control.upgrades import OPEN_S
@@ -52,6 +58,7 @@ from sunshower.runtime.events.log_lines import LogLine
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.runtime.queries import Query
+from sunshower.runtime.savepoint import Savepoint
 from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.runtime.tuple_traces import Traces, assemble, root_number
 from sunshower.topologies.graph import Graph
@@ -74,28 +81,33 @@ class RayRun:
         self._master_is_paused = False
         self._is_stopped = False
 
-    def create(self, active: bool = True, sample: int | None = None) -> None:
+    def create(
+        self, active: bool = True, sample: int | None = None, resume: Savepoint | None = None
+    ) -> None:
         """Store the plan and register the master."""
         with self._stopped_on_error():
             write_version(self.id)
             write_packet_key(self.id)
             RayStore().write(plan_key(self.id, 0), pickled(self.plan))
+            if resume is not None:
+                write_resumed(self.id, resume, resume.master_state(self.plan, active=active))
             if sample is not None:
                 event_log_files.create(self.id, sample)
             self._master = MasterClass.options(**detached(master_name(self.id))).remote(
                 self.id, active, time.time()
             )
 
-    def start(self) -> None:
-        """Create the workers; return once every worker has said hello."""
+    def start(self, *, resumes: bool = False) -> None:
+        """Create the workers, unless the master of a run that `resumes` does; return once every
+        worker has said hello."""
         workers = self._known[1].workers
         with self._stopped_on_error():
-            for worker in workers:
+            for worker in () if resumes else workers:
                 WorkerClass.options(**detached(worker_name(self.id, worker))).remote(
                     self.id, worker
                 )
             with contextlib.suppress(TimeoutError):
-                self._wait_until(lambda: self.snapshot().state != State.STARTING, _START_S)
+                self._wait_until(lambda: self.snapshot().state not in NOT_STARTED, _START_S)
                 return
             raise ClusterError(
                 f"not all {len(workers)} workers of {self.topology!r} started in "
@@ -279,6 +291,14 @@ class RayRun:
             self._wait_until(lambda: self._look(look).state != State.REBALANCING, None)
             self._call_master("check_change", number)
 
+    def keep(self, wait_s: float | None = None, *, look: Look | None = None) -> Savepoint:
+        number, found = self._call_once("keep", wait_s), list[Savepoint]()
+        while not found:
+            self._look(look)
+            found += filter(None, [self._call_master("savepoint", number)])
+            time.sleep(_POLL_S)
+        return found[0]
+
     def kill(self, wait_s: float | None = None, *, look: Look | None = None) -> KillReport:
         """Calls `look` with snapshots while it waits."""
         self._call_master("kill", wait_s)
@@ -295,31 +315,20 @@ class RayRun:
         if master is not None:
             for error in self.close_tasks():
                 _log.warning("%s", error.story)
-        self._remove_stored(plan_keys(self.id))  # first, because it holds the user's credentials
+        remove_stored(self.id, plan_keys(self.id))  # first, because it holds the user's credentials
         if master is not None:
             for actor in (master, *living_workers(self.id)):  # master first: it creates workers
                 with contextlib.suppress(Exception):
                     ray.kill(actor)
         flight_recorder.remove_all(self.id)  # with the files of the event log
-        self._remove_stored(f"{self.id}/")
-
-    def _remove_stored(self, prefix: str) -> None:
-        try:
-            RayStore().remove(prefix)
-        except StoreUnreachable as error:
-            if ray.is_initialized():  # else its store has ended, too
-                _log.warning("what %s has stored is not removed: %s", self.id, error)
+        remove_stored(self.id, f"{self.id}/")
 
     def close_tasks(self) -> list[TaskError]:
         """Close every task. The workers stay, so that the output of cleanup() can be read.
 
         Returns the errors that tasks raised.
         """
-        with contextlib.suppress(Exception):  # a machine that does not answer does not prevent it
-            resume_all(self.id)
-        with contextlib.suppress(Exception):  # nor does a lost head
-            return processes.close_workers(self.id)
-        return []
+        return processes.close_workers(self.id)
 
     def kill_actors(self) -> None:
         """Kill every actor at once. No task is closed; user code that hangs cannot delay it."""
@@ -353,13 +362,8 @@ class RayRun:
             send(signal.SIGCONT, [process])
 
     def _signal(self, number: int, name: str) -> int:
-        process = self._processes().get(name)
-        reached = send(number, [process]) if process is not None else []
-        if not reached:
-            raise ClusterError(
-                f"there is no process of {name!r} now: it has just died, and Ray starts another one"
-            )
-        return reached[0]
+        self._check_not_stopped()
+        return processes.send_to(self.id, name, number)
 
     def _processes(self) -> dict[str, RayProcess]:
         self._check_not_stopped()
@@ -385,12 +389,7 @@ class RayRun:
             raise
 
     def _call(self, method: Any, *args: Any, within_s: float = CALL_S) -> Any:
-        try:
-            return ray.get(method.remote(*args), timeout=within_s)
-        except ray.exceptions.RayError as error:
-            if isinstance(cause := cause_of(error), SunshowerError):
-                raise cause from None
-            raise failed_call(self.topology, error) from error
+        return call(self.topology, method, *args, within_s=within_s)
 
     def _wait_until(self, done: Callable[[], bool], timeout_s: float | None) -> None:
         end_s = None if timeout_s is None else time.monotonic() + timeout_s

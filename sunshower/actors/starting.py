@@ -12,7 +12,7 @@ from typing import Any
 
 import ray
 
-from sunshower.actors.names import NAMESPACE
+from sunshower.actors.names import CALL_S, NAMESPACE
 from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
 
 _OBJECT_STORE_BYTES = 256 << 20
@@ -147,9 +147,18 @@ def cause_of(error: ray.exceptions.RayError) -> object:
     return error.cause if isinstance(error, ray.exceptions.RayTaskError) else None
 
 
-def failed_call(topology: str, error: ray.exceptions.RayError) -> SunshowerError:
-    """The error of a call to an actor of a topology that does not answer, or raises what is not of
-    Sunshower."""
+def call(topology: str, method: Any, *args: Any, within_s: float = CALL_S) -> Any:
+    """Call a method of an actor of a topology. Raises what of Sunshower it raises, TopologyFailed
+    for other errors, and ClusterError if there is no answer within that time."""
+    try:
+        return ray.get(method.remote(*args), timeout=within_s)
+    except ray.exceptions.RayError as error:
+        if isinstance(cause := cause_of(error), SunshowerError):
+            raise cause from None
+        raise _failed_call(topology, error) from error
+
+
+def _failed_call(topology: str, error: ray.exceptions.RayError) -> SunshowerError:
     if isinstance(error, ray.exceptions.RayTaskError):
         cause = error.cause
         return TopologyFailed(

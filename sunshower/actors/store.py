@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -18,12 +19,16 @@ from sunshower.actors.names import (
     plan_key,
     reservation_key,
     topology_of,
+    transfer_key,
     version_key,
 )
 from sunshower.actors.starting import first_line
 from sunshower.errors import ClusterError, StoreUnreachable
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.plan import Plan
+from sunshower.runtime.savepoint import Savepoint
+
+_log = logging.getLogger(__name__)
 
 
 class RayStore:
@@ -85,6 +90,23 @@ def _errors(key: str) -> Iterator[None]:
 def write_version(run: str) -> None:
     """Store the version of this process as that of the run."""
     RayStore().write(version_key(run), versions.stamp(versions.PROTOCOL))
+
+
+def write_resumed(run: str, savepoint: Savepoint, state: MasterState) -> None:
+    """Store what the processes of a run find that continues from a savepoint."""
+    store = RayStore()
+    for task, packed in savepoint.transfers.items():
+        store.write(transfer_key(run, state.moves, task), packed)
+    store.write(master_state_key(run), state.to_bytes())
+
+
+def remove_stored(run: str, prefix: str) -> None:
+    """Remove what a run that has ended has stored under this prefix, or log why not."""
+    try:
+        RayStore().remove(prefix)
+    except StoreUnreachable as error:
+        if ray.is_initialized():  # else its store has ended, too
+            _log.warning("what %s has stored is not removed: %s", run, error)
 
 
 def write_packet_key(run: str) -> None:

@@ -62,6 +62,24 @@ Now = Annotated[
     bool,
     typer.Option("--now", help="End every process at once: nothing is finished, nothing closed."),
 ]
+Keep = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="SAVEPOINT",
+        show_default=False,
+        help="Write positions and states in memory to this new file, for `submit --resume`.",
+    ),
+]
+Resume = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="SAVEPOINT",
+        exists=True,
+        dir_okay=False,
+        show_default=False,
+        help="Continue from a file that `kill --keep` has written.",
+    ),
+]
 Inactive = Annotated[
     bool,
     typer.Option("--inactive", help="Let the spouts emit nothing until `sunshower activate`."),
@@ -101,6 +119,7 @@ def submit(
     settings: Settings = None,
     inactive: Inactive = False,
     working_dir: WorkingDir = None,
+    resume: Resume = None,
     address: Address = "auto",
 ) -> None:
     """Start a topology on a running Ray cluster, and return when all its workers have started.
@@ -114,16 +133,19 @@ def submit(
     from sunshower.actors.ray_jobs import is_dashboard
 
     if is_dashboard(address):
+        _refuse_savepoint("--resume", resume)
         _send_as_job(target, working_dir, address)
     if working_dir is not None:
         sys.path.insert(0, str(working_dir.resolve()))
     graph, modules = load_graph(target, settings, workers)
     from sunshower.actors.shipping import ship
     from sunshower.runtime.plan import Layout
+    from sunshower.runtime.savepoint import Savepoint
 
+    savepoint = None if resume is None else Savepoint.read(resume)
     with connect(address, working_dir=working_dir) as cluster:
         ship(modules)
-        run = cluster.submit(graph, Layout(layout), active=not inactive)
+        run = cluster.submit(graph, Layout(layout), active=not inactive, resume=savepoint)
         count = len(run.plan.workers)
         waits = _first_waits(run)
         echo(
@@ -254,15 +276,25 @@ def upgrade(
     echo(f"{name} would have the new code." if dry_run else f"{name} has the new code.")
 
 
-def kill(name: Name, wait_s: Wait = None, now: Now = False, address: Address = "auto") -> None:
+def kill(
+    name: Name,
+    wait_s: Wait = None,
+    now: Now = False,
+    keep: Keep = None,
+    address: Address = "auto",
+) -> None:
     """End a topology and remove it.
 
-    Its spouts emit nothing new, and pending tuples may finish; then every task is closed.
+    Its spouts emit nothing new, and pending tuples may finish; then every task is closed. With
+    --keep, what is still pending after the wait is in the savepoint, and is emitted again when
+    `sunshower submit FILE --resume SAVEPOINT` continues the topology, also on another cluster.
     """
-    if now and wait_s is not None:
+    if now and (wait_s is not None or keep is not None):
         raise typer.BadParameter(
-            "--now does not wait: leave one of the two away", param_hint="--wait"
+            "--now neither waits nor keeps anything: leave one of them away", param_hint="--now"
         )
+    if keep is not None:
+        _check_new(keep, address)
 
     with connect(address) as cluster:
         run = cluster.find(name)
@@ -271,16 +303,42 @@ def kill(name: Name, wait_s: Wait = None, now: Now = False, address: Address = "
             run.stop()
             echo(f"{name} is gone; nothing was finished.")
             return
+        if keep is not None:
+            look = progress(Terminal(stderr=True), f"Packing {name}")
+            run.keep(wait_s, look=look).write(keep)
+            wait_s = 0.0
         report = run.kill(wait_s, look=progress(Terminal(stderr=True), f"Draining {name}"))
-    _print_report(name, report)
+    _print_report(name, report, keep)
 
 
-def _print_report(name: str, report: KillReport) -> None:
+def _refuse_savepoint(option: str, file: Path | None) -> None:
+    if file is not None:
+        raise typer.BadParameter(
+            "a command that is sent to a dashboard has no files of this machine: run it on a node "
+            "of the cluster",
+            param_hint=option,
+        )
+
+
+def _check_new(keep: Path, address: str) -> None:
+    """Raise typer.BadParameter unless a savepoint can be written to this file."""
+    from sunshower.actors.ray_jobs import is_dashboard
+
+    _refuse_savepoint("--keep", keep if is_dashboard(address) else None)
+    if keep.exists() or not keep.parent.is_dir():
+        why = "is there already" if keep.exists() else f"cannot be made: there is no {keep.parent}"
+        raise typer.BadParameter(f"{keep} {why}; name another file", param_hint="--keep")
+
+
+def _print_report(name: str, report: KillReport, keep: Path | None) -> None:
     for spout, counts in report.spouts.items():
         echo(
             f"{spout}: {counts.emitted:,} emitted, {counts.acked:,} acked, "
             f"{counts.failed:,} failed, {counts.replayed:,} replayed"
         )
+    if keep is not None:
+        echo(f"{name} is gone. `sunshower submit FILE --resume {keep}` continues it.")
+        return
     pending = (
         f"{report.unsettled:,} records were still pending: only their source can give them again"
         if report.unsettled

@@ -13,6 +13,7 @@ from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.log_lines import LogLine
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout, Plan
+from sunshower.runtime.savepoint import Savepoint
 from sunshower.runtime.tuple_traces import Traces
 from sunshower.topologies.graph import Graph
 
@@ -157,6 +158,14 @@ class Run(Protocol):
         whether it is known which code goes on.
         """
 
+    def keep(self, wait_s: float | None = None) -> Savepoint:
+        """Stop the spouts as in a rebalance, pack all tasks, and return what they have in memory.
+
+        The topology then stands still for a minute: kill it, or it goes on. Raises LifecycleError
+        if a task has a state without `snapshot` and `restore`, or if the state of the topology does
+        not allow it.
+        """
+
     def kill(self, wait_s: float | None = None) -> KillReport:
         """Drain, at most `wait_s` (default: the message timeout), then stop. Returns a report."""
 
@@ -177,8 +186,10 @@ class Cluster(Protocol):
         *,
         active: bool = True,
         sample: int | None = None,
+        resume: Savepoint | None = None,
     ) -> Run:
         """Start a topology, active or not. Raises ClusterError if that fails.
 
-        `sample`: keep an event log, with the edges of every n-th tree; see event_log.py.
+        `resume`: continue from a savepoint; LifecycleError if the graph does not fit. `sample`:
+        keep an event log, with the edges of every n-th tree; see event_log.py.
         """

@@ -24,6 +24,7 @@ from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.log_lines import LogLine
 from sunshower.runtime.events.metrics import Snapshot, WorkerStats
 from sunshower.runtime.plan import ACKER, Layout, Plan
+from sunshower.runtime.savepoint import Savepoint
 
 _SAVE_S = 1.0  # how often the workers' positions are stored
 _LOOK_S = 0.1  # how often to call `look` during a kill or rebalance
@@ -84,6 +85,10 @@ class MasterProcessBase(ABC):
     @abstractmethod
     def keep_plans(self, numbers: Collection[int]) -> None:
         """Remove all saved plans but these."""
+
+    @abstractmethod
+    def read_transfers(self, move: int) -> dict[int, bytes]:
+        """Task id → the pickled TaskTransfer that a worker stored for this move."""
 
     @abstractmethod
     def remove_transfers(self) -> None:
@@ -223,6 +228,20 @@ class MasterProcessBase(ABC):
             self._topology_log.note("command", "upgrade")
         return made
 
+    def keep(self, wait_s: float | None) -> int:
+        """Pack all tasks, for a savepoint. Returns the number of this change, for `savepoint`."""
+        number = self.change(lambda: self.core.keep(wait_s, self.now()))
+        self._topology_log.note("command", "keep")
+        return number
+
+    def savepoint(self, number: int) -> Savepoint | None:
+        """The savepoint, once all tasks are packed. Raises LifecycleError if it is not made."""
+        stored, moves = self.core.stored, self.core.moves
+        if stored.change == number and stored.keeping and moves.has_packed:
+            return Savepoint.of(self.core.plan, stored, self.read_transfers(stored.moves + 1))
+        self.check_change(number)
+        return None
+
     def check_change(self, number: int) -> None:
         """Raise LifecycleError if a rebalance or an upgrade did not happen, or if the topology
         ended before that was known."""
@@ -339,7 +358,7 @@ class MasterProcessBase(ABC):
             self.core.ended(worker)
         if orders.unload:
             self.remove_transfers()
-            self.core.unloaded()
+            self.core.moves.unloaded()
         self._save()
         if self.core.restless and not self._will_look:
             self._will_look = True

@@ -6,6 +6,7 @@ from typing import Self
 
 from sunshower.errors import ClusterError
 from sunshower.runtime.plan import Layout, make_plan
+from sunshower.runtime.savepoint import Savepoint
 from sunshower.runtime.tracking.ids import seeded
 from sunshower.simulation.environment import SimEnvironment
 from sunshower.simulation.network import Network
@@ -49,6 +50,7 @@ class SimCluster:
         *,
         active: bool = True,
         sample: int | None = None,
+        resume: Savepoint | None = None,
     ) -> SimRun:
         if any(run.topology == graph.id and not run.stopped for run in self._runs):
             raise ClusterError(
@@ -56,8 +58,12 @@ class SimCluster:
             )
         network = Network(self._world, self._conditions)
         plan = make_plan(graph, layout)
+        plan = plan if resume is None else resume.resumed(plan)
         place = (self._world, self._conditions, network, self._generator, plan)
-        run = SimRun(SimEnvironment(*place, sample, self._check), active=active)
+        env = SimEnvironment(*place, sample, self._check)
+        if resume is not None:
+            env.resume(resume, resume.master_state(plan, active=active))
+        run = SimRun(env, active=active)
         self._runs.append(run)
         run.start()
         return run

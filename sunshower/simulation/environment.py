@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass, field
 from mmap import mmap
 from typing import TYPE_CHECKING
 
+from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.plan import Plan
+from sunshower.runtime.savepoint import Savepoint
 from sunshower.simulation.network import Network
 from sunshower.simulation.world import SimConditions, World
 from sunshower.state.byte_store import MemoryStore
@@ -47,6 +50,12 @@ class SimEnvironment:
     plans: dict[int, Plan] = field(default_factory=dict)  # by number: of upgrades
     recorders: dict[int, tuple[str, mmap]] = field(default_factory=dict)  # worker → node, recorder
     entries: list[list[Entry]] = field(default_factory=list)  # the event log, by process
+
+    def resume(self, savepoint: Savepoint, state: MasterState) -> None:
+        """Store what the processes of a run find that continues from a savepoint."""
+        for task, packed in savepoint.transfers.items():
+            self.transfer[state.moves, task] = pickle.loads(packed)  # noqa: S301 (of this program)
+        self.store.write(STATE, state.to_bytes())
 
     def plan_of(self, number: int) -> Plan:
         """The plan of that number."""

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
 from sunshower.runtime import queries
 from sunshower.runtime.asking import worker_of_requests
-from sunshower.runtime.control.lifecycle import KillReport, State
+from sunshower.runtime.control.lifecycle import NOT_STARTED, KillReport, State
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.control.plan_changes import AS_THEY_ARE
 from sunshower.runtime.control.upgrades import OPEN_S
@@ -21,6 +21,7 @@ from sunshower.runtime.events.log_lines import LogLine
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.runtime.queries import Query
+from sunshower.runtime.savepoint import Savepoint
 from sunshower.runtime.tuple_traces import Traces, assemble, root_number
 from sunshower.simulation.callers import SimCaller
 from sunshower.simulation.descriptions import describe
@@ -56,7 +57,7 @@ class SimRun:
     def start(self) -> None:
         """Return once every worker has said hello."""
         try:
-            self._wait_for(lambda: self._state() != State.STARTING, _START_S)
+            self._wait_for(lambda: self._state() not in NOT_STARTED, _START_S)
         except TimeoutError:
             raise ClusterError(
                 f"not all {len(self.plan.workers)} workers of {self.topology!r} started in "
@@ -250,6 +251,18 @@ class SimRun:
         if waits:
             self._wait_for_change(number, wait_s)
         return lines
+
+    def keep(self, wait_s: float | None = None) -> Savepoint:
+        number = self._ask(lambda master: master.keep(wait_s))
+        found: list[Savepoint | None] = [None]
+
+        def has_packed() -> bool:
+            found[0] = self._ask(lambda master: master.savepoint(number))
+            return found[0] is not None
+
+        self._wait_for(has_packed, None)
+        assert found[0] is not None
+        return found[0]
 
     def kill(self, wait_s: float | None = None) -> KillReport:
         self._ask(lambda master: master.kill(wait_s))

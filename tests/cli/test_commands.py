@@ -51,6 +51,10 @@ def test_describe_prints_text_or_mermaid(write: Write, printed_by: PrintedBy) ->
         ("run", "file.py", "--set", "speed=3"),
         ("run", "file.py", "--workers", "0"),
         ("describe", "file.py", "more"),
+        ("kill", "numbers", "--keep", "numbers.savepoint", "--now"),
+        ("kill", "numbers", "--keep", "missing/numbers.savepoint"),
+        ("kill", "numbers", "--keep", "new", "--address", "http://127.0.0.1:1"),
+        ("submit", "file.py", "--resume", "missing"),
     ],
 )
 def test_wrong_usage_is_status_2(arguments: tuple[str, ...], printed_by: PrintedBy) -> None:

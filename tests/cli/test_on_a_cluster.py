@@ -83,6 +83,12 @@ def test_a_topology_lives_on_a_cluster_from_submit_to_kill(
     assert status()["state"] == "inactive"
     assert len({worker["process"] for worker in status()["workers"]}) == 2
 
+    savepoint = tmp_path / "numbers.savepoint"
+    said = command("kill", "numbers", "--keep", savepoint).stdout
+    assert f"`sunshower submit FILE --resume {savepoint}` continues it" in said
+    assert "numbers is active" in command("submit", path, "--resume", savepoint).stdout
+    complaint = command("kill", "numbers", "--keep", savepoint, status=2).stderr
+    assert "is there already" in complaint
     done = command("kill", "numbers", "--wait", 20)
     assert "Draining numbers" in done.stderr
     assert "nothing was pending any more" in done.stdout

@@ -343,6 +343,17 @@ def test_tasks_that_change_places_lose_nothing(submit: Submit) -> None:
     assert run.snapshot().restarts == 0
 
 
+def test_a_topology_that_was_kept_continues_with_its_positions_and_states(submit: Submit) -> None:
+    run = submit(chain(sinks=2, workers=2), Layout.PACK)
+    until(run, lambda snapshot: acked(snapshot) > 5)
+    savepoint = run.keep()
+    run.kill(0.0)
+    again = submit(chain(sinks=2, workers=1), Layout.PACK, resume=savepoint)
+    assert again.wait(PATIENCE_S)
+    assert set().union(*again.results("sink")) == set(range(TOTAL))
+    assert 0 < acked(again.snapshot()) < TOTAL - 5, "what was acked before is not emitted again"
+
+
 def test_kill_says_what_was_done_and_is_the_end(submit: Submit) -> None:
     run = submit(chain(Paced(100_000, 1_000.0)))
     until(run, lambda snapshot: acked(snapshot) > 5)

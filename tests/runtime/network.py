@@ -143,6 +143,9 @@ class NetMaster(MasterProcessBase):
     def keep_plans(self, numbers: Collection[int]) -> None:
         self._net.plans = {number: self._net.plans[number] for number in numbers}
 
+    def read_transfers(self, move: int) -> dict[int, bytes]:
+        return {task: packed for (of, task), packed in self._net.transfers.items() if of == move}
+
     def remove_transfers(self) -> None:
         self._net.transfers.clear()
 

@@ -8,23 +8,25 @@
                    │                    └──killed, and the wait is over───────────▲
                    └──the spouts are exhausted──▶ FINISHED      a task failed: FAILED
 
-An upgrade is possible when a rebalance is, and has the same states. `kill`, and the failure of a
-task, are possible in every state; `drain` in every state before the end. The requests are in the
-MasterState, so a restarted master continues; a running wait restarts.
+An upgrade is possible when a rebalance is, and has the same states. So is a savepoint; the tasks
+then stay packed until the kill, for a minute at most. `kill`, and the failure of a task, are
+possible in every state; `drain` in every state before the end. The requests are in the MasterState,
+so a restarted master continues; a running wait restarts.
 Storm: org.apache.storm.daemon.nimbus.Nimbus (TOPO_STATE_TRANSITIONS). There, too, activating an
 active topology is no error, a second kill begins a new wait, and a new leader restarts the waits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.master_state import MasterState
-from sunshower.runtime.events.metrics import Counts
+from sunshower.runtime.events.metrics import Counts, Snapshot
 from sunshower.runtime.plan import Task
+from sunshower.topologies.graph import Component
 
 
 class State(StrEnum):
@@ -40,6 +42,9 @@ class State(StrEnum):
     FAILED = "failed"
 
 
+NOT_STARTED = frozenset({State.STARTING, State.REBALANCING})  # of a run that was just submitted
+
+
 class Command(StrEnum):
     """The commands for a topology."""
 
@@ -47,6 +52,7 @@ class Command(StrEnum):
     DEACTIVATE = "deactivate"
     REBALANCE = "rebalance"
     UPGRADE = "upgrade"
+    KEEP = "keep"
     DRAIN = "drain"
     KILL = "kill"
 
@@ -57,6 +63,7 @@ POSSIBLE: Mapping[Command, frozenset[State]] = {
     Command.DEACTIVATE: frozenset({State.STARTING, State.ACTIVE, State.INACTIVE}),
     Command.REBALANCE: frozenset({State.ACTIVE, State.INACTIVE}),
     Command.UPGRADE: frozenset({State.ACTIVE, State.INACTIVE}),
+    Command.KEEP: frozenset({State.ACTIVE, State.INACTIVE}),
     Command.DRAIN: _BEFORE_THE_END,  # also just after it finished: the caller cannot know
     Command.KILL: frozenset(State),
 }
@@ -144,12 +151,15 @@ class Lifecycle:
         now: float,
         *,
         is_upgrade: bool = False,
+        keeps: bool = False,
     ) -> int:
         """Wait up to `wait_s` for pending trees, then let `tasks` replace the present ones; in
-        an upgrade they are tasks of a new plan. Returns the number of this change."""
+        an upgrade they are tasks of a new plan. `keeps`: make a savepoint first. Returns the number
+        of this change."""
         stored = self._stored
         stored.change += 1
         stored.next_tasks, stored.next_plan = [*tasks], stored.change if is_upgrade else None
+        stored.keeping = keeps
         stored.last_task_id = max(stored.last_task_id, *(task.id for task in [*present, *tasks]))
         stored.wait_s, self._since_s = wait_s, now
         return stored.change
@@ -160,6 +170,7 @@ class Lifecycle:
         stored = self._stored
         stored.note_cancelled(why)
         stored.next_plan, stored.next_tasks = None, [*tasks] if stored.packing else None
+        stored.keeping = False
 
     def look(self, facts: Observations, now: float) -> None:
         """Continue if a wait is over or no longer needed."""
@@ -176,6 +187,7 @@ class Lifecycle:
         assert stored.next_tasks
         former = stored.tasks
         stored.tasks, stored.next_tasks, stored.packing = stored.next_tasks, None, False
+        stored.keeping = False
         if stored.next_plan is not None:
             stored.former_plan, stored.former_tasks = stored.plan, former
             stored.plan, stored.next_plan = stored.next_plan, None
@@ -183,9 +195,11 @@ class Lifecycle:
         stored.floor = max(stored.lives.values())
         stored.moves += 1
 
-    def waited_s(self, now: float) -> float:
-        """How long the kill or the rebalance has been under way."""
-        return now - self._since_s
+    def report(self, last: Snapshot, spouts: Iterable[Component], now: float) -> KillReport:
+        """The report after a kill, from the last statistics."""
+        counts = {spout.id: last.component(spout.id) for spout in spouts}
+        unsettled = sum(task.unsettled for task in last.tasks())
+        return KillReport(counts, unsettled, now - self._since_s)
 
 
 def why_unchanged(stored: MasterState, number: int, state: State) -> str | None:

@@ -34,6 +34,7 @@ from sunshower.runtime.events.injected_faults import InjectedFaults, check_place
 from sunshower.runtime.events.metrics import Snapshot, StuckCall, TaskStats, WorkerStats
 from sunshower.runtime.events.time_windows import TimeWindows
 from sunshower.runtime.plan import Layout, Plan
+from sunshower.runtime.savepoint import all_elsewhere
 from sunshower.runtime.tasks.supervision import Standing
 from sunshower.texts import ERROR_BYTES, clip
 
@@ -132,10 +133,7 @@ class Master:
 
     def report(self, now: float) -> KillReport:
         """The report after a kill."""
-        snapshot = self.snapshot(now)
-        spouts = {spout.id: snapshot.component(spout.id) for spout in self.plan.graph.spouts}
-        unsettled = sum(task.unsettled for task in snapshot.tasks())
-        return KillReport(spouts, unsettled, self._lifecycle.waited_s(now))
+        return self._lifecycle.report(self.snapshot(now), self.plan.graph.spouts, now)
 
     # ---- reports of workers ----------------------------------------------------------------
 
@@ -300,15 +298,19 @@ class Master:
         number = self._lifecycle.change(self.plan.tasks, plan.tasks, wait_s, now, is_upgrade=True)
         return number, changes(self.plan, plan)
 
+    def keep(self, wait_s: float | None, now: float) -> int:
+        """Pack all tasks, for a savepoint. Returns the number of this change; see TaskMoves."""
+        self._lifecycle.allow(Command.KEEP, self.state(now))
+        tasks, wait_s = all_elsewhere(self.plan, self.stored.lives), self._wait_s(wait_s)
+        return self._lifecycle.change(self.plan.tasks, tasks, wait_s, now, keeps=True)
+
     def disturb(self, injected: InjectedFaults) -> None:
         """Inject these faults instead of the former ones; `InjectedFaults()` ends them.
 
         Raises ExperimentError for a place that the topology does not have.
         """
         check_places(injected, self.plan)
-        lives, before = self.stored.lives, self.stored.isolated
-        self.stored.isolated = {w: before.get(w, lives.get(w, 0)) for w in injected.isolated}
-        self.stored.injected = injected
+        self.stored.inject(injected)
 
     # ---- progress of kills and rebalances ---------------------------------------------------
 
@@ -321,7 +323,7 @@ class Master:
     def look(self, now: float) -> None:
         """Continue if a wait is over, or if all workers have packed."""
         self._lifecycle.look(self._facts(now), now)
-        if self.moves.has_packed:
+        if self.moves.may_move(now):
             self._lifecycle.move()
             self.moves.move(now)
             self._begin_places()
@@ -338,10 +340,6 @@ class Master:
         """The process of a worker that is no longer needed has ended."""
         self.stored.lives.pop(worker, None)
         self._retire(worker)
-
-    def unloaded(self) -> None:
-        """The stored TaskTransfers were removed."""
-        self.moves.unloaded()
 
     # ---- helpers ----------------------------------------------------------------------------
 

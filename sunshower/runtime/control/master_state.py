@@ -50,6 +50,7 @@ class MasterState:
     tasks: list[Task] | None = None  # once they differ from those of the plan
     next_tasks: list[Task] | None = None  # during a rebalance or an upgrade
     packing: bool = False  # workers store the tasks that will move
+    keeping: bool = False  # for a savepoint: what is packed does not move yet
     moves: int = 0  # rebalances and upgrades carried out
     floor: int = 0  # lives up to this one are from before the last move
     last_task_id: int = 0  # the highest id that any task has had; 0: that of the plan
@@ -88,6 +89,12 @@ class MasterState:
             for number in report.numbers[task]:
                 counts[number] = counts.get(number, 0) + 1
         return {task: max(found) for task, found in report.drawn.items()}
+
+    def inject(self, injected: InjectedFaults) -> None:
+        """Note the injected faults, and which lives they cut off."""
+        before = self.isolated
+        self.isolated = {w: before.get(w, self.lives.get(w, 0)) for w in injected.isolated}
+        self.injected = injected
 
     @property
     def is_changing(self) -> bool:

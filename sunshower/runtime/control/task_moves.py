@@ -17,6 +17,7 @@ from sunshower.runtime.events.metrics import TaskStats
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.tasks.supervision import Standing
 
+_KEEP_S = 60.0  # how long all stay packed, until whoever makes a savepoint has ended the topology
 ROLLED_BACK = "the new code did not open, and the former code goes on: "  # begins the reason
 
 
@@ -32,6 +33,7 @@ class TaskMoves:
         self._stored = stored
         self._packed: set[int] = set()  # workers
         self._unloaded = False
+        self._packed_since_s: float | None = None  # all workers, for a savepoint
 
     def packs(self, worker: int) -> None:
         """A worker has packed."""
@@ -47,8 +49,17 @@ class TaskMoves:
 
     @property
     def has_packed(self) -> bool:
-        """Whether the tasks can move: all workers have packed."""
+        """Whether all workers have packed."""
         return self._stored.packing and self._packed >= set(self.plan.workers)
+
+    def may_move(self, now: float) -> bool:
+        """Whether the tasks can move. For a savepoint they wait for the kill, and move to new
+        processes if it does not come."""
+        if not self.has_packed or not self._stored.keeping:
+            return self.has_packed
+        if self._packed_since_s is None:
+            self._packed_since_s = now
+        return now - self._packed_since_s >= _KEEP_S
 
     def move(self, now: float) -> None:
         """The MasterState has the next tasks: they are in force from now on."""
@@ -102,7 +113,7 @@ class TaskMoves:
         self._begin_tasks()
 
     def _begin_tasks(self) -> None:
-        self._packed, self._unloaded = set(), False
+        self._packed, self._unloaded, self._packed_since_s = set(), False, None
         self.plan = self.plan.with_tasks(self._stored.tasks)
 
     def is_under_way(self, lives: Mapping[int, int]) -> bool:

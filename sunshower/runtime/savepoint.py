@@ -1,0 +1,196 @@
+"""A savepoint: what the tasks of a topology have in memory, kept when it ends, for a later run.
+
+It has the TaskTransfer of each task, as a rebalance moves it: positions of spouts, messages to emit
+again with their charged attempts, results of `snapshot`. What is in stores stays there. Flink:
+savepoints, https://nightlies.apache.org/flink/flink-docs-stable/docs/ops/state/savepoints/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, astuple, dataclass, fields, replace
+from pathlib import Path
+from zlib import crc32
+
+import msgpack
+
+from sunshower import versions
+from sunshower.errors import LifecycleError
+from sunshower.runtime.control.master_state import MasterState
+from sunshower.runtime.control.placement import can_move, unused
+from sunshower.runtime.plan import Plan, Task
+from sunshower.state.files.durable_files import sync_path
+from sunshower.topologies.graph import Component, Level
+from sunshower.topologies.operators.compiled_stage import OperatorBolt
+from sunshower.topologies.operators.state_shapes import StateShape, states_of
+
+MOVE = 1  # a resumed run begins as if its tasks had just moved for the first time
+_KEEPS_NOTHING = (Level.FUNCTION, Level.ANSWERS)
+_ANEW = "submit the topology without --resume to begin anew"
+
+
+@dataclass(frozen=True)
+class KeptComponent:
+    """What the code that resumes a component must have in common with the former code."""
+
+    level: str
+    parallelism: int
+    kind: str  # the name of its class; of operators: empty
+    shapes: Mapping[str, list[str]]  # state → the fields of its StateShape, as texts
+
+    @staticmethod
+    def of(component: Component) -> KeptComponent:
+        """The description of a component."""
+        code = component.implementation
+        kind = code if isinstance(code, type) else type(code)
+        return KeptComponent(
+            component.level.value,
+            component.parallelism,
+            "" if kind is OperatorBolt else kind.__qualname__,
+            {name: [*map(repr, astuple(shape))] for name, shape in states_of(component).items()},
+        )
+
+    def problems(self, name: str, now: KeptComponent | None) -> Iterator[str]:
+        """Why a component of the new code cannot continue; `name`: of the component."""
+        if now is None:
+            yield f"it has {name!r}, which the code does not have"
+        elif (self.level, self.kind) != (now.level, now.kind):
+            yield f"{name!r} is another kind of component in the code"
+        elif self.parallelism != now.parallelism:
+            yield f"{name!r} has {self.parallelism} tasks in it, and {now.parallelism} in the code"
+        else:
+            parts = [one.name for one in fields(StateShape)]
+            for state, shape in self.shapes.items():
+                other = now.shapes.get(state)
+                pairs = zip(parts, shape, other or (), strict=other is not None)
+                if how := [part for part, old, new in pairs if old != new]:
+                    yield f"the state {state!r} of {name!r} differs in its {' and '.join(how)}"
+                elif other is None:
+                    yield f"{name!r} has no state {state!r} in the code"
+
+
+@dataclass(frozen=True)
+class Savepoint:
+    """The positions and states of a topology that was ended. `transfers`: task id → its pickled
+    TaskTransfer."""
+
+    topology: str
+    tasks: tuple[Task, ...]
+    components: Mapping[str, KeptComponent]  # those that have positions or may have states
+    positions: Mapping[int, int]  # as in MasterState, like all that follow
+    drawn: Mapping[int, int]
+    last_task_id: int
+    proven: tuple[str, ...]
+    transfers: Mapping[int, bytes]
+
+    @staticmethod
+    def of(plan: Plan, stored: MasterState, transfers: Mapping[int, bytes]) -> Savepoint:
+        """The savepoint of a topology whose tasks are packed."""
+        return Savepoint(
+            plan.graph.id,
+            plan.tasks,
+            {
+                name: KeptComponent.of(one)
+                for name, one in plan.graph.components.items()
+                if one.level not in _KEEPS_NOTHING
+            },
+            dict(stored.positions),
+            dict(stored.drawn),
+            stored.last_task_id,
+            tuple(sorted(stored.proven)),
+            transfers,
+        )
+
+    def resumed(self, given: Plan) -> Plan:
+        """The plan of `given` code, whose tasks have the ids that they had. Raises LifecycleError
+        with everything that does not fit."""
+        if problems := list(self._problems(given)):
+            raise LifecycleError(
+                f"topology {given.graph.id!r} cannot continue from this savepoint: "
+                f"{'; '.join(problems)}. Give it the code that fits, or {_ANEW}"
+            )
+        ids = {(task.component, task.index): task.id for task in self.tasks}
+        last_id = max(self.last_task_id, *ids.values())
+        tasks = list[Task]()
+        for task in given.tasks:
+            id = ids.get((task.component, task.index))
+            if id is None:
+                id = last_id = last_id + 1
+            tasks.append(replace(task, id=id))
+        return replace(given, tasks=tuple(sorted(tasks, key=lambda task: task.id)))
+
+    def master_state(self, plan: Plan, *, active: bool) -> MasterState:
+        """With what the master of the resumed run begins."""
+        return MasterState(
+            positions=dict(self.positions),
+            drawn=dict(self.drawn),
+            proven=set(self.proven) & plan.graph.components.keys(),
+            active=active,
+            moves=MOVE,
+            last_task_id=max(self.last_task_id, *(task.id for task in plan.tasks)),
+        )
+
+    def to_bytes(self) -> bytes:
+        """The savepoint as a file."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        values["tasks"] = [astuple(task) for task in self.tasks]
+        values["components"] = {name: asdict(one) for name, one in self.components.items()}
+        body = msgpack.packb(values)
+        return versions.stamp(versions.SAVEPOINT, crc32(body).to_bytes(4) + body)
+
+    def write(self, file: Path) -> None:
+        """Write the file, whole or not at all. Raises LifecycleError if that is not possible."""
+        unfinished = file.with_name(f".{file.name}.unfinished")
+        try:
+            unfinished.write_bytes(self.to_bytes())
+            sync_path(unfinished)
+            unfinished.rename(file)
+            sync_path(file.parent)
+        except OSError as error:
+            unfinished.unlink(missing_ok=True)
+            raise LifecycleError(
+                f"the savepoint cannot be written ({error}), so {self.topology!r} is not ended: it "
+                "goes on within a minute"
+            ) from error
+
+    @staticmethod
+    def read(file: Path) -> Savepoint:
+        """The savepoint in a file. Raises LifecycleError for one that is not there or damaged,
+        VersionMismatch for one of another version."""
+        way_out = "resume it with the release that has written it"
+        try:
+            data = versions.unstamp(str(file), file.read_bytes(), versions.SAVEPOINT, way_out)
+            if crc32(body := data[4:]).to_bytes(4) != data[:4]:
+                raise ValueError("its checksum does not fit its content")
+            found = msgpack.unpackb(body, strict_map_key=False)
+            tasks = tuple(Task(*row) for row in found.pop("tasks"))
+            kept = {name: KeptComponent(**one) for name, one in found.pop("components").items()}
+            return Savepoint(tasks=tasks, components=kept, **found)
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise LifecycleError(
+                f"{file} is no savepoint that can be read ({error}); `sunshower kill NAME --keep "
+                "FILE` writes one"
+            ) from error
+
+    def _problems(self, given: Plan) -> Iterator[str]:
+        if self.topology != given.graph.id:
+            yield f"it is one of {self.topology!r}"
+            return
+        for name, kept in self.components.items():
+            one = given.graph.components.get(name)
+            yield from kept.problems(name, None if one is None else KeptComponent.of(one))
+
+
+def all_elsewhere(plan: Plan, taken: Collection[int]) -> list[Task]:
+    """All tasks on new workers, so that all of them are packed; `taken`: workers that may have a
+    process. Raises LifecycleError for what cannot be packed."""
+    held = [name for name, one in plan.graph.components.items() if not can_move(one)]
+    if held:
+        raise LifecycleError(
+            f"topology {plan.graph.id!r} cannot be kept: the state of {', '.join(held)} is in "
+            f"memory. Write snapshot() and restore(state) for {held[0]!r}, or kill the topology "
+            "without --keep; nothing has been changed"
+        )
+    numbers = unused({*plan.workers, *taken}, len(plan.workers))
+    places = dict(zip(plan.workers, numbers, strict=True))
+    return [replace(task, worker=places[task.worker]) for task in plan.tasks]

@@ -1,0 +1,191 @@
+"""A topology that was ended with a savepoint continues where it was, on another cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from sunshower import Bolt, Topology, count, max_
+from sunshower.errors import LifecycleError, VersionMismatch
+from sunshower.runtime.control.lifecycle import State
+from sunshower.runtime.savepoint import Savepoint
+from sunshower.simulation.cluster import SimCluster
+from sunshower.trident import MemoryState
+from tests.guarantee.changes.counted import TOTAL, Note, Word, Words, check, hurt, parse, program
+from tests.seeds import seeds
+
+Make = Callable[[], Topology]
+
+
+def kept(make: Make, file: Path, seconds: float = 0.5, wait_s: float | None = None) -> Savepoint:
+    """The savepoint of a topology after so many seconds, from its file."""
+    with SimCluster(1, latency_s=0.005) as cluster:
+        run = cluster.submit(make().graph())
+        run.wait(seconds)
+        run.keep(wait_s).write(file)
+        run.kill(0.0)
+    return Savepoint.read(file)
+
+
+@pytest.mark.parametrize("seed", seeds(1_000, short=30))
+def test_no_word_is_missing_whoever_dies_before_and_after_a_savepoint(
+    seed: int, tmp_path: Path
+) -> None:
+    state, draw = MemoryState(), Random(seed)
+    savepoint, deaths = None, seed % 4
+    with SimCluster(seed, latency_s=0.005, nodes=1 + seed % 2) as cluster:
+        run = cluster.submit(program(state).graph())
+        run.wait(draw.expovariate(1.5))
+        for _ in range(draw.randint(0, deaths)):
+            hurt(run, draw)
+            run.wait(draw.expovariate(8.0))
+        with suppress(LifecycleError):  # it has finished
+            run.keep(draw.choice([0.0, 0.3, None])).write(tmp_path / "words")
+            savepoint = Savepoint.read(tmp_path / "words")
+        run.kill(0.0 if savepoint else None)
+    with SimCluster(seed + 1, latency_s=0.005) as cluster:
+        run = cluster.submit(program(state).graph(), resume=savepoint)
+        for _ in range(draw.randint(0, deaths)):
+            run.wait(draw.expovariate(4.0))
+            hurt(run, draw)
+        assert run.wait(600), run._describe()
+        (seen,) = run.results("sink")
+    check(state, is_exact=False)
+    assert seed % 4 or set(seen) == set(range(TOTAL)), "the sink has what it had in memory"
+
+
+def test_without_deaths_each_word_is_counted_once(tmp_path: Path) -> None:
+    state = MemoryState()
+    savepoint = kept(lambda: program(state), tmp_path / "words")
+    with SimCluster(2, latency_s=0.005) as cluster:
+        run = cluster.submit(program(state).graph(), resume=savepoint)
+        assert run.wait(600), run._describe()
+        assert 0 < run.snapshot().component("words").acked < TOTAL, "the rest alone"
+        (seen,) = run.results("sink")
+        assert set(seen.values()) == {1}
+        assert not run._env.transfer, "what was packed is removed"
+    check(state, is_exact=True)
+
+
+def test_a_topology_that_is_not_killed_after_its_savepoint_goes_on() -> None:
+    state = MemoryState()
+    with SimCluster(1, latency_s=0.005) as cluster:
+        run = cluster.submit(program(state).graph())
+        run.wait(0.5)
+        run.keep()
+        assert not run.wait(30)
+        assert run.snapshot().state is State.REBALANCING
+        assert run.wait(600), run._describe()
+    check(state, is_exact=True)
+
+
+class Forgets(Bolt[Word, None]):
+    """Has a state, and no snapshot."""
+
+    def process(self, word: Word) -> None: ...
+
+
+def test_what_has_a_state_in_memory_without_a_snapshot_is_not_kept() -> None:
+    with SimCluster(1, latency_s=0.005) as cluster:
+        run = cluster.submit(program(MemoryState(), Forgets()).graph())
+        run.wait(0.5)
+        with pytest.raises(LifecycleError, match="the state of sink is in memory"):
+            run.keep()
+        assert run.snapshot().state is State.ACTIVE
+
+
+def numbers(parallelism: int = 1, sink: Any = Note) -> Topology:
+    topology = Topology("words", workers=2)
+    words = topology.spout("words", Words(), parallelism)
+    words.shuffle().bolt("parse", parse).shuffle().bolt("sink", sink)
+    return topology
+
+
+class OtherNote(Note):
+    """Another class."""
+
+
+def other_name() -> Topology:
+    topology = Topology("other")
+    topology.spout("words", Words()).shuffle().bolt("sink", Note)
+    return topology
+
+
+def without_a_sink() -> Topology:
+    topology = Topology("words")
+    topology.spout("words", Words()).shuffle().bolt("parse", parse)
+    return topology
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        (other_name, "it is one of 'words'"),
+        (without_a_sink, "it has 'sink', which the code does not have"),
+        (lambda: numbers(parallelism=2), "'words' has 1 tasks in it, and 2 in the code"),
+        (lambda: numbers(sink=OtherNote), "'sink' is another kind of component in the code"),
+    ],
+)
+def test_code_that_does_not_fit_is_refused(other: Make, why: str, tmp_path: Path) -> None:
+    savepoint = kept(numbers, tmp_path / "words")
+    with SimCluster(2) as cluster, pytest.raises(LifecycleError, match=why):
+        cluster.submit(other().graph(), resume=savepoint)
+
+
+def totals(aggregator: Any) -> Topology:
+    topology = Topology("words", workers=2)
+    words = topology.spout("words", Words())
+    words.group_by("text").aggregate(aggregator, name="totals")
+    return topology
+
+
+def test_a_state_of_another_operator_is_refused(tmp_path: Path) -> None:
+    savepoint = kept(lambda: totals(count()), tmp_path / "words")
+    with SimCluster(2) as cluster, pytest.raises(LifecycleError, match="differs in its operator"):
+        cluster.submit(totals(max_("number")).graph(), resume=savepoint)
+
+
+def test_new_components_may_be_added_and_functions_have_other_numbers_of_tasks(
+    tmp_path: Path,
+) -> None:
+    savepoint = kept(numbers, tmp_path / "words")
+
+    def more() -> Topology:
+        topology = Topology("words", workers=3)
+        parsed = topology.spout("words", Words()).shuffle().bolt("parse", parse, 3)
+        parsed.shuffle().bolt("sink", Note)
+        parsed.shuffle().bolt("second", Note)
+        return topology
+
+    with SimCluster(2, latency_s=0.005) as cluster:
+        run = cluster.submit(more().graph(), resume=savepoint)
+        assert run.wait(600), run._describe()
+        ((seen,), (second,)) = run.results("sink"), run.results("second")
+    assert set(seen) == set(range(TOTAL)) > set(second)
+
+
+def test_a_file_that_is_no_savepoint_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "words"
+    with pytest.raises(LifecycleError, match="is no savepoint that can be read"):
+        Savepoint.read(file)
+    kept(numbers, file)
+    data = file.read_bytes()
+    for bad in (b"", data[:-1], data[:-1] + bytes([data[-1] ^ 1])):
+        file.write_bytes(bad)
+        with pytest.raises((LifecycleError, VersionMismatch)):
+            Savepoint.read(file)
+    file.write_bytes(data.replace(b"sunshower 1", b"sunshower 2", 1))
+    with pytest.raises(VersionMismatch, match="has version 2"):
+        Savepoint.read(file)
+
+
+def test_a_savepoint_that_cannot_be_written_leaves_no_file(tmp_path: Path) -> None:
+    savepoint = kept(numbers, tmp_path / "words")
+    with pytest.raises(LifecycleError, match="cannot be written"):
+        savepoint.write(tmp_path / "missing" / "words")
+    assert [one.name for one in tmp_path.iterdir()] == ["words"]
