@@ -21,11 +21,12 @@ from sunshower.cli.cluster_options import (
 )
 from sunshower.cli.formatting import Terminal, duration, echo, print_lines
 from sunshower.cli.run import LayoutName, Settings, Target, Workers, load_graph
-from sunshower.errors import LoadError
+from sunshower.errors import LifecycleError, LoadError
 
 if TYPE_CHECKING:
     from sunshower.actors.run import RayRun
     from sunshower.runtime.control.lifecycle import KillReport
+    from sunshower.runtime.savepoint import Savepoint
 
 NewWorkers = Annotated[
     int | None,
@@ -142,7 +143,7 @@ def submit(
     from sunshower.runtime.plan import Layout
     from sunshower.runtime.savepoint import Savepoint
 
-    savepoint = None if resume is None else Savepoint.read(resume)
+    savepoint = None if resume is None else Savepoint.from_bytes(str(resume), resume.read_bytes())
     with connect(address, working_dir=working_dir) as cluster:
         ship(modules)
         run = cluster.submit(graph, Layout(layout), active=not inactive, resume=savepoint)
@@ -305,10 +306,28 @@ def kill(
             return
         if keep is not None:
             look = progress(Terminal(stderr=True), f"Packing {name}")
-            run.keep(wait_s, look=look).write(keep)
+            write_savepoint(run.keep(wait_s, look=look), keep)
             wait_s = 0.0
         report = run.kill(wait_s, look=progress(Terminal(stderr=True), f"Draining {name}"))
     _print_report(name, report, keep)
+
+
+def write_savepoint(savepoint: Savepoint, file: Path) -> None:
+    """Write a savepoint to a new file, whole or not at all. Raises LifecycleError."""
+    from sunshower.state.files.durable_files import sync_path
+
+    unfinished = file.with_name(f".{file.name}.unfinished")
+    try:
+        unfinished.write_bytes(savepoint.to_bytes())
+        sync_path(unfinished)
+        unfinished.rename(file)
+        sync_path(file.parent)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise LifecycleError(
+            f"the savepoint cannot be written ({error}), so {savepoint.topology!r} is not ended: "
+            "it goes on within a minute"
+        ) from error
 
 
 def _refuse_savepoint(option: str, file: Path | None) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass, fields, replace
-from pathlib import Path
 from zlib import crc32
 
 import msgpack
@@ -19,7 +18,6 @@ from sunshower.errors import LifecycleError
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.placement import can_move, unused
 from sunshower.runtime.plan import Plan, Task
-from sunshower.state.files.durable_files import sync_path
 from sunshower.topologies.graph import Component, Level
 from sunshower.topologies.operators.compiled_stage import OperatorBolt
 from sunshower.topologies.operators.state_shapes import StateShape, states_of
@@ -131,45 +129,29 @@ class Savepoint:
         )
 
     def to_bytes(self) -> bytes:
-        """The savepoint as a file."""
+        """The savepoint for a file."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         values["tasks"] = [astuple(task) for task in self.tasks]
         values["components"] = {name: asdict(one) for name, one in self.components.items()}
         body = msgpack.packb(values)
         return versions.stamp(versions.SAVEPOINT, crc32(body).to_bytes(4) + body)
 
-    def write(self, file: Path) -> None:
-        """Write the file, whole or not at all. Raises LifecycleError if that is not possible."""
-        unfinished = file.with_name(f".{file.name}.unfinished")
-        try:
-            unfinished.write_bytes(self.to_bytes())
-            sync_path(unfinished)
-            unfinished.rename(file)
-            sync_path(file.parent)
-        except OSError as error:
-            unfinished.unlink(missing_ok=True)
-            raise LifecycleError(
-                f"the savepoint cannot be written ({error}), so {self.topology!r} is not ended: it "
-                "goes on within a minute"
-            ) from error
-
     @staticmethod
-    def read(file: Path) -> Savepoint:
-        """The savepoint in a file. Raises LifecycleError for one that is not there or damaged,
-        VersionMismatch for one of another version."""
-        way_out = "resume it with the release that has written it"
+    def from_bytes(name: str, data: bytes) -> Savepoint:
+        """The savepoint that `to_bytes` has encoded; `name`: of its file. Raises LifecycleError for
+        other or damaged data, VersionMismatch for another version."""
+        way_out = "continue it with the release that has written it"
+        data = versions.unstamp(name, data, versions.SAVEPOINT, way_out)
         try:
-            data = versions.unstamp(str(file), file.read_bytes(), versions.SAVEPOINT, way_out)
             if crc32(body := data[4:]).to_bytes(4) != data[:4]:
                 raise ValueError("its checksum does not fit its content")
             found = msgpack.unpackb(body, strict_map_key=False)
             tasks = tuple(Task(*row) for row in found.pop("tasks"))
             kept = {name: KeptComponent(**one) for name, one in found.pop("components").items()}
             return Savepoint(tasks=tasks, components=kept, **found)
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError) as error:
             raise LifecycleError(
-                f"{file} is no savepoint that can be read ({error}); `sunshower kill NAME --keep "
-                "FILE` writes one"
+                f"{name} is no savepoint ({error}); `sunshower kill NAME --keep FILE` writes one"
             ) from error
 
     def _problems(self, given: Plan) -> Iterator[str]:

@@ -41,7 +41,7 @@ def test_every_test_of_security_is_named_or_beside_one_that_is() -> None:
 def test_pickles_are_read_only_where_ray_is_trusted() -> None:
     reads = re.compile(r"\bc?l?o?u?d?pickle\.loads?\(")
     found = {str(path) for path in Path("sunshower").rglob("*.py") if reads.search(text(path))}
-    assert {path.split("/")[1] for path in found} == {"actors", "spark_integration"}
+    assert {path.split("/")[1] for path in found} == {"actors", "simulation", "spark_integration"}
 
 
 def test_addresses_reach_their_clients_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:

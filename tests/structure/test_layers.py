@@ -119,7 +119,8 @@ EXTERNAL: dict[str, set[str]] = {
     "rich": {"cli", "experiments/runner"},
     "sqlite3": {"state"},
     # They run code on the bytes they read: nothing from a store, a broker or a packet.
-    "pickle": {"spark_integration", "runtime"},  # of Ray's object store · only `dumps`, to compare
+    # Of Ray's object store · only `dumps`, to compare · of savepoints.
+    "pickle": {"spark_integration", "runtime", "simulation"},
     "marshal": set(),
     "shelve": set(),
     "dill": set(),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from sunshower import Bolt, Topology, count, max_
+from sunshower.cli.control import write_savepoint
 from sunshower.errors import LifecycleError, VersionMismatch
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.savepoint import Savepoint
@@ -22,20 +23,23 @@ from tests.seeds import seeds
 Make = Callable[[], Topology]
 
 
-def kept(make: Make, file: Path, seconds: float = 0.5, wait_s: float | None = None) -> Savepoint:
-    """The savepoint of a topology after so many seconds, from its file."""
+def read_again(savepoint: Savepoint) -> Savepoint:
+    """As read from a file."""
+    return Savepoint.from_bytes("words.savepoint", savepoint.to_bytes())
+
+
+def kept(make: Make) -> Savepoint:
+    """The savepoint of a topology after half a second."""
     with SimCluster(1, latency_s=0.005) as cluster:
         run = cluster.submit(make().graph())
-        run.wait(seconds)
-        run.keep(wait_s).write(file)
+        run.wait(0.5)
+        savepoint = run.keep()
         run.kill(0.0)
-    return Savepoint.read(file)
+    return read_again(savepoint)
 
 
 @pytest.mark.parametrize("seed", seeds(1_000, short=30))
-def test_no_word_is_missing_whoever_dies_before_and_after_a_savepoint(
-    seed: int, tmp_path: Path
-) -> None:
+def test_no_word_is_missing_whoever_dies_before_and_after_a_savepoint(seed: int) -> None:
     state, draw = MemoryState(), Random(seed)
     savepoint, deaths = None, seed % 4
     with SimCluster(seed, latency_s=0.005, nodes=1 + seed % 2) as cluster:
@@ -45,8 +49,7 @@ def test_no_word_is_missing_whoever_dies_before_and_after_a_savepoint(
             hurt(run, draw)
             run.wait(draw.expovariate(8.0))
         with suppress(LifecycleError):  # it has finished
-            run.keep(draw.choice([0.0, 0.3, None])).write(tmp_path / "words")
-            savepoint = Savepoint.read(tmp_path / "words")
+            savepoint = read_again(run.keep(draw.choice([0.0, 0.3, None])))
         run.kill(0.0 if savepoint else None)
     with SimCluster(seed + 1, latency_s=0.005) as cluster:
         run = cluster.submit(program(state).graph(), resume=savepoint)
@@ -59,9 +62,9 @@ def test_no_word_is_missing_whoever_dies_before_and_after_a_savepoint(
     assert seed % 4 or set(seen) == set(range(TOTAL)), "the sink has what it had in memory"
 
 
-def test_without_deaths_each_word_is_counted_once(tmp_path: Path) -> None:
+def test_without_deaths_each_word_is_counted_once() -> None:
     state = MemoryState()
-    savepoint = kept(lambda: program(state), tmp_path / "words")
+    savepoint = kept(lambda: program(state))
     with SimCluster(2, latency_s=0.005) as cluster:
         run = cluster.submit(program(state).graph(), resume=savepoint)
         assert run.wait(600), run._describe()
@@ -131,8 +134,8 @@ def without_a_sink() -> Topology:
         (lambda: numbers(sink=OtherNote), "'sink' is another kind of component in the code"),
     ],
 )
-def test_code_that_does_not_fit_is_refused(other: Make, why: str, tmp_path: Path) -> None:
-    savepoint = kept(numbers, tmp_path / "words")
+def test_code_that_does_not_fit_is_refused(other: Make, why: str) -> None:
+    savepoint = kept(numbers)
     with SimCluster(2) as cluster, pytest.raises(LifecycleError, match=why):
         cluster.submit(other().graph(), resume=savepoint)
 
@@ -144,16 +147,14 @@ def totals(aggregator: Any) -> Topology:
     return topology
 
 
-def test_a_state_of_another_operator_is_refused(tmp_path: Path) -> None:
-    savepoint = kept(lambda: totals(count()), tmp_path / "words")
+def test_a_state_of_another_operator_is_refused() -> None:
+    savepoint = kept(lambda: totals(count()))
     with SimCluster(2) as cluster, pytest.raises(LifecycleError, match="differs in its operator"):
         cluster.submit(totals(max_("number")).graph(), resume=savepoint)
 
 
-def test_new_components_may_be_added_and_functions_have_other_numbers_of_tasks(
-    tmp_path: Path,
-) -> None:
-    savepoint = kept(numbers, tmp_path / "words")
+def test_new_components_may_be_added_and_functions_have_other_numbers_of_tasks() -> None:
+    savepoint = kept(numbers)
 
     def more() -> Topology:
         topology = Topology("words", workers=3)
@@ -169,23 +170,17 @@ def test_new_components_may_be_added_and_functions_have_other_numbers_of_tasks(
     assert set(seen) == set(range(TOTAL)) > set(second)
 
 
-def test_a_file_that_is_no_savepoint_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "words"
-    with pytest.raises(LifecycleError, match="is no savepoint that can be read"):
-        Savepoint.read(file)
-    kept(numbers, file)
-    data = file.read_bytes()
+def test_a_file_that_is_no_savepoint_is_refused() -> None:
+    data = kept(numbers).to_bytes()
     for bad in (b"", data[:-1], data[:-1] + bytes([data[-1] ^ 1])):
-        file.write_bytes(bad)
-        with pytest.raises((LifecycleError, VersionMismatch)):
-            Savepoint.read(file)
-    file.write_bytes(data.replace(b"sunshower 1", b"sunshower 2", 1))
-    with pytest.raises(VersionMismatch, match="has version 2"):
-        Savepoint.read(file)
+        with pytest.raises(LifecycleError, match="words is no savepoint"):
+            Savepoint.from_bytes("words", bad)
+    with pytest.raises(VersionMismatch, match="words has version 2"):
+        Savepoint.from_bytes("words", data.replace(b"sunshower 1", b"sunshower 2", 1))
 
 
 def test_a_savepoint_that_cannot_be_written_leaves_no_file(tmp_path: Path) -> None:
-    savepoint = kept(numbers, tmp_path / "words")
-    with pytest.raises(LifecycleError, match="cannot be written"):
-        savepoint.write(tmp_path / "missing" / "words")
+    (tmp_path / "words").mkdir()
+    with pytest.raises(LifecycleError, match="goes on within a minute"):
+        write_savepoint(kept(numbers), tmp_path / "words")
     assert [one.name for one in tmp_path.iterdir()] == ["words"]
