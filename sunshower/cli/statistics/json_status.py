@@ -62,7 +62,7 @@ def worker_fields(found: Overview) -> list[dict[str, Any]]:
     facts = []
     names: dict[int, list[str]] = {}
     for task in found.plan.tasks:
-        names.setdefault(task.worker, []).append(f"{task.component}[{task.index}]")
+        names.setdefault(task.worker, []).append(task.name)
     for worker in found.plan.workers:
         node, process = found.processes.get(worker, (None, None))
         stats = found.snapshot.workers.get(worker)

@@ -99,8 +99,6 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
         }
         for finding in outcome.findings
     ]
-    seconds = [recovery.seconds for recovery in outcome.recoveries]
-    known = [one for one in seconds if one is not None]
     return {
         "summary": summary(outcome),
         "findings": findings,
@@ -108,9 +106,9 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
             {**asdict(one), "seconds": one.seconds} for one in outcome.recoveries[:RECOVERIES_MAX]
         ],
         "recovery": {
-            "count": len(seconds),
-            "longest_s": max(known, default=None),
-            "never": len(seconds) - len(known),
+            "count": len(outcome.recoveries),
+            "longest_s": outcome.recovery_s,
+            "never": outcome.never_recovered,
         },
         "figures": {**outcome.figures, "seconds": outcome.seconds},
         "versions": outcome.versions,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sunshower.experiments.checkers.checker import CheckResult
-from sunshower.experiments.evidence.event_history import EventRows, History, lookup
+from sunshower.experiments.evidence.event_history import EventRows, History, is_repeat, lookup
 from sunshower.experiments.evidence.facts import UNTRACKED, Facts
 from sunshower.experiments.evidence.tuple_evidence import messages_of, trees
 from sunshower.runtime.events.event_log import What
@@ -63,8 +63,8 @@ class EachEdgeOnce:
         arrivals = keys_of(delivered)
         handed = lookup(arrivals, delivered.order, keys_of(acked), -1)
         wrong = {
-            "reached a bolt twice": delivered.roots[_repeated(arrivals)],
-            "were acked twice": acked.roots[_repeated(keys_of(acked))],
+            "reached a bolt twice": delivered.roots[is_repeat(arrivals)],
+            "were acked twice": acked.roots[is_repeat(keys_of(acked))],
             "were acked before they reached the bolt": acked.roots[
                 (handed < 0) | (handed > acked.order)
             ],
@@ -127,13 +127,6 @@ def pending_peaks(history: History) -> dict[int, int]:
     for incarnation in np.unique(incarnations).tolist():
         peaks[incarnation] = int(np.cumsum(change[incarnations == incarnation]).max())
     return peaks
-
-
-def _repeated(keys: U64) -> NDArray[np.bool_]:
-    """Return which keys repeat an earlier one."""
-    again = np.ones(len(keys), np.bool_)
-    again[np.unique(keys, return_index=True)[1]] = False
-    return again
 
 
 def _astray(sent: EventRows, delivered: EventRows) -> NDArray[np.bool_]:

@@ -99,10 +99,10 @@ def _tiles(outcome: Outcome) -> dict[str, str]:
     found = {name: figure(outcome.figures[name]) for name in _TILES if name in outcome.figures}
     if "throughput" in found:
         found["throughput"] = f"{figure(round(outcome.figures['throughput']))}/s"
-    seconds = [recovery.seconds for recovery in outcome.recoveries]
-    if seconds:
-        longest = [one for one in seconds if one is not None]
-        found["longest recovery"] = "never" if None in seconds else span(max(longest))
+    if outcome.never_recovered:
+        found["longest recovery"] = "never"
+    elif outcome.recovery_s is not None:
+        found["longest recovery"] = span(outcome.recovery_s)
     return found
 
 

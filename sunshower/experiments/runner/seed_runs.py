@@ -101,13 +101,13 @@ def shrink_seed(task: SwarmTask, seed: int) -> ShrunkSeed:
     findings, history = _findings(shortened(shrunk.steps, messages))
     left = tuple(finding for finding in findings if finding.verdict is Verdict.BROKEN)
     return ShrunkSeed(
-        seed,
-        left,
-        tuple(map(str, shrunk.steps)),
-        len(prepared.steps),
-        messages,
-        shrunk.tries,
-        tuple(relevant_lines(left, history)) if history else (),
+        seed=seed,
+        findings=left,
+        steps=tuple(map(str, shrunk.steps)),
+        steps_before=len(prepared.steps),
+        messages=messages,
+        tries=shrunk.tries,
+        history=tuple(relevant_lines(left, history)) if history else (),
     )
 
 
