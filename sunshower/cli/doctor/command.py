@@ -12,9 +12,9 @@ from rich.text import Text
 
 from sunshower.cli.doctor.checks import Check, Severity, check_all
 from sunshower.cli.formatting import Terminal, echo_json, new_table
+from sunshower.cli.run import AsJson
 
 Start = Annotated[bool, typer.Option("--start", help="Also start a local Ray and end it again.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the findings as one JSON object.")]
 _MARKS = {
     Severity.FINE: ("✓", "green"),
     Severity.OPTIONAL: ("–", "dim"),
