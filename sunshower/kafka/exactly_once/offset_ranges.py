@@ -131,12 +131,12 @@ class KafkaRanges(KafkaBatches, PartitionedSpout):
         KafkaUnreachable, and FailedBatch for a partition that has become shorter."""
         earliest, latest = self._connect().bounds(partition)
         self._latest[partition] = latest
-        at, until = start.end, start.until
-        if not earliest <= at <= latest:  # out of range: empty in this batch, the next continues
-            _, at, until = self._beyond(partition, start)
-            latest = at
-        end = latest if until is None else min(latest, until)
-        return Extent(at, at, self._topology, until=until, run=start.run), max(end - at, 0)
+        if not earliest <= start.end <= latest:  # empty in this batch, the next one continues
+            start = self._beyond(partition, start)
+            latest = start.end
+        end = latest if start.until is None else min(latest, start.until)
+        empty = replace(start.at(start.end), until=start.until, run=start.run)
+        return empty, max(end - start.end, 0)
 
 
 def shares(waiting: Mapping[Partition, int], limit: int) -> dict[Partition, int]:
