@@ -36,10 +36,14 @@ def opened_page(
     """Serve the page with a new token; yields the lines that tell the user both. `folder`: of the
     runs of experiments."""
     from sunshower.cli.ui.experiments import ExperimentFolders
+    from sunshower.runtime.garbage import rare_collections
     from sunshower.web.server import served_page
 
     token = secrets.token_urlsafe(16)
-    with served_page(source, token, host, port, ExperimentFolders(folder)) as url:
+    with (
+        rare_collections(),
+        served_page(source, token, host, port, ExperimentFolders(folder)) as url,
+    ):
         yield [f"The page is at {url}", f"Its actions need this token: {token}"]
 
 
