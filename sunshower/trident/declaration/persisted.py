@@ -104,7 +104,16 @@ def processed(
             )
     check_names(settings, BatchProcessSettings.__annotations__, where, TopologyError)
     id = settings.get("name") or code_name(function)
-    calls = keyed_process(function, None, id, stream.schema, by, fields, {}, where)
+    calls = keyed_process(
+        function,
+        None,
+        id=id,
+        reads=stream.schema,
+        by=by,
+        fields=fields,
+        settings={},
+        where=where,
+    )
     state: Any = settings.get("state")
     kind = getattr(state, "kind", None)
     if isinstance(kind, StateKind) and kind is not StateKind.OPAQUE:

@@ -363,7 +363,12 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
         where = self._where("join")
         check_streams([self, other], where)
         ours, theirs, out = joined_schema(
-            (self.schema, on), (other.schema, other_on), how, ("inner", "left"), fields, where
+            (self.schema, on),
+            (other.schema, other_on),
+            how=how,
+            kinds=("inner", "left"),
+            fields=fields,
+            where=where,
         )
         stage = self.new_stage(parallelism)
         inputs = [
