@@ -188,7 +188,7 @@ class CountWindows(AggregatedWindows):
             panes = known[group][1]
             old = panes.get(pane)
             panes[pane] = content if old is None else self.contents.merged(old, content)
-        full = []
+        full: list[Sequence[Any]] = []
         for group, more in seen.items():
             panes, after = known[group][1], before[group] + more
             for last in range(before[group] // every, after // every):
