@@ -92,9 +92,8 @@ class Runner:
     def __init__(self, session: OpenSession) -> None:
         self.session = session
         self._session = session.spark.newSession()
-        self._static: dict[
-            int, tuple[SparkStep, dict[str, Any]]
-        ] = {}  # by id; last used at the end
+        # By id of the step; the last used is at the end.
+        self._static: dict[int, tuple[SparkStep, dict[str, Any]]] = {}
         self.hand_over_s = 0.0  # of the last job
 
     def run(

@@ -31,7 +31,6 @@ from sunshower.errors import (
 from sunshower.spark_integration.tables.lake_table import (
     PATTERN,
     LakeTable,
-    has_extension,
     quoted,
     settings_of,
 )
@@ -79,11 +78,7 @@ class Iceberg(LakeTable):
         return ".".join(map(quoted, self.place.split(".")))
 
     def _prepare(self, session: SparkSession) -> None:
-        if not has_extension(session, "IcebergSparkSessionExtensions"):
-            raise SparkMissing(
-                f"{self}: Spark has no Iceberg: give its place jars=spark_iceberg(), from "
-                "sunshower.dev"
-            )
+        self._check_extension(session, "IcebergSparkSessionExtensions", product="Iceberg")
         self._renames(session)
         namespace = self._name.rpartition(".")[0]
         session.sql(f"create namespace if not exists {namespace}")
