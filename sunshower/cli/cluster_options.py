@@ -133,7 +133,7 @@ def ask_all(
         return list(zip(ordered, pool.map(answer, ordered), strict=True))
 
 
-def component_of(graph: Graph, name: str) -> Component:
+def known_component(graph: Graph, name: str) -> Component:
     """Return a component. Raises ClusterError, which names those that are there."""
     if (found := graph.components.get(name)) is None:
         raise ClusterError(

@@ -20,7 +20,7 @@ from sunshower.cli.health import (
 )
 from sunshower.runtime.events.metrics import Counts, Snapshot
 from sunshower.topologies.graph import Graph
-from sunshower.trident.coordination.attempts import group_of
+from sunshower.trident.coordination.attempts import batch_group_of
 from sunshower.trident.coordination.coordinator import Status
 
 _HEADINGS = ("emitted", "acked", "failed", "replayed", "pending", "per s", "p50", "p99")
@@ -110,7 +110,7 @@ class Display:
         that are not 0; for a batch group, the state of its batches."""
         for id in self._graph.components:
             found = snapshot.figures(id)
-            if found and (group := group_of(id)) is not None:
+            if found and (group := batch_group_of(id)) is not None:
                 yield batch_line(group, found, snapshot)
                 continue
             sums = [(name, n) for name, n in found.items() if "/" not in name]

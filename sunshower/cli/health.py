@@ -11,7 +11,7 @@ from sunshower.runtime.plan import Plan
 from sunshower.runtime.tasks.supervision import Standing, WaitKind
 from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.topologies.graph import Graph
-from sunshower.trident.coordination.attempts import group_of, letters_id
+from sunshower.trident.coordination.attempts import batch_group_of, letters_id
 
 FIRST_REACH_S = 10.0  # how long `sunshower run` waits for a dependency that was never reached
 _NEWS_EVERY_S = 10.0  # at most one line about a component in this time
@@ -23,7 +23,7 @@ def wait_lines(tasks: Iterable[TaskStats]) -> Iterator[str]:
     groups: dict[tuple[str, WaitKind, str], list[TaskStats]] = {}
     for task in tasks:
         if (wait := task.health.wait) is not None:
-            key = (task.component, wait.kind, error_text(wait.error))
+            key = (task.component, wait.kind, task_error_text(wait.error))
             groups.setdefault(key, []).append(task)
     for (component, kind, text), found in groups.items():
         waits = [task.health.wait for task in found if task.health.wait is not None]
@@ -130,7 +130,7 @@ class WaitNews:
             yield f"{component} goes on, after {elapsed(now - outage.since_s)}"
 
 
-def error_text(error: TaskError) -> str:
+def task_error_text(error: TaskError) -> str:
     """Return the first line of an error without its task: `ConnectionRefusedError: …`."""
     place = f"{error.component}[{error.index}]"
     if error.line.startswith(f"{place}: "):
@@ -197,7 +197,7 @@ def dead_letter_lines(graph: Graph, snapshot: Snapshot) -> Iterator[str]:
     for spout in graph.spouts:
         if dead := snapshot.component(spout.id).dead:
             yield f"{number_of(dead, 'dead letter')} of {spout.id}, {_place(graph, spout.id)}"
-        if (group := group_of(spout.id)) is not None:
+        if (group := batch_group_of(spout.id)) is not None:
             skipped = int(snapshot.figures(spout.id).get("batches skipped", 0))
             rows = snapshot.component(letters_id(group)).acked
             if skipped or rows:  # a restarted coordinator starts counting at 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from sunshower.cli.cluster_options import Address, Name, Window, ask_all, component_of, connect
+from sunshower.cli.cluster_options import Address, Name, Window, ask_all, connect, known_component
 from sunshower.cli.formatting import (
     Terminal,
     echo,
@@ -217,7 +217,7 @@ def _print_component(found: Overview, name: str, up_s: float) -> None:
     from sunshower.cli.statistics import load_tables
 
     graph, console = found.plan.graph, Terminal()
-    component = component_of(graph, name)
+    component = known_component(graph, name)
     console.print(load_tables.windows_table(graph, found.snapshot, component, up_s))
     console.print(load_tables.tasks_table(found.plan, found.snapshot, component))
     print_lines(console, load_tables.stream_lines(found.snapshot.component(name)))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sunshower.cli.cluster_options import Address, Name, component_of, connect
+from sunshower.cli.cluster_options import Address, Name, connect, known_component
 from sunshower.cli.formatting import echo, echo_json
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def logs(
     with connect(address) as cluster:
         run, after = cluster.find(name), 0
         for one in component or ():
-            component_of(run.plan.graph, one)
+            known_component(run.plan.graph, one)
         while True:
             found = run.log_lines(after)
             for line in selected(found, component or ()):

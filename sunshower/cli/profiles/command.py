@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sunshower.cli.cluster_options import Address, Name, component_of, connect
+from sunshower.cli.cluster_options import Address, Name, connect, known_component
 from sunshower.cli.formatting import Terminal, echo, number_of, print_lines
 from sunshower.errors import ClusterError, ConfigError, LifecycleError, SourceError
 from sunshower.texts import utf8
@@ -123,7 +123,7 @@ def _workers(run: RayRun, component: str | None) -> Sequence[int]:
 
     plan, state = run.plan, run.snapshot().state
     if component is not None:
-        component_of(plan.graph, component)
+        known_component(plan.graph, component)
     if state in {State.STARTING, State.FINISHED, State.KILLED}:
         raise LifecycleError(
             f"topology {plan.graph.id!r} is {state}: there is nothing to record. Profile it while "

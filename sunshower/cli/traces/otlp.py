@@ -27,7 +27,7 @@ _TIMEOUT_S = 10.0
 _SYSTEM = {"messaging.system": "sunshower"}
 
 
-def export(
+def export_trees(
     topology: str, trees: Sequence[TupleTrace], known: Iterable[TupleTrace], url: str
 ) -> int:
     """Send these trees as spans; return how many spans. `known`: trees that links may lead to.

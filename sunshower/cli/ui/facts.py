@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from sunshower.cli.cluster_options import component_of
-from sunshower.cli.health import error_text
+from sunshower.cli.cluster_options import known_component
+from sunshower.cli.health import task_error_text
 from sunshower.cli.statistics.json_status import component_numbers, status_fields, task_numbers
 from sunshower.errors import SunshowerError, VersionMismatch
 from sunshower.failures import Failure
@@ -71,7 +71,7 @@ def component_facts(found: Overview, component: str, up_s: float) -> dict[str, A
     """The tasks of a component, its windows of time, and its last errors with tracebacks, the
     newest first. Raises ClusterError if the topology has no such component."""
     snapshot = found.snapshot
-    tasks = component_of(found.plan.graph, component).parallelism
+    tasks = known_component(found.plan.graph, component).parallelism
     stats = {task.task: task for task in snapshot.tasks_of(component)}
     errors = [error for error in snapshot.degraded.values() if error.component == component]
     errors += [error for one in stats.values() for error in one.health.last[::-1]]
@@ -109,7 +109,7 @@ def _error(error: TaskError) -> dict[str, Any]:
         "component": error.component,
         "task": error.index,
         "worker": error.worker,
-        "error": error_text(error),
+        "error": task_error_text(error),
         "traceback": error.traceback,
     }
 

@@ -214,7 +214,7 @@ def numbers_of(messages: I64) -> I64:
     return messages & _NUMBER_MASK
 
 
-def message_of(message: int) -> tuple[int, int]:
+def task_and_number(message: int) -> tuple[int, int]:
     """Return (task, message number) of a message key."""
     return message >> _NUMBER_BITS, message & _NUMBER_MASK
 

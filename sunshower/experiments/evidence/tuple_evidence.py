@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sunshower.experiments.evidence.event_history import History, message_of
+from sunshower.experiments.evidence.event_history import History, task_and_number
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.tracking.ids import U64
 
@@ -50,7 +50,7 @@ def trees(history: History, messages: Iterable[int]) -> tuple[str, ...]:
 
 def tree(history: History, message: int) -> list[str]:
     """Describe the attempts and edges of one message."""
-    task, number = message_of(message)
+    task, number = task_and_number(message)
     lines = [f"{history.name(task)}, message {number}"]
     emitted = history.rows(What.EMITTED)
     mine = np.flatnonzero(emitted.messages == message)

@@ -31,7 +31,7 @@ from sunshower.experiments.faults.targets import (
     Target,
     Tasks,
     beside,
-    check_component,
+    check_has_component,
 )
 from sunshower.runtime.cluster import Run
 from sunshower.runtime.events.injected_faults import ANY, InjectedFaults, Link, Raise, SlowTask
@@ -246,7 +246,7 @@ class Lossy:
     def check(self, plan: Plan) -> None:
         for link in self.links:
             for end in (link.source, link.target):
-                check_component(end, plan, ANY)
+                check_has_component(end, plan, ANY)
 
     def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> ActiveFault:
         return ActiveFault(str(self), injected=InjectedFaults(links=self.links))

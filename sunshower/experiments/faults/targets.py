@@ -46,7 +46,7 @@ class Tasks:
         there = plan.tasks_of(self.component)
         if not there and self.component == ACKER:
             raise ExperimentError("there is no acker: the topology has ackers=0")
-        check_component(self.component, plan)
+        check_has_component(self.component, plan)
         if self.index is not None and not 0 <= self.index < len(there):
             tasks = ", ".join(one.name for one in there)
             raise ExperimentError(f"there is no task {self}; there are: {tasks}")
@@ -174,7 +174,7 @@ def acker(index: int | None = None) -> Tasks:
 spout, worker, master, node, anybody = Spouts, Workers, MasterProcess, Nodes, Anybody
 
 
-def check_component(component: str, plan: Plan, *others: str) -> None:
+def check_has_component(component: str, plan: Plan, *others: str) -> None:
     """Raise ExperimentError unless it is a component, the acker, or one of `others`."""
     there = [*plan.graph.components, ACKER, *others]
     if component not in there:

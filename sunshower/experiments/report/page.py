@@ -34,7 +34,7 @@ def run_page(outcome: Outcome, background: Background, charts: Sequence[Chart]) 
         "run.html",
         title=outcome.experiment,
         verdict=outcome.verdict,
-        summary=summary(outcome),
+        summary=outcome_summary(outcome),
         about=background.about,
         outcome=outcome,
         tiles=_tiles(outcome),
@@ -76,7 +76,7 @@ def group_page(
     )
 
 
-def summary(outcome: Outcome) -> str:
+def outcome_summary(outcome: Outcome) -> str:
     """Return the outcome in one or two sentences."""
     if outcome.error:
         return f"The run did not come to its end: {outcome.error}"

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from sunshower.arguments import FLAG, FUNCTION, SECONDS, Instance, Rule, check_all
 from sunshower.errors import ConfigError, FailedBatch, IncompleteBatch, KafkaUnreachable
-from sunshower.kafka.consuming.batch_extents import Extent, checksum, name_of, partition_of
+from sunshower.kafka.consuming.batch_extents import Extent, checksum, partition_name, partition_of
 from sunshower.kafka.consuming.batch_fetcher import BatchFetcher
 from sunshower.kafka.consuming.consumer import Consumer, with_servers
 from sunshower.kafka.consuming.decoding import KafkaRecord, SourceOptions, Translator, Undecodable
@@ -179,7 +179,7 @@ class KafkaBatches(Partitioned):
 
     def partitions(self) -> Sequence[str]:
         """The subscribed partitions. Raises UnknownTopic, NotAuthorised, KafkaUnreachable."""
-        return [name_of(one) for one in self.subscription.found(self._open_directory())]
+        return [partition_name(one) for one in self.subscription.found(self._open_directory())]
 
     def begin_batch(self, run: str, added: Collection[str]) -> None:
         self._run, self._added = run, frozenset(added)
@@ -222,7 +222,7 @@ class KafkaBatches(Partitioned):
             self._emit(messages, room)
             digest = checksum(messages) if self.kind is SpoutKind.TRANSACTIONAL else None
             extent = replace(extent, count=len(messages), checksum=digest)
-            name, self._read[partition] = name_of(partition), extent
+            name, self._read[partition] = partition_name(partition), extent
             known = last[name] is not None and Extent.of(last[name], name) == start
             idle = known and extent.end == start.end and self.kind is SpoutKind.OPAQUE
             found[name] = last[name] if idle else extent.kept()
@@ -295,7 +295,7 @@ class KafkaBatches(Partitioned):
         stored = None if extent is None else extent.committed
         if stored is None and where.by_anyone:
             stored = KafkaOffsets(consumer).read([partition]).get(partition)
-        if stored is None and name_of(partition) in self._added:
+        if stored is None and partition_name(partition) in self._added:
             where = StartPosition.EARLIEST
         earliest, latest = consumer.bounds(partition)
         late = None

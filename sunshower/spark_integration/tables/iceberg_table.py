@@ -34,7 +34,7 @@ from sunshower.spark_integration.tables.lake_table import (
     quoted,
     settings_of,
 )
-from sunshower.spark_integration.tables.put_if_absent import locked
+from sunshower.spark_integration.tables.put_if_absent import table_lock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -133,7 +133,9 @@ class Iceberg(LakeTable):
         return type(schema).fromJson(json.loads(java.json()))
 
     def _commit_alone(self, session: SparkSession) -> AbstractContextManager[None]:
-        return locked(session, self._folder(session)) if self._renames(session) else nullcontext()
+        if not self._renames(session):
+            return nullcontext()
+        return table_lock(session, self._folder(session))
 
     def _commit(
         self, session: SparkSession, rows: DataFrame, app: str, about: Mapping[str, Any]

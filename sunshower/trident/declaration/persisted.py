@@ -24,7 +24,7 @@ from sunshower.trident.declaration.stage_builder import RowSource
 from sunshower.trident.stages.persisting import Lookup, ProcessByKey, QueryState, StateSlot
 from sunshower.trident.stages.sharing import ByFields, ToFirst
 from sunshower.trident.stages.windowing import Windows
-from sunshower.trident.states.guarantee import check, check_sharing
+from sunshower.trident.states.guarantee import check_kinds, check_sharing
 
 _FIELDS = Instance((str, Iterable), "the name of a field, several, or a record type")
 
@@ -146,7 +146,7 @@ def check_pairs(
     """Raise TopologyError, or only warn, if the spouts and a state of this kind are not exactly
     once."""
     for spout in {stage.spout.kind for stage in stream.upstream() if stage.spout is not None}:
-        check(spout, kind, where, not_exactly_once)
+        check_kinds(spout, kind, where, not_exactly_once)
 
 
 def is_factory(state: Any) -> bool:

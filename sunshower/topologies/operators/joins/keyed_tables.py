@@ -132,7 +132,7 @@ class KeyedTable:
         return self._pairs.then(TakeBranch(number), out)
 
 
-def table_of(
+def keyed_table(
     stream: AnyStream, by: Sequence[str], settings: TableSettings, where: str
 ) -> KeyedTable:
     """Declare a table of the latest record of each key. Raises TopologyError."""
