@@ -189,7 +189,7 @@ def target_of(task: Task) -> FaultTarget:
     return FaultTarget(task.name, task.worker, tasks=(task,))
 
 
-def beside(chosen: FaultTarget, plan: Plan) -> str:
+def beside_text(chosen: FaultTarget, plan: Plan) -> str:
     """Describe the other tasks in the target's process; empty if there are none."""
     if chosen.worker is None:
         return ""

@@ -154,7 +154,7 @@ def is_factory(state: Any) -> bool:
     return not isinstance(state, type) and hasattr(state, "make") and hasattr(state, "kind")
 
 
-def query(
+def declare_query(
     stream: RowStream[Any],
     by: Sequence[str],
     state: WrittenState | StateFactory,
