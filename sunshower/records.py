@@ -208,6 +208,10 @@ class Schema:
         """The records of an Arrow table; the inverse of `table`."""
         return self.build(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
+    def records(self, rows: Sequence[Any]) -> Sequence[Any]:
+        """Rows as records: as they are, or built if they came from another worker as sequences."""
+        return rows if not rows or type(rows[0]) is self.type else self.build(rows)
+
     def build(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
         """Build records from sequences of their values; the inverse of `rows`."""
         if self.type is tuple:

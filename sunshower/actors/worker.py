@@ -11,7 +11,6 @@ task is closed then, and the other workers treat it as any crash.
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import secrets
@@ -52,6 +51,7 @@ from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import EventWriter
 from sunshower.runtime.events.log_lines import FAILURES_LOGGER, LogCapture, Place
 from sunshower.runtime.events.trace_recorder import WorkerTraces
+from sunshower.runtime.garbage import collect_seldom
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.queries import Query
 from sunshower.runtime.tasks.user_code import TaskError
@@ -91,8 +91,7 @@ class WorkerActor(WorkerProcessBase):
         self._recorder = Recorder()
         self._event_log: EventLogFolder | None = None  # if there is an event log
         self._entries: EventLogFile | None = None
-        gc.freeze()  # and collect seldom: batches create many young objects (+40 % words/s)
-        gc.set_threshold(100_000, 20, 50)
+        collect_seldom()
         self._log_capture = LogCapture(worker, self._running_in)
         self._log_capture.install()
         self._thread = threading.Thread(target=self._live, name="sunshower", daemon=True)

@@ -1,4 +1,4 @@
-"""Shared by several commands: their options, the connection, times, the wait display."""
+"""Shared by several commands: options, the connection, questions to topologies, wait display."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
 
 import typer
 from rich.console import Console
 
 from sunshower.cli.formatting import echo, print_lines
-from sunshower.errors import ClusterError
+from sunshower.errors import ClusterError, VersionMismatch
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
     from sunshower.runtime.events.metrics import Snapshot
+    from sunshower.topologies.graph import Component, Graph
 
+T = TypeVar("T")
 _LINE_EVERY_S = 2.0
 _CONNECT_S = 5.0
 _AGO = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
@@ -44,6 +47,24 @@ RunsFolder = Annotated[
     typer.Option("--folder", metavar="DIR", help="Where the folders of all experiment runs are."),
 ]
 RUNS_FOLDER = Path("experiments")
+ANSWER_WITHIN_S = 5.0  # of a master; Prometheus waits for ten seconds
+_AT_ONCE = 16  # topologies that are asked at the same time
+
+
+def _known_window(name: str) -> str:
+    from sunshower.runtime.events.time_windows import NAMES
+
+    if name not in NAMES:
+        raise typer.BadParameter(f"{name!r} is none of {', '.join(NAMES)}")
+    return name
+
+
+Window = Annotated[
+    str,
+    typer.Option(
+        metavar="1m|10m|1h|all", callback=_known_window, help="The time that rates are of."
+    ),
+]
 Wait = Annotated[
     float | None,
     typer.Option(
@@ -93,6 +114,32 @@ def without_option(name: str, arguments: Sequence[str]) -> list[str]:
         elif not one.startswith(f"{name}="):
             kept.append(one)
     return kept
+
+
+def ask_all(
+    names: Iterable[str], ask: Callable[[str], T]
+) -> list[tuple[str, T | ClusterError | VersionMismatch]]:
+    """Ask topologies at the same time; returns their answers by name, sorted. An error says that a
+    master is away, or of another release."""
+
+    def answer(name: str) -> T | ClusterError | VersionMismatch:
+        try:
+            return ask(name)
+        except (ClusterError, VersionMismatch) as error:
+            return error
+
+    ordered = sorted(names)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(zip(ordered, pool.map(answer, ordered), strict=True))
+
+
+def known_component(graph: Graph, name: str) -> Component:
+    """Return a component. Raises ClusterError, which names those that are there."""
+    if (found := graph.components.get(name)) is None:
+        raise ClusterError(
+            f"topology {graph.id!r} has no component {name!r}; it has {', '.join(graph.components)}"
+        )
+    return found
 
 
 def progress(console: Console, doing: str) -> Callable[[Snapshot], None]:

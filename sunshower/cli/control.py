@@ -19,7 +19,7 @@ from sunshower.cli.cluster_options import (
     progress,
     without_option,
 )
-from sunshower.cli.formatting import Terminal, duration, echo, print_lines
+from sunshower.cli.formatting import Terminal, duration, echo, number_of, print_lines
 from sunshower.cli.run import LayoutName, Settings, Target, Workers, load_graph
 from sunshower.errors import LifecycleError, LoadError
 
@@ -147,12 +147,11 @@ def submit(
     with connect(address, working_dir=working_dir) as cluster:
         ship(modules)
         run = cluster.submit(graph, Layout(layout), active=not inactive, resume=savepoint)
-        count = len(run.plan.workers)
+        workers_text = number_of(len(run.plan.workers), "worker")
         waits = _first_waits(run)
         echo(
-            f"{graph.id} is {'inactive' if inactive else 'active'} on {count} "
-            f"worker{'s'[: count != 1]}. `sunshower status {graph.id}` shows it, "
-            f"`sunshower kill {graph.id}` ends it."
+            f"{graph.id} is {'inactive' if inactive else 'active'} on {workers_text}. "
+            f"`sunshower status {graph.id}` shows it, `sunshower kill {graph.id}` ends it."
         )
         print_lines(Terminal(), waits, "red")
         if waits:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sunshower.cli.formatting import Terminal, duration, echo_json, new_table
-from sunshower.cli.run import INTERRUPTED
+from sunshower.cli.run import INTERRUPTED, AsJson
 
 if TYPE_CHECKING:
     from sunshower.experiments.demo.verdict import Report
@@ -30,7 +30,6 @@ Files = Annotated[
     ),
 ]
 Fault = Annotated[bool, typer.Option("--fault/--no-fault", help="Kill an actor, or none.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")]
 
 
 def demo(files: Files = None, fault: Fault = True, as_json: AsJson = False) -> None:

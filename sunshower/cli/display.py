@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from sunshower.cli.formatting import duration, new_table
+from sunshower.cli.formatting import duration, new_table, number_of
 from sunshower.cli.health import (
     WaitNews,
     dead_letter_lines,
@@ -20,7 +20,7 @@ from sunshower.cli.health import (
 )
 from sunshower.runtime.events.metrics import Counts, Snapshot
 from sunshower.topologies.graph import Graph
-from sunshower.trident.coordination.attempts import group_of
+from sunshower.trident.coordination.attempts import batch_group_of
 from sunshower.trident.coordination.coordinator import Status
 
 _HEADINGS = ("emitted", "acked", "failed", "replayed", "pending", "per s", "p50", "p99")
@@ -100,8 +100,7 @@ class Display:
             causes = ", ".join(f"{cause} {count:,}" for cause, count in counts.causes.items())
             line += f" ({causes}), " if causes else ", "
             line += f"{counts.replayed:,} replayed, " if counts.replayed else ""
-            plural = "" if counts.dead == 1 else "s"
-            line += f"{counts.dead:,} dead letter{plural}, " if counts.dead else ""
+            line += f"{number_of(counts.dead, 'dead letter')}, " if counts.dead else ""
             line += f"{rate:,.0f}/s, pending {counts.pending:,}"
             slow_s = snapshot.latencies(spout.id).percentile(99)
             yield line + (f", p99 {duration(slow_s)}" if slow_s is not None else "")
@@ -111,7 +110,7 @@ class Display:
         that are not 0; for a batch group, the state of its batches."""
         for id in self._graph.components:
             found = snapshot.figures(id)
-            if found and (group := group_of(id)) is not None:
+            if found and (group := batch_group_of(id)) is not None:
                 yield batch_line(group, found, snapshot)
                 continue
             sums = [(name, n) for name, n in found.items() if "/" not in name]
@@ -170,7 +169,7 @@ def sentence(graph: Graph, result: RunResult) -> str:
     """Summarize a run: `Finished after 12 s: 858,233 tuples taken in, all of them acked`."""
     counts = spout_counts(graph, result.snapshot)
     taken = taken_in(graph, result.snapshot)
-    parts = [f"{taken:,} {'tuple' if taken == 1 else 'tuples'} taken in"]
+    parts = [f"{number_of(taken, 'tuple')} taken in"]
     if graph.config.tracked:
         acked = counts.acked - counts.dead
         parts.append("all of them acked" if acked == taken else f"{acked:,} acked")

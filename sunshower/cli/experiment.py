@@ -11,7 +11,7 @@ import typer
 
 from sunshower.cli.cluster_options import RUNS_FOLDER, RunsFolder
 from sunshower.cli.formatting import Terminal, echo, echo_json
-from sunshower.cli.run import Address, FromEnvironment, FromFile, read_secrets
+from sunshower.cli.run import Address, AsJson, FromEnvironment, FromFile, read_secrets
 
 if TYPE_CHECKING:
     from sunshower.experiments.evidence.outcome import Outcome
@@ -62,9 +62,6 @@ Sweeps = Annotated[
 ]
 Repeat = Annotated[
     int, typer.Option(min=1, metavar="K", help="Runs each combination with K seeds, one by one.")
-]
-AsJson = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object on the standard output.")
 ]
 Run = Annotated[
     str | None,

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from sunshower.cli.formatting import new_table
 from sunshower.experiments.evidence.outcome import Outcome, Verdict
-from sunshower.experiments.report.page import SIGNS, counted, summary
+from sunshower.experiments.report.page import SIGNS, counted, outcome_summary
 from sunshower.experiments.report.phrases import figure, moment, span
 from sunshower.experiments.report.recovery_chart import longest
 from sunshower.experiments.runner.run_folders import RunFolder
@@ -39,7 +39,7 @@ def outcome_table(outcome: Outcome) -> RenderableType:
     if outcome.recoveries:
         parts.append(_recoveries(outcome))
     parts += [Text(f"not done: {one}", style="yellow") for one in outcome.undone]
-    parts.append(Text.assemble(signed(outcome.verdict), f"  {summary(outcome)}"))
+    parts.append(Text.assemble(signed(outcome.verdict), f"  {outcome_summary(outcome)}"))
     return Group(*parts)
 
 

@@ -74,6 +74,11 @@ def elapsed(seconds: float) -> str:
     return f"{whole} s"
 
 
+def number_of(count: int, noun: str, plural: str | None = None) -> str:
+    """Format a count with its noun: `1 worker`, `1,200 workers`, `2 tries`."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
 def new_table(
     *headings: str,
     numbers: Sequence[str] = (),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from sunshower.cli.formatting import elapsed, user_frames
+from sunshower.cli.formatting import elapsed, number_of, user_frames
 from sunshower.runtime.events.metrics import Snapshot, TaskStats
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.tasks.supervision import Standing, WaitKind
 from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.topologies.graph import Graph
-from sunshower.trident.coordination.attempts import group_of, letters_id
+from sunshower.trident.coordination.attempts import batch_group_of, letters_id
 
 FIRST_REACH_S = 10.0  # how long `sunshower run` waits for a dependency that was never reached
 _NEWS_EVERY_S = 10.0  # at most one line about a component in this time
@@ -23,7 +23,7 @@ def wait_lines(tasks: Iterable[TaskStats]) -> Iterator[str]:
     groups: dict[tuple[str, WaitKind, str], list[TaskStats]] = {}
     for task in tasks:
         if (wait := task.health.wait) is not None:
-            key = (task.component, wait.kind, error_text(wait.error))
+            key = (task.component, wait.kind, task_error_text(wait.error))
             groups.setdefault(key, []).append(task)
     for (component, kind, text), found in groups.items():
         waits = [task.health.wait for task in found if task.health.wait is not None]
@@ -37,7 +37,7 @@ def wait_lines(tasks: Iterable[TaskStats]) -> Iterator[str]:
         elif not any(wait.reached for wait in waits):
             what += f" that {component} has never reached"
         for_s = max(wait.for_s for wait in waits)
-        times = f"{tries:,} {'try' if tries == 1 else 'tries'}"
+        times = number_of(tries, "try", "tries")
         yield f"{who} {what}: {elapsed(for_s)}, {times}, last error: {text}"
 
 
@@ -130,7 +130,7 @@ class WaitNews:
             yield f"{component} goes on, after {elapsed(now - outage.since_s)}"
 
 
-def error_text(error: TaskError) -> str:
+def task_error_text(error: TaskError) -> str:
     """Return the first line of an error without its task: `ConnectionRefusedError: …`."""
     place = f"{error.component}[{error.index}]"
     if error.line.startswith(f"{place}: "):
@@ -172,8 +172,8 @@ def problems(snapshot: Snapshot) -> Iterator[str]:
     waiting = {task.task for task in snapshot.waiting()}
     for task in snapshot.tasks():
         if task.health.last and task.task not in snapshot.degraded and task.task not in waiting:
-            last, count = task.health.last[-1], task.health.errors
-            times = f"{count} error{'s'[: count != 1]}"
+            last = task.health.last[-1]
+            times = number_of(task.health.errors, "error")
             yield f"{last.component}[{last.index}]: {times}, the last: {last.line}"
 
 
@@ -187,8 +187,8 @@ def expired_lines(graph: Graph, snapshot: Snapshot) -> Iterator[str]:
     """Yield a line for each component that dropped inputs of trees that had failed."""
     for id in graph.components:
         if count := snapshot.component(id).expired:
-            inputs = "input" if count == 1 else "inputs"
-            yield f"{id}: {count:,} expired {inputs} dropped, whose trees had failed already"
+            inputs = number_of(count, "expired input")
+            yield f"{id}: {inputs} dropped, whose trees had failed already"
 
 
 def dead_letter_lines(graph: Graph, snapshot: Snapshot) -> Iterator[str]:
@@ -196,15 +196,14 @@ def dead_letter_lines(graph: Graph, snapshot: Snapshot) -> Iterator[str]:
     many, and where they are."""
     for spout in graph.spouts:
         if dead := snapshot.component(spout.id).dead:
-            plural = "dead letter" if dead == 1 else "dead letters"
-            yield f"{dead:,} {plural} of {spout.id}, {_place(graph, spout.id)}"
-        if (group := group_of(spout.id)) is not None:
+            yield f"{number_of(dead, 'dead letter')} of {spout.id}, {_place(graph, spout.id)}"
+        if (group := batch_group_of(spout.id)) is not None:
             skipped = int(snapshot.figures(spout.id).get("batches skipped", 0))
             rows = snapshot.component(letters_id(group)).acked
             if skipped or rows:  # a restarted coordinator starts counting at 0
                 yield (
-                    f"{skipped:,} batch{'es' * (skipped != 1)} of {group} skipped, all attempts "
-                    f"failed; {rows:,} row{'s' * (rows != 1)} {_place(graph, group)}"
+                    f"{number_of(skipped, 'batch', 'batches')} of {group} skipped, all attempts "
+                    f"failed; {number_of(rows, 'row')} {_place(graph, group)}"
                 )
 
 

@@ -15,11 +15,7 @@ from sunshower.errors import ConfigError
 if TYPE_CHECKING:
     from sunshower.kafka.consuming.lag import Lag
 
-kafka = typer.Typer(
-    name="kafka",
-    no_args_is_help=True,
-    help="Show how far the consumer groups of a Kafka have read.",
-)
+kafka = typer.Typer(name="kafka", no_args_is_help=True)
 
 
 @kafka.callback()

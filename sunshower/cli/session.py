@@ -13,7 +13,7 @@ from sunshower.actors.run import RayRun
 from sunshower.actors.shipping import ship
 from sunshower.cli.cluster_options import check_address
 from sunshower.cli.display import Display, RunResult
-from sunshower.cli.formatting import duration
+from sunshower.cli.formatting import duration, number_of
 from sunshower.cli.health import unreached, wait_lines
 from sunshower.cli.screen import Screen, red
 from sunshower.errors import SunshowerError, TopologyFailed
@@ -116,13 +116,8 @@ class TopologySession:
 
 
 def _title(run: RayRun, snapshot: Snapshot, seconds: float) -> str:
-    workers = len(run.plan.workers)
-    parts = [
-        run.plan.graph.id,
-        str(run.plan.layout),
-        f"{workers} worker{'s'[: workers != 1]}",
-        duration(seconds),
-    ]
+    workers = number_of(len(run.plan.workers), "worker")
+    parts = [run.plan.graph.id, str(run.plan.layout), workers, duration(seconds)]
     if snapshot.restarts:
         parts.append(f"restarts: {snapshot.restarts}")
     return "  ·  ".join(parts)

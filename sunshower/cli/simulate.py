@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sunshower.cli.formatting import Terminal, echo, echo_json
-from sunshower.cli.run import INTERRUPTED, Target
+from sunshower.cli.run import INTERRUPTED, AsJson, Target
 
 if TYPE_CHECKING:
     from sunshower.experiments.runner.seed_runs import ShrunkSeed, SwarmTask
@@ -33,9 +33,6 @@ JobCount = Annotated[
 Messages = Annotated[
     int,
     typer.Option(min=1, metavar="N", help="The sources are drained after about so many."),
-]
-AsJson = Annotated[
-    bool, typer.Option("--json", help="Print the counts as one JSON object, and nothing else.")
 ]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from sunshower.cli.cluster_options import Address, Name, connect
+from sunshower.cli.cluster_options import Address, Name, Window, ask_all, connect, known_component
 from sunshower.cli.formatting import (
     Terminal,
     echo,
@@ -22,8 +22,7 @@ from sunshower.cli.formatting import (
     print_lines,
 )
 from sunshower.cli.run import AsJson
-from sunshower.cli.statistics.options import Window
-from sunshower.errors import ClusterError, TopologyFailed, VersionMismatch
+from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
 from sunshower.topologies.requests import TypedText
 
 if TYPE_CHECKING:
@@ -75,21 +74,19 @@ def list_(address: Address = "auto") -> None:
     A topology is kept, with its counters and results, until `sunshower kill NAME` removes it.
     """
     from sunshower.cli.health import wait_lines
+    from sunshower.cli.ui.facts import why_silent
 
     table = new_table("topology", "state", "up", "workers", "tasks", "acked", "failed", "restarts")
     waits: list[str] = []
     with connect(address) as cluster:
-        names = sorted(cluster.runs())
-        for name in names:
-            try:
-                found = cluster.find(name).overview()
-                table.add_row(*_row(name, found))
-                waits += [f"{name}: {line}" for line in wait_lines(found.snapshot.waiting())]
-            except VersionMismatch:
-                table.add_row(name, "of another release")
-            except ClusterError:  # it was just removed, or its master is away
-                table.add_row(name, "does not answer")
-    if names:
+        answers = ask_all(cluster.runs(), lambda name: cluster.find(name).overview())
+    for name, found in answers:
+        if isinstance(found, SunshowerError):
+            table.add_row(name, why_silent(found))
+        else:
+            table.add_row(*_row(name, found))
+            waits += [f"{name}: {line}" for line in wait_lines(found.snapshot.waiting())]
+    if answers:
         console = Terminal()
         console.print(table)
         print_lines(console, waits, "red")
@@ -220,10 +217,7 @@ def _print_component(found: Overview, name: str, up_s: float) -> None:
     from sunshower.cli.statistics import load_tables
 
     graph, console = found.plan.graph, Terminal()
-    if (component := graph.components.get(name)) is None:
-        raise ClusterError(
-            f"topology {graph.id!r} has no component {name!r}; it has {', '.join(graph.components)}"
-        )
+    component = known_component(graph, name)
     console.print(load_tables.windows_table(graph, found.snapshot, component, up_s))
     console.print(load_tables.tasks_table(found.plan, found.snapshot, component))
     print_lines(console, load_tables.stream_lines(found.snapshot.component(name)))

@@ -114,7 +114,7 @@ def read_lock(release: Release) -> list[Jar]:
 
 def class_path(release: Release, look: Look) -> str:
     """The value for `java -cp`. Downloads missing jars. Raises Unobtainable."""
-    return os.pathsep.join(str(path) for path in fetch(read_lock(release), cache(), look))
+    return os.pathsep.join(_paths(release, look))
 
 
 def spark_kafka(look: Look = lambda _: None) -> tuple[str, ...]:

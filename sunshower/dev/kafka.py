@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sunshower.dev.jars import KAFKA, KAFKA_ON_ZOOKEEPER
 from sunshower.dev.ports import HOST, answers
-from sunshower.dev.properties import kraft, on_zookeeper, properties
+from sunshower.dev.properties import kraft, on_zookeeper, properties, write_properties
 from sunshower.dev.servers import USUAL, Servers, Upkeep
 from sunshower.errors import ServerError, Unobtainable
 
@@ -133,9 +133,7 @@ class Kafka(Servers):
             for id in range(1, self._count + 1)
         )
         for broker in self.brokers:
-            properties = self._properties(broker)
-            lines = [f"{key}={value}\n" for key, value in properties.items()]
-            self._file(broker).write_text("".join(lines), encoding="utf-8")
+            write_properties(self._file(broker), self._properties(broker))
         if not self._zookeeper:
             self._format()
         self.restart(*(broker.id for broker in self.brokers))

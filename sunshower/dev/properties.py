@@ -1,4 +1,4 @@
-"""Builds a broker's server.properties: small, with short intervals, tolerant of one lost broker."""
+"""Settings of servers in Java, and of a broker: small, short intervals, one broker may be lost."""
 
 from __future__ import annotations
 
@@ -24,6 +24,12 @@ _QUICK = {
     "leader.imbalance.check.interval.seconds": "5",
 }
 _SESSION_MS = "6000"  # a broker without a heartbeat for so long is removed
+
+
+def write_properties(file: Path, settings: Mapping[str, object]) -> None:
+    """Write the settings of a Java server, one a line."""
+    lines = [f"{key}={value}\n" for key, value in settings.items()]
+    file.write_text("".join(lines), encoding="utf-8")
 
 
 def properties(

@@ -8,6 +8,7 @@ import socket
 from sunshower.dev.certificates import Certificates
 from sunshower.dev.jars import ZOOKEEPER
 from sunshower.dev.ports import HOST
+from sunshower.dev.properties import write_properties
 from sunshower.dev.servers import USUAL, Servers, Upkeep
 
 _NAME = "zookeeper"
@@ -106,8 +107,7 @@ class ZooKeeper(Servers):
             here |= _TLS | {"secureClientPort": self.port_tls, "secureClientPortAddress": HOST}
             here["ssl.keyStore.location"] = self._tls.holder(_NAME)
             here["ssl.trustStore.location"] = self._tls.authority
-        lines = [f"{key}={value}\n" for key, value in (_PROPERTIES | here).items()]
-        file.write_text("".join(lines), encoding="utf-8")
+        write_properties(file, _PROPERTIES | here)
         return str(file)
 
     def _answers(self) -> bool:

@@ -65,6 +65,11 @@ class Experiment:
     def __str__(self) -> str:
         return f"experiment {self.name!r}"
 
+    @property
+    def faults_end_s(self) -> float:
+        """When all faults end: `hurt_s`, or infinite."""
+        return math.inf if self.hurt_s is None else self.hurt_s
+
     def settle(self, parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the defaults with `parameters` over them. Raises ExperimentError for others."""
         for name in parameters or {}:
@@ -131,8 +136,15 @@ def prepare(
     if total is None and model is not None and len(plan.graph.spouts) == 1:
         total = model.total
     facts = replace(facts_of(plan, sample=experiment.sample), total=total, model=model)
-    shown = protected(chosen)
-    return Prepared(experiment, seed, shown, plan, tuple(steps), checkers, facts)
+    return Prepared(
+        experiment=experiment,
+        seed=seed,
+        parameters=protected(chosen),
+        plan=plan,
+        steps=tuple(steps),
+        checkers=checkers,
+        facts=facts,
+    )
 
 
 def _checkers(experiment: Experiment, parameters: Mapping[str, Any]) -> tuple[Checker, ...]:
@@ -151,8 +163,8 @@ def _check_time(
     experiment: Experiment, checker: Liveness | Recovers, steps: Sequence[Step]
 ) -> None:
     """Raise ExperimentError if a run would be stuck before a time limit of a checker."""
-    cut_s = math.inf if experiment.hurt_s is None else experiment.hurt_s
-    healed_s = max((min(step.at_s + step.fault.for_s, cut_s) for step in steps), default=0.0)
+    ends_s = (min(step.at_s + step.fault.for_s, experiment.faults_end_s) for step in steps)
+    healed_s = max(ends_s, default=0.0)
     needed_s = healed_s + checker.within_s
     if needed_s > experiment.seconds_max:
         raise ExperimentError(

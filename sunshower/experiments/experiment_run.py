@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -75,14 +74,14 @@ def carry_out(
     kills = sum(isinstance(step.fault, Kill) for step in nemesis.done)
     counts = {"faults": len(nemesis.done), "kills": kills}
     outcome = Outcome(
-        experiment.name,
-        cluster_name,
-        prepared.seed,
-        prepared.parameters,
-        judge(prepared.checkers, history, facts),
-        recoveries(history, excused(history, facts)),
-        {**figures_of(history), **counts},
-        seconds,
+        experiment=experiment.name,
+        cluster=cluster_name,
+        seed=prepared.seed,
+        parameters=prepared.parameters,
+        findings=judge(prepared.checkers, history, facts),
+        recoveries=recoveries(history, excused(history, facts)),
+        figures={**figures_of(history), **counts},
+        seconds=seconds,
         error=error,
         undone=tuple(nemesis.undone),
     )
@@ -92,11 +91,11 @@ def carry_out(
 def _inject_faults(run: Run, nemesis: Nemesis, prepared: Prepared) -> tuple[Ending, str | None]:
     """Carry out the plan, until the run is finished or its time is over."""
     experiment = prepared.experiment
-    hurt_s = math.inf if experiment.hurt_s is None else experiment.hurt_s
     try:
         steps = nemesis.begin_ahead(prepared.steps)
         run.activate()
-        if nemesis.carry_out(steps, hurt_s) or nemesis.wait(experiment.seconds_max):
+        is_finished = nemesis.carry_out(steps, experiment.faults_end_s)
+        if is_finished or nemesis.wait(experiment.seconds_max):
             return Ending.FINISHED, None
         return Ending.STUCK, _stuck(run, prepared)
     except TopologyFailed as error:

@@ -163,7 +163,11 @@ def _plan(graph: Graph, seed: int, pace: Pace) -> Iterator[Step]:
     in the first half of that time.
     """
     draw = _draw(seed, 1)
-    overload, outage = _overload(graph, draw, pace), _outage(graph, draw)
+    overload = _overload(graph, draw, pace)
+
+    def outage() -> Fault:
+        return away(draw.any(*graph.components), for_s=draw.magnitude(*_AWAY_S))
+
     menu = [outage] if _is_ordinary(seed) else [*_menu(graph, draw), outage, *overload]
     on = [kind for kind in menu if draw.chance(0.5)] or [choose(menu, draw.generator)]
     weights = [draw.magnitude(0.01, 1) for _ in on]
@@ -182,10 +186,6 @@ def _plan(graph: Graph, seed: int, pace: Pace) -> Iterator[Step]:
     for _ in range(count - 1):
         at_s += float(draw.generator.exponential(lasts_s / count))
         yield Step(round(at_s, 6), draw.weighed(on, weights)())
-
-
-def _outage(graph: Graph, draw: _Draw) -> Callable[[], Fault]:
-    return lambda: away(draw.any(*graph.components), for_s=draw.magnitude(*_AWAY_S))
 
 
 def _overload(graph: Graph, draw: _Draw, pace: Pace) -> list[Callable[[], Fault]]:

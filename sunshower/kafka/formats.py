@@ -97,10 +97,8 @@ class MessagePack(Format):
     record_type: type[Any] | None = None
 
     def decoder(self, topic: str, part: str) -> Decode:
-        try:
-            import msgpack
-        except ImportError as error:
-            raise ConfigError("MessagePack needs its package: pip install msgpack") from error
+        import msgpack
+
         return decoder_of_records(msgpack.unpackb, self.record_type)
 
 

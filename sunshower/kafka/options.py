@@ -56,11 +56,7 @@ def by_index(reader: ReaderContext) -> PartitionSharing:
 
 def by_broker_group(reader: ReaderContext) -> PartitionSharing:
     """Joins the brokers' group of that group.id; see partition.assignment.strategy."""
-    if reader.subscription.partitions:
-        raise ConfigError(
-            "a group shares whole topics: give topics=[…] or pattern='…' with it, or read "
-            "partitions=[…] by index"
-        )
+    reader.subscription.check_whole_topics()
     return BrokerGroup(
         reader.subscription,
         reader.consumer,

@@ -26,7 +26,7 @@ from sunshower.kafka.consuming.lag import PartitionStatus, figures
 from sunshower.kafka.consuming.message_ids import OFFSET_BITS
 from sunshower.kafka.consuming.partition_progress import I64
 from sunshower.kafka.consuming.partition_reader import PartitionReader, Skipped
-from sunshower.kafka.consuming.rebalance_listener import ListenedOwner
+from sunshower.kafka.consuming.rebalance_listener import ListenedOwner, NoPartitions
 from sunshower.kafka.consuming.record_batch import MessageBatch
 from sunshower.kafka.consuming.refetching import Refetcher
 from sunshower.kafka.consuming.subscription import TopicSubscription
@@ -134,15 +134,19 @@ class KafkaSpout(LogSpout[Any]):
     def _start(self, context: Context, directory: RefreshedDirectory, undo: ExitStack) -> None:
         """Create the components; `undo` closes them in reverse order, also if the rest fails."""
         topology = f"{context.topology}-{self.deployment}"
-        refresh_s = self.options.refresh_s
         reader = ReaderContext(
-            context, self.subscription, directory, self._consumer, refresh_s, topology
+            context=context,
+            subscription=self.subscription,
+            directory=directory,
+            consumer=self._consumer,
+            refresh_s=self.options.refresh_s,
+            deployment=topology,
         )
         self._sharing = self.options.sharing(reader)
         try:
             self._offsets = self.options.store(reader._replace(sharing=self._sharing))
         except BaseException:
-            self._sharing.leave(_Nobody())
+            self._sharing.leave(NoPartitions())
             raise
         undo.callback(self._offsets.close)
         metadata = json.dumps({"topologyId": topology, "taskId": context.task})
@@ -219,8 +223,8 @@ class KafkaSpout(LogSpout[Any]):
         messages, gone = self._refetcher.find(wanted, limit)
         batch = MessageBatch.of(messages)
         found = batch.offsets()
-        for topic, number, first, end, _ in batch.runs:
-            found[first:end] |= places[Partition(topic, number)].numbers[0]
+        for run in batch.runs:
+            found[run.first : run.end] |= places[run.partition].numbers[0]
         records, odd = self._translator.records(batch)
         if odd:
             records = [_NO_RECORD if record is None else record for record in records]
@@ -279,13 +283,13 @@ class KafkaSpout(LogSpout[Any]):
         line = np.array(self.queued(), np.int64)
         return {
             partition: PartitionStatus(
-                kept[partition].offset if partition in kept else None,
-                place.progress.contiguous,
-                place.progress.emitted,
-                self._consumer.end(partition),
-                place.progress.holes,
-                int(np.count_nonzero(line >> OFFSET_BITS == place.slot)),
-                place.paused,
+                committed=kept[partition].offset if partition in kept else None,
+                contiguous=place.progress.contiguous,
+                emitted=place.progress.emitted,
+                end=self._consumer.end(partition),
+                holes=place.progress.holes,
+                waiting=int(np.count_nonzero(line >> OFFSET_BITS == place.slot)),
+                paused=place.paused,
             )
             for partition, place in self._reader.places.items()
         }
@@ -379,14 +383,6 @@ class KafkaSpout(LogSpout[Any]):
             reader.pause_all()
         taken = self._consumer.consume(1, 0.0)  # may revoke partitions, and so change `ahead`
         reader.ahead = reader.ahead + taken
-
-
-class _Nobody:
-    """An owner without partitions, for a sharing whose `look` was never called."""
-
-    def assigned(self, partitions: Collection[Partition]) -> None: ...
-
-    def revoked(self, partitions: Collection[Partition], *, lost: bool) -> None: ...
 
 
 def _checked(fields: Sequence[str], translate: Any) -> tuple[str, ...]:

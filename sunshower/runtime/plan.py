@@ -32,6 +32,11 @@ class Task:
     index: int  # among the tasks of its component
     worker: int
 
+    @property
+    def name(self) -> str:
+        """The component and the index, such as `relay[0]`."""
+        return f"{self.component}[{self.index}]"
+
 
 @dataclass(frozen=True)
 class PlannedStream:
@@ -59,6 +64,11 @@ class Plan:
     def workers(self) -> list[int]:
         """The ids of all workers, ascending."""
         return sorted({task.worker for task in self.tasks})
+
+    @property
+    def task_names(self) -> dict[int, str]:
+        """Task id → name, of all tasks."""
+        return {task.id: task.name for task in self.tasks}
 
     @cached_property
     def spouts(self) -> list[Task]:

@@ -109,7 +109,7 @@ def root_number(root: str) -> int:
 def assemble(plan: Plan, answers: Iterable[WorkerTraces]) -> Traces:
     """The trees that the workers of a topology have recorded."""
     answers = list(answers)
-    names = {task.id: f"{task.component}[{task.index}]" for task in plan.tasks}
+    names = plan.task_names
     parts: dict[int, list[tuple[WorkerTraces, RecordedTree]]] = {}
     for answer in answers:
         for root, tree in answer.trees.items():

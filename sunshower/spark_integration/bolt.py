@@ -29,9 +29,7 @@ from sunshower.spark_integration.tables.tables import tables_in
 from sunshower.texts import describe_error
 from sunshower.topologies.components import Bolt, Collector, Context, Tuple
 
-_TIMEOUT_RESET_S = (
-    2.0  # inputs of a batch that is still unfinished have their timeout reset so often
-)
+_TIMEOUT_RESET_S = 2.0  # how often inputs of unfinished batches have their timeouts reset
 _FULL_PAUSE_S = 0.05  # pause in `flush` while no batch slot is free; it slows the upstream down
 _RETRY_S = 1.0  # delay before a batch is submitted again while Spark is unavailable
 _REPORT_S = 6.0  # interval between reports of that outage

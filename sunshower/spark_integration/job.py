@@ -46,7 +46,7 @@ def hand_over(session: SparkSession, table: pa.Table) -> DataFrame:
     return DataFrame(frame, session)
 
 
-def collect(result: DataFrame) -> pa.Table:
+def collect_rows(result: DataFrame) -> pa.Table:
     """All rows of a DataFrame. Raises ResultMismatch for types that Arrow does not have."""
     schema = arrow_schema(result.schema)
     batches = result._collect_as_arrow()
@@ -92,9 +92,8 @@ class Runner:
     def __init__(self, session: OpenSession) -> None:
         self.session = session
         self._session = session.spark.newSession()
-        self._static: dict[
-            int, tuple[SparkStep, dict[str, Any]]
-        ] = {}  # by id; last used at the end
+        # By id of the step; the last used is at the end.
+        self._static: dict[int, tuple[SparkStep, dict[str, Any]]] = {}
         self.hand_over_s = 0.0  # of the last job
 
     def run(
@@ -161,7 +160,7 @@ class Runner:
             if columns is None:
                 return None
             self._check_not_over(step, batch)
-            return columns.conform(collect(result))
+            return columns.conform(collect_rows(result))
         finally:
             if wanted > 1:
                 result.unpersist()

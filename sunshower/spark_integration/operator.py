@@ -83,24 +83,22 @@ class SparkOperator:
         return BatchRows([[] for _ in self._columns])
 
     def process(self, batch: BatchRows, source: int, rows: Rows, emit: Emit) -> None:
-        """Keep rows; rows that came from another worker are converted to records again."""
-        schema = self._columns[source].schema
-        built = not rows or type(rows[0]) is schema.type
-        batch.records[source] += rows if built else schema.build(rows)
+        """Keep rows, as records."""
+        batch.records[source] += self._columns[source].schema.records(rows)
 
     def ready(self, batch: BatchRows, attempt: Attempt) -> bool:
         """Submit the batch in the first call; then return whether Spark has finished. A batch that
         was lost with the JVM is submitted again. Raises SparkError if the batch has failed."""
         may_begin = self._publisher is None or self._publisher.poll()
-        if batch.submission is None and not may_begin:
-            return False
         if batch.submission is None:
+            if not may_begin:
+                return False
             tables = [
                 columns.table(records)
                 for columns, records in zip(self._columns, batch.records, strict=True)
             ]
             rows = sum(map(len, batch.records))
-            info = BatchInfo(str(attempt.txid), rows, attempt.attempt, attempt.txid)
+            info = BatchInfo(str(attempt.txid), rows, attempt=attempt.attempt, txid=attempt.txid)
             if self._state is not None:
                 info = replace(info, state=self._state.before(attempt.txid))
             batch.submission = self._submissions.add(tables, info)

@@ -30,7 +30,7 @@ class SqlQuery:
             return session.sql(self.text)
 
 
-def check_names(inputs: Sequence[str], tables: Sequence[str]) -> None:
+def check_views(inputs: Sequence[str], tables: Sequence[str]) -> None:
     """Raise TopologyError for a name that cannot be a view, or that is used twice (Spark ignores
     case)."""
     used: dict[str, str] = {}

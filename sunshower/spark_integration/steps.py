@@ -15,7 +15,7 @@ from sunshower.arguments import SECONDS
 from sunshower.errors import TopologyError, Unserialisable
 from sunshower.records import Schema
 from sunshower.spark_integration.operator import SparkOperator
-from sunshower.spark_integration.query import INPUT, SqlQuery, check_names
+from sunshower.spark_integration.query import INPUT, SqlQuery, check_views
 from sunshower.spark_integration.sessions.local_spark import LocalSpark
 from sunshower.spark_integration.sessions.spark_port import (
     BatchInfo,
@@ -85,7 +85,7 @@ class Spark:
         """Raise TopologyError for too many inputs for the transform, or colliding names."""
         count = len(inputs)
         if isinstance(self.step.transform, SqlQuery):
-            check_names(_names(inputs), [*self.step.tables])
+            check_views(_names(inputs), [*self.step.tables])
         try:
             inspect.signature(self.step.transform).bind_partial(*range(count + len(self._more)))
         except TypeError:
@@ -157,7 +157,7 @@ def spark_sql(query: str, **more: Any) -> Spark:
     if more.get("state") is not None:
         raise TopologyError("spark_sql: a query has no state; take spark(…, state=…)")
     found = spark(SqlQuery(query), **more)
-    check_names((INPUT,), [*found.step.tables])
+    check_views((INPUT,), [*found.step.tables])
     return found
 
 

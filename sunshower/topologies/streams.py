@@ -20,7 +20,7 @@ from sunshower.topologies.components import BatchFunction, In, Out, R
 from sunshower.topologies.operators import columns, schemas, steps
 from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.joins.joined_streams import JoinSettings, joined_streams
-from sunshower.topologies.operators.joins.keyed_tables import KeyedTable, TableSettings, table_of
+from sunshower.topologies.operators.joins.keyed_tables import KeyedTable, TableSettings, keyed_table
 from sunshower.topologies.operators.keyed.keyed_process import KeyState
 from sunshower.topologies.operators.keyed.process_settings import (
     BoltOptions,
@@ -338,7 +338,7 @@ class GroupedRecords(GroupedStream, RecordAggregations[R_co]):
         whose other fields are all None removes its key. Settings: TableSettings."""
         stream, by = self._grouped()
         where = f"{stream}, group_by({', '.join(by)}), table"
-        return table_of(stream, by, settings, where)
+        return keyed_table(stream, by, settings, where)
 
 
 class Grouped(GroupedStream, Generic[R_co]):

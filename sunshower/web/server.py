@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gc
 import socket
 import threading
 from collections.abc import Iterator
@@ -17,7 +16,6 @@ from sunshower.web.protection import own_hosts
 from sunshower.web.source import ExperimentSource, TopologySource
 
 DEFAULT_PORT = 8127
-_COLLECTED_AFTER = (100_000, 20, 50)  # an overview of 5,000 tasks has 50,000 new objects
 
 
 @contextmanager
@@ -31,7 +29,7 @@ def served_page(
     """Serve the page; yields its address. `port`: 0 takes a free one; None takes 8127, or a free
     one if that is taken; `experiments`: None has no runs. Raises ConfigError if it cannot listen
     there."""
-    with _listening(host, port) as listener, _rare_collections():
+    with _listening(host, port) as listener:
         server = uvicorn.Server(
             uvicorn.Config(
                 make_application(source, token, own_hosts(host), experiments),
@@ -51,18 +49,6 @@ def served_page(
         finally:
             server.should_exit = True
             thread.join()
-
-
-@contextmanager
-def _rare_collections() -> Iterator[None]:
-    """Collect garbage seldom. With Python's own thresholds it is collected many times while an
-    overview is unpickled, which more than doubles the time that takes."""
-    before = gc.get_threshold()
-    gc.set_threshold(*_COLLECTED_AFTER)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 def _listening(host: str, port: int | None) -> socket.socket:

@@ -18,12 +18,12 @@ from sunshower.cli.doctor.checks import (
     Check,
     Machine,
     Severity,
-    check_machine,
-    check_package,
     check_python,
+    machine_checks,
     machine_facts,
+    package_check,
 )
-from sunshower.cli.doctor.command import sentence, show
+from sunshower.cli.doctor.command import conclusion, show
 from sunshower.cli.doctor.packages import Package, install_command
 from tests.cli.conftest import PrintedBy
 from tests.structure.reading import ROOT
@@ -80,13 +80,13 @@ def test_the_core_and_every_extra_for_users_are_looked_at() -> None:
 
 
 def test_a_missing_package_of_the_core_is_fatal() -> None:
-    check = check_package(Package("ray", None, ">=2.60", None, None))
+    check = package_check(Package("ray", None, ">=2.60", None, None))
     assert check.level is Severity.BROKEN
     assert check.remedy == install_command(None)
 
 
 def test_a_missing_extra_is_no_error() -> None:
-    check = check_package(Package("kazoo", "zookeeper", ">=2.11", None, None))
+    check = package_check(Package("kazoo", "zookeeper", ">=2.11", None, None))
     assert check.level is Severity.OPTIONAL
     assert "zookeeper" in check.remedy
 
@@ -107,13 +107,13 @@ def test_what_is_missing_in_our_own_environment_is_fetched_by_make(
     ("extra", "how_bad"), [(None, Severity.BROKEN), ("spark", Severity.DOUBTFUL)]
 )
 def test_a_version_that_we_do_not_accept_is_reported(extra: str | None, how_bad: Severity) -> None:
-    check = check_package(Package("pyspark", extra, ">=3.5,<=3.5.7", "3.5.8", "3.5.7"))
+    check = package_check(Package("pyspark", extra, ">=3.5,<=3.5.7", "3.5.8", "3.5.7"))
     assert check.level is how_bad
     assert check.found == "3.5.8, not >=3.5,<=3.5.7"
 
 
 def test_a_version_that_we_did_not_test_is_fine_but_reported() -> None:
-    check = check_package(Package("rich", None, ">=15", "15.1", "15.0"))
+    check = package_check(Package("rich", None, ">=15", "15.1", "15.0"))
     assert (check.level, check.found) == (Severity.FINE, "15.1, tested with 15.0")
 
 
@@ -134,7 +134,7 @@ def test_another_python_is_fatal(version: tuple[int, ...]) -> None:
 def test_what_a_machine_lacks_is_judged(
     name: str, traits: dict[str, int | None], how_bad: Severity
 ) -> None:
-    assert level(list(check_machine(machine(**traits))), name) is how_bad
+    assert level(list(machine_checks(machine(**traits))), name) is how_bad
 
 
 def test_this_machine_can_be_looked_at() -> None:
@@ -145,7 +145,7 @@ def test_this_machine_can_be_looked_at() -> None:
 
 def test_the_sentence_names_what_is_broken() -> None:
     broken = Check("core", "ray", Severity.BROKEN, "missing")
-    assert sentence([broken]) == "The core cannot work: ray."
+    assert conclusion([broken]) == "The core cannot work: ray."
 
 
 def test_advice_is_whole_on_a_narrow_page() -> None:

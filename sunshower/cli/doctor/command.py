@@ -10,11 +10,11 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from sunshower.cli.doctor.checks import Check, Severity, check_all
+from sunshower.cli.doctor.checks import Check, Severity, all_checks
 from sunshower.cli.formatting import Terminal, echo_json, new_table
+from sunshower.cli.run import AsJson
 
 Start = Annotated[bool, typer.Option("--start", help="Also start a local Ray and end it again.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the findings as one JSON object.")]
 _MARKS = {
     Severity.FINE: ("✓", "green"),
     Severity.OPTIONAL: ("–", "dim"),
@@ -28,7 +28,7 @@ def doctor(start: Start = False, as_json: AsJson = False) -> None:
 
     The exit status is 1 when the core cannot work; a missing extra is no error.
     """
-    checks = check_all(start=start)
+    checks = all_checks(start=start)
     healthy = all(check.level is not Severity.BROKEN for check in checks)
     if as_json:
         echo_json({"healthy": healthy, "checks": [asdict(c) for c in checks]})
@@ -44,11 +44,11 @@ def show(checks: Sequence[Check], console: Console) -> None:
         mark, style = _MARKS[check.level]
         table.add_row(Text(mark, style), *map(Text, (check.part, check.name, check.found)))
     console.print(table)
-    for text in (sentence(checks), *_advice(checks)):
+    for text in (conclusion(checks), *_advice(checks)):
         console.print(Text(text), soft_wrap=True)
 
 
-def sentence(checks: Sequence[Check]) -> str:
+def conclusion(checks: Sequence[Check]) -> str:
     """Say whether the core works."""
     broken = [check.name for check in checks if check.level is Severity.BROKEN]
     if broken:

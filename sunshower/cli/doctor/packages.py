@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+
+from sunshower.errors import ConfigError
 
 _ROOT = Path(__file__).resolve().parents[3]  # of the repository, if it runs from one
 
@@ -59,6 +62,18 @@ def install_command(extra: str | None) -> str:
         pins, folder = _short(_ROOT / "constraints.txt"), _short(_ROOT)
         return f"{python} -m pip install -c {pins} -e '{folder}{name}'"
     return f"{python} -m pip install 'path/to/the/clone{name}'"  # it is not on a package index
+
+
+def check_packages(extra: str, purpose: str, *modules: str) -> None:
+    """Raise ConfigError, with the install command, if a module of an extra is missing. `purpose`
+    follows its name: `which serves the page`."""
+    for module in modules:
+        try:
+            missing = importlib.util.find_spec(module) is None
+        except ModuleNotFoundError:  # of a package that contains it
+            missing = True
+        if missing:
+            raise ConfigError(f"{module}, {purpose}, is missing: {install_command(extra)}")
 
 
 def requirements() -> Iterator[tuple[Requirement, str | None]]:

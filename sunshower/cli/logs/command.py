@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sunshower.cli.cluster_options import Address, Name, connect
+from sunshower.cli.cluster_options import Address, Name, connect, known_component
 from sunshower.cli.formatting import echo, echo_json
-from sunshower.errors import ClusterError
 
 if TYPE_CHECKING:
     from sunshower.runtime.events.log_lines import LogLine
-    from sunshower.runtime.plan import Plan
 
 _EVERY_S = 0.5
 
@@ -43,7 +41,8 @@ def logs(
     """
     with connect(address) as cluster:
         run, after = cluster.find(name), 0
-        _check(component or (), run.plan)
+        for one in component or ():
+            known_component(run.plan.graph, one)
         while True:
             found = run.log_lines(after)
             for line in selected(found, component or ()):
@@ -71,15 +70,6 @@ def line_text(line: LogLine) -> str:
     often = f" ({line.count:,} times)" if line.count > 1 else ""
     what = line.logger or line.event
     return f"{at} {line.level:7} {what}{f' {place}' * bool(place)}: {_first(line.text)}{often}"
-
-
-def _check(components: Sequence[str], plan: Plan) -> None:
-    known = plan.graph.components
-    for name in components:
-        if name not in known:
-            raise ClusterError(
-                f"topology {plan.graph.id!r} has no component {name!r}; it has {', '.join(known)}"
-            )
 
 
 def _first(text: str) -> str:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sunshower.cli.cluster_options import Address, connect
+from sunshower.cli.cluster_options import ANSWER_WITHIN_S, Address, ask_all, connect
 from sunshower.cli.formatting import echo
-from sunshower.errors import ClusterError, ConfigError, VersionMismatch
+from sunshower.errors import ConfigError, SunshowerError
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
     from sunshower.cli.metrics.families import Family, Observed
 
 PREFIX = "sunshower_"
-_ANSWER_WITHIN_S = 5.0  # Prometheus waits for ten seconds
-_AT_ONCE = 16  # topologies
-_LOOK_EVERY_S = 1.0
 
 Host = Annotated[
     str,
@@ -43,9 +39,10 @@ def metrics(host: Host = "127.0.0.1", port: Port = 9470, address: Address = "aut
     Each request to /metrics asks the topologies once. docs/METRICS.md lists the metrics, and how to
     install the alert rules and the Grafana dashboard.
     """
+    from sunshower.cli.doctor.packages import check_packages
     from sunshower.experiments.runner.interrupts import Interrupts
 
-    check_client()
+    check_packages("metrics", "which serves the metrics", "prometheus_client")
     with (
         Interrupts() as interrupts,
         connect(address, as_job=False) as cluster,
@@ -53,34 +50,18 @@ def metrics(host: Host = "127.0.0.1", port: Port = 9470, address: Address = "aut
     ):
         interrupts.defer()
         echo(f"Metrics are at {url}. Ctrl-C ends this server.")
-        while not interrupts.requested:
-            interrupts.wait(_LOOK_EVERY_S)
-
-
-def check_client() -> None:
-    """Raise ConfigError if the client library of Prometheus is missing."""
-    from importlib.util import find_spec
-
-    from sunshower.cli.doctor.packages import install_command
-
-    if find_spec("prometheus_client") is None:
-        raise ConfigError(
-            f"prometheus_client, which serves the metrics, is missing: {install_command('metrics')}"
-        )
+        interrupts.wait_for_request()
 
 
 def observe(cluster: RayCluster) -> list[Observed]:
     """Ask all topologies of a cluster at the same time."""
     from sunshower.cli.metrics.families import Observed
 
-    def look(name: str) -> Observed:
-        try:
-            return Observed(name, cluster.find(name).overview(_ANSWER_WITHIN_S))
-        except (ClusterError, VersionMismatch):  # its master is away, or of another release
-            return Observed(name, None)
-
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(look, sorted(cluster.runs())))
+    answers = ask_all(cluster.runs(), lambda name: cluster.find(name).overview(ANSWER_WITHIN_S))
+    return [
+        Observed(name, None if isinstance(found, SunshowerError) else found)
+        for name, found in answers
+    ]
 
 
 class TopologyCollector:

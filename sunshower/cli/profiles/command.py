@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sunshower.cli.cluster_options import Address, Name, connect
-from sunshower.cli.formatting import Terminal, echo, print_lines
+from sunshower.cli.cluster_options import Address, Name, connect, known_component
+from sunshower.cli.formatting import Terminal, echo, number_of, print_lines
 from sunshower.errors import ClusterError, ConfigError, LifecycleError, SourceError
 from sunshower.texts import utf8
 
@@ -93,7 +93,7 @@ def profile(
     with connect(address, as_job=False) as cluster:
         run = cluster.find(name)
         workers = _workers(run, component)
-        doing = f"Recording {_plural(len(workers), 'worker')}"
+        doing = f"Recording {number_of(len(workers), 'worker')}"
         if not errors.is_terminal:  # where `status` shows nothing
             print_lines(errors, [f"{doing} for {seconds:g} s …"])
         with errors.status(f"{doing} …") as status:
@@ -122,11 +122,8 @@ def _workers(run: RayRun, component: str | None) -> Sequence[int]:
     from sunshower.runtime.control.lifecycle import State
 
     plan, state = run.plan, run.snapshot().state
-    known = plan.graph.components
-    if component is not None and component not in known:
-        raise ClusterError(
-            f"topology {plan.graph.id!r} has no component {component!r}; it has {', '.join(known)}"
-        )
+    if component is not None:
+        known_component(plan.graph, component)
     if state in {State.STARTING, State.FINISHED, State.KILLED}:
         raise LifecycleError(
             f"topology {plan.graph.id!r} is {state}: there is nothing to record. Profile it while "
@@ -187,7 +184,3 @@ def _write(output: Path, content: str) -> None:
     except OSError as error:
         part.unlink(missing_ok=True)
         raise SourceError(f"{output} cannot be written: {error.strerror or error}") from None
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'s'[: count != 1]}"

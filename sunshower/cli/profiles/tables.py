@@ -7,7 +7,7 @@ from collections import Counter
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from sunshower.cli.formatting import new_table
+from sunshower.cli.formatting import new_table, number_of
 from sunshower.runtime.profiles.stacks import Profile
 from sunshower.runtime.profiles.time_split import RUNTIME, WORKER, TimePart, split_time
 
@@ -31,8 +31,8 @@ def time_table(found: Profile, component: str | None = None) -> RenderableType:
 
 
 def _title(found: Profile, samples: int) -> str:
-    count, samplers = len(found.samplers), sorted(set(found.samplers.values()))
-    workers = f"{count:,} worker{'s'[: count != 1]}"
+    samplers = sorted(set(found.samplers.values()))
+    workers = number_of(len(found.samplers), "worker")
     return f"{samples:,} samples of {workers}, by {' and '.join(samplers)}"
 
 

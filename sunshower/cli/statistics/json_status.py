@@ -10,13 +10,13 @@ from dataclasses import asdict
 from math import isfinite
 from typing import Any
 
-from sunshower.cli.health import error_text
+from sunshower.cli.health import task_error_text
 from sunshower.cli.statistics.spark_status import spark_fields
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.latencies import Latencies, LatencyKind
 from sunshower.runtime.events.metrics import Activity, Counts, Snapshot, TaskStats
 from sunshower.runtime.events.time_windows import ALL, WINDOWS_S
-from sunshower.trident.coordination.attempts import group_of
+from sunshower.trident.coordination.attempts import batch_group_of
 from sunshower.trident.coordination.coordinator import Status
 
 _PERCENTS = (50, 90, 99)
@@ -62,7 +62,7 @@ def worker_fields(found: Overview) -> list[dict[str, Any]]:
     facts = []
     names: dict[int, list[str]] = {}
     for task in found.plan.tasks:
-        names.setdefault(task.worker, []).append(f"{task.component}[{task.index}]")
+        names.setdefault(task.worker, []).append(task.name)
     for worker in found.plan.workers:
         node, process = found.processes.get(worker, (None, None))
         stats = found.snapshot.workers.get(worker)
@@ -183,7 +183,7 @@ def _waits(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
                 "kind": wait.kind,
                 "for_s": wait.for_s,
                 "tries": wait.tries,
-                "error": error_text(wait.error),
+                "error": task_error_text(wait.error),
                 "reached": wait.reached,
             }
 
@@ -192,7 +192,7 @@ def _batches(snapshot: Snapshot, components: Iterable[str]) -> Iterator[dict[str
     """Each group of batches: how many have ended, and those that are open, the oldest first."""
     for id in components:
         figures = snapshot.figures(id)
-        if (group := group_of(id)) is None or "txid" not in figures:
+        if (group := batch_group_of(id)) is None or "txid" not in figures:
             continue
         names = (name.removesuffix("/phase") for name in figures if name.endswith("/phase"))
         yield {

@@ -14,17 +14,15 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from sunshower.cli.cluster_options import Address, connect
+from sunshower.cli.cluster_options import ANSWER_WITHIN_S, Address, Window, ask_all, connect
 from sunshower.cli.formatting import Terminal, elapsed
-from sunshower.cli.statistics.options import Window
-from sunshower.errors import ClusterError, VersionMismatch
+from sunshower.errors import SunshowerError
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
     from sunshower.runtime.control.overview import Overview
 
 _EVERY_S = 1.0
-_ANSWER_WITHIN_S = 5.0
 _HELP = "q or Ctrl-C ends"
 
 Topology = Annotated[
@@ -91,16 +89,14 @@ def pressed_keys() -> Iterator[Callable[[float], str]]:
 
 def frame(cluster: RayCluster, name: str | None, window: str) -> Group:
     """What `top` shows of one topology, or (None) of all."""
-    names = sorted(cluster.runs()) if name is None else [name]
+    names = cluster.runs() if name is None else [name]
     parts: list[RenderableType] = []
-    for one in names:
-        try:
-            found = cluster.find(one).overview(_ANSWER_WITHIN_S)
-        except (ClusterError, VersionMismatch) as error:
-            parts.append(Text(f"{one} does not answer: {error}", style="red"))
+    for one, found in ask_all(names, lambda one: cluster.find(one).overview(ANSWER_WITHIN_S)):
+        if isinstance(found, SunshowerError):
+            parts.append(Text(f"{one} does not answer: {found}", style="red"))
         else:
             parts.append(topology_frame(found, time.time() - found.since_s, window))
-    if not names:
+    if not parts:
         parts.append(Text("There is no topology. Start one with: sunshower submit FILE.py"))
     return Group(*parts)
 

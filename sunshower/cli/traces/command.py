@@ -46,13 +46,13 @@ def trace(
     A share of all trees is recorded (the setting `trace_share`), and every replay of a tuple that
     has failed. A worker keeps the last 1,000 of them, and 4 MiB.
     """
-    from sunshower.cli.traces.drawing import tables, tree
+    from sunshower.cli.traces.drawing import drawn_tree, tables
     from sunshower.cli.traces.facts import missing, no_such_tree, traces_fields, why_none
 
     if otlp is not None:
-        from sunshower.cli.traces.otlp import check_packages
+        from sunshower.cli.doctor.packages import check_packages
 
-        check_packages()
+        check_packages("traces", "which sends spans", "opentelemetry.exporter.otlp.proto.http")
     with connect(address) as cluster:
         run = cluster.find(name)
         found, plan = run.traces(root), run.plan
@@ -66,7 +66,8 @@ def trace(
         echo_json(traces_fields(found, shown))
     else:
         console = Terminal()
-        for one in [tree(trees[0])] if root is not None else tables(found, limit, failed=failed):
+        one_tree = root is not None
+        for one in [drawn_tree(trees[0])] if one_tree else tables(found, limit, failed=failed):
             console.print(one)
         if not trees:
             echo(why_none(plan, failed=failed))
@@ -75,9 +76,9 @@ def trace(
 
 def _export(name: str, found: Traces, trees: tuple[TupleTrace, ...], url: str) -> None:
     from sunshower.cli.traces.facts import missing
-    from sunshower.cli.traces.otlp import export
+    from sunshower.cli.traces.otlp import export_trees
     from sunshower.secret import shown
 
-    count = export(name, trees, found.trees, url)
+    count = export_trees(name, trees, found.trees, url)
     echo(f"{len(trees):,} trees with {count:,} spans were sent to {shown(url)}")
     print_lines(Terminal(stderr=True), missing(found), "red")

@@ -29,7 +29,7 @@ def tables(found: Traces, limit: int, *, failed: bool) -> Iterator[RenderableTyp
             yield _table(f"{title}{some}", trees[:limit])
 
 
-def tree(found: TupleTrace) -> RenderableType:
+def drawn_tree(found: TupleTrace) -> RenderableType:
     """One tree: each edge below the input that it was made from."""
     drawn = Tree(Text(_place(found.spout, found.worker)))
     nodes: dict[str | None, Tree] = {}

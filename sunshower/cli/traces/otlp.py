@@ -27,20 +27,7 @@ _TIMEOUT_S = 10.0
 _SYSTEM = {"messaging.system": "sunshower"}
 
 
-def check_packages() -> None:
-    """Raise ConfigError if the packages of OpenTelemetry are missing."""
-    from sunshower.cli.doctor.packages import install_command
-
-    try:
-        import opentelemetry.exporter.otlp.proto.http  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(
-            f"the packages of OpenTelemetry, which send spans, are missing: "
-            f"{install_command('traces')}"
-        ) from error
-
-
-def export(
+def export_trees(
     topology: str, trees: Sequence[TupleTrace], known: Iterable[TupleTrace], url: str
 ) -> int:
     """Send these trees as spans; return how many spans. `known`: trees that links may lead to.

@@ -13,14 +13,13 @@ from sunshower.cli.cluster_options import RUNS_FOLDER, Address, RunsFolder, conn
 from sunshower.cli.formatting import echo
 from sunshower.cli.kafka import Settings, client_pairs
 from sunshower.cli.run import FromEnvironment, FromFile
-from sunshower.cli.ui.page import check_packages, opened_page
+from sunshower.cli.ui.page import check_server, opened_page
 from sunshower.errors import ClusterError
 
 if TYPE_CHECKING:
     from sunshower.runtime.control.overview import Overview
     from sunshower.web.source import TopologySource
 
-_LOOK_EVERY_S = 1.0
 
 Host = Annotated[
     str,
@@ -60,7 +59,7 @@ def ui(
     """
     from sunshower.experiments.runner.interrupts import Interrupts
 
-    check_packages()
+    check_server()
     kafka = client_pairs(settings, from_files, from_environment)
     with (
         Interrupts() as interrupts,
@@ -70,8 +69,7 @@ def ui(
         interrupts.defer()
         for line in [*lines, note]:
             echo(line)
-        while not interrupts.requested:
-            interrupts.wait(_LOOK_EVERY_S)
+        interrupts.wait_for_request()
 
 
 @contextmanager

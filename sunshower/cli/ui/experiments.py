@@ -8,7 +8,7 @@ from typing import Any
 
 from sunshower.errors import ExperimentError, SunshowerError
 from sunshower.experiments.evidence.outcome import Outcome
-from sunshower.experiments.report.page import counted, summary
+from sunshower.experiments.report.page import counted, outcome_summary
 from sunshower.experiments.runner.run_folders import PLAN, REPORT, RunFolder, run_paths
 from sunshower.experiments.runner.run_reports import figures_of_all, points_of
 
@@ -99,18 +99,16 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
         }
         for finding in outcome.findings
     ]
-    seconds = [recovery.seconds for recovery in outcome.recoveries]
-    known = [one for one in seconds if one is not None]
     return {
-        "summary": summary(outcome),
+        "summary": outcome_summary(outcome),
         "findings": findings,
         "recoveries": [
             {**asdict(one), "seconds": one.seconds} for one in outcome.recoveries[:RECOVERIES_MAX]
         ],
         "recovery": {
-            "count": len(seconds),
-            "longest_s": max(known, default=None),
-            "never": len(seconds) - len(known),
+            "count": len(outcome.recoveries),
+            "longest_s": outcome.recovery_s,
+            "never": outcome.never_recovered,
         },
         "figures": {**outcome.figures, "seconds": outcome.seconds},
         "versions": outcome.versions,

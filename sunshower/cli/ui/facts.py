@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from sunshower.cli.health import error_text
+from sunshower.cli.cluster_options import known_component
+from sunshower.cli.health import task_error_text
 from sunshower.cli.statistics.json_status import component_numbers, status_fields, task_numbers
-from sunshower.errors import ClusterError
+from sunshower.errors import SunshowerError, VersionMismatch
 from sunshower.failures import Failure
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.metrics import Snapshot, TaskStats
@@ -40,6 +41,11 @@ def summary_facts(name: str, found: Overview, now_s: float) -> dict[str, Any]:
     }
 
 
+def why_silent(error: SunshowerError) -> str:
+    """Say in place of a state why a topology gave no overview; it may just have been removed."""
+    return "of another release" if isinstance(error, VersionMismatch) else "does not answer"
+
+
 def topology_facts(found: Overview, up_s: float, window: str | None = None) -> dict[str, Any]:
     """Everything about a topology but its single tasks; durations in seconds, None: unknown. Of the
     windows of time only the one that is named, or the whole time while it is not known yet."""
@@ -64,16 +70,11 @@ def topology_facts(found: Overview, up_s: float, window: str | None = None) -> d
 def component_facts(found: Overview, component: str, up_s: float) -> dict[str, Any]:
     """The tasks of a component, its windows of time, and its last errors with tracebacks, the
     newest first. Raises ClusterError if the topology has no such component."""
-    snapshot, graph = found.snapshot, found.plan.graph
-    if component not in graph.components:
-        raise ClusterError(
-            f"topology {snapshot.topology!r} has no component {component!r}; it has: "
-            f"{', '.join(graph.components)}"
-        )
+    snapshot = found.snapshot
+    tasks = known_component(found.plan.graph, component).parallelism
     stats = {task.task: task for task in snapshot.tasks_of(component)}
     errors = [error for error in snapshot.degraded.values() if error.component == component]
     errors += [error for one in stats.values() for error in one.health.last[::-1]]
-    tasks = graph.components[component].parallelism
     return {
         "component": component,
         "windows": component_numbers(snapshot, component, tasks, up_s)["windows"],
@@ -108,7 +109,7 @@ def _error(error: TaskError) -> dict[str, Any]:
         "component": error.component,
         "task": error.index,
         "worker": error.worker,
-        "error": error_text(error),
+        "error": task_error_text(error),
         "traceback": error.traceback,
     }
 

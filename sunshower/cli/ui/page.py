@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sunshower.cli.cluster_options import RUNS_FOLDER
-from sunshower.errors import ClusterError, ConfigError
+from sunshower.errors import ClusterError
 
 if TYPE_CHECKING:
     from sunshower.actors.run import RayRun
@@ -18,18 +18,12 @@ if TYPE_CHECKING:
     from sunshower.runtime.events.metrics import Snapshot
     from sunshower.web.source import TopologySource
 
-_PACKAGES = ("starlette", "uvicorn")
 
-
-def check_packages() -> None:
+def check_server() -> None:
     """Raise ConfigError if a package that serves the page is missing."""
-    from importlib.util import find_spec
+    from sunshower.cli.doctor.packages import check_packages
 
-    from sunshower.cli.doctor.packages import install_command
-
-    for name in _PACKAGES:
-        if find_spec(name) is None:
-            raise ConfigError(f"{name}, which serves the page, is missing: {install_command('ui')}")
+    check_packages("ui", "which serves the page", "starlette", "uvicorn")
 
 
 @contextmanager
@@ -42,10 +36,14 @@ def opened_page(
     """Serve the page with a new token; yields the lines that tell the user both. `folder`: of the
     runs of experiments."""
     from sunshower.cli.ui.experiments import ExperimentFolders
+    from sunshower.runtime.garbage import rare_collections
     from sunshower.web.server import served_page
 
     token = secrets.token_urlsafe(16)
-    with served_page(source, token, host, port, ExperimentFolders(folder)) as url:
+    with (
+        rare_collections(),
+        served_page(source, token, host, port, ExperimentFolders(folder)) as url,
+    ):
         yield [f"The page is at {url}", f"Its actions need this token: {token}"]
 
 
@@ -53,7 +51,7 @@ def opened_page(
 def page_of_run(screen: Screen) -> Iterator[Callable[[RayRun, Snapshot], None]]:
     """Yields what TopologySession.run calls with each snapshot: the first call opens the page,
     which the end of this context closes."""
-    check_packages()
+    check_server()
     from sunshower.cli.ui.source import RaySource
 
     with ExitStack() as stack:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from sunshower.cli.cluster_options import ANSWER_WITHIN_S, ask_all
 from sunshower.cli.dead.replays import Ask, ask_of, not_replayed
 from sunshower.cli.traces.facts import missing, no_such_tree, traces_fields
-from sunshower.cli.ui.facts import component_facts, summary_facts, topology_facts
+from sunshower.cli.ui.facts import component_facts, summary_facts, topology_facts, why_silent
 from sunshower.cli.ui.letters import (
     ReadLetters,
     find_letter,
@@ -21,16 +21,14 @@ from sunshower.cli.ui.letters import (
 )
 from sunshower.cli.ui.replays import ReplaysByTopology
 from sunshower.cli.ui.trees import listed_trees
-from sunshower.errors import ClusterError, VersionMismatch
+from sunshower.errors import ClusterError, SunshowerError
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.tuple_traces import NO_TRACES, Traces
 
 if TYPE_CHECKING:
     from sunshower.actors.run import RayRun
 
-ANSWER_WITHIN_S = 5.0
 _FRESH_S = 0.5  # an overview is shared by requests within this time
-_AT_ONCE = 16  # topologies that are asked at the same time
 Look = Callable[[str], Overview]
 
 
@@ -81,16 +79,12 @@ class OverviewSource:
         self._reads = threading.Lock()  # files and topics are read by one request at a time
 
     def topologies(self) -> list[dict[str, Any]]:
-        def row(name: str) -> dict[str, Any]:
-            try:
-                return summary_facts(name, *self._look(name))
-            except VersionMismatch:
-                return {"topology": name, "state": "of another release"}
-            except ClusterError:  # it was just removed, or its master is away
-                return {"topology": name, "state": "does not answer"}
-
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            return list(pool.map(row, sorted(self._names())))
+        return [
+            {"topology": name, "state": why_silent(found)}
+            if isinstance(found, SunshowerError)
+            else summary_facts(name, *found)
+            for name, found in ask_all(self._names(), self._look)
+        ]
 
     def topology(self, name: str, window: str | None = None) -> dict[str, Any]:
         found, at_s = self._look(name)

@@ -13,8 +13,8 @@ from sunshower.experiments.checkers.checker import CheckResult
 from sunshower.experiments.evidence.event_history import (
     History,
     message_keys,
-    message_of,
     numbers_of,
+    task_and_number,
     tasks_of,
 )
 from sunshower.experiments.evidence.facts import Ending, Facts, Model
@@ -234,7 +234,7 @@ def _same_id(history: History) -> I64:
     found: dict[tuple[int, str], set[int]] = {}
     for message, id in zip(emitted.messages.tolist(), emitted.details, strict=True):
         if id is not None:
-            found.setdefault((message_of(message)[0], repr(id)), set()).add(message)
+            found.setdefault((task_and_number(message)[0], repr(id)), set()).add(message)
     same = [message for messages in found.values() if len(messages) > 1 for message in messages]
     return np.array(same, np.int64)
 
@@ -285,7 +285,7 @@ def _wanted(history: History, facts: Facts, model: Model) -> set[int]:
     """The items that have to be written: where the source was drained, those that were emitted."""
     if not facts.drained:
         return set(range(model.total))
-    emitted = map(message_of, history.accounts.messages.tolist())
+    emitted = map(task_and_number, history.accounts.messages.tolist())
     return {model.number(facts.places[task][0], number) for task, number in emitted}
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sunshower.experiments.checkers.checker import CheckResult
-from sunshower.experiments.evidence.event_history import EventRows, History, lookup
+from sunshower.experiments.evidence.event_history import EventRows, History, is_repeat, lookup
 from sunshower.experiments.evidence.facts import UNTRACKED, Facts
 from sunshower.experiments.evidence.tuple_evidence import messages_of, trees
 from sunshower.runtime.events.event_log import What
@@ -32,8 +32,8 @@ class NoPrematureAck:
         sent, acked, refused = map(history.rows, (What.SENT, What.ACKED, What.REFUSED))
         done = lookup(roots, when, sent.roots, -1)  # by edge: when its tree was complete
         judged = done >= 0
-        keys = keys_of(sent)[judged]
-        ack = lookup(keys_of(acked), acked.order, keys, -1)
+        keys = edge_keys(sent)[judged]
+        ack = lookup(edge_keys(acked), acked.order, keys, -1)
         early = (ack < 0) | (ack > done[judged])
         refusal = lookup(roots, when, refused.roots, -1)
         refused_too = (refusal >= 0) & (refused.order < refusal)
@@ -60,11 +60,11 @@ class EachEdgeOnce:
 
     def check(self, history: History, facts: Facts) -> CheckResult:
         sent, delivered, acked = map(history.rows, (What.SENT, What.DELIVERED, What.ACKED))
-        arrivals = keys_of(delivered)
-        handed = lookup(arrivals, delivered.order, keys_of(acked), -1)
+        arrivals = edge_keys(delivered)
+        handed = lookup(arrivals, delivered.order, edge_keys(acked), -1)
         wrong = {
-            "reached a bolt twice": delivered.roots[_repeated(arrivals)],
-            "were acked twice": acked.roots[_repeated(keys_of(acked))],
+            "reached a bolt twice": delivered.roots[is_repeat(arrivals)],
+            "were acked twice": acked.roots[is_repeat(edge_keys(acked))],
             "were acked before they reached the bolt": acked.roots[
                 (handed < 0) | (handed > acked.order)
             ],
@@ -109,7 +109,7 @@ def completions(history: History, sample: int) -> tuple[U64, I64]:
     return roots, completed.order[kept][at]
 
 
-def keys_of(rows: EventRows) -> U64:
+def edge_keys(rows: EventRows) -> U64:
     """Return one number for each pair of root and edge; trees may share an edge."""
     keys: U64 = (rows.roots * _ODD) ^ rows.values.view(np.uint64)
     return keys
@@ -129,15 +129,8 @@ def pending_peaks(history: History) -> dict[int, int]:
     return peaks
 
 
-def _repeated(keys: U64) -> NDArray[np.bool_]:
-    """Return which keys repeat an earlier one."""
-    again = np.ones(len(keys), np.bool_)
-    again[np.unique(keys, return_index=True)[1]] = False
-    return again
-
-
 def _astray(sent: EventRows, delivered: EventRows) -> NDArray[np.bool_]:
     """Return which were delivered to another task than their target."""
-    meant = lookup(keys_of(sent), sent.targets, keys_of(delivered), -1)
+    meant = lookup(edge_keys(sent), sent.targets, edge_keys(delivered), -1)
     astray: NDArray[np.bool_] = (meant >= 0) & (meant != delivered.tasks)
     return astray

@@ -67,7 +67,7 @@ def standard_library() -> list[str]:
     return [str(path) for path in root.rglob("*.py") if not others & set(path.parts)]
 
 
-def pick(lines: Iterable[str], positions: Collection[int]) -> Iterator[tuple[int, str]]:
+def lines_at(lines: Iterable[str], positions: Collection[int]) -> Iterator[tuple[int, str]]:
     """Yield (position, line) of the lines at `positions`."""
     wanted = set(positions)
     return ((at, line) for at, line in enumerate(lines) if at in wanted)

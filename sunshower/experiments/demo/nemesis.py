@@ -26,8 +26,7 @@ class DemoNemesis:
             self._killed_s = time.monotonic()
             self.killed_pid = run.kill_worker(target.worker)
             self._say(
-                f"SIGKILL for {target.component}[{target.index}], process "
-                f"{self.killed_pid}, after {acked:,} lines"
+                f"SIGKILL for {target.name}, process {self.killed_pid}, after {acked:,} lines"
             )
 
     def seconds_to_replay(self, snapshot: Snapshot) -> float | None:

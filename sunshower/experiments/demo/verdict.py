@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sunshower.experiments.checkers.checker import CheckResult
-from sunshower.experiments.demo.corpus import Corpus, pick
+from sunshower.experiments.demo.corpus import Corpus, lines_at
 from sunshower.experiments.demo.nemesis import DemoNemesis
 from sunshower.experiments.demo.topology import LineResults
 from sunshower.experiments.evidence.outcome import Finding, Verdict
@@ -65,7 +65,7 @@ def make_report(
     under = under_counts(corpus.words, results.counted)
     counts = snapshot.component("lines")
     missing = lost(acks, sizes)
-    finding = judge(
+    finding = demo_finding(
         lost=missing,
         in_excess=acked_in_excess(acks, sizes),
         under=under,
@@ -94,7 +94,7 @@ def replayed_words(corpus: Corpus, results: TaskResults) -> Counter[str]:
     words = Counter[str]()
     for index, task in enumerate(results.lines):
         share = corpus.share(index, len(results.lines))
-        words += words_in_replays(pick(share, task.failures), task.failures)
+        words += words_in_replays(lines_at(share, task.failures), task.failures)
     return words
 
 
@@ -141,7 +141,7 @@ def words_in_replays(lines: Iterable[tuple[int, str]], failures: Mapping[int, in
     return words
 
 
-def judge(
+def demo_finding(
     *,
     lost: int,
     in_excess: int,

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sunshower.runtime.events.event_log import NOTHING, Entry, What
-from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.tracking.ids import I64, NO_IDS, U64
 
 F64 = NDArray[np.float64]
@@ -180,15 +179,16 @@ class History:
         at_s = np.fromiter(map(_AT, entries), np.float64, count)
         at_s -= self.begun_s
         rooted, numbered = what in _ROOTED, what in _COUNTED
+        attempts = map(_ATTEMPTS, entries)
         return EventRows(
-            entries,
-            counts,
-            np.repeat(at_s, counts),
-            np.repeat(np.array(places, np.int64), counts),
-            np.repeat(np.fromiter(map(_TASK, entries), np.int64, count), counts),
-            np.concatenate(list(map(_ROOTS, entries))) if rooted and count else NO_IDS,
-            np.concatenate(values) if count and what not in _SINGLE else NOTHING,
-            np.concatenate(list(map(_ATTEMPTS, entries))) if numbered and count else NOTHING,
+            entries=entries,
+            counts=counts,
+            at_s=np.repeat(at_s, counts),
+            order=np.repeat(np.array(places, np.int64), counts),
+            tasks=np.repeat(np.fromiter(map(_TASK, entries), np.int64, count), counts),
+            roots=np.concatenate(list(map(_ROOTS, entries))) if rooted and count else NO_IDS,
+            values=np.concatenate(values) if count and what not in _SINGLE else NOTHING,
+            attempts=np.concatenate(list(attempts)) if numbered and count else NOTHING,
         )
 
 
@@ -214,9 +214,16 @@ def numbers_of(messages: I64) -> I64:
     return messages & _NUMBER_MASK
 
 
-def message_of(message: int) -> tuple[int, int]:
+def task_and_number(message: int) -> tuple[int, int]:
     """Return (task, message number) of a message key."""
     return message >> _NUMBER_BITS, message & _NUMBER_MASK
+
+
+def is_repeat(keys: U64 | I64) -> NDArray[np.bool_]:
+    """Return which keys repeat an earlier one: shape (n,)."""
+    found = np.ones(len(keys), np.bool_)
+    found[np.unique(keys, return_index=True)[1]] = False
+    return found
 
 
 def lookup(
@@ -228,13 +235,3 @@ def lookup(
         return np.full(len(wanted), missing, values.dtype)
     places = np.minimum(np.searchsorted(there, wanted), len(there) - 1)
     return np.where(there[places] == wanted, values[at[places]], values.dtype.type(missing))
-
-
-def task_names(plan: Plan) -> dict[int, str]:
-    """Return task id → name, for all tasks of a plan."""
-    return {task.id: name_of(task) for task in plan.tasks}
-
-
-def name_of(task: Task) -> str:
-    """Return the name of a task, such as relay[0]."""
-    return f"{task.component}[{task.index}]"

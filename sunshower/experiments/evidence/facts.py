@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from sunshower.experiments.evidence.event_history import task_names
 from sunshower.runtime.plan import Plan
 from sunshower.topologies.graph import Level
 
@@ -65,7 +64,7 @@ def facts_of(plan: Plan, *, sample: int = 1) -> Facts:
     spouts = [(task.id, plan.component(task)) for task in plan.spouts]
     timeout_s = plan.graph.config.message_timeout_s
     return Facts(
-        tasks=task_names(plan),
+        tasks=plan.task_names,
         spouts=tuple(task.id for task in plan.spouts),
         counted=frozenset(id for id, spout in spouts if spout.level.counts_records),
         logs=frozenset(id for id, spout in spouts if spout.level is Level.LOG),

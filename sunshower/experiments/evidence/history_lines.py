@@ -40,7 +40,6 @@ OVER = "over"
 _NAMES = {what.name.lower(): what for what in What}
 _MESSAGES = {What.EMITTED, What.COMPLETED, What.FAILED, What.BURIED}
 _EDGES = {What.SENT, What.DELIVERED, What.ACKED, What.REFUSED}
-_CAUSED = {What.FAILED, What.REFUSED}
 _PAIRS = {What.WROTE: ("key", "value"), What.NOTED: ("event", "facts")}
 _NEEDED: dict[What, tuple[str, ...]] = {
     What.EMITTED: ("task", "message", "root", "attempt"),
@@ -215,7 +214,15 @@ def _entry(rows: list[Fields], ids: dict[str, int]) -> Entry:
             values = np.array([_id(name, ids) for name in first.get("spouts", ())], np.int64)
         case What.BEGUN | What.ENDED:
             detail = first["fault"]
-    return Entry(float(first["t"]), what, task, roots, values, attempts, detail)
+    return Entry(
+        at_s=float(first["t"]),
+        what=what,
+        task=task,
+        roots=roots,
+        values=values,
+        attempts=attempts,
+        detail=detail,
+    )
 
 
 def _id(name: str, ids: dict[str, int]) -> int:

@@ -5,15 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
-from sunshower.experiments.evidence.event_history import History, message_of
+from sunshower.experiments.evidence.event_history import History, task_and_number
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.tracking.ids import U64
 
 MESSAGES_MAX = 3
 _LINES_MAX = 60
+
+
+class _EdgeEvent(NamedTuple):
+    """One event of one edge; sorted by `order`, the position in the history."""
+
+    order: int
+    at_s: float
+    what: What
+    task: int
+    edge: int
+    target: int  # the task that it was sent to; only of SENT
 
 
 @dataclass
@@ -38,7 +50,7 @@ def trees(history: History, messages: Iterable[int]) -> tuple[str, ...]:
 
 def tree(history: History, message: int) -> list[str]:
     """Describe the attempts and edges of one message."""
-    task, number = message_of(message)
+    task, number = task_and_number(message)
     lines = [f"{history.name(task)}, message {number}"]
     emitted = history.rows(What.EMITTED)
     mine = np.flatnonzero(emitted.messages == message)
@@ -72,16 +84,15 @@ def _edges(history: History, root: int, done_s: float) -> Iterator[str]:
     """
     edges: dict[int, _Edge] = {}
     held: dict[int, int] = {}  # task → the depth of the last edge delivered to it
-    events = sorted(_events(history, root))
-    for _, at_s, what, task, edge_id, target in events:
-        edge = edges.setdefault(edge_id, _Edge(edge_id))
-        if what is What.SENT:
-            edge.source, edge.target, edge.depth = task, target, held.get(task, 0)
-        elif what is What.DELIVERED:
+    for event in sorted(_events(history, root)):
+        edge, task = edges.setdefault(event.edge, _Edge(event.edge)), event.task
+        if event.what is What.SENT:
+            edge.source, edge.target, edge.depth = task, event.target, held.get(task, 0)
+        elif event.what is What.DELIVERED:
             edge.target = task
             held[task] = edge.depth + 1
-        late = ", too late" if at_s > done_s else ""
-        edge.steps.append((at_s, what.name.lower(), late))
+        late = ", too late" if event.at_s > done_s else ""
+        edge.steps.append((event.at_s, event.what.name.lower(), late))
     for edge in edges.values():
         events_text = ", ".join(f"{what} {at_s:.4f}{late}" for at_s, what, late in edge.steps)
         yield f"    {'  ' * edge.depth}{edge.edge:016x} {_way(history, edge)}: {events_text}"
@@ -100,13 +111,18 @@ def _way(history: History, edge: _Edge) -> str:
     return f"{history.name(edge.source)} → {history.name(edge.target)}"
 
 
-def _events(history: History, root: int) -> Iterator[tuple[int, float, What, int, int, int]]:
+def _events(history: History, root: int) -> Iterator[_EdgeEvent]:
     for what in (What.SENT, What.DELIVERED, What.ACKED, What.REFUSED):
         rows = history.rows(what)
         for row in np.flatnonzero(rows.roots == np.uint64(root)).tolist():
-            target = int(rows.targets[row]) if what is What.SENT else 0
-            place = (int(rows.order[row]), float(rows.at_s[row]), what, int(rows.tasks[row]))
-            yield (*place, int(rows.values[row]), target)
+            yield _EdgeEvent(
+                order=int(rows.order[row]),
+                at_s=float(rows.at_s[row]),
+                what=what,
+                task=int(rows.tasks[row]),
+                edge=int(rows.values[row]),
+                target=int(rows.targets[row]) if what is What.SENT else 0,
+            )
 
 
 def messages_of(history: History, roots: U64) -> list[int]:

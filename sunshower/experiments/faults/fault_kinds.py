@@ -30,8 +30,8 @@ from sunshower.experiments.faults.targets import (
     Nodes,
     Target,
     Tasks,
-    beside,
-    check_component,
+    beside_text,
+    check_has_component,
 )
 from sunshower.runtime.cluster import Run
 from sunshower.runtime.events.injected_faults import ANY, InjectedFaults, Link, Raise, SlowTask
@@ -84,7 +84,7 @@ class Kill:
 
     def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> ActiveFault:
         chosen = self.target.draw(run, plan, generator)
-        with_it = beside(chosen, plan)
+        with_it = beside_text(chosen, plan)
         if chosen.node is not None:
             run.kill_node(chosen.node)
         elif chosen.worker is not None:
@@ -131,7 +131,7 @@ class Pause:
 
     def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> ActiveFault:
         chosen = self.target.draw(run, plan, generator)
-        words = f"pause {chosen.label}{beside(chosen, plan)}{lasting(self.for_s)}"
+        words = f"pause {chosen.label}{beside_text(chosen, plan)}{lasting(self.for_s)}"
         worker = chosen.worker
         if worker is None:
             run.pause_master()
@@ -162,7 +162,7 @@ class Isolate:
 
     def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> ActiveFault:
         chosen = self.target.draw(run, plan, generator)
-        words = f"isolate {chosen.label}{beside(chosen, plan)}{lasting(self.for_s)}"
+        words = f"isolate {chosen.label}{beside_text(chosen, plan)}{lasting(self.for_s)}"
         workers = () if chosen.worker is None else (chosen.worker,)
         return ActiveFault(words, injected=InjectedFaults(isolated=workers))
 
@@ -246,7 +246,7 @@ class Lossy:
     def check(self, plan: Plan) -> None:
         for link in self.links:
             for end in (link.source, link.target):
-                check_component(end, plan, ANY)
+                check_has_component(end, plan, ANY)
 
     def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> ActiveFault:
         return ActiveFault(str(self), injected=InjectedFaults(links=self.links))

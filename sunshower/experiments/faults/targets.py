@@ -9,7 +9,6 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from sunshower.errors import ClusterError, ExperimentError
-from sunshower.experiments.evidence.event_history import name_of
 from sunshower.runtime.cluster import Run
 from sunshower.runtime.plan import ACKER, Plan, Task
 
@@ -47,9 +46,9 @@ class Tasks:
         there = plan.tasks_of(self.component)
         if not there and self.component == ACKER:
             raise ExperimentError("there is no acker: the topology has ackers=0")
-        check_component(self.component, plan)
+        check_has_component(self.component, plan)
         if self.index is not None and not 0 <= self.index < len(there):
-            tasks = ", ".join(map(name_of, there))
+            tasks = ", ".join(one.name for one in there)
             raise ExperimentError(f"there is no task {self}; there are: {tasks}")
 
     def draw(self, run: Run, plan: Plan, generator: np.random.Generator) -> FaultTarget:
@@ -175,7 +174,7 @@ def acker(index: int | None = None) -> Tasks:
 spout, worker, master, node, anybody = Spouts, Workers, MasterProcess, Nodes, Anybody
 
 
-def check_component(component: str, plan: Plan, *others: str) -> None:
+def check_has_component(component: str, plan: Plan, *others: str) -> None:
     """Raise ExperimentError unless it is a component, the acker, or one of `others`."""
     there = [*plan.graph.components, ACKER, *others]
     if component not in there:
@@ -187,15 +186,15 @@ def check_component(component: str, plan: Plan, *others: str) -> None:
 
 def target_of(task: Task) -> FaultTarget:
     """Return a task as a drawn target."""
-    return FaultTarget(name_of(task), task.worker, tasks=(task,))
+    return FaultTarget(task.name, task.worker, tasks=(task,))
 
 
-def beside(chosen: FaultTarget, plan: Plan) -> str:
+def beside_text(chosen: FaultTarget, plan: Plan) -> str:
     """Describe the other tasks in the target's process; empty if there are none."""
     if chosen.worker is None:
         return ""
-    others = [task for task in plan.tasks_on(chosen.worker) if task not in chosen.tasks]
-    return f" with {', '.join(map(name_of, others))}" if others else ""
+    others = [one.name for one in plan.tasks_on(chosen.worker) if one not in chosen.tasks]
+    return f" with {', '.join(others)}" if others else ""
 
 
 def choose(things: Sequence[T], generator: np.random.Generator) -> T:

@@ -34,7 +34,7 @@ def run_page(outcome: Outcome, background: Background, charts: Sequence[Chart]) 
         "run.html",
         title=outcome.experiment,
         verdict=outcome.verdict,
-        summary=summary(outcome),
+        summary=outcome_summary(outcome),
         about=background.about,
         outcome=outcome,
         tiles=_tiles(outcome),
@@ -76,7 +76,7 @@ def group_page(
     )
 
 
-def summary(outcome: Outcome) -> str:
+def outcome_summary(outcome: Outcome) -> str:
     """Return the outcome in one or two sentences."""
     if outcome.error:
         return f"The run did not come to its end: {outcome.error}"
@@ -99,10 +99,10 @@ def _tiles(outcome: Outcome) -> dict[str, str]:
     found = {name: figure(outcome.figures[name]) for name in _TILES if name in outcome.figures}
     if "throughput" in found:
         found["throughput"] = f"{figure(round(outcome.figures['throughput']))}/s"
-    seconds = [recovery.seconds for recovery in outcome.recoveries]
-    if seconds:
-        longest = [one for one in seconds if one is not None]
-        found["longest recovery"] = "never" if None in seconds else span(max(longest))
+    if outcome.never_recovered:
+        found["longest recovery"] = "never"
+    elif outcome.recovery_s is not None:
+        found["longest recovery"] = span(outcome.recovery_s)
     return found
 
 

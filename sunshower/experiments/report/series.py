@@ -8,7 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from sunshower.experiments.evidence.batch_evidence import batches_of
-from sunshower.experiments.evidence.event_history import F64, Band, EventRows, History, lookup
+from sunshower.experiments.evidence.event_history import (
+    F64,
+    Band,
+    EventRows,
+    History,
+    is_repeat,
+    lookup,
+)
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.tracking.ids import I64, incarnations_of
 
@@ -45,20 +52,19 @@ def make_series(history: History, seconds: float | None = None) -> Series:
         max(history.seconds, seconds or 0.0), len(emitted) + len(completed) + len(failed)
     )
     widths_s = np.diff(edges_s)
-    is_replay = np.ones(len(emitted), np.bool_)
-    is_replay[np.unique(emitted.messages, return_index=True)[1]] = False
     p50_s, p99_s = _latencies(edges_s, history)
+    replays_s = emitted.at_s[is_repeat(emitted.messages)]
     return Series(
-        edges_s,
-        _counts(edges_s, emitted.at_s) / widths_s,
-        _counts(edges_s, completed.at_s) / widths_s,
-        _counts(edges_s, emitted.at_s[is_replay]) / widths_s,
-        _pending(edges_s, emitted.at_s, _ends(emitted, (completed, failed))),
-        p50_s,
-        p99_s,
-        _counts(edges_s, _committed(history)) / widths_s,
-        _failures(edges_s, failed.at_s, list(map(str, failed.details))),
-        history.faults,
+        edges_s=edges_s,
+        emitted_per_s=_counts(edges_s, emitted.at_s) / widths_s,
+        completed_per_s=_counts(edges_s, completed.at_s) / widths_s,
+        replays_per_s=_counts(edges_s, replays_s) / widths_s,
+        pending=_pending(edges_s, emitted.at_s, _ends(emitted, (completed, failed))),
+        p50_s=p50_s,
+        p99_s=p99_s,
+        batches_per_s=_counts(edges_s, _committed(history)) / widths_s,
+        failures=_failures(edges_s, failed.at_s, list(map(str, failed.details))),
+        bands=history.faults,
     )
 
 

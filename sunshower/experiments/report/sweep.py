@@ -49,17 +49,15 @@ class Point:
 
 def point(outcome: Outcome, swept: Sequence[str]) -> Point:
     """Return what tables and charts show of one run."""
-    found = [recovery.seconds for recovery in outcome.recoveries]
-    known = [seconds for seconds in found if seconds is not None]
     return Point(
-        {**{name: outcome.parameters.get(name) for name in swept}, "seed": outcome.seed},
-        outcome.verdict,
-        max(known, default=None),
-        None not in found,
-        outcome.figures.get("throughput"),
-        outcome.figures.get("replays"),
-        outcome.figures.get("duplicates"),
-        outcome.error,
+        values={**{name: outcome.parameters.get(name) for name in swept}, "seed": outcome.seed},
+        verdict=outcome.verdict,
+        recovery_s=outcome.recovery_s,
+        recovers=not outcome.never_recovered,
+        throughput=outcome.figures.get("throughput"),
+        replays=outcome.figures.get("replays"),
+        duplicates=outcome.figures.get("duplicates"),
+        error=outcome.error,
     )
 
 

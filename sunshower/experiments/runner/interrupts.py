@@ -33,6 +33,10 @@ class Interrupts:
         else:
             self._requested.wait(seconds)
 
+    def wait_for_request(self) -> None:
+        """Sleep until an orderly end is requested."""
+        self._requested.wait()
+
     def defer(self) -> None:
         """Make the first signal only set `requested`. Installs the handlers again: Ray may have
         replaced them."""

@@ -131,16 +131,15 @@ def _history(folder: RunFolder) -> tuple[History | None, str | None]:
 def _unfinished(folder: RunFolder, history: History) -> Outcome:
     plan = folder.plan
     stopped = plan.get("stopped") or "the reason is unknown"
+    reason = f"the run did not come to its end: {stopped}"
     return Outcome(
-        plan["experiment"],
-        plan["cluster"],
-        plan["seed"],
-        plan["parameters"],
-        (Finding("end", Verdict.UNKNOWN, (f"the run did not come to its end: {stopped}",)),),
-        recoveries(history),
-        figures_of(history) if history.entries else {},
-        history.seconds,
-        plan["versions"],
+        **{
+            name: plan[name] for name in ("experiment", "cluster", "seed", "parameters", "versions")
+        },
+        findings=(Finding("end", Verdict.UNKNOWN, (reason,)),),
+        recoveries=recoveries(history),
+        figures=figures_of(history) if history.entries else {},
+        seconds=history.seconds,
         error=stopped,
     )
 

@@ -14,7 +14,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from sunshower.experiments.evidence.event_history import task_names
 from sunshower.experiments.experiment import Experiment, Prepared
 from sunshower.experiments.report.phrases import figure
 from sunshower.secret import Secret, protected
@@ -66,7 +65,7 @@ def run_plan(request: RunRequest, prepared: Prepared, variant: Variant) -> dict[
         "seed": variant.seed,
         "parameters": dict(prepared.parameters),
         "topology": prepared.plan.graph.id,
-        "tasks": {str(id): name for id, name in task_names(prepared.plan).items()},
+        "tasks": {str(id): name for id, name in prepared.plan.task_names.items()},
         "steps": [step.to_fields() for step in prepared.steps],
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 import signal
@@ -23,6 +22,7 @@ from sunshower.experiments.faults.pace import Pace, pace_of
 from sunshower.experiments.runner.loading import load
 from sunshower.experiments.shrinking import Steps, shrink
 from sunshower.experiments.swarm import swarm
+from sunshower.runtime.garbage import collect_seldom
 from sunshower.simulation.cluster import SimCluster
 from sunshower.topologies.topology import Topology
 
@@ -64,8 +64,7 @@ class ShrunkSeed:
 def start_job() -> None:
     """Prepare a job process: it prints nothing, ignores Ctrl-C, and ends with its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to all; the parent decides
-    gc.freeze()  # rarely, as in a worker: 6 % more seeds
-    gc.set_threshold(100_000, 20, 50)
+    collect_seldom()
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     parent = parent_process()
     assert parent is not None, "a job is a process of its own"
@@ -101,13 +100,13 @@ def shrink_seed(task: SwarmTask, seed: int) -> ShrunkSeed:
     findings, history = _findings(shortened(shrunk.steps, messages))
     left = tuple(finding for finding in findings if finding.verdict is Verdict.BROKEN)
     return ShrunkSeed(
-        seed,
-        left,
-        tuple(map(str, shrunk.steps)),
-        len(prepared.steps),
-        messages,
-        shrunk.tries,
-        tuple(relevant_lines(left, history)) if history else (),
+        seed=seed,
+        findings=left,
+        steps=tuple(map(str, shrunk.steps)),
+        steps_before=len(prepared.steps),
+        messages=messages,
+        tries=shrunk.tries,
+        history=tuple(relevant_lines(left, history)) if history else (),
     )
 
 

@@ -77,7 +77,7 @@ class Extent:
         return Committed(self.end, json.dumps({"topologyId": self.deployment}))
 
 
-def name_of(partition: Partition) -> str:
+def partition_name(partition: Partition) -> str:
     """Storm's name of a partition: topic@0."""
     return f"{partition.topic}@{partition.number}"
 

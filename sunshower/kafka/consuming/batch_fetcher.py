@@ -154,8 +154,8 @@ class BatchFetcher(Cursor):
     def _by_partition(self, messages: list[Message]) -> dict[Partition, list[Message]]:
         found: dict[Partition, list[list[Message]]] = {}
         batch = MessageBatch.of(messages)
-        for topic, number, first, end, _ in batch.runs:
-            partition = Partition(topic, number)
-            if partition in self.at:
-                found.setdefault(partition, []).append([*batch.messages[first:end]])
+        for run in batch.runs:
+            if run.partition in self.at:
+                part = [*batch.messages[run.first : run.end]]
+                found.setdefault(run.partition, []).append(part)
         return {one: [*chain.from_iterable(parts)] for one, parts in found.items()}

@@ -121,11 +121,11 @@ class Translator:
         column: Any = batch.column(name)
         if name not in self._formats:
             return column
-        for topic, _, first, end, _ in batch.runs:
-            decode = self.decoder(topic, name)
+        for run in batch.runs:
+            decode = self.decoder(run.partition.topic, name)
             if decode is not None:
-                parts = column[first:end]
-                column[first:end] = [None if data is None else decode(data) for data in parts]
+                here = slice(run.first, run.end)
+                column[here] = [None if data is None else decode(data) for data in column[here]]
         return column
 
 

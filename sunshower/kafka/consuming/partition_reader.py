@@ -100,8 +100,7 @@ class PartitionReader:
         """Read these partitions from their start positions."""
         for partition, start in starts.items():
             kept = stored.get(partition)
-            first = start.skipped[0] if start.skipped else start.offset
-            place = self.places.take(partition, first)
+            place = self.places.take(partition, start.first)
             if kept is not None:
                 self.committer.kept[partition] = kept
             if start.skipped:
@@ -161,7 +160,7 @@ class PartitionReader:
         self.committer.forget(partition)
         self._full.discard(partition)
         self._waiting.pop(partition, None)
-        self.skipped = [one for one in self.skipped if one[0] is not place]
+        self._forget_skipped(place)
         self._drop_ahead(partition)
         return place
 
@@ -230,7 +229,7 @@ class PartitionReader:
         keep = np.ones(len(offsets), np.bool_)
         for run in batch.runs:
             here = slice(run.first, run.end)
-            place = self.places.get(Partition(run.topic, run.partition))
+            place = self.places.get(run.partition)
             if place is None:
                 keep[here] = False
                 continue
@@ -288,8 +287,8 @@ class PartitionReader:
                 "and is read from %d",
                 *(place.partition, latest, wanted, start.offset),
             )
-            self.skipped = [one for one in self.skipped if one[0] is not place]
-            place.progress = Progress(start.skipped[0] if start.skipped else start.offset)
+            self._forget_skipped(place)
+            place.progress = Progress(start.first)
             self.gone.append(place.numbers)
             self._skip(
                 place, start.offset, "the topic was cut or made anew, and is read from its end"
@@ -319,6 +318,10 @@ class PartitionReader:
         place.progress.emit(np.array([skipped.first], np.int64))
         place.progress.reached(end)
         self.skipped.append((place, skipped))
+
+    def _forget_skipped(self, place: ReadPartition) -> None:
+        """Report no range that was skipped there before."""
+        self.skipped = [one for one in self.skipped if one[0] is not place]
 
     def emitted(self) -> dict[Partition, int]:
         """The next offset to read of each partition."""

@@ -22,6 +22,14 @@ class RebalanceListener:
         they are `lost`: then another task or process may read them already."""
 
 
+class NoPartitions:
+    """Implements the port `PartitionOwner` for a sharing whose `look` was never called."""
+
+    def assigned(self, partitions: Collection[Partition]) -> None: ...
+
+    def revoked(self, partitions: Collection[Partition], *, lost: bool) -> None: ...
+
+
 class ListenedOwner:
     """Implements the port `PartitionOwner`: passes on to `owner`, and calls the listener."""
 

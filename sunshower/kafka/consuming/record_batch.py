@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from sunshower.kafka.consuming.partition_progress import I64
+from sunshower.kafka.partitions.ports import Partition
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -26,8 +27,7 @@ _RUNS_MAX = 32  # with more runs, messages are sorted by partition first, to hav
 class OffsetRun(NamedTuple):
     """Messages [first, end) of a batch, all of one partition, by ascending offset."""
 
-    topic: str
-    partition: int
+    partition: Partition
     first: int
     end: int
     offsets: Sequence[int]
@@ -56,9 +56,11 @@ class MessageBatch(NamedTuple):
     def offsets(self) -> I64:
         """The offset of each message."""
         found = np.empty(len(self.messages), np.int64)
-        for _, _, first, end, offsets in self.runs:
-            whole = isinstance(offsets, range)
-            found[first:end] = np.arange(offsets[0], offsets[-1] + 1) if whole else offsets
+        for run in self.runs:
+            whole, offsets = isinstance(run.offsets, range), run.offsets
+            found[run.first : run.end] = (
+                np.arange(offsets[0], offsets[-1] + 1) if whole else offsets
+            )
         return found
 
     def column(self, name: str) -> Iterable[Any]:
@@ -72,10 +74,11 @@ class MessageBatch(NamedTuple):
             case "value":
                 return list(map(Message.value, messages))
             case "topic":
-                return chain.from_iterable(repeat(run.topic, run.end - run.first) for run in runs)
+                topics = (repeat(run.partition.topic, run.end - run.first) for run in runs)
+                return chain.from_iterable(topics)
             case "partition":
-                each = (repeat(run.partition, run.end - run.first) for run in runs)
-                return chain.from_iterable(each)
+                numbers = (repeat(run.partition.number, run.end - run.first) for run in runs)
+                return chain.from_iterable(numbers)
             case "offset":
                 return chain.from_iterable(run.offsets for run in runs)
             case "timestamp_ms":
@@ -105,4 +108,5 @@ def _run(messages: Sequence[Message], first: int, end: int, topic: str | None) -
     offsets: Sequence[Any] = range(begin, begin + end - first)
     if last.offset() != offsets[-1]:  # there are gaps
         offsets = [message.offset() for message in messages[first:end]]
-    return OffsetRun(topic or one.topic() or "", one.partition() or 0, first, end, offsets)
+    partition = Partition(topic or one.topic() or "", one.partition() or 0)
+    return OffsetRun(partition, first, end, offsets)

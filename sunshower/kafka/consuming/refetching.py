@@ -70,9 +70,8 @@ class Refetcher:
         gone: list[Gone] = []
         batch = MessageBatch.of(fetched.messages)
         for run in batch.runs:
-            partition = Partition(run.topic, run.partition)
-            if partition in cursor.at:
-                found += self._found(partition, run, batch.messages, wanted[partition], gone)
+            if run.partition in cursor.at:
+                found += self._found(run, batch.messages, wanted[run.partition], gone)
         for partition in fetched.ends.keys() & cursor.at.keys():
             passed = self._pass(partition, wanted[partition], fetched.ends[partition])
             gone += [Gone(partition, at, _COMPACTED) for at in passed.tolist()]
@@ -93,19 +92,14 @@ class Refetcher:
             self._cursor.consumer.close()
 
     def _found(
-        self,
-        partition: Partition,
-        run: OffsetRun,
-        messages: Sequence[Message],
-        wanted: I64,
-        gone: list[Gone],
+        self, run: OffsetRun, messages: Sequence[Message], wanted: I64, gone: list[Gone]
     ) -> list[Message]:
         """The wanted messages of a run; wanted offsets missing between its messages are gone."""
         came = np.asarray(run.offsets, np.int64)
         own = messages[run.first : run.end]
-        passed = self._pass(partition, wanted, int(came[-1]) + 1)
+        passed = self._pass(run.partition, wanted, int(came[-1]) + 1)
         missing = np.setdiff1d(passed, came, assume_unique=True)
-        gone += [Gone(partition, at, _COMPACTED) for at in missing.tolist()]
+        gone += [Gone(run.partition, at, _COMPACTED) for at in missing.tolist()]
         return [own[index] for index in np.flatnonzero(np.isin(came, passed)).tolist()]
 
     def _pass(self, partition: Partition, wanted: I64, end: int) -> I64:

@@ -75,6 +75,11 @@ class Start(NamedTuple):
     offset: int
     skipped: tuple[int, int] | None = None
 
+    @property
+    def first(self) -> int:
+        """The first offset that is read or skipped."""
+        return self.skipped[0] if self.skipped else self.offset
+
 
 def find_start(
     where: Where,
@@ -98,11 +103,15 @@ def find_start(
             max_offset_behind=behind_max,
         )
         return start if start.skipped else within(start.offset, earliest, latest, where)
-    offset = _first(where, stored, deployment, earliest, latest, stamped)
+    if stored is not None and (where.by_anyone or writer(stored) == deployment):
+        offset = stored.offset
+    elif isinstance(where, StartTime):
+        offset = latest if stamped is None else stamped
+    else:
+        offset = latest if where.from_end else earliest
     start = within(offset, earliest, latest, where)
     if behind_max is not None and latest - start.offset > behind_max:
-        first = start.skipped[0] if start.skipped else start.offset
-        return Start(latest - behind_max, (first, latest - behind_max))
+        return Start(latest - behind_max, (start.first, latest - behind_max))
     return start
 
 
@@ -137,21 +146,6 @@ def within(offset: int, earliest: int, latest: int, where: Where) -> Start:
             return Start(latest, (earliest, latest))
         return Start(earliest)
     return Start(offset)
-
-
-def _first(
-    where: Where,
-    stored: Committed | None,
-    deployment: str,
-    earliest: int,
-    latest: int,
-    stamped: int | None,
-) -> int:
-    if stored is not None and (where.by_anyone or writer(stored) == deployment):
-        return stored.offset
-    if isinstance(where, StartTime):
-        return latest if stamped is None else stamped
-    return latest if where.from_end else earliest
 
 
 def storm_start(

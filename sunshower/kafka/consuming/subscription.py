@@ -54,6 +54,14 @@ class TopicSubscription:
             return f"topics that fit {self.pattern!r}"
         return ", ".join(map(str, self.topics or self.partitions))
 
+    def check_whole_topics(self) -> None:
+        """Raise ConfigError for explicit partitions: a group shares whole topics."""
+        if self.partitions:
+            raise ConfigError(
+                "a group shares whole topics: give topics=[…] or pattern='…' with it, or read "
+                "partitions=[…] by index"
+            )
+
     def covers(self, former: TopicSubscription) -> bool:
         """Whether it certainly reads all that `former` reads."""
         if former.pattern is not None:

@@ -16,14 +16,14 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from sunshower.arguments import FLAG, FUNCTION, SECONDS, Instance, Rule, check_all
 from sunshower.errors import ConfigError, FailedBatch, IncompleteBatch, KafkaUnreachable
-from sunshower.kafka.consuming.batch_extents import Extent, checksum, name_of, partition_of
+from sunshower.kafka.consuming.batch_extents import Extent, checksum, partition_name, partition_of
 from sunshower.kafka.consuming.batch_fetcher import BatchFetcher
 from sunshower.kafka.consuming.consumer import Consumer, with_servers
 from sunshower.kafka.consuming.decoding import KafkaRecord, SourceOptions, Translator, Undecodable
@@ -162,10 +162,10 @@ class KafkaBatches(Partitioned):
         """The progress of its partitions (see lag.py), and the messages it could not read."""
         standing = {
             one: PartitionStatus(
-                self._committed.get(one),
-                self._committed.get(one, extent.first),
-                extent.end,
-                self._end(one),
+                committed=self._committed.get(one),
+                contiguous=self._committed.get(one, extent.first),
+                emitted=extent.end,
+                end=self._end(one),
             )
             for one, extent in self._read.items()
         }
@@ -179,7 +179,7 @@ class KafkaBatches(Partitioned):
 
     def partitions(self) -> Sequence[str]:
         """The subscribed partitions. Raises UnknownTopic, NotAuthorised, KafkaUnreachable."""
-        return [name_of(one) for one in self.subscription.found(self._open_directory())]
+        return [partition_name(one) for one in self.subscription.found(self._open_directory())]
 
     def begin_batch(self, run: str, added: Collection[str]) -> None:
         self._run, self._added = run, frozenset(added)
@@ -214,18 +214,17 @@ class KafkaBatches(Partitioned):
         found = {}
         for partition, start in sorted(starts.items()):
             messages = taken.get(partition, [])
-            first, end, until_here = start.end, self._fetching.at[partition], start.until
+            extent = replace(start, first=start.end, end=self._fetching.at[partition])
             if partition in self._fetching.lost:
                 self._fetching.leave([partition])  # the next batch finds a new position
                 if not messages:
-                    first, end, until_here = self._beyond(partition, start)
+                    extent = self._beyond(partition, start)
             self._emit(messages, room)
             digest = checksum(messages) if self.kind is SpoutKind.TRANSACTIONAL else None
-            bounded = (until_here, start.run)
-            extent = Extent(first, end, self._topology, len(messages), digest, *bounded)
-            name, self._read[partition] = name_of(partition), extent
+            extent = replace(extent, count=len(messages), checksum=digest)
+            name, self._read[partition] = partition_name(partition), extent
             known = last[name] is not None and Extent.of(last[name], name) == start
-            idle = known and end == start.end and self.kind is SpoutKind.OPAQUE
+            idle = known and extent.end == start.end and self.kind is SpoutKind.OPAQUE
             found[name] = last[name] if idle else extent.kept()
         return found
 
@@ -296,7 +295,7 @@ class KafkaBatches(Partitioned):
         stored = None if extent is None else extent.committed
         if stored is None and where.by_anyone:
             stored = KafkaOffsets(consumer).read([partition]).get(partition)
-        if stored is None and name_of(partition) in self._added:
+        if stored is None and partition_name(partition) in self._added:
             where = StartPosition.EARLIEST
         earliest, latest = consumer.bounds(partition)
         late = None
@@ -313,19 +312,20 @@ class KafkaBatches(Partitioned):
         until = latest if self.options.until_end else None
         return Extent(start.offset, start.offset, self._topology, until=until, run=self._bounded)
 
-    def _beyond(self, partition: Partition, start: Extent) -> tuple[int, int, int | None]:
-        """The empty extent of a batch whose next offset is out of range, as first and end; and
-        where a bounded job ends in this partition."""
-        wanted, until = start.end, start.until
+    def _beyond(self, partition: Partition, start: Extent) -> Extent:
+        """The extent of a batch without records whose next offset, the end of `start`, is out of
+        range."""
+        wanted = start.end
         earliest, latest = self._connect().bounds(partition)
         if wanted < earliest:
             check_start(self.options.first, partition, wanted, earliest, latest)
             self._skip(partition, wanted, earliest)
-            return wanted, earliest, until
+            return replace(start, first=wanted, end=earliest)
         if wanted <= latest:
-            return wanted, wanted, until
+            return replace(start, first=wanted)
         after = self._shortened(partition, wanted, earliest, latest)
-        return after, after, None if until is None else latest
+        until = None if start.until is None else latest
+        return replace(start, first=after, end=after, until=until)
 
     def _shortened(self, partition: Partition, wanted: int, earliest: int, latest: int) -> int:
         """The offset to continue at in a partition that ends too early. Raises FailedBatch without

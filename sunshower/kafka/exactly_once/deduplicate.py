@@ -10,7 +10,7 @@ from sunshower.codec import Codec
 from sunshower.errors import StateMismatch, TopologyError, Unserialisable
 from sunshower.kafka.exactly_once.key_cache import KeyCache
 from sunshower.kafka.exactly_once.once_bolt import OnceBolt
-from sunshower.kafka.producing.messages import Part, part_of
+from sunshower.kafka.producing.messages import Part, part_of_record
 from sunshower.records import Schema
 from sunshower.state.tree import Tree
 from sunshower.topologies.components import Bolt, Context
@@ -87,7 +87,7 @@ class Deduplicated(OnceBolt):
             self.load()
 
     def key_of(self, record: Any) -> Hashable:
-        return part_of(record, self._key)  # type: ignore[no-any-return]
+        return part_of_record(record, self._key)  # type: ignore[no-any-return]
 
     def is_stored(self, key: Hashable) -> bool:
         return key in self._stored

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sunshower.errors import IncompleteBatch, KafkaUnreachable
-from sunshower.kafka.consuming.batch_extents import Extent, name_of, partition_of
+from sunshower.kafka.consuming.batch_extents import Extent, partition_name, partition_of
 from sunshower.kafka.exactly_once.batch_spouts import ASKING_S, REST_S, BatchOptions, KafkaBatches
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.trident.spouts.bounds import Bounds, Room
@@ -75,7 +75,7 @@ class KafkaRanges(KafkaBatches, PartitionedSpout):
             found = self._extents(starts, room)
         for partition, extent in sorted(found.items()):
             self._emit_range(partition, extent, room)
-        return {name_of(partition): extent.kept() for partition, extent in found.items()}
+        return {partition_name(partition): extent.kept() for partition, extent in found.items()}
 
     def emit_all_again(self, metadata: Mapping[str, Any], room: Room) -> None:
         """Emit the same ranges. Raises IncompleteBatch for deleted ones, after the others."""
@@ -113,10 +113,12 @@ class KafkaRanges(KafkaBatches, PartitionedSpout):
         """The extents of a batch; partitions whose broker does not answer are left out."""
         found, waiting = dict[Partition, Extent](), dict[Partition, int]()
         until_s = self._clock.now() + ASKING_S
-        for partition in sorted(starts, key=lambda one: self._asked_s.get(name_of(one), 0.0)):
+        for partition in sorted(
+            starts, key=lambda one: self._asked_s.get(partition_name(one), 0.0)
+        ):
             if self._clock.now() >= until_s:
                 break
-            self._asked_s[name_of(partition)] = self._clock.now()
+            self._asked_s[partition_name(partition)] = self._clock.now()
             try:
                 found[partition], waiting[partition] = self._look(partition, starts[partition])
             except KafkaUnreachable as error:
@@ -131,12 +133,12 @@ class KafkaRanges(KafkaBatches, PartitionedSpout):
         KafkaUnreachable, and FailedBatch for a partition that has become shorter."""
         earliest, latest = self._connect().bounds(partition)
         self._latest[partition] = latest
-        at, until = start.end, start.until
-        if not earliest <= at <= latest:  # out of range: empty in this batch, the next continues
-            _, at, until = self._beyond(partition, start)
-            latest = at
-        end = latest if until is None else min(latest, until)
-        return Extent(at, at, self._topology, until=until, run=start.run), max(end - at, 0)
+        if not earliest <= start.end <= latest:  # empty in this batch, the next one continues
+            start = self._beyond(partition, start)
+            latest = start.end
+        end = latest if start.until is None else min(latest, start.until)
+        empty = replace(start.at(start.end), until=start.until, run=start.run)
+        return empty, max(end - start.end, 0)
 
 
 def shares(waiting: Mapping[Partition, int], limit: int) -> dict[Partition, int]:

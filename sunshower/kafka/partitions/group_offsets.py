@@ -64,12 +64,12 @@ def lags(settings: Mapping[str, Any], group: str, topics: Collection[str] = ()) 
     nothing = Committed(-1)
     return [
         Lag(
-            partition,
-            None if (at := found.get(partition, nothing)).offset < 0 else at.offset,
-            begins[partition],
-            ends[partition],
-            stable[partition],
-            at.metadata,
+            partition=partition,
+            committed=None if (at := found.get(partition, nothing)).offset < 0 else at.offset,
+            begin=begins[partition],
+            end=ends[partition],
+            last_stable=stable[partition],
+            metadata=at.metadata,
         )
         for partition in sorted(wanted)
     ]

@@ -7,6 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from sunshower.errors import KafkaUnreachable
+from sunshower.kafka.consuming.cursor import partition_of_message
 from sunshower.kafka.partitions.broker_metadata import KafkaDirectory, client_errors, new_client
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.producing.producer import Settings
@@ -68,6 +69,6 @@ def _read(consumer: Consumer, partitions: tuple[Partition, ...], start: int) -> 
             if error is None:
                 yield message
             elif error.name() == "_PARTITION_EOF":
-                ends.discard(Partition(message.topic() or "", message.partition() or 0))
+                ends.discard(partition_of_message(message))
             else:
                 raise KafkaException(error)

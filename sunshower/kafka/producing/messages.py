@@ -88,10 +88,10 @@ class Composer:
         """The message of a record. Raises what the functions raise, and TypeError or ValueError
         for a value that JSON cannot represent."""
         topic = self._topic if isinstance(self._topic, str) else self._topic(record)
-        value = _named(record) if self._value is None else part_of(record, self._value)
+        value = _named(record) if self._value is None else part_of_record(record, self._value)
         headers = _listed(self._headers(record)) if callable(self._headers) else self._headers
         partition = -1 if self._partition is None else self._partition(record)
-        key = None if self._key is None else as_bytes(part_of(record, self._key))
+        key = None if self._key is None else as_bytes(part_of_record(record, self._key))
         return Message(topic, as_bytes(value), key, headers, partition)
 
 
@@ -104,7 +104,7 @@ def as_bytes(value: Any) -> bytes | None:
     return utf8(json.dumps(value, ensure_ascii=False, allow_nan=False, default=for_json))
 
 
-def part_of(record: Any, part: Part) -> Any:
+def part_of_record(record: Any, part: Part) -> Any:
     """A field of a record, or the result of a function of it."""
     return part(record) if callable(part) else getattr(record, str(part))
 

@@ -9,7 +9,7 @@ from sunshower.errors import KafkaError
 from sunshower.kafka.exactly_once.key_cache import KeyCache
 from sunshower.kafka.partitions.topic_ends import tails
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
-from sunshower.kafka.producing.messages import Message, MessageParts, Part, as_bytes, part_of
+from sunshower.kafka.producing.messages import Message, MessageParts, Part, as_bytes, part_of_record
 from sunshower.kafka.producing.producer import TOO_LARGE, Settings
 from sunshower.records import Schema
 from sunshower.topologies.components import Collector, Context, Tuple
@@ -95,7 +95,7 @@ class SoleWriterBolt(KafkaBolt):
 
     def _id_of(self, record: Any) -> bytes:
         """Different ids are different bytes, also of texts that UTF-8 cannot encode."""
-        id = part_of(record, self._id)
+        id = part_of_record(record, self._id)
         return id.encode("utf-8", "surrogatepass") if isinstance(id, str) else as_bytes(id) or b""
 
     def _delivered(self, number: int, error: Any, message: Any) -> None:

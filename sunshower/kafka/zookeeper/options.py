@@ -46,6 +46,9 @@ class _InZooKeeper(ZooKeeperAccess):
         with using(f"the ZooKeeper at {self.hosts}"):
             return ZooKeeperTree.of(self)
 
+    def _offsets(self, reader: ReaderContext, layout: OffsetLayout) -> StoredOffsets:
+        return StoredOffsets(self._tree(), layout, _owns(reader), _member(reader, self._where))
+
 
 @dataclass(frozen=True)
 class ZooKeeperBrokers(_InZooKeeper):
@@ -78,11 +81,7 @@ class ByZooKeeperGroup(_InZooKeeper):
 
     def __call__(self, reader: ReaderContext) -> PartitionSharing:
         topics: Collection[str] | re.Pattern[str] = reader.subscription.topics
-        if reader.subscription.partitions:
-            raise ConfigError(
-                "a group shares whole topics: give topics=[…] or pattern='…' with it, or read "
-                "partitions=[…] by index"
-            )
+        reader.subscription.check_whole_topics()
         pattern = reader.subscription.pattern
         if pattern is not None:
             if "," in pattern:
@@ -120,14 +119,14 @@ class StormOffsets(_InZooKeeper):
 
     def __call__(self, reader: ReaderContext) -> Offsets:
         layout = StormLayout(
-            self.root,
-            self.id,
-            reader.deployment,
-            reader.context.topology,
-            self.wildcard,
-            lambda partition: _leader(reader.directory, partition),
+            root=self.root,
+            id=self.id,
+            topology=reader.deployment,
+            name=reader.context.topology,
+            wildcard=self.wildcard,
+            leader=lambda partition: _leader(reader.directory, partition),
         )
-        return StoredOffsets(self._tree(), layout, _owns(reader), _member(reader, self._where))
+        return self._offsets(reader, layout)
 
 
 @dataclass(frozen=True)
@@ -138,8 +137,7 @@ class PlainOffsets(_InZooKeeper):
     group: str
 
     def __call__(self, reader: ReaderContext) -> Offsets:
-        layout = PlainLayout(self.group)
-        return StoredOffsets(self._tree(), layout, _owns(reader), _member(reader, self._where))
+        return self._offsets(reader, PlainLayout(self.group))
 
 
 @dataclass(frozen=True)

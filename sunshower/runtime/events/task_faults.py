@@ -112,7 +112,7 @@ class TaskFaults:
     @property
     def error(self) -> InjectedError:
         """The error to raise: an outage if any fault of the task says `unavailable`."""
-        place = f"{self._task.component}[{self._task.index}]"
+        place = self._task.name
         if any(rule.unavailable for rule in self._raises):
             return InjectedOutage(f"an experiment takes the dependency of {place} away")
         return InjectedError(f"an experiment raises this in the place of the code of {place}")

@@ -80,7 +80,7 @@ class InputErrors:
     def _pause(self, kind: WaitKind, failure: Failure, *, sure: bool = True) -> None:
         self.stops = True
         task = self._supervision.task
-        text = f"{task.component}[{task.index}] raised {failure.reason}"
+        text = f"{task.name} raised {failure.reason}"
         trace = failure.traceback.rstrip()
         place = (task.component, task.index, task.worker)
         error = TaskError(*place, text, failure.exception, trace)

@@ -65,10 +65,10 @@ def as_raised(task: Task, what: str, error: BaseException) -> Raised:
     Raises TopologyFailed for MemoryError, which affects every task of the process.
     """
     if isinstance(error, SunshowerError):
-        place = f"{task.component}[{task.index}]: " if isinstance(error, ProtocolError) else ""
+        place = f"{task.name}: " if isinstance(error, ProtocolError) else ""
         text, trace = f"{place}{error}", ""
     else:
-        who = f"{what} of {task.component}[{task.index}]"
+        who = f"{what} of {task.name}"
         text = f"{who} raised {type(error).__name__}: {message_of(error)}"
         trace = "".join(traceback.format_exception(error)).rstrip()
     kind = type(error).__qualname__

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from sunshower.errors import SparkUnavailable
 from sunshower.secret import protected
-from sunshower.spark_integration.job import collect
+from sunshower.spark_integration.job import collect_rows
 from sunshower.spark_integration.sessions.session_host import after
 
 _END_S = 10.0  # limit for the JVM to exit
@@ -75,7 +75,7 @@ class DriverSession:
     def warm(self) -> None:
         """Run a small job: the first job of a session takes seconds."""
         frame = self.hand_over(self.spark, pa.table({"key": [0], "value": [0.0]}))
-        collect(frame.groupBy("key").sum("value"))
+        collect_rows(frame.groupBy("key").sum("value"))
 
     def kill_unopened(self) -> None:
         """Kill a JVM that does not open a session, so that the waiting call raises."""

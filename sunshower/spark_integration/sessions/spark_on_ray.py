@@ -116,11 +116,17 @@ class RayGateway:
         if id(step) not in self._steps:
             packed = PackedStep(uuid.uuid4().hex, ray.put(cloudpickle.dumps(step)))
             self._steps[id(step)] = step, packed
-        rows = [to_bytes(table) for table in tables]
         # A call fails while the actor restarts. `run` depends on this one, which Ray retries.
         alive = self._actor.ping.options(max_task_retries=-1).remote()
         number = uuid.uuid4().hex
-        request = JobRequest(number, self._life, self._place, self._steps[id(step)][1], rows, batch)
+        request = JobRequest(
+            number,
+            self._life,
+            self._place,
+            step=self._steps[id(step)][1],
+            tables=[to_bytes(table) for table in tables],
+            batch=batch,
+        )
         job = self._actor.run.options(concurrency_group="jobs").remote(request, alive)
         return RayTicket(job, partial(self._actor.cancel.remote, number), self._reconnect)
 

@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sunshower.errors import ConfigError, SparkMissing
+from sunshower.errors import ConfigError
 from sunshower.spark_integration.tables.hadoop_folder import HadoopFolder
 from sunshower.spark_integration.tables.lake_table import (
     PATTERN,
     LakeTable,
-    has_extension,
     quoted,
     settings_of,
 )
@@ -62,11 +61,7 @@ class Delta(LakeTable):
     )
 
     def _prepare(self, session: SparkSession) -> None:
-        if not has_extension(session, "DeltaSparkSessionExtension"):
-            raise SparkMissing(
-                f"{self}: Spark has no Delta Lake: give its place jars=spark_delta(), from "
-                "sunshower.dev"
-            )
+        self._check_extension(session, "DeltaSparkSessionExtension", product="Delta Lake")
 
     def _folder(self, session: SparkSession) -> str:
         return self.place

@@ -31,11 +31,10 @@ from sunshower.errors import (
 from sunshower.spark_integration.tables.lake_table import (
     PATTERN,
     LakeTable,
-    has_extension,
     quoted,
     settings_of,
 )
-from sunshower.spark_integration.tables.put_if_absent import locked
+from sunshower.spark_integration.tables.put_if_absent import table_lock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,11 +78,7 @@ class Iceberg(LakeTable):
         return ".".join(map(quoted, self.place.split(".")))
 
     def _prepare(self, session: SparkSession) -> None:
-        if not has_extension(session, "IcebergSparkSessionExtensions"):
-            raise SparkMissing(
-                f"{self}: Spark has no Iceberg: give its place jars=spark_iceberg(), from "
-                "sunshower.dev"
-            )
+        self._check_extension(session, "IcebergSparkSessionExtensions", product="Iceberg")
         self._renames(session)
         namespace = self._name.rpartition(".")[0]
         session.sql(f"create namespace if not exists {namespace}")
@@ -138,7 +133,9 @@ class Iceberg(LakeTable):
         return type(schema).fromJson(json.loads(java.json()))
 
     def _commit_alone(self, session: SparkSession) -> AbstractContextManager[None]:
-        return locked(session, self._folder(session)) if self._renames(session) else nullcontext()
+        if not self._renames(session):
+            return nullcontext()
+        return table_lock(session, self._folder(session))
 
     def _commit(
         self, session: SparkSession, rows: DataFrame, app: str, about: Mapping[str, Any]

@@ -23,7 +23,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote
 
-from sunshower.errors import ConfigError, ResultMismatch, SparkUnavailable, WriteFailed
+from sunshower.errors import (
+    ConfigError,
+    ResultMismatch,
+    SparkMissing,
+    SparkUnavailable,
+    WriteFailed,
+)
 from sunshower.spark_integration.error_report import error_text
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Publication
 from sunshower.spark_integration.tables.hadoop_folder import HadoopFolder
@@ -81,6 +87,14 @@ class LakeTable(ABC):
     ) -> None:
         """Add the rows of batch `about["txid"]` as one commit, unless this or a later batch of
         `app` is in the table."""
+
+    def _check_extension(self, session: SparkSession, name: str, *, product: str) -> None:
+        """Raise SparkMissing for a session without an extension, which a jar brings."""
+        if name not in str(session.conf.get("spark.sql.extensions", "")):
+            raise SparkMissing(
+                f"{self}: Spark has no {product}: give its place jars=spark_{self._kind}(), from "
+                "sunshower.dev"
+            )
 
     def _kept(self, session: SparkSession, schema: StructType) -> StructType:
         """The columns as the table would keep them."""
@@ -245,8 +259,3 @@ def settings_of(session: SparkSession, settings: Mapping[str, str]) -> Iterator[
 def quoted(name: str) -> str:
     """A name, for SQL."""
     return f"`{name.replace('`', '``')}`"
-
-
-def has_extension(session: SparkSession, name: str) -> bool:
-    """Whether the session has an extension."""
-    return name in str(session.conf.get("spark.sql.extensions", ""))

@@ -57,14 +57,14 @@ def put_if_absent(session: SparkSession, path: str) -> Iterator[None]:
         _check_s3(session, path)
         yield
     elif path.startswith("file:"):
-        with locked(session, path):
+        with table_lock(session, path):
             yield
     else:
         yield
 
 
 @contextmanager
-def locked(session: SparkSession, path: str) -> Iterator[None]:
+def table_lock(session: SparkSession, path: str) -> Iterator[None]:
     """Commit inside to the table at `path` on a disk. Raises SparkUnavailable while another driver
     of this machine commits."""
     java = session._jvm

@@ -164,6 +164,7 @@ def declared_schema(
 def joined_schema(
     left: tuple[Schema, Any],
     right: tuple[Schema, Any],
+    *,
     how: str,
     kinds: Sequence[str],
     fields: Columns | None,

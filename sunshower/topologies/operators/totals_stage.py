@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypedDict
 
 from sunshower.errors import TopologyError
@@ -52,14 +52,20 @@ def totals_of(
     where = location(stream, by, "aggregate")
     given, out = bound_aggregators(aggregators, stream.schema, by, fields, where)
     one = single(given, by, settings.get("parallelism", 1), where)
-    state, name = settings.get("state"), settings.get("name")
-    id = name or stream.topology.unused_id(wish := "-".join(one.emits))
-    if state is not None and name is None and id != wish:
-        raise TopologyError(f"{where}: there is a {wish!r} already; give this state a name=")
-    slot = TotalsSlot(state, id, where)
+    id = free_id(stream.topology, settings, "-".join(one.emits), where)
+    slot = TotalsSlot(settings.get("state"), id, where)
     combine, operator = totals_operators(slot, stream.schema, by, one, out)
     combined = None if combine is None else (combine, Schema((*by, "value-0")))
-    return grouped_stage(stream, by, id, settings, where, combined).then(operator, out)
+    return grouped_stage(stream, by, id, settings, where, combined=combined).then(operator, out)
+
+
+def free_id(topology: Declarations, settings: Mapping[str, Any], wish: str, where: str) -> str:
+    """The id of a bolt and of its state: its `name`, or one like `wish`. Raises TopologyError for a
+    stored state whose name would depend on others."""
+    id: str = settings.get("name") or topology.unused_id(wish)
+    if settings.get("state") is not None and settings.get("name") is None and id != wish:
+        raise TopologyError(f"{where}: there is a {wish!r} already; give this state a name=")
+    return id
 
 
 def grouped_stage(
@@ -68,6 +74,7 @@ def grouped_stage(
     id: str,
     settings: TotalsSettings,
     where: str,
+    *,
     combined: tuple[Operator, Schema] | None = None,
 ) -> StageRows:
     """The rows of a stream in a new stage, each in the task of its group; `combined`: what combines

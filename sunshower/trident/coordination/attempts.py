@@ -21,7 +21,7 @@ def master_id(group: str) -> str:
     return f"$mastercoord-{group}"
 
 
-def group_of(component: str) -> str | None:
+def batch_group_of(component: str) -> str | None:
     """The batch group that a component coordinates; None for other components."""
     start = master_id("")
     return component.removeprefix(start) if component.startswith(start) else None

@@ -37,7 +37,7 @@ from sunshower.trident.coordination.timing import Timing
 from sunshower.trident.coordination.transactional_log import JsonNode
 from sunshower.trident.spouts.port import Coordinator, TridentSpout
 from sunshower.trident.stages.plan import Skip
-from sunshower.trident.tasks.batch_letters import packed
+from sunshower.trident.tasks.batch_letters import packed_failure
 from sunshower.trident.tasks.idle_backoff import IdleBackoff
 
 _TOLD_AGAIN_S = 6.0  # interval between reports that batches fail because of an outage
@@ -234,7 +234,7 @@ class MasterSpout(Spout[Any]):
     def _why(self, txid: int) -> list[Any]:
         """Why a batch is skipped; stored before it is sent."""
         if txid not in self._progress.skipped:
-            self._progress.skip(txid, packed(self._causes[txid], self._plan.skip.attempts))
+            self._progress.skip(txid, packed_failure(self._causes[txid], self._plan.skip.attempts))
         return self._progress.skipped[txid]
 
     def _end(self, attempt: Attempt, failure: Failure) -> str:

@@ -47,7 +47,7 @@ class StoredProgress:
         self._nodes: dict[str, JsonNode] = {}
         self.current = 1  # the txid to be committed next
         self.attempts: dict[int, int] = {}  # of `current` and later ones: txid → attempt begun last
-        self.skipped: dict[int, list[Any]] = {}  # likewise: txid → why, see batch_letters.packed
+        self.skipped: dict[int, list[Any]] = {}  # likewise: txid → why, see packed_failure
         self.failures: dict[int, int] = {}  # likewise: txid → counted failures
         self.epoch = 1
         self._claim(_VERSION, versions.PROGRESS, _check_version)

@@ -34,7 +34,7 @@ from sunshower.trident.coordination.attempts import (
 from sunshower.trident.coordination.batch_master import GroupPlan, MasterSpout
 from sunshower.trident.coordination.phases import phases
 from sunshower.trident.coordination.spout_coordinator import SpoutCoordinatorBolt
-from sunshower.trident.stages.plan import Group, Source, Stage
+from sunshower.trident.stages.plan import Group, Stage
 from sunshower.trident.tasks.emitter_runner import EmitterRunner
 from sunshower.trident.tasks.stage_bolt import StageBolt
 from sunshower.trident.tasks.waiting_stage_bolt import WaitingStageBolt
@@ -42,8 +42,7 @@ from sunshower.trident.tasks.waiting_stage_bolt import WaitingStageBolt
 
 def assemble(topology: Topology, group: Group) -> None:
     """Declare the components of a group. Raises TopologyError for a group without a spout, for
-    stages that form a cycle, for more emitters than the spout allows, and for an untracked
-    topology."""
+    stages that form a cycle, and for an untracked topology."""
     sources = [stage.source for stage in group.stages if stage.source is not None]
     where = f"topology {topology.id!r}, batch group {group.id!r}"
     if not sources:
@@ -53,9 +52,17 @@ def assemble(topology: Topology, group: Group) -> None:
             f"{where}: with ackers=0 nobody knows when a batch is done; leave the ackers in"
         )
     spouts = {source.id: source.spout for source in sources}
-    timing = (group.max_batches, group.interval_s, group.skip)
     own = {coordinator_id(id) for id in spouts} | {one.id for one in group.stages if not one.leaves}
-    plan = GroupPlan(group.id, spouts, group.store, group.root, *timing, frozenset(own))
+    plan = GroupPlan(
+        group.id,
+        spouts,
+        group.store,
+        group.root,
+        max_batches=group.max_batches,
+        interval_s=group.interval_s,
+        skip=group.skip,
+        bolts=frozenset(own),
+    )
     master = topology.spout(master_id(group.id), MasterSpout(plan), fields=())
     for source in sources:
         bolt = SpoutCoordinatorBolt(source.id, source.spout, group.store, group.root)
@@ -69,7 +76,8 @@ def assemble(topology: Topology, group: Group) -> None:
             if isinstance(node.operator, FunctionOperator) and node.operator.limits is not None:
                 limit_s = topology.config.block_max_s
                 check_call_time(node.operator.limits, limit_s, f"{where}, stage {stage.id!r}")
-        emitter = _emitter(group, stage, where)
+        begin = stage.source
+        emitter = None if begin is None else EmitterRunner(begin, group.store, group.root)
         kind = WaitingStageBolt if stage.waits else StageBolt
         executor = kind(group.id, stage, found[stage.id], group.max_batches, emitter)
         topology.bolt(
@@ -80,19 +88,6 @@ def assemble(topology: Topology, group: Group) -> None:
     if group.skip.dead_letters is not None:
         letters = [Stream[Any](topology, one.id, DEAD_LETTERS).shuffle() for one in sources]
         topology.bolt(letters_id(group.id), JsonLines(group.skip.dead_letters), letters)
-
-
-def _emitter(group: Group, stage: Stage, where: str) -> EmitterRunner | None:
-    source = stage.source
-    if source is None:
-        return None
-    most = source.spout.parallelism_max
-    if most is not None and stage.parallelism > most:
-        raise TopologyError(
-            f"{where}, spout {source.id!r}: it can have {most} tasks at most, not "
-            f"{stage.parallelism}; lower its parallelism"
-        )
-    return EmitterRunner(source, group.store, group.root)
 
 
 def _streams(group: Group, stage: Stage) -> Streams:
@@ -107,7 +102,7 @@ def _streams(group: Group, stage: Stage) -> Streams:
 
 def _connect(topology: Topology, group: Group, stage: Stage, master: Stream[Any]) -> None:
     if stage.source is not None:
-        _orders(topology, stage.source).all().into(stage.id)
+        Stream[Any](topology, coordinator_id(stage.source.id), BATCH).all().into(stage.id)
     if stage.receives_success:
         master.stream(SUCCESS).all().into(stage.id)
     if stage.commits:
@@ -118,7 +113,3 @@ def _connect(topology: Topology, group: Group, stage: Stage, master: Stream[Any]
         return
     for feeder in dict.fromkeys(one.stage for one in stage.inputs):
         Stream[Any](topology, feeder, counts_stream(group.id)).direct().into(stage.id)
-
-
-def _orders(topology: Topology, source: Source) -> Stream[Any]:
-    return Stream[Any](topology, coordinator_id(source.id), BATCH)

@@ -24,7 +24,7 @@ from sunshower.trident.declaration.stage_builder import RowSource
 from sunshower.trident.stages.persisting import Lookup, ProcessByKey, QueryState, StateSlot
 from sunshower.trident.stages.sharing import ByFields, ToFirst
 from sunshower.trident.stages.windowing import Windows
-from sunshower.trident.states.guarantee import check, check_sharing
+from sunshower.trident.states.guarantee import check_kinds, check_sharing
 
 _FIELDS = Instance((str, Iterable), "the name of a field, several, or a record type")
 
@@ -104,7 +104,16 @@ def processed(
             )
     check_names(settings, BatchProcessSettings.__annotations__, where, TopologyError)
     id = settings.get("name") or code_name(function)
-    calls = keyed_process(function, None, id, stream.schema, by, fields, {}, where)
+    calls = keyed_process(
+        function,
+        None,
+        id=id,
+        reads=stream.schema,
+        by=by,
+        fields=fields,
+        settings={},
+        where=where,
+    )
     state: Any = settings.get("state")
     kind = getattr(state, "kind", None)
     if isinstance(kind, StateKind) and kind is not StateKind.OPAQUE:
@@ -137,7 +146,7 @@ def check_pairs(
     """Raise TopologyError, or only warn, if the spouts and a state of this kind are not exactly
     once."""
     for spout in {stage.spout.kind for stage in stream.upstream() if stage.spout is not None}:
-        check(spout, kind, where, not_exactly_once)
+        check_kinds(spout, kind, where, not_exactly_once)
 
 
 def is_factory(state: Any) -> bool:
@@ -145,7 +154,7 @@ def is_factory(state: Any) -> bool:
     return not isinstance(state, type) and hasattr(state, "make") and hasattr(state, "kind")
 
 
-def query(
+def declare_query(
     stream: RowStream[Any],
     by: Sequence[str],
     state: WrittenState | StateFactory,

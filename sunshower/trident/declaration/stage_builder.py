@@ -169,7 +169,9 @@ class StageBuilder:
             for one in rows
         )
         varies = any(one.varies for one in origins)
-        self.arrivals.append(RowSource(self, rows[0].schema, None, origins, sharing, varies))
+        self.arrivals.append(
+            RowSource(self, rows[0].schema, origins=origins, sharing=sharing, varies=varies)
+        )
         return self.arrivals[-1]
 
     def feeders(self) -> Iterator[StageBuilder]:
@@ -296,18 +298,18 @@ def _frozen(
         stage.parallelism,
         tuple(StageNode(operator, tuple(rows.feeds)) for operator, rows in stage.nodes),
         source,
-        tuple(
+        inputs=tuple(
             StageInput(ids[origin.stage], stream, arrival.schema, tuple(arrival.feeds))
             for origin, arrival, stream in connections
             if arrival.stage is stage
         ),
-        tuple(
+        outputs=tuple(
             StageOutput(
                 origin.node,
                 stream,
-                ids[arrival.stage],
-                origin.schema,
-                copy(arrival.sharing),  # each output distributes its rows by itself
+                target=ids[arrival.stage],
+                schema=origin.schema,
+                sharing=copy(arrival.sharing),  # each output distributes its rows by itself
                 counted=not arrival.stage.leaves,
             )
             for origin, arrival, stream in connections

@@ -40,9 +40,9 @@ from sunshower.trident.declaration.persisted import (
     BatchProcessSettings,
     WrittenState,
     check_pairs,
+    declare_query,
     new_state,
     processed,
-    query,
 )
 from sunshower.trident.declaration.row_stream import RowStream, check_streams
 from sunshower.trident.declaration.stage_builder import RowSource
@@ -208,7 +208,7 @@ class Aggregations(Generic[R_co]):
         stream, by = self._grouped()
         where = self._location("state_query")
         asked: Any = (state.written or state) if isinstance(state, BatchStream) else state
-        return BatchStream(query(stream, by, asked, function, fields, where, parallelism))
+        return BatchStream(declare_query(stream, by, asked, function, fields, where, parallelism))
 
     def _location(self, word: str) -> str:
         stream, by = self._grouped()
@@ -363,7 +363,12 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
         where = self._where("join")
         check_streams([self, other], where)
         ours, theirs, out = joined_schema(
-            (self.schema, on), (other.schema, other_on), how, ("inner", "left"), fields, where
+            (self.schema, on),
+            (other.schema, other_on),
+            how=how,
+            kinds=("inner", "left"),
+            fields=fields,
+            where=where,
         )
         stage = self.new_stage(parallelism)
         inputs = [

@@ -67,14 +67,15 @@ class LastWrite:
         """Raise StateMismatch if a state whose last write is `found` is behind the note."""
         if self.attempt is None or (found and order_of(found) >= order_of(self.attempt)):
             return
-        has = f"was last written by {describe(found)}" if found else "is empty"
+        has = f"was last written by {describe_attempt(found)}" if found else "is empty"
         raise StateMismatch(
-            f"{state} {has}, but it had {describe(self.attempt)} already, as {self._nodes[0].path} "
-            "in the store of the batches says: the state was emptied, replaced or rolled back (a "
-            "file that was removed or is on another machine, a backup, a replica that did not have "
-            "the last writes). Nothing is written to it. Put back what was there; or give the "
-            "state another name, under which it begins empty with the next batch; or remove both "
-            "the state and the store of the batches, to begin anew with the first batch"
+            f"{state} {has}, but it had {describe_attempt(self.attempt)} already, as "
+            f"{self._nodes[0].path} in the store of the batches says: the state was emptied, "
+            "replaced or rolled back (a file that was removed or is on another machine, a backup, "
+            "a replica that did not have the last writes). Nothing is written to it. Put back what "
+            "was there; or give the state another name, under which it begins empty with the next "
+            "batch; or remove both the state and the store of the batches, to begin anew with the "
+            "first batch"
         )
 
     def note(self, attempt: Attempt) -> None:
@@ -102,7 +103,7 @@ def order_of(attempt: Attempt) -> tuple[int, int, int]:
     return attempt.epoch, attempt.txid, attempt.attempt
 
 
-def describe(attempt: Attempt | None) -> str:
+def describe_attempt(attempt: Attempt | None) -> str:
     """An attempt, for messages."""
     if attempt is None:
         return "nobody"

@@ -32,7 +32,7 @@ def why_not(spout: SpoutKind, state: StateKind) -> str:
     return ""
 
 
-def check(spout: SpoutKind, state: StateKind, where: str, accept: bool = False) -> None:
+def check_kinds(spout: SpoutKind, state: StateKind, where: str, accept: bool = False) -> None:
     """Raise TopologyError if rows would not count exactly once; only warn with `accept`. `where`
     names the state and the stream; users accept with `not_exactly_once=True`."""
     if not (reason := why_not(spout, state)):

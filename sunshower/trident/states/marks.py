@@ -20,7 +20,7 @@ from sunshower.errors import FailedBatch, StaleAttempt, StateMismatch, StoreUnre
 from sunshower.state.backing import Home, Mark
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import Place, StateKind
-from sunshower.trident.states.counted import describe, order_of
+from sunshower.trident.states.counted import describe_attempt, order_of
 from sunshower.trident.states.texts import key_of, text_of_key
 
 _ANOTHER = "give the state another name, under which it begins empty"
@@ -113,10 +113,10 @@ class StateOwner:
             return
         if order_of(attempt) < order_of(last):
             raise StaleAttempt(
-                f"{self} was written by {describe(last)} already, so {describe(attempt)} writes "
-                "nothing: a later attempt or a later coordinator has taken over. If none has, then "
-                "the store of the batches was removed and that of the state was not: remove both "
-                "to begin anew"
+                f"{self} was written by {describe_attempt(last)} already, so "
+                f"{describe_attempt(attempt)} writes nothing: a later attempt or a later "
+                "coordinator has taken over. If none has, then the store of the batches was "
+                "removed and that of the state was not: remove both to begin anew"
             )
         if attempt.txid < last.txid:
             if self.place.moving is not None:
@@ -142,9 +142,9 @@ class StateOwner:
 
     def _counted_elsewhere(self, last: Attempt) -> NoReturn:
         raise StateMismatch(
-            f"{self} was written by {describe(last)}, and batches are counted elsewhere than they "
-            "were then: by a spout with another id, or in another store or one that was removed. "
-            "Give back the id and the store, or give the state another name"
+            f"{self} was written by {describe_attempt(last)}, and batches are counted elsewhere "
+            "than they were then: by a spout with another id, or in another store or one that was "
+            "removed. Give back the id and the store, or give the state another name"
         )
 
     def _identity(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from sunshower.state.backing import Backing
 from sunshower.topologies.operators.keyed.recent import Recent
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import Key, StateKind, Update
-from sunshower.trident.states.counted import describe
+from sunshower.trident.states.counted import describe_attempt
 from sunshower.trident.states.marks import Journal, StateOwner
 from sunshower.trident.states.texts import UNCHANGING, key_of, text_of, texts_of_keys, values_of
 from sunshower.trident.states.values import (
@@ -308,6 +308,6 @@ class StoredMap:
         self._look()
         self._owner.check(self._last, attempt)
         return FailedBatch(
-            f"{self._owner} was written meanwhile by {describe(self._last)}, so what "
-            f"{describe(attempt)} has read holds no more: it is tried again"
+            f"{self._owner} was written meanwhile by {describe_attempt(self._last)}, so what "
+            f"{describe_attempt(attempt)} has read holds no more: it is tried again"
         )

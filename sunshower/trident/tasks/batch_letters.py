@@ -15,7 +15,7 @@ from sunshower.topologies.retry import DeadLetter
 _LENGTH = 8  # of a packed failure
 
 
-def packed(failure: Failure, times: int) -> list[Any]:
+def packed_failure(failure: Failure, times: int) -> list[Any]:
     """A failure and the number of failures, as plain values that a Word can carry."""
     return [
         *(str(failure.cause), failure.component, failure.task, failure.reason),
@@ -24,7 +24,7 @@ def packed(failure: Failure, times: int) -> list[Any]:
 
 
 def is_packed(value: Any) -> bool:
-    """Whether a value looks like a result of `packed`."""
+    """Whether a value looks like a result of `packed_failure`."""
     return isinstance(value, list) and len(value) == _LENGTH and value[0] in set(Cause)
 
 

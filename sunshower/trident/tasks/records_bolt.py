@@ -26,8 +26,7 @@ class RecordsBolt(Bolt[Part, Any]):
         self._schema = schema
 
     def process(self, record: Part) -> Iterable[Any]:
-        rows, schema = record.rows, self._schema
-        return rows if not rows or type(rows[0]) is schema.type else schema.build(rows)
+        return self._schema.records(record.rows)
 
     def snapshot(self) -> None:
         """Return nothing: there is no state."""

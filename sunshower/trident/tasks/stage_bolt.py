@@ -261,9 +261,7 @@ class StageBolt(Bolt[Any, Any]):
             return True
         schema, takers = reads
         part: Part = tuple.record
-        rows = part.rows
-        if rows and type(rows[0]) is not schema.type:
-            rows = schema.build(rows)
+        rows = schema.records(part.rows)
         batch.counter.part(tuple.task)
         for take in takers:
             take(rows)

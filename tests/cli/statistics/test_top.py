@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
+from sunshower.cli.cluster_options import Window
 from sunshower.cli.statistics.load_tables import (
     activities,
     load_table,
@@ -23,7 +24,6 @@ from sunshower.cli.statistics.load_tables import (
     watermark_lines,
     windows_table,
 )
-from sunshower.cli.statistics.options import Window
 from sunshower.cli.statistics.top import pressed_keys, show_live, topology_frame
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.latencies import Latencies, LatencyKind

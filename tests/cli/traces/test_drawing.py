@@ -8,7 +8,7 @@ from dataclasses import replace
 from rich.console import RenderableType
 
 from sunshower.cli.formatting import Terminal
-from sunshower.cli.traces.drawing import one_line, tables, tree
+from sunshower.cli.traces.drawing import drawn_tree, one_line, tables
 from sunshower.runtime.tuple_traces import Traces, TupleTrace
 from tests.cli.traces.samples import FAILED, FOUND, REPLAY
 
@@ -42,7 +42,7 @@ def test_a_table_has_no_more_rows_than_wanted_and_says_how_many_there_are() -> N
 
 
 def test_a_tree_is_drawn_with_the_time_and_the_end_of_each_edge() -> None:
-    lines = printed(tree(FAILED)).splitlines()
+    lines = printed(drawn_tree(FAILED)).splitlines()
     assert lines[0].startswith("root 0001000001000007  ·  failed  ·  message ")
     assert "exception in count[0]: ValueError" in lines[1]
     assert lines[2] == "lines[0] on worker 0"
@@ -56,16 +56,16 @@ def test_a_tree_is_drawn_with_the_time_and_the_end_of_each_edge() -> None:
 
 
 def test_texts_of_others_can_neither_steer_the_terminal_nor_the_layout() -> None:
-    for text in (printed(tree(FAILED)), printed(*tables(FOUND, 10, failed=False))):
+    for text in (printed(drawn_tree(FAILED)), printed(*tables(FOUND, 10, failed=False))):
         assert "\x1b" not in text
-    assert "[bold]cat" in printed(tree(FAILED))
+    assert "[bold]cat" in printed(drawn_tree(FAILED))
     assert one_line("a\n\n b\tc", 10) == "a b c"
     assert one_line("x" * 20, 10) == "x" * 9 + "…"
 
 
 def test_a_wide_tree_is_drawn_in_part() -> None:
     wide = replace(FAILED, hops=FAILED.hops[:1] * 500)
-    assert "and 300 more edges" in printed(tree(wide))
+    assert "and 300 more edges" in printed(drawn_tree(wide))
 
 
 def unknown(found: TupleTrace) -> TupleTrace:
@@ -75,13 +75,15 @@ def unknown(found: TupleTrace) -> TupleTrace:
 
 
 def test_a_tree_whose_spout_has_died_is_drawn_without_its_message() -> None:
-    text = printed(tree(unknown(REPLAY)), *tables(Traces((unknown(REPLAY),), ()), 9, failed=False))
+    text = printed(
+        drawn_tree(unknown(REPLAY)), *tables(Traces((unknown(REPLAY),), ()), 9, failed=False)
+    )
     assert "the worker of its spout has died" in text
     assert "None" not in text
 
 
 def test_a_part_that_was_dropped_is_not_taken_for_one_that_was_not_processed() -> None:
     lost = replace(REPLAY, hops=(replace(REPLAY.hops[0], delivered_s=None, acked_s=None),))
-    text = printed(tree(lost))
+    text = printed(drawn_tree(lost))
     assert "recorded it too long ago" in text
     assert "not processed" not in text

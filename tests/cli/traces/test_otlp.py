@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.semconv._incubating.attributes import messaging_attributes
 
-from sunshower.cli.traces.otlp import export, spans
+from sunshower.cli.traces.otlp import export_trees, spans
 from sunshower.errors import ClusterError, ConfigError
 from tests.cli.traces.samples import BEGUN_S, FAILED, FOUND, REPLAY
 
@@ -79,7 +79,7 @@ def attributes(span: Any) -> dict[str, Any]:
 def test_a_tree_is_a_trace_with_a_span_for_the_message_and_one_for_each_edge(
     receiver: Receiver,
 ) -> None:
-    assert export("words", FOUND.trees, FOUND.trees, receiver.url) == 8
+    assert export_trees("words", FOUND.trees, FOUND.trees, receiver.url) == 8
     assert receiver.paths == ["/v1/traces"]
     (resource,) = receiver.requests[0].resource_spans
     assert attributes(resource.resource)["service.name"] == "words"
@@ -99,7 +99,7 @@ def test_a_tree_is_a_trace_with_a_span_for_the_message_and_one_for_each_edge(
 
 
 def test_failures_are_errors_with_their_type(receiver: Receiver) -> None:
-    export("words", [FAILED], FOUND.trees, receiver.url)
+    export_trees("words", [FAILED], FOUND.trees, receiver.url)
     message, split, failed, *_ = receiver.spans
     assert message.status.code == failed.status.code == 2
     assert "no\nsuch word" in message.status.message
@@ -108,7 +108,7 @@ def test_failures_are_errors_with_their_type(receiver: Receiver) -> None:
 
 
 def test_attributes_have_the_names_of_the_conventions(receiver: Receiver) -> None:
-    export("words", FOUND.trees, FOUND.trees, receiver.url)
+    export_trees("words", FOUND.trees, FOUND.trees, receiver.url)
     conventions = {
         value for name, value in vars(messaging_attributes).items() if name.startswith("MESSAGING_")
     }
@@ -123,14 +123,14 @@ def test_attributes_have_the_names_of_the_conventions(receiver: Receiver) -> Non
 
 def test_a_tree_that_is_exported_twice_has_the_same_ids(receiver: Receiver) -> None:
     for _ in range(2):
-        export("words", [REPLAY], [], receiver.url)
+        export_trees("words", [REPLAY], [], receiver.url)
     ids = [(span.trace_id, span.span_id) for span in receiver.spans]
     assert ids[:3] == ids[3:]
     assert len(set(ids)) == 3
 
 
 def test_many_spans_travel_in_several_requests(receiver: Receiver) -> None:
-    assert export("words", [FAILED] * 300, [], receiver.url + "/other/path") == 1500
+    assert export_trees("words", [FAILED] * 300, [], receiver.url + "/other/path") == 1500
     assert receiver.paths == ["/other/path"] * 3
     assert len(receiver.spans) == 1500
 
@@ -139,14 +139,14 @@ def test_a_receiver_that_refuses_is_named_without_its_password(receiver: Receive
     receiver.status = 400
     host = receiver.url.removeprefix("http://")
     with pytest.raises(ClusterError, match="does not take spans by OTLP over HTTP") as caught:
-        export("words", [FAILED], [], f"http://me:hunter2@{host}")
+        export_trees("words", [FAILED], [], f"http://me:hunter2@{host}")
     assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["localhost:4318", "ftp://host", "", "http://"])
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="it must be like http://localhost:4318"):
-        export("words", [FAILED], [], url)
+        export_trees("words", [FAILED], [], url)
 
 
 def test_all_spans_end_after_they_begin() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sunshower.errors import SourceError
-from sunshower.experiments.demo.corpus import Corpus, pick, standard_library
+from sunshower.experiments.demo.corpus import Corpus, lines_at, standard_library
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_shares_are_those_of_the_spout_tasks(folder: Path) -> None:
 
 
 def test_lines_are_picked_by_their_positions() -> None:
-    assert list(pick(["a", "b", "c"], Counter({2: 1, 0: 3}))) == [(0, "a"), (2, "c")]
+    assert list(lines_at(["a", "b", "c"], Counter({2: 1, 0: 3}))) == [(0, "a"), (2, "c")]
 
 
 def test_the_standard_library_is_there_without_installed_packages() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from sunshower.experiments.demo.verdict import (
     acked_in_excess,
-    judge,
+    demo_finding,
     lost,
     under_counts,
     unexplained,
@@ -81,7 +81,7 @@ def judgement(**found: Any) -> Finding:
         "lost": 0, "in_excess": 0, "under": {}, "unexplained": {}, "replayed": 9,
         "fault_wanted": True, "killed": True,
     }  # fmt: skip
-    return judge(**(usual | found))
+    return demo_finding(**(usual | found))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from sunshower.errors import ExperimentError
 from sunshower.experiments.evidence.outcome import Outcome, Verdict
 from sunshower.experiments.report.drawing import Chart, check_installed
-from sunshower.experiments.report.page import Background, group_page, run_page, summary
+from sunshower.experiments.report.page import Background, group_page, outcome_summary, run_page
 from sunshower.experiments.report.phrases import figure, span
 from sunshower.experiments.report.recovery_chart import recovery_chart
 from sunshower.experiments.report.series import make_series
@@ -97,8 +97,8 @@ def test_a_fault_without_recovery_is_named() -> None:
 
 def test_the_summary_says_the_gravest_reason() -> None:
     said = "at-least-once: message 17 is missing. Of 2 checkers: 1 HOLDS, 1 BROKEN."
-    assert summary(outcome()) == said
-    assert summary(outcome(Verdict.HOLDS)) == "Of 2 checkers: 2 HOLDS."
+    assert outcome_summary(outcome()) == said
+    assert outcome_summary(outcome(Verdict.HOLDS)) == "Of 2 checkers: 2 HOLDS."
 
 
 def test_a_page_of_several_runs_leads_to_each() -> None:

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Message
 
 from sunshower.errors import BadOffset, ConfigError, FailedBatch, IncompleteBatch, StateMismatch
-from sunshower.kafka.consuming.batch_extents import Extent, checksum, name_of, partition_of
+from sunshower.kafka.consuming.batch_extents import Extent, checksum, partition_name, partition_of
 from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque, KafkaTransactional
 from sunshower.kafka.partitions.ports import Partition
@@ -196,4 +196,4 @@ def test_both_kinds_are_sources_of_batches() -> None:
     again = as_trident_spout(KafkaTransactional(SETTINGS, topics=["a"]))
     assert (opaque.kind, opaque.commits) == (SpoutKind.OPAQUE, True)
     assert (again.kind, again.commits) == (SpoutKind.TRANSACTIONAL, False)
-    assert partition_of(name_of(Partition("a@b", 7))) == Partition("a@b", 7)
+    assert partition_of(partition_name(Partition("a@b", 7))) == Partition("a@b", 7)

@@ -13,7 +13,7 @@ from sunshower.failures import Cause, Failure
 from sunshower.state.memory_tree import MemoryForest, MemoryTree
 from sunshower.state.tree import Tree
 from sunshower.trident.coordination.stored_progress import StoredProgress
-from sunshower.trident.tasks.batch_letters import packed
+from sunshower.trident.tasks.batch_letters import packed_failure
 
 ROOT = "/transactional"
 A, B = f"{ROOT}/a/coordinator", f"{ROOT}/b/coordinator"
@@ -60,7 +60,7 @@ def test_how_often_batches_have_failed_is_kept_until_they_are_committed(
 ) -> None:
     memory = opened(forest)
     memory.begin({1: 2, 2: 1}, {1: 2, 2: 1})
-    memory.skip(2, packed(Failure(Cause.EXCEPTION, reason="odd"), 5))
+    memory.skip(2, packed_failure(Failure(Cause.EXCEPTION, reason="odd"), 5))
     again = opened(forest)
     assert (again.failures, list(again.skipped)) == ({1: 2}, [2])
     again.committed(1)

@@ -10,7 +10,7 @@ import pytest
 from sunshower.errors import TopologyError
 from sunshower.topologies.operators.states import StateFactory, StateKind
 from sunshower.trident.spouts.port import SpoutKind
-from sunshower.trident.states.guarantee import check, why_not
+from sunshower.trident.states.guarantee import check_kinds, why_not
 from sunshower.trident.states.views import StaticState
 from tests.trident.rigs.additions import PLACE, plus
 
@@ -33,7 +33,7 @@ def test_the_pairs_that_are_exactly_once_are_those_of_storm(
 def test_a_pair_that_is_exactly_once_passes_in_silence(spout: SpoutKind, state: StateKind) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check(spout, state, "state 'counts'")
+        check_kinds(spout, state, "state 'counts'")
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ def test_another_pair_is_refused_with_the_reason_or_warned_of(
     spout: SpoutKind, state: StateKind, way_out: str
 ) -> None:
     with pytest.raises(TopologyError, match=f"state 'counts': from .* Take .*{way_out}"):
-        check(spout, state, "state 'counts'")
+        check_kinds(spout, state, "state 'counts'")
     with pytest.warns(UserWarning, match="rows do not count exactly once"):
-        check(spout, state, "state 'counts'", accept=True)
+        check_kinds(spout, state, "state 'counts'", accept=True)
 
 
 def squares() -> dict[int, int]:

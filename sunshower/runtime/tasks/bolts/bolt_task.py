@@ -315,7 +315,7 @@ class BoltTask(Supervised):
         return dict.fromkeys(range(len(batch)), judged)
 
     def _not_prepared(self, _: Any) -> Any:
-        raise RuntimeError(f"{self.task.component}[{self.task.index}] is not prepared")
+        raise RuntimeError(f"{self.task.name} is not prepared")
 
     def _made_by_tick(self) -> list[Any]:
         """The outputs of the bolt's tick. Raises BadEmit if one does not fit."""

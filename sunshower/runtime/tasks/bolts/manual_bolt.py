@@ -272,7 +272,7 @@ class ManualBoltTask(BoltTask):
         self._emits_left -= 1
         if self._emits_left < 0:
             raise BadEmit(
-                f"one call of {self.task.component}[{self.task.index}] emitted more than "
+                f"one call of {self.task.name} emitted more than "
                 f"{self._emits_max:,} records (window_records_max), which are kept until it "
                 "returns. Emit fewer in a call, or yield them in process(), which sends as it goes"
             )
@@ -286,6 +286,6 @@ class ManualBoltTask(BoltTask):
     def _must_be_open(self, tuple: InputTuple, what: str) -> None:
         if tuple.state is not InputState.OPEN:
             raise AlreadySettled(
-                f"{tuple!r} cannot be {what} in {self.task.component}[{self.task.index}]: it was "
+                f"{tuple!r} cannot be {what} in {self.task.name}: it was "
                 f"{tuple.state.value} before. Ack or fail each input once, after its last emit"
             )

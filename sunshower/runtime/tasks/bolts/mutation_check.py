@@ -31,7 +31,7 @@ def process_unchanged(bolt: BoltTask, batch: Batch) -> Batch | None:
     for record, picture, was in zip(batch.records, before, said, strict=True):
         if _picture(record) != picture:
             raise TopologyFailed(
-                f"{bolt.task.component}[{bolt.task.index}] changed a record that it was handed, "
+                f"{bolt.task.name} changed a record that it was handed, "
                 f"{was}, to {record!r:.200}. Others hold the same object: make a new one "
                 "(check_mutation is on)"
             )

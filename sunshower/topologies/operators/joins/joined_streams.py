@@ -65,14 +65,16 @@ def joined_streams(
     for stream, field in zip((left, right), times, strict=True):
         stream.schema.check_field(field, where)
     both = (left.schema, on), (right.schema, settings.get("other_on"))
-    ours, theirs, out = joined_schema(*both, how, ("inner", "left", "outer"), fields, where)
+    ours, theirs, out = joined_schema(
+        *both, how=how, kinds=("inner", "left", "outer"), fields=fields, where=where
+    )
     name, parallelism = settings.get("name") or "join", settings.get("parallelism", 1)
     left.topology.check_new(name, parallelism, where)
     classes = {*left.schema.classes, *right.schema.classes, *out.classes}
     widths = len(rest_of(left.schema, ours)), len(rest_of(right.schema, theirs))
     store = KeyedStore(settings.get("state"), name, where, classes, spread=Spread.BY_GROUP)
     keeps = how != "inner", how == "outer"
-    operator = StreamJoin(store, ours, out, within, late, keeps, widths)
+    operator = StreamJoin(store, ours, out, within=within, late=late, keeps=keeps, widths=widths)
     inputs = [
         join_input(left, ours, 0, times[0], f"{name}-left"),
         join_input(right, theirs, 1, times[1], f"{name}-right"),

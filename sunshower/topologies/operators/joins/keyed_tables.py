@@ -117,7 +117,12 @@ class KeyedTable:
         how = settings.get("how", "inner")
         left = (stream.schema, self.by if on is None else on)
         ours, _, out = joined_schema(
-            left, (self.schema, self.by), how, ("inner", "left"), fields, where
+            left,
+            (self.schema, self.by),
+            how=how,
+            kinds=("inner", "left"),
+            fields=fields,
+            where=where,
         )
         self._own.joins.append((out, how == "left"))
         number, bolt = len(self._own.joins), self._pairs.stage.id
@@ -127,7 +132,7 @@ class KeyedTable:
         return self._pairs.then(TakeBranch(number), out)
 
 
-def table_of(
+def keyed_table(
     stream: AnyStream, by: Sequence[str], settings: TableSettings, where: str
 ) -> KeyedTable:
     """Declare a table of the latest record of each key. Raises TopologyError."""

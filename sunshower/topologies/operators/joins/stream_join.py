@@ -71,6 +71,7 @@ class StreamJoin(WindowOperator, RowOperator):
         store: KeyedStore,
         by: Sequence[str],
         out: Schema,
+        *,
         within: float,
         late: float,
         keeps: tuple[bool, bool],

@@ -23,7 +23,7 @@ from sunshower.topologies.operators.keyed.ages import Ages, stamped, unstamped
 from sunshower.topologies.operators.keyed.moved_parts import ABOUT, is_own, joined
 from sunshower.topologies.operators.keyed.recent import Recent
 from sunshower.topologies.operators.keyed.state_entries import count_of
-from sunshower.topologies.operators.keyed.stored_values import StoredValues, fields_of, size_of
+from sunshower.topologies.operators.keyed.stored_values import StoredValues, as_fields, byte_size
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import (
     FoundPart,
@@ -323,7 +323,7 @@ class KeyedStore:
         for key, stored in items():
             if not is_own(key):
                 at, plain = unstamped(stored)
-                made = self._values.plain(self._migrate(found, fields_of(plain)))
+                made = self._values.plain(self._migrate(found, as_fields(plain)))
                 changes[key] = made if at is None or made is None else stamped(made, at)
         return changes
 
@@ -376,7 +376,7 @@ def check_key(key: Any) -> None:
 
 def as_read(stored: Any) -> Any:
     """A value of a keyed store for those who do not have its classes."""
-    return fields_of(unstamped(stored)[1])
+    return as_fields(unstamped(stored)[1])
 
 
 def _of_values_alone(factory: Any) -> StateFactory:
@@ -388,4 +388,4 @@ def _of_values_alone(factory: Any) -> StateFactory:
 
 
 def _size_of_both(key: Key, plain: Any) -> int:
-    return size_of(key) + size_of(plain) + 64  # and the entry
+    return byte_size(key) + byte_size(plain) + 64  # and the entry

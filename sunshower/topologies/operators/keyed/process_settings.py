@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
 from sunshower.arguments import SECONDS, Values, check_names
@@ -16,7 +16,7 @@ from sunshower.topologies.operators.keyed.keyed_store import KeyedStore, Migrati
 from sunshower.topologies.operators.schemas import check_equal, code_name, keyed_schema
 from sunshower.topologies.operators.stages import StageRows
 from sunshower.topologies.operators.states import StateFactory
-from sunshower.topologies.operators.totals_stage import AnyStream
+from sunshower.topologies.operators.totals_stage import AnyStream, free_id
 from sunshower.topologies.operators.windows.timed_process import TimedProcess
 from sunshower.topologies.outputs import Columns, Outputs
 from sunshower.topologies.signatures import name_of
@@ -61,19 +61,6 @@ class BoltOptions(Outputs, StateSettings, total=False):
     """The optional arguments of a bolt's declaration; those of a state if its class has one."""
 
 
-def _free_name(
-    function: Any, settings: ProcessSettings, unused: Callable[[str], str], where: str
-) -> str:
-    """The id of the bolt and the state of a function. Raises TopologyError for a stored state whose
-    name would depend on others."""
-    name, found = settings.get("name"), code_name(function)
-    wish = "process" if found == "lambda" else found
-    id = name or unused(wish)
-    if settings.get("state") is not None and name is None and id != wish:
-        raise TopologyError(f"{where}: there is a {wish!r} already; give this state a name=")
-    return id
-
-
 def process_of(
     stream: AnyStream,
     by: Sequence[str],
@@ -85,9 +72,19 @@ def process_of(
     """Declare the calls of a function of a record and the state of its key, and of `on_timer`, if
     any, of a key and its state. Returns the rows. Raises TopologyError for settings that cannot
     be, and RecordMismatch for annotations that do not fit."""
-    where = f"{stream}, group_by({', '.join(by)}), process({code_name(function)})"
-    id = _free_name(function, settings, stream.topology.unused_id, where)
-    operator = keyed_process(function, on_timer, id, stream.schema, by, fields, settings, where)
+    name = code_name(function)
+    where = f"{stream}, group_by({', '.join(by)}), process({name})"
+    id = free_id(stream.topology, settings, "process" if name == "lambda" else name, where)
+    operator = keyed_process(
+        function,
+        on_timer,
+        id=id,
+        reads=stream.schema,
+        by=by,
+        fields=fields,
+        settings=settings,
+        where=where,
+    )
     tasks = settings.get("parallelism", 1)
     return stream.topology.begin_stage(id, [stream.fields(*by)], tasks).stage.process_by(operator)
 
@@ -95,6 +92,7 @@ def process_of(
 def keyed_process(
     function: Any,
     on_timer: Any,
+    *,
     id: str,
     reads: Schema,
     by: Sequence[str],
@@ -131,7 +129,7 @@ def keyed_process(
             f"{where}: late= needs event_time=, the field with the time of a record"
         )
     store = _store(settings, id, (*classes, *makes.classes), where)
-    return TimedProcess(function, on_timer, by, reads, makes, store, field, late)
+    return TimedProcess(function, on_timer, by, reads, makes, store, field=field, late=late)
 
 
 def bolt_store(code: Any, id: str, settings: StateSettings, where: str) -> KeyedStore | None:

@@ -150,21 +150,21 @@ class StoredValues:
             ) from error
 
 
-def fields_of(plain: Any) -> Any:
+def as_fields(plain: Any) -> Any:
     """A converted value, with a dictionary of its fields for each record, and names for Enums: for
     those who do not have the classes."""
     return _built(plain, lambda _, content: content)
 
 
-def size_of(plain: Any) -> int:
+def byte_size(plain: Any) -> int:
     """The bytes that a converted value takes in memory, about."""
     kind = type(plain)
     if kind is str or kind is bytes:
         return _OVERHEAD + len(plain)
     if kind is list or kind is tuple:
-        return _OVERHEAD + sum(map(size_of, plain))
+        return _OVERHEAD + sum(map(byte_size, plain))
     if kind is dict:
-        return 2 * _OVERHEAD + sum(map(size_of, plain)) + sum(map(size_of, plain.values()))
+        return 2 * _OVERHEAD + sum(map(byte_size, plain)) + sum(map(byte_size, plain.values()))
     return _OVERHEAD
 
 

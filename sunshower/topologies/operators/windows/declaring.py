@@ -59,7 +59,7 @@ def windows_of(
         )
     if window.field is not None:
         schema.check_field(window.field, where)
-    given, out = bound_aggregators(aggregators, schema, by, fields, where, ("window",))
+    given, out = bound_aggregators(aggregators, schema, by, fields, where, more=("window",))
     check_one_task(by, settings.get("parallelism", 1), where)
     store = KeyedStore(
         settings.get("state"),
@@ -76,7 +76,7 @@ def windows_of(
         kind = CountWindows if window.by_count else PaneWindows
         operator = kind(store, window, contents, by, out)
     combined = _combiner(window, schema, by, given) if contents.combines else None
-    rows = grouped_stage(stream, by, name, settings, where, combined)
+    rows = grouped_stage(stream, by, name, settings, where, combined=combined)
     return rows.stage.end_by(window.field, operator, out)
 
 

@@ -11,17 +11,16 @@ from typing import Any
 from sunshower.records import Schema
 from sunshower.topologies.operators.aggregating import AggregatorOperator
 from sunshower.topologies.operators.aggregators import AnyAggregator
-from sunshower.topologies.operators.grouping import group_keys, keys_of_partial, values_of_key
+from sunshower.topologies.operators.grouping import group_keys, values_of_key
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.keyed.moved_parts import BEHIND, is_own
 from sunshower.topologies.operators.port import Attempt, Emit
-from sunshower.topologies.operators.windows.pane_values import Content, PaneValues
+from sunshower.topologies.operators.windows.aggregated_windows import AggregatedWindows
+from sunshower.topologies.operators.windows.pane_values import PaneValues
 from sunshower.topologies.operators.windows.watermarks import ReachedTime, event_time
 from sunshower.topologies.operators.windows.window_kinds import Window
-from sunshower.topologies.operators.windows.window_operator import WindowOperator
 
 _PANE, _ROWS, _FULL = "pane", "rows", "full"
-_LATEST = Attempt(0, 0, 0)
 
 
 class CombinePanes(AggregatorOperator):
@@ -57,9 +56,8 @@ class CombinePanes(AggregatorOperator):
             emit(made)
 
 
-class PaneWindows(WindowOperator):
-    """Windows of time. Their rows are (fields of the group, end of the window, what the aggregators
-    emit). If the aggregators combine, rows come from CombinePanes; by the clock, from Combine."""
+class PaneWindows(AggregatedWindows):
+    """Windows of time, each called by its end."""
 
     def __init__(
         self,
@@ -69,10 +67,8 @@ class PaneWindows(WindowOperator):
         by: Sequence[str],
         out: Schema,
     ) -> None:
-        super().__init__(store, by, out)
-        self.window, self.contents = window, contents
-        schema = contents.schema
-        self._event_time = None if window.field is None else schema.key([window.field])
+        super().__init__(store, window, contents, by, out)
+        self.window = window
         self._shift: float | None = None
 
     def forget(self) -> None:
@@ -92,17 +88,18 @@ class PaneWindows(WindowOperator):
         return inf if reached.time(0.0) == inf else self._now()
 
     def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
-        parts = self._parts(rows, attempt)
+        parts, merged = self.parts(rows, attempt), self.contents.merged
         last = self._last_ended(self._time) - self.window.panes + 1  # no open window has panes
         late = [place for place in parts if place[1] <= last]  # up to here
         keys = {place: (_PANE, *place) for place in parts if place[1] > last}
         self.store.fetch(keys.values())
         for place, key in keys.items():
             old = self.store.get(key)
-            self.store.put(key, parts[place] if old is None else self._merged(old, parts[place]))
+            self.store.put(key, parts[place] if old is None else merged(old, parts[place]))
             self._open[place[1]][place[0]] = None
         for group, pane in late:
-            yield from self._results(group, pane + self.window.panes - 1, parts[group, pane])
+            end = (pane + self.window.panes) * self.window.every
+            yield from self.results(group, end, parts[group, pane])
 
     def end(self, before: float, time: float) -> list[Sequence[Any]]:
         count, opened = self.window.panes, self._open
@@ -125,7 +122,8 @@ class PaneWindows(WindowOperator):
                 within = [
                     self.store.get((_PANE, group, pane)) for pane in panes if group in opened[pane]
                 ]
-                made += self._results(group, last, reduce(self._merged, within))
+                content = reduce(self.contents.merged, within)
+                made += self.results(group, (last + 1) * self.window.every, content)
         for pane in [pane for pane in opened if pane + count - 1 <= ended]:
             for group in opened.pop(pane):
                 self.store.remove((_PANE, group, pane))
@@ -133,31 +131,11 @@ class PaneWindows(WindowOperator):
             self.store.remove((BEHIND, group))
         return made
 
-    def _parts(self, rows: Sequence[Any], attempt: Attempt) -> dict[tuple[Any, int], Content]:
-        """The contents of these rows, by group and pane."""
-        width, every = self.width, self.window.every
-        if not self.contents.combines:
-            groups = group_keys(self.contents.schema, self.by, rows)
-            if self._event_time is None:
-                panes = [floor(self._now() / every)] * len(rows)
-            else:
-                panes = [floor(event_time(self._event_time(row)) / every) for row in rows]
-            return self.contents.gather([*zip(groups, panes, strict=False)], rows, attempt)
-        parts: dict[tuple[Any, int], Content] = {}
-        timed = self._event_time is not None
-        now = 0 if timed else floor(self._now() / every)
-        for group, row in zip(keys_of_partial(width, rows), rows, strict=True):
-            place = (group, row[width] if timed else now)
-            content = list(row[width + timed :])
-            parts[place] = self._merged(parts[place], content) if place in parts else content
-        return parts
+    def place_of(self, time: float) -> int:
+        return floor(time / self.window.every)
 
-    def _merged(self, first: Content, second: Content) -> Content:
-        return self.contents.merged(first, second)
-
-    def _results(self, group: Any, last: int, content: Content) -> Iterable[Sequence[Any]]:
-        head = (*values_of_key(group, self.width), (last + 1) * self.window.every)
-        return [(*head, *row) for row in self.contents.results(group, content, _LATEST)]
+    def place_now(self) -> int:
+        return self.place_of(self._now())
 
     def _last_ended(self, time: float) -> float:
         """The last pane whose windows have ended at `time`."""
@@ -171,9 +149,8 @@ class PaneWindows(WindowOperator):
         return self.clock.now() + self._shift
 
 
-class CountWindows(WindowOperator):
-    """Windows of a number of rows of each group. Their rows are (fields of the group, number of the
-    window, what the aggregators emit)."""
+class CountWindows(AggregatedWindows):
+    """Windows of a number of rows of each group, each called by its number."""
 
     def __init__(
         self,
@@ -183,8 +160,8 @@ class CountWindows(WindowOperator):
         by: Sequence[str],
         out: Schema,
     ) -> None:
-        super().__init__(store, by, out)
-        self.window, self.contents = window, contents
+        super().__init__(store, window, contents, by, out)
+        self.window = window
 
     def forget(self) -> None:
         self._full: list[Any] = []
@@ -211,14 +188,13 @@ class CountWindows(WindowOperator):
             panes = known[group][1]
             old = panes.get(pane)
             panes[pane] = content if old is None else self.contents.merged(old, content)
-        full = []
+        full: list[Sequence[Any]] = []
         for group, more in seen.items():
             panes, after = known[group][1], before[group] + more
             for last in range(before[group] // every, after // every):
                 within = [panes[p] for p in range(last - count + 1, last + 1) if p in panes]
                 content = reduce(self.contents.merged, within)
-                head = (*values_of_key(group, self.width), last)
-                full += [[*head, *row] for row in self.contents.results(group, content, attempt)]
+                full += self.results(group, last, content, attempt)
             left = {pane: panes[pane] for pane in panes if pane + count > after // every}
             store.put((_ROWS, group), [after, left])
         if full:

@@ -5,25 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count
+from operator import itemgetter
 from typing import Any
 
 from sunshower.records import Schema
-from sunshower.topologies.operators.grouping import group_keys, keys_of_partial, values_of_key
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.port import Attempt
-from sunshower.topologies.operators.windows.pane_values import Content, PaneValues
-from sunshower.topologies.operators.windows.watermarks import ReachedTime, event_time
+from sunshower.topologies.operators.windows.aggregated_windows import AggregatedWindows
+from sunshower.topologies.operators.windows.pane_values import PaneValues
+from sunshower.topologies.operators.windows.watermarks import ReachedTime
 from sunshower.topologies.operators.windows.window_kinds import Sessions
-from sunshower.topologies.operators.windows.window_operator import WindowOperator
 
 _SESSIONS = "sessions"
-_LATEST = Attempt(0, 0, 0)
 Session = list[Any]  # the times of its first and its last row, and its content
 
 
-class SessionWindows(WindowOperator):
-    """Its rows are (fields of the group, end of the session, what the aggregators emit). The end is
-    `gap` after the last row. If the aggregators combine, rows come from CombinePanes."""
+class SessionWindows(AggregatedWindows):
+    """Sessions, each called by its end, which is `gap` after its last row."""
 
     def __init__(
         self,
@@ -33,9 +31,8 @@ class SessionWindows(WindowOperator):
         by: Sequence[str],
         out: Schema,
     ) -> None:
-        super().__init__(store, by, out)
-        self.window, self.contents = window, contents
-        self._event_time = contents.schema.key([window.field])
+        super().__init__(store, window, contents, by, out)
+        self.window = window
 
     def forget(self) -> None:
         self._ends: list[tuple[float, int, Any]] = []  # a heap: end, a tie-breaker, group
@@ -50,7 +47,7 @@ class SessionWindows(WindowOperator):
         return reached.time(self.window.late)
 
     def add(self, rows: Sequence[Any], attempt: Attempt) -> Iterable[Sequence[Any]]:
-        parts = self._parts(rows, attempt)
+        parts = self.parts(rows, attempt)
         keys = {group: (_SESSIONS, group) for group, _ in parts}
         self.store.fetch(keys.values())
         changed: dict[Any, list[Session]] = {}
@@ -60,7 +57,7 @@ class SessionWindows(WindowOperator):
             sessions = changed[group]
             near = [one for one in sessions if self._is_near(one, time)]
             if not near and time + self.window.gap <= self._time:
-                yield from self._results(group, [time, time, content])
+                yield from self.results(group, time + self.window.gap, content)
                 continue
             session: Session = [time, time, content]
             for one in near:
@@ -82,9 +79,9 @@ class SessionWindows(WindowOperator):
         made: list[Sequence[Any]] = []
         for group in groups:
             left = []
-            for session in sorted(self.store.get((_SESSIONS, group)) or [], key=_first):
-                if session[1] + self.window.gap <= time:
-                    made += self._results(group, session)
+            for session in sorted(self.store.get((_SESSIONS, group)) or [], key=itemgetter(0)):
+                if (end := session[1] + self.window.gap) <= time:
+                    made += self.results(group, end, session[2])
                 else:
                     left.append(session)
             if left:
@@ -96,24 +93,5 @@ class SessionWindows(WindowOperator):
     def _is_near(self, session: Session, time: float) -> bool:
         return bool(session[0] - self.window.gap < time < session[1] + self.window.gap)
 
-    def _parts(self, rows: Sequence[Any], attempt: Attempt) -> dict[tuple[Any, float], Content]:
-        """The contents of these rows, by group and event time."""
-        width = self.width
-        if self.contents.combines:
-            parts: dict[tuple[Any, float], Content] = {}
-            for group, row in zip(keys_of_partial(width, rows), rows, strict=True):
-                place, content = (group, row[width]), list(row[width + 1 :])
-                old = parts.get(place)
-                parts[place] = content if old is None else self.contents.merged(old, content)
-            return parts
-        groups = group_keys(self.contents.schema, self.by, rows)
-        times = [event_time(self._event_time(row)) for row in rows]
-        return self.contents.gather([*zip(groups, times, strict=True)], rows, attempt)
-
-    def _results(self, group: Any, session: Session) -> Iterable[Sequence[Any]]:
-        head = (*values_of_key(group, self.width), session[1] + self.window.gap)
-        return [(*head, *row) for row in self.contents.results(group, session[2], _LATEST)]
-
-
-def _first(session: Session) -> Any:
-    return session[0]
+    def place_of(self, time: float) -> float:
+        return time

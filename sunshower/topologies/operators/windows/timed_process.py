@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import chain, count
 from math import inf
+from operator import itemgetter
 from types import MethodType
 from typing import Any, Self
 
@@ -43,6 +44,7 @@ class TimedProcess(KeyedProcess, WindowOperator):
         reads: Schema,
         makes: Schema,
         store: KeyedStore,
+        *,
         field: str | None,
         late: float,
     ) -> None:
@@ -102,7 +104,7 @@ class TimedProcess(KeyedProcess, WindowOperator):
         self.store.fetch(self.needed(keys))
         timers = [(self.store.get((TIMER, key)), key) for key in keys]
         made: list[Sequence[Any]] = []
-        for at, key in sorted([one for one in timers if one[0] is not None], key=_first):
+        for at, key in sorted([one for one in timers if one[0] is not None], key=itemgetter(0)):
             if at > time:  # it was set later, again
                 self._expect(key, at)
                 continue
@@ -140,7 +142,3 @@ def _with_object(on_timer: Any, before: Any, now: Any) -> Any:
     if isinstance(on_timer, MethodType) and on_timer.__self__ is before:
         return MethodType(on_timer.__func__, now)
     return own_copy(on_timer, "a step of a stream")
-
-
-def _first(pair: tuple[float, Any]) -> float:
-    return pair[0]

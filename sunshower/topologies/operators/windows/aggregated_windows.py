@@ -1,0 +1,67 @@
+"""The base of windows whose rows are aggregated: panes, counts and sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sunshower.records import Schema
+from sunshower.topologies.operators.grouping import group_keys, keys_of_partial, values_of_key
+from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
+from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.windows.pane_values import Content, PaneValues
+from sunshower.topologies.operators.windows.watermarks import event_time
+from sunshower.topologies.operators.windows.window_kinds import AnyWindow
+from sunshower.topologies.operators.windows.window_operator import WindowOperator
+
+NO_BATCH = Attempt(0, 0, 0)  # for aggregators, where rows of several batches are in a window
+
+
+class AggregatedWindows(WindowOperator):
+    """Its rows are (fields of the group, the window, what the aggregators emit)."""
+
+    def __init__(
+        self,
+        store: KeyedStore,
+        window: AnyWindow,
+        contents: PaneValues,
+        by: Sequence[str],
+        out: Schema,
+    ) -> None:
+        super().__init__(store, by, out)
+        self.contents = contents
+        field = window.field
+        self._event_time = None if field is None else contents.schema.key([field])
+
+    def place_of(self, time: float) -> Any:
+        """Which part of a window has rows of this event time."""
+        raise NotImplementedError
+
+    def place_now(self) -> Any:
+        """Which part of a window has rows that come now, if they have no event time."""
+        raise NotImplementedError
+
+    def parts(self, rows: Sequence[Any], attempt: Attempt) -> dict[tuple[Any, Any], Content]:
+        """The contents of these rows, by group and place. If the aggregators combine, the rows come
+        from CombinePanes with their places, or without event time from Combine."""
+        timed = self._event_time is not None
+        now = None if timed else self.place_now()
+        if not self.contents.combines:
+            groups = group_keys(self.contents.schema, self.by, rows)
+            places = [now] * len(rows)
+            if (get := self._event_time) is not None:
+                places = [self.place_of(event_time(get(row))) for row in rows]
+            return self.contents.gather([*zip(groups, places, strict=False)], rows, attempt)
+        width, merged = self.width, self.contents.merged
+        found: dict[tuple[Any, Any], Content] = {}
+        for group, row in zip(keys_of_partial(width, rows), rows, strict=True):
+            place, content = (group, row[width] if timed else now), list(row[width + timed :])
+            found[place] = merged(found[place], content) if place in found else content
+        return found
+
+    def results(
+        self, group: Any, window: Any, content: Content, attempt: Attempt = NO_BATCH
+    ) -> Iterable[Sequence[Any]]:
+        """The rows of a group in a window with this content."""
+        head = (*values_of_key(group, self.width), window)
+        return [[*head, *row] for row in self.contents.results(group, content, attempt)]

@@ -1,0 +1,17 @@
+"""Tests of the page of this process: what it sets while it is served."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+from sunshower.cli.ui.page import opened_page
+from tests.web.prepared import PreparedSource, quiet
+
+
+def test_garbage_is_collected_seldom_while_it_serves(tmp_path: Path) -> None:
+    source = PreparedSource(quiet())
+    before = gc.get_threshold()
+    with opened_page(source, port=0, folder=tmp_path):
+        assert gc.get_threshold() > before
+    assert gc.get_threshold() == before
