@@ -16,6 +16,7 @@ from sunshower.cli.cluster_options import (
     Wait,
     connect,
     exit_as_job,
+    node_news,
     progress,
     without_option,
 )
@@ -123,7 +124,8 @@ def submit(
 
     with connect(address, working_dir=working_dir) as cluster:
         ship(modules)
-        run = cluster.submit(graph, Layout(layout), active=not inactive)
+        look = node_news(Terminal(stderr=True))
+        run = cluster.submit(graph, Layout(layout), active=not inactive, look=look)
         count = len(run.plan.workers)
         waits = _first_waits(run)
         echo(
