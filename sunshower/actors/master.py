@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 import ray
@@ -38,7 +39,7 @@ from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.overview import Overview, edges_of, letter_stores, without_code
 from sunshower.runtime.master_process import MasterProcessBase
-from sunshower.runtime.nodes import NodeView, Room
+from sunshower.runtime.nodes import NodeView, choice
 from sunshower.runtime.plan import Plan, Task
 
 _WATCH_S = 1.0  # how often to look for silent workers
@@ -207,16 +208,11 @@ class MasterActor(MasterProcessBase):
         return self._nodes.with_places(self._chosen | living)
 
     def _node_for(self, worker: int, request: Resources, placement: str) -> str | None:
-        """The node to create a worker on; for one that is replaced another one than before, if
-        there is one: Ray may not know yet that the former one is cut off."""
-        view, plan = self.node_view(), self.core.plan
-        others = {one: at for one, at in view.places.items() if one in plan.workers}
-        former = others.pop(worker, None)
-        room = Room(view.staying, others.values(), placement)
-        for one in self._chosen.keys() - self._processes.keys() - {worker}:
-            room.reserve(self._chosen[one], plan.request_of(one))  # Ray has not counted it yet
-        without = [former] if former is not None else []
-        node = room.choose(request, without) or room.choose(request)
+        plan, view = self.core.plan, self.node_view()
+        view = replace(view, places={w: at for w, at in view.places.items() if w in plan.workers})
+        starting = view.places.keys() - self._processes.keys() - {worker}
+        counted = {one: plan.request_of(one) for one in starting}
+        node = choice(worker, request, view, counted, placement)
         if node is not None:
             self._chosen[worker] = node
         return node

@@ -12,7 +12,7 @@ from math import inf
 
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.placement import can_move, placed, unused
-from sunshower.runtime.nodes import NodeView, Room, choices, misfit, waits
+from sunshower.runtime.nodes import NodeRoom, NodeView, choices, misfit, waits
 from sunshower.runtime.plan import ACKER, Plan, Task
 
 _AGAIN_S = 30.0  # before workers leave a node again, if the first time was cancelled
@@ -44,7 +44,7 @@ class NodeMoves:
         requests = {worker: after.request_of(worker) for worker in after.workers}
         places, placement = self.view.places, after.graph.config.placement
         hosted = [places[worker] for worker in staying - changed if worker in places]
-        room = Room(self.view.staying, hosted, placement)
+        room = NodeRoom(self.view.staying, hosted, placement)
         for worker in sorted(requests.keys() - (staying - changed)):
             room.choose(requests[worker])
         movable = {worker: requests[worker] for worker in staying - changed - fixed}
@@ -97,7 +97,7 @@ class NodeMoves:
                 "restore(state), or give it a state= in a store"
             )
         request = plan.request_of(worker)
-        hosted = Room(self.view.staying, ())
+        hosted = NodeRoom(self.view.staying, ())
         if not self.view.grows and hosted.choose(request) is None:
             return f"no other node has {request} free"
         return None

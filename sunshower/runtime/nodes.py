@@ -17,7 +17,7 @@ Requests = Mapping[int, Resources]  # worker → what it requests
 
 
 @dataclass(frozen=True)
-class Node:
+class NodeState:
     """A node of the cluster at one moment."""
 
     id: str
@@ -31,13 +31,13 @@ class Node:
 class NodeView:
     """What the master knows about the nodes."""
 
-    nodes: tuple[Node, ...] = ()
+    nodes: tuple[NodeState, ...] = ()
     places: Mapping[int, str] = field(default_factory=dict)  # worker → node id
     unmet: tuple[Resources, ...] = ()  # requests for which Ray has found no room
     grows: bool = False  # whether Ray's autoscaler may add nodes
 
     @property
-    def staying(self) -> list[Node]:
+    def staying(self) -> list[NodeState]:
         """The nodes that are not being drained."""
         return [node for node in self.nodes if node.leaves_s is None]
 
@@ -48,11 +48,11 @@ class NodeView:
         return {worker: left_s for worker, left_s in found.items() if left_s is not None}
 
 
-class Room:
+class NodeRoom:
     """What is free on each node, and how many workers of one topology are there."""
 
     def __init__(
-        self, nodes: Iterable[Node], hosted: Iterable[str], placement: str = Config.placement
+        self, nodes: Iterable[NodeState], hosted: Iterable[str], placement: str = Config.placement
     ) -> None:
         """`hosted`: the node of each of its workers."""
         self._nodes = {node.id: node for node in nodes}
@@ -135,10 +135,24 @@ class Room:
 
 def choices(requests: Requests, view: NodeView, placement: str) -> dict[int, str]:
     """Worker → the node for its new process; without those for which no node has room."""
-    room = Room(view.staying, view.places.values(), placement)
+    room = NodeRoom(view.staying, view.places.values(), placement)
     largest_first = sorted(requests, key=lambda one: (-_size(requests[one]), one))
     found = {worker: room.choose(requests[worker]) for worker in largest_first}
     return {worker: node for worker, node in found.items() if node is not None}
+
+
+def choice(
+    worker: int, request: Resources, view: NodeView, starting: Requests, placement: str
+) -> str | None:
+    """The node for the new process of one worker; None: none has room. One that is replaced goes to
+    another node than before, if there is one: Ray may not know yet that the former one is cut off.
+    `starting`: workers with a place whose requests Ray has not counted yet."""
+    others = {one: at for one, at in view.places.items() if one != worker}
+    room = NodeRoom(view.staying, others.values(), placement)
+    for one, wanted in starting.items():
+        room.reserve(others[one], wanted)
+    former = view.places.get(worker, "")
+    return room.choose(request, [former]) or room.choose(request)
 
 
 def misfit(requests: Requests, view: NodeView) -> str | None:
@@ -187,13 +201,13 @@ def _wait(workers: list[int], request: Resources, view: NodeView) -> str:
     )
 
 
-def _largest(request: Resources, nodes: Collection[Node]) -> str:
+def _largest(request: Resources, nodes: Collection[NodeState]) -> str:
     """What the node has that lacks least."""
     if not nodes:
         return "there is no node"
     names = request.amounts
 
-    def lack(node: Node) -> tuple[float, float]:
+    def lack(node: NodeState) -> tuple[float, float]:
         free, total = node.free.amounts, node.total.amounts
         of_total = sum(max(0.0, 1 - total.get(name, 0.0) / names[name]) for name in names)
         return of_total, -sum(free.get(name, 0.0) / names[name] for name in names)

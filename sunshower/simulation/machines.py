@@ -6,7 +6,7 @@ from itertools import count
 from math import inf
 
 from sunshower.errors import ClusterError
-from sunshower.runtime.nodes import Node, NodeView
+from sunshower.runtime.nodes import NodeState, NodeView
 from sunshower.simulation.environment import SimEnvironment
 from sunshower.simulation.master import SimMaster
 from sunshower.simulation.network import MASTER, SimProcess
@@ -128,7 +128,8 @@ class Machines:
         if not self._draining:
             return NodeView()
         nodes = [
-            Node(name, leaves_s=inf if name in self._draining else None) for name in self._names
+            NodeState(name, leaves_s=inf if name in self._draining else None)
+            for name in self._names
         ]
         there = self.processes.items()
         return NodeView(tuple(nodes), {one: p.node for one, p in there if one != MASTER})

@@ -12,7 +12,7 @@ from sunshower import Bolt, Counter, Number, Resources, Topology
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.placement import placed, replan
 from sunshower.runtime.node_moves import NodeMoves, renewed
-from sunshower.runtime.nodes import Node, NodeView
+from sunshower.runtime.nodes import NodeState, NodeView
 from sunshower.runtime.plan import Plan, make_plan
 
 NONE, ONE = Resources(), Resources(num_cpus=1)
@@ -35,14 +35,16 @@ def plan(workers: int = 2, sink: Any = function, need: Resources = NONE, tasks: 
     return make_plan(topology.graph())
 
 
-def moves(*nodes: Node, places: dict[int, str] | None = None, grows: bool = False) -> NodeMoves:
+def moves(
+    *nodes: NodeState, places: dict[int, str] | None = None, grows: bool = False
+) -> NodeMoves:
     found = NodeMoves()
     found.view = NodeView(nodes, places or {}, (), grows)
     return found
 
 
-def many(id: str, **more: Any) -> Node:
-    return Node(id, Resources(num_cpus=9), Resources(num_cpus=9), **more)
+def many(id: str, **more: Any) -> NodeState:
+    return NodeState(id, Resources(num_cpus=9), Resources(num_cpus=9), **more)
 
 
 # ---- a rebalance -----------------------------------------------------------------------------
@@ -121,7 +123,7 @@ def test_a_worker_whose_state_cannot_move_stays_and_status_says_so() -> None:
 
 
 def test_without_room_elsewhere_a_worker_stays_until_the_node_is_about_to_end() -> None:
-    before, full = plan(1, need=ONE), Node("b", Resources(num_cpus=9), NONE)
+    before, full = plan(1, need=ONE), NodeState("b", Resources(num_cpus=9), NONE)
     there = moves(many("a", leaves_s=100.0), full, places={0: "a"})
     assert there.away(before, [], 0.0) is None
     assert "no other node has 2 CPU free" in there.problems(before, {0: 1})[0]

@@ -9,20 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sunshower import Resources
-from sunshower.runtime.nodes import Node, NodeView, Room, choices, misfit, waits
+from sunshower.runtime.nodes import NodeRoom, NodeState, NodeView, choice, choices, misfit, waits
 
 NONE, ONE, TWO = Resources(), Resources(num_cpus=1), Resources(num_cpus=2)
 GIB = 2**30
 
 
-def node(id: str, cpus: float, free: float | None = None, **more: float) -> Node:
+def node(id: str, cpus: float, free: float | None = None, **more: float) -> NodeState:
     """A node with so many CPUs, of which some are free (None: all)."""
-    return Node(
+    return NodeState(
         id, Resources(num_cpus=cpus), Resources(num_cpus=cpus if free is None else free), **more
     )
 
 
-def view(*nodes: Node, places: dict[int, str] | None = None, **more: bool) -> NodeView:
+def view(*nodes: NodeState, places: dict[int, str] | None = None, **more: bool) -> NodeView:
     return NodeView(nodes, places or {}, **more)
 
 
@@ -67,14 +67,17 @@ def test_of_equal_nodes_the_one_with_fewer_workers_of_all_topologies_is_chosen()
 
 
 def test_what_starts_on_a_node_and_is_not_counted_yet_takes_up_its_room() -> None:
-    room = Room([node("a", 2), node("b", 1)], ["a"])
-    room.reserve("a", TWO)
-    assert room.choose(TWO) is None
-    assert room.choose(ONE) == "b"
+    there = view(node("a", 2), node("b", 1), places={0: "a"})
+    assert choice(1, TWO, there, {0: TWO}, "spread") is None
+    assert choice(1, ONE, there, {0: TWO}, "spread") == "b"
+    assert choice(1, TWO, there, {}, "spread") == "a"
 
 
-def test_a_replaced_worker_avoids_its_former_node() -> None:
-    assert Room([node("a", 1), node("b", 1)], []).choose(ONE, ["a"]) == "b"
+def test_a_replaced_worker_avoids_its_former_node_if_there_is_another() -> None:
+    places = {0: "a", 1: "b", 2: "b"}
+    both = view(node("a", 1), node("b", 1), places=places)
+    assert choice(0, ONE, both, {}, "spread") == "b"
+    assert choice(0, ONE, view(node("a", 1), places={0: "a"}), {}, "spread") == "a"
 
 
 # ---- moves to other nodes --------------------------------------------------------------------
@@ -84,7 +87,7 @@ def test_a_replaced_worker_avoids_its_former_node() -> None:
 def test_spread_workers_get_even_in_the_fewest_moves(where: list[int]) -> None:
     places = {worker: f"n{number}" for worker, number in enumerate(where)}
     nodes = [node(f"n{number}", 0) for number in range(5)]
-    moved = Room(nodes, places.values()).moves(dict.fromkeys(places, NONE), places)
+    moved = NodeRoom(nodes, places.values()).moves(dict.fromkeys(places, NONE), places)
     before = sorted(Counter({one.id: 0 for one in nodes} | Counter(places.values())).values())
     share, more = divmod(len(places), 5)
     wanted = sorted([share + 1] * more + [share] * (5 - more))
@@ -94,21 +97,21 @@ def test_spread_workers_get_even_in_the_fewest_moves(where: list[int]) -> None:
 
 def test_a_new_node_without_room_gets_nothing() -> None:
     places = {0: "a", 1: "a", 2: "a"}
-    room = Room([node("a", 6, free=0), node("b", 1)], places.values())
+    room = NodeRoom([node("a", 6, free=0), node("b", 1)], places.values())
     assert room.moves(dict.fromkeys(places, TWO), places) == []
 
 
 def test_workers_that_cannot_move_stay() -> None:
     places = {0: "a", 1: "a", 2: "a"}
-    room = Room([node("a", 3), node("b", 3)], places.values())
+    room = NodeRoom([node("a", 3), node("b", 3)], places.values())
     assert room.moves({2: ONE}, places) == [2]
 
 
 def test_packed_workers_leave_a_node_empty_if_all_of_them_fit_on_others() -> None:
     places = {0: "a", 1: "a", 2: "b"}
-    wide = Room([node("a", 3, free=1), node("b", 3, free=2)], places.values(), "pack")
+    wide = NodeRoom([node("a", 3, free=1), node("b", 3, free=2)], places.values(), "pack")
     assert wide.moves(dict.fromkeys(places, ONE), places) == [2]
-    narrow = Room([node("a", 2, free=0), node("b", 2, free=1)], places.values(), "pack")
+    narrow = NodeRoom([node("a", 2, free=0), node("b", 2, free=1)], places.values(), "pack")
     assert narrow.moves(dict.fromkeys(places, ONE), places) == []
 
 
@@ -137,7 +140,7 @@ def test_where_an_autoscaler_may_add_nodes_everything_may_fit() -> None:
 
 def test_a_wait_names_the_workers_their_request_and_what_is_free() -> None:
     big = Resources(num_cpus=2, memory=3 * GIB)
-    there = NodeView((Node("abcdefghij", big, NONE),), {}, (big,), grows=True)
+    there = NodeView((NodeState("abcdefghij", big, NONE),), {}, (big,), grows=True)
     (line,) = waits({0: big, 3: big, 4: ONE}, there)  # worker 4 is starting
     assert line == (
         "workers 0, 3 wait for a node with 2 CPU, 3 GiB of memory free for each: the largest, "

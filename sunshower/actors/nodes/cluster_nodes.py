@@ -19,7 +19,7 @@ from ray.experimental import internal_kv
 
 from sunshower.actors.names import worker_of
 from sunshower.config import Resources
-from sunshower.runtime.nodes import Node, NodeView
+from sunshower.runtime.nodes import NodeState, NodeView
 
 _READ_S = 1.0  # between two looks at the nodes
 _TIMEOUT_S = 5
@@ -28,7 +28,7 @@ _STATUS = "__autoscaling_status"  # the key of the report of Ray's autoscaler
 _log = logging.getLogger(__name__)
 
 
-def cluster_nodes() -> tuple[Node, ...]:
+def cluster_nodes() -> tuple[NodeState, ...]:
     """The living nodes. Raises an error of Ray's if the head does not answer."""
     from ray._private import state  # no public API without Ray's dashboard: see the pin of ray
 
@@ -40,7 +40,7 @@ def cluster_nodes() -> tuple[Node, ...]:
         one["Address"]["NodeID"] for one in alive if worker_of(one["Name"]) is not None
     )
     return tuple(
-        Node(
+        NodeState(
             id,
             _resources(amounts),
             _resources(free.get(id, {})),

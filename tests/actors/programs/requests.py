@@ -1,5 +1,4 @@
-"""A Ray of its own with two nodes and topologies that request resources: run by
-test_ends_on_ray.py."""
+"""A Ray of its own with two nodes, and topologies that request resources: test_ends_on_ray.py."""
 
 from __future__ import annotations
 
