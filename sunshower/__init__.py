@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sunshower.config import Config
+from sunshower.config import Config, Resources
 from sunshower.errors import Unavailable
 from sunshower.failures import Cause, Failure
 from sunshower.secret import Secret
@@ -71,6 +71,7 @@ __all__ = [
     "RayCluster",
     "Records",
     "ReducerAggregator",
+    "Resources",
     "Retry",
     "Secret",
     "Spout",

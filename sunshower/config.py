@@ -1,15 +1,21 @@
-"""The settings of a topology, with their defaults and limits, checked on construction."""
+"""The settings of a topology and the resources of its tasks, checked on construction."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from math import ceil
 from typing import Literal
 
-from sunshower.arguments import COUNT, FLAG, SECONDS, Values, check_all
+from sunshower.arguments import COUNT, FLAG, SECONDS, TEXT, Instance, Values, check_all
 from sunshower.errors import ConfigError
 
 SLOTS_MAX = 1 << 24  # a root id has 24 bits for its slot
 _AUTO_SLOTS = 32_768
+_STEPS = 4  # Ray counts resources in steps of 0.0001
+_AMOUNT = Values(float, "an amount", least=0)
+_CUSTOM = Instance((Mapping,), 'an amount for each name, as in {"license": 1}')
+_BUILT_IN = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory", "object_store_memory": None}
 
 # The allowed values of each setting, in a Config and in `--set name=value`.
 LIMITS: dict[str, Values] = {
@@ -17,6 +23,7 @@ LIMITS: dict[str, Values] = {
     "message_timeout_max_s": SECONDS.or_else("none", None),
     "ackers": replace(COUNT, least=0).or_else("none", None),
     "workers": COUNT,
+    "placement": Values(words={"spread": "spread", "pack": "pack"}),
     "spout_pending": replace(COUNT, most=SLOTS_MAX).or_else("auto", "auto"),
     "frame_records_max": COUNT,
     "packet_bytes_max": COUNT,
@@ -43,6 +50,76 @@ LIMITS: dict[str, Values] = {
 
 
 @dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What one task of a component needs of its node. A worker requests the sum over its tasks.
+
+    Ray reserves what is requested, as for any actor: it starts the worker on a node where that much
+    is free, and limits nothing. By default nothing is requested. Raises ConfigError for an amount
+    that is negative or not finite, has more than four decimals, and for the name of a built-in
+    resource in `custom`. Ray: num_cpus, num_gpus, memory and resources of an actor.
+    """
+
+    num_cpus: float = 0.0  #: CPUs
+    num_gpus: float = 0.0  #: GPUs
+    memory: float = 0.0  #: Bytes
+    custom: Mapping[str, float] = field(default_factory=dict)  #: Other resources of nodes, by name.
+
+    def __post_init__(self) -> None:
+        _CUSTOM.check("Resources: custom", self.custom)
+        amounts = {name: getattr(self, name) for name in ("num_cpus", "num_gpus", "memory")}
+        for name, amount in self.custom.items():
+            replace(TEXT, may_be_empty=False).check("Resources: a name in custom", name)
+            if name in _BUILT_IN:
+                instead = _BUILT_IN[name]
+                hint = f"give {instead}=" if instead else "Ray sizes its object store by itself"
+                raise ConfigError(
+                    f"Resources: {name!r} in custom is a resource of Ray's own; {hint}"
+                )
+            amounts[f"custom[{name!r}]"] = amount
+        for name, amount in amounts.items():
+            _AMOUNT.check(f"Resources: {name}", amount)
+            if round(amount, _STEPS) != amount:
+                raise ConfigError(
+                    f"Resources: {name} is {amount!r}; Ray counts in steps of 0.0001, so give four "
+                    "decimals at most"
+                )
+
+    def __bool__(self) -> bool:
+        return any(self.amounts.values())
+
+    @property
+    def amounts(self) -> dict[str, float]:
+        """Ray's name of each resource → its amount, without those of which there is nothing."""
+        own = {"CPU": self.num_cpus, "GPU": self.num_gpus, "memory": self.memory}
+        return {name: amount for name, amount in {**own, **self.custom}.items() if amount}
+
+    @classmethod
+    def total(cls, parts: Iterable[Resources]) -> Resources:
+        """The sum of these. More than one GPU is a whole number, as Ray wants it."""
+        found: dict[str, float] = {}
+        for part in parts:
+            for name, amount in part.amounts.items():
+                found[name] = round(found.get(name, 0.0) + amount, _STEPS)
+        gpus = found.pop("GPU", 0.0)
+        return cls(
+            num_cpus=found.pop("CPU", 0.0),
+            num_gpus=gpus if gpus <= 1 else ceil(gpus),
+            memory=found.pop("memory", 0.0),
+            custom=found,
+        )
+
+    def __str__(self) -> str:
+        parts = [f"{amount:g} {name}" for name, amount in self.amounts.items() if name != "memory"]
+        if self.memory:
+            parts.append(f"{self.memory / 2**30:.3g} GiB of memory")
+        return ", ".join(parts) or "nothing"
+
+
+NOTHING = Resources()
+RESOURCES = Instance((Resources,), "what a task needs, as in Resources(num_cpus=1)")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Config:
     """The settings of a topology, with Storm's key where Storm has one. Units are in the names.
 
@@ -59,6 +136,8 @@ class Config:
     ackers: int | None = None
     #: Worker processes of the layout `pack`. Storm: topology.workers
     workers: int = 2
+    #: Where workers are: "spread" evenly over all nodes, or on as few as possible, "pack".
+    placement: Literal["spread", "pack"] = "spread"
     #: Pending roots of each spout task; "auto": as many as the complete latency allows, up to
     #: 32,768. Storm: topology.max.spout.pending
     spout_pending: int | Literal["auto"] = "auto"

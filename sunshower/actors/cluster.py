@@ -11,7 +11,7 @@ from typing import Self
 import ray
 
 from sunshower.actors.names import NAMESPACE, claim_name, run_of, topology_of, version_key
-from sunshower.actors.run import RayRun
+from sunshower.actors.run import Look, RayRun
 from sunshower.actors.starting import check_joined, start_ray, warn_of_other_settings
 from sunshower.actors.store import RayStore, check_version
 from sunshower.errors import ClusterError
@@ -59,14 +59,16 @@ class RayCluster:
         active: bool = True,
         sample: int | None = None,
         resume: Savepoint | None = None,
+        look: Look | None = None,
     ) -> RayRun:
-        """Start a topology and wait until all its workers have joined. With `sample`, the event
-        log has one tree in so many.
+        """Start a topology and wait until all its workers have joined; `look` is called with
+        snapshots meanwhile. With `sample`, the event log has one tree in so many.
 
         The event log is kept in files on this machine until the topology is stopped, and uses its
-        clock: a worker that starts on another machine fails. Raises ClusterError for that, and if
-        a topology of that name exists; ExperimentError for a sample below 1; LifecycleError for a
-        savepoint that does not fit.
+        clock: a worker that starts on another machine fails. Raises ClusterError for that, if a
+        topology of that name exists, and if its workers do not fit on the nodes: there is no limit
+        to the wait for one that Ray's autoscaler may add. ExperimentError for a sample below 1;
+        LifecycleError for a savepoint that does not fit.
         """
         warn_of_other_settings()
         plan = make_plan(graph, layout)
@@ -81,7 +83,7 @@ class RayCluster:
                 )
             self._remove_leftovers(graph.id)
             run.create(active, sample, resume)
-        run.start(resumes=resume is not None)
+        run.start(look)
         return run
 
     def runs(self) -> dict[str, str]:

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import threading
 import time
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 import ray
 from ray import cloudpickle
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sunshower.actors.names import (
     NAMESPACE,
-    detached,
     master_state_key,
     plan_key,
     plan_keys,
@@ -28,17 +26,21 @@ from sunshower.actors.names import (
     transfer_keys,
     worker_name,
 )
+from sunshower.actors.nodes.cluster_nodes import NodeWatch
+from sunshower.actors.nodes.worker_options import worker_options
 from sunshower.actors.processes import RayProcess, end_with_ray, kill_soon, processes_of
 from sunshower.actors.ray_metrics import EXPORT_S, RayMetrics
 from sunshower.actors.shipping import pickled
 from sunshower.actors.starting import first_line
 from sunshower.actors.store import RayStore, check_version
 from sunshower.actors.worker import WorkerClass
+from sunshower.config import Resources
 from sunshower.errors import LifecycleError, VersionMismatch
 from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.overview import Overview, edges_of, letter_stores, without_code
 from sunshower.runtime.master_process import MasterProcessBase
+from sunshower.runtime.nodes import NodeView, choice
 from sunshower.runtime.plan import Plan, Task
 
 _WATCH_S = 1.0  # how often to look for silent workers
@@ -64,8 +66,9 @@ class MasterActor(MasterProcessBase):
             time.sleep(_ELSEWHERE_S)
             os._exit(1)
         self._processes: dict[int, RayProcess] = {}
+        self._chosen: dict[int, str] = {}  # worker → the node on which it was created
+        self._nodes = NodeWatch()
         self._handles: dict[int, Any] = {}
-        self._node = ray.get_runtime_context().get_node_id()
         super().__init__(active=active)
         self._metrics = RayMetrics(self.core.plan.graph.id)
         self._exported_s = self.now()
@@ -160,7 +163,10 @@ class MasterActor(MasterProcessBase):
     def create_worker(self, worker: int) -> None:
         self._handles.pop(worker, None)  # that actor may have failed at its start
         if self._handle(worker) is None:
-            options = detached(worker_name(self._run, worker)) | self._elsewhere(worker)
+            plan = self.core.plan
+            request, placement = plan.request_of(worker), plan.graph.config.placement
+            node = self._node_for(worker, request, placement)
+            options = worker_options(self._run, worker, request, node, placement)
             WorkerClass.options(**options).remote(self._run, worker)
 
     def end_worker(self, worker: int) -> None:
@@ -168,6 +174,7 @@ class MasterActor(MasterProcessBase):
             ray.kill(handle)
         self._handles.pop(worker, None)
         self._processes.pop(worker, None)
+        self._chosen.pop(worker, None)
 
     def replace_worker(self, worker: int) -> None:
         name = worker_name(self._run, worker)
@@ -202,17 +209,19 @@ class MasterActor(MasterProcessBase):
         timer.daemon = True
         timer.start()
 
-    def _elsewhere(self, worker: int) -> dict[str, Any]:
-        """The options that start a replaced worker on another node than before, if there is one:
-        Ray may not know yet that the former one is cut off. An actor without any requirement is
-        requested from a random node, also from that one; one of a byte, from the master's."""
-        former = self._processes.get(worker)
-        nodes = {one.node for one in self._processes.values()} | {self._node}
-        nodes -= {former.node} if former else set()
-        if former is None or not nodes:
-            return {}
-        there = NodeAffinitySchedulingStrategy(random.choice(sorted(nodes)), soft=True)
-        return {"scheduling_strategy": there, "memory": 1}
+    def node_view(self) -> NodeView:
+        living = {worker: process.node for worker, process in self._processes.items()}
+        return self._nodes.with_places(self._chosen | living)
+
+    def _node_for(self, worker: int, request: Resources, placement: str) -> str | None:
+        plan, view = self.core.plan, self.node_view()
+        view = replace(view, places={w: at for w, at in view.places.items() if w in plan.workers})
+        starting = view.places.keys() - self._processes.keys() - {worker}
+        counted = {one: plan.request_of(one) for one in starting}
+        node = choice(worker, request, view, counted, placement)
+        if node is not None:
+            self._chosen[worker] = node
+        return node
 
     def _handle(self, worker: int) -> Any:
         if worker not in self._handles:

@@ -151,12 +151,17 @@ def _on(node: str) -> Any:
 
 def close_workers(run: str) -> list[TaskError]:
     """Close every task of a run. Returns the errors that tasks raised. A worker that has died, or
-    does not answer, is logged and skipped; without a head, all are."""
+    does not answer, is logged and skipped; one that waits for a node has no tasks. Without a head,
+    nothing is closed."""
+    from ray._private import state  # no public API without Ray's dashboard: see the pin of ray
+
     with suppress(Exception):  # a machine that does not answer does not prevent it
         resume_all(run)
     errors: list[TaskError] = []
     with suppress(Exception):  # nor does a lost head
-        calls = [worker.stop.remote() for worker in living_workers(run)]
+        unplaced = state.actors(actor_state_name="PENDING_CREATION")
+        workers = [one for one in living_workers(run) if one._actor_id.hex() not in unplaced]
+        calls = [worker.stop.remote() for worker in workers]
         if calls:
             ray.wait(calls, num_returns=len(calls), timeout=CALL_S)
         for call in calls:

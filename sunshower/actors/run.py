@@ -25,6 +25,7 @@ from sunshower.actors.names import (
     worker_name,
     worker_of,
 )
+from sunshower.actors.nodes.first_workers import create_workers, wait_for_workers
 from sunshower.actors.processes import (
     RayProcess,
     actor_named,
@@ -43,12 +44,11 @@ from sunshower.actors.store import (
     write_resumed,
     write_version,
 )
-from sunshower.actors.worker import WorkerClass
 from sunshower.clock import SystemClock
 from sunshower.errors import ClusterError, TopologyFailed
 from sunshower.runtime import queries
 from sunshower.runtime.asking import Caller, answered, worker_of_requests
-from sunshower.runtime.control.lifecycle import NOT_STARTED, KillReport, State
+from sunshower.runtime.control.lifecycle import KillReport, State
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.control.plan_changes import AS_THEY_ARE
 from sunshower.runtime.control.upgrades import OPEN_S
@@ -66,7 +66,6 @@ from sunshower.topologies.requests import Request
 
 _log = logging.getLogger(__name__)
 _POLL_S = 0.1
-_START_S = 60.0  # for all workers to say hello
 Look = Callable[[Snapshot], None]
 
 
@@ -97,22 +96,11 @@ class RayRun:
                 self.id, active, time.time()
             )
 
-    def start(self, *, resumes: bool = False) -> None:
-        """Create the workers, unless the master of a run that `resumes` does; return once every
-        worker has said hello."""
-        workers = self._known[1].workers
+    def start(self, look: Look | None = None) -> None:
+        """Create the workers; return once every worker has said hello. Calls `look` meanwhile."""
         with self._stopped_on_error():
-            for worker in () if resumes else workers:
-                WorkerClass.options(**detached(worker_name(self.id, worker))).remote(
-                    self.id, worker
-                )
-            with contextlib.suppress(TimeoutError):
-                self._wait_until(lambda: self.snapshot().state not in NOT_STARTED, _START_S)
-                return
-            raise ClusterError(
-                f"not all {len(workers)} workers of {self.topology!r} started in "
-                f"{_START_S:g} s: is there memory for as many processes? Try fewer, or layout pack"
-            )
+            create_workers(self.id, self._known[1])
+            wait_for_workers(self._known[1], lambda: self._look(look))
 
     @property
     def plan(self) -> Plan:

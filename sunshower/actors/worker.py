@@ -393,7 +393,4 @@ def _sooner(one_s: float | None, other_s: float | None) -> float | None:
     return min((wait_s for wait_s in (one_s, other_s) if wait_s is not None), default=None)
 
 
-# One byte of memory: actors that require nothing are not spread evenly over the nodes.
-WorkerClass = ray.remote(
-    num_cpus=0, memory=1, scheduling_strategy="SPREAD", max_restarts=-1, max_task_retries=0
-)(WorkerActor)
+WorkerClass = ray.remote(max_restarts=-1, max_task_retries=0)(WorkerActor)

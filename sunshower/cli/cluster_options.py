@@ -144,7 +144,7 @@ def known_component(graph: Graph, name: str) -> Component:
 
 def progress(console: Console, doing: str) -> Callable[[Snapshot], None]:
     """Return a function that prints, at once and then every two seconds, how many records of a
-    snapshot are pending and which tasks wait for a dependency."""
+    snapshot are pending, and which tasks wait for a dependency or workers for a node."""
     from sunshower.cli.health import wait_lines
 
     due_s = 0.0
@@ -156,7 +156,21 @@ def progress(console: Console, doing: str) -> Callable[[Snapshot], None]:
             due_s = now + _LINE_EVERY_S
             unsettled = sum(task.unsettled for task in snapshot.tasks())
             print_lines(console, [f"{doing}: {unsettled:,} pending …"], "dim")
-            print_lines(console, (f"  {one}" for one in wait_lines(snapshot.waiting())), "red")
+            waits = [*wait_lines(snapshot.waiting()), *snapshot.unplaced]
+            print_lines(console, (f"  {one}" for one in waits), "red")
+
+    return look
+
+
+def node_news(console: Console) -> Callable[[Snapshot], None]:
+    """Return a function that prints which workers wait for a node, whenever that changes."""
+    printed: list[str] = []
+
+    def look(snapshot: Snapshot) -> None:
+        lines = list(snapshot.unplaced)
+        if lines and lines != printed:
+            print_lines(console, lines, "yellow")
+            printed[:] = lines
 
     return look
 

@@ -16,6 +16,7 @@ from sunshower.cli.cluster_options import (
     Wait,
     connect,
     exit_as_job,
+    node_news,
     progress,
     without_option,
 )
@@ -146,7 +147,10 @@ def submit(
     savepoint = None if resume is None else Savepoint.from_bytes(str(resume), resume.read_bytes())
     with connect(address, working_dir=working_dir) as cluster:
         ship(modules)
-        run = cluster.submit(graph, Layout(layout), active=not inactive, resume=savepoint)
+        look = node_news(Terminal(stderr=True))
+        run = cluster.submit(
+            graph, Layout(layout), active=not inactive, resume=savepoint, look=look
+        )
         workers_text = number_of(len(run.plan.workers), "worker")
         waits = _first_waits(run)
         echo(

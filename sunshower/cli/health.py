@@ -140,10 +140,11 @@ def task_error_text(error: TaskError) -> str:
 
 
 def current_problems(snapshot: Snapshot) -> Iterator[str]:
-    """Yield the tasks that wait, hang or are quarantined, workers that are silent or do not reach
-    each other, and workers without crash reports."""
+    """Yield the tasks that wait, hang or are quarantined, workers that have no node, are silent or
+    do not reach each other, and workers without crash reports."""
     yield from wait_lines(task for task in snapshot.waiting() if task.task not in snapshot.degraded)
     yield from map(str, snapshot.stuck.values())
+    yield from snapshot.unplaced
     for number, for_s in sorted(snapshot.silent.items()):
         yield (
             f"worker {number} has been silent for {elapsed(for_s)}: it is stopped, cut off or does "

@@ -11,7 +11,7 @@ from sunshower.actors.cluster import RayCluster
 from sunshower.actors.output import WorkerOutput, without_news, worker_output
 from sunshower.actors.run import RayRun
 from sunshower.actors.shipping import ship
-from sunshower.cli.cluster_options import check_address
+from sunshower.cli.cluster_options import check_address, node_news
 from sunshower.cli.display import Display, RunResult
 from sunshower.cli.formatting import duration, number_of
 from sunshower.cli.health import unreached, wait_lines
@@ -61,7 +61,7 @@ class TopologySession:
                 with worker_output(screen.print_output) as output:
                     ship(modules)
                     screen.doing(f"Starting the workers of {graph.id} ({layout}) …")
-                    run = cluster.submit(graph, layout)
+                    run = cluster.submit(graph, layout, look=node_news(screen.console))
                     try:
                         interrupts.defer()
                         result = self._watch(run, look)

@@ -23,6 +23,7 @@ from sunshower.runtime.control.topology_log import TopologyLog
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.log_lines import LogLine
 from sunshower.runtime.events.metrics import Snapshot, WorkerStats
+from sunshower.runtime.nodes import NodeView
 from sunshower.runtime.plan import ACKER, Layout, Plan
 from sunshower.runtime.savepoint import Savepoint
 
@@ -50,6 +51,7 @@ class MasterProcessBase(ABC):
         self._will_look = False
         self._cancelled = {*found.cancelled}  # changes that are in this log, or a former one
         self._topology_log = TopologyLog(self.wall)
+        self._unplaced: tuple[str, ...] = ()  # the problems with nodes that are in this log
         self._is_moving = False  # tasks, in a rebalance that is in this log
         for worker in self.core.lives:  # a former master knew them: ask for what was missed
             self._tell(worker, "report")
@@ -109,6 +111,10 @@ class MasterProcessBase(ABC):
     @abstractmethod
     def replace_worker(self, worker: int) -> None:
         """End the process of a silent worker, if it can be reached; `create_worker` follows."""
+
+    def node_view(self) -> NodeView:
+        """What is known about the nodes."""
+        return NodeView()
 
     @abstractmethod
     def look_after(self, seconds: float) -> None:
@@ -215,6 +221,7 @@ class MasterProcessBase(ABC):
     ) -> int:
         """Distribute the tasks, or other numbers of tasks, over the workers again. Returns the
         number of this change, for `check_change`."""
+        self.core.nodes.view = self.node_view()
         return self.change(lambda: self.core.rebalance(workers, layout, wait_s, self.now(), tasks))
 
     def upgrade(
@@ -222,7 +229,7 @@ class MasterProcessBase(ABC):
     ) -> tuple[int, list[str]]:
         """Let new code replace the present one, or only say what changes, a line each; with the
         number of this change, for `check_change`."""
-        now = self.now()
+        self.core.nodes.view, now = self.node_view(), self.now()
         made = self.change(lambda: self.core.upgrade(given, wait_s, open_s, dry_run, now))
         if not dry_run:
             self._topology_log.note("command", "upgrade")
@@ -271,8 +278,17 @@ class MasterProcessBase(ABC):
         self.change(lambda: self.core.look(self.now()))
 
     def watch(self) -> None:
-        """Look for silent workers; called every second, while heartbeats come."""
-        self.core.watch(self.now())
+        """Look for silent workers and for nodes that are being drained; called every second, while
+        heartbeats come."""
+        self.core.nodes.view = self.node_view()
+        if going := self.change(lambda: self.core.watch(self.now())):
+            names = ", ".join(f"worker {worker}" for worker in going)
+            self._topology_log.note("node drained", f"{names} on it moves to other nodes")
+        problems = self.core.nodes.problems(self.core.plan, self.core.lives)
+        for line in problems:
+            if line not in self._unplaced:
+                self._topology_log.note("no node", line, "warning")
+        self._unplaced = problems
         self._obey()
 
     def change(self, change: Callable[[], T]) -> T:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
+from sunshower.config import Resources
 from sunshower.errors import ConfigError
 from sunshower.runtime.tracking.ids import INCARNATIONS_MAX, lives_max
 from sunshower.topologies.graph import Component, Graph, StreamSpec, Subscription
@@ -107,6 +108,12 @@ class Plan:
     def tasks_on(self, worker: int) -> list[Task]:
         """Return the tasks of a worker, by ascending id."""
         return [task for task in self.tasks if task.worker == worker]
+
+    def request_of(self, worker: int) -> Resources:
+        """What a worker requests of its node: the sum over its tasks."""
+        components = self.graph.components  # acker tasks request nothing
+        own = [components.get(task.component) for task in self.tasks_on(worker)]
+        return Resources.total(one.resources for one in own if one is not None)
 
     def component(self, task: Task) -> Component:
         """Return the declaration of a task. Ackers have none."""

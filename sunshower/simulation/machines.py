@@ -6,6 +6,7 @@ from itertools import count
 from math import inf
 
 from sunshower.errors import ClusterError
+from sunshower.runtime.nodes import NodeState, NodeView
 from sunshower.simulation.environment import SimEnvironment
 from sunshower.simulation.master import SimMaster
 from sunshower.simulation.network import MASTER, SimProcess
@@ -30,6 +31,7 @@ class Machines:
         self._names = [f"node-{number}" for number in range(env.conditions.nodes)]
         self._begun: set[int] = set()  # the processes started before
         self._zombies: list[SimWorker] = []  # replaced workers that could not be ended
+        self._draining: set[str] = set()  # machines on which nothing starts
         self._watch_until_s = 0.0  # 0.0: there are no heartbeats
         self._start(MASTER)
         for worker in env.plan.workers:
@@ -116,6 +118,22 @@ class Machines:
             del self._env.recorders[worker]  # the machine cannot return them any more
         return pids
 
+    def drain_node(self, node: str) -> None:
+        """Start nothing more on a machine, and tell the master, which moves its workers away."""
+        self._draining.add(node)
+        self.watch()
+
+    def view(self) -> NodeView:
+        """What a master knows about the machines: nothing, unless one is being drained."""
+        if not self._draining:
+            return NodeView()
+        nodes = [
+            NodeState(name, leaves_s=inf if name in self._draining else None)
+            for name in self._names
+        ]
+        there = self.processes.items()
+        return NodeView(tuple(nodes), {one: p.node for one, p in there if one != MASTER})
+
     def stop(self) -> None:
         """End all processes, without a restart."""
         self._wanted.clear()
@@ -138,10 +156,11 @@ class Machines:
 
     def _node_for(self, address: int) -> str:
         """The machine to start on: first starts are spread, restarts are random."""
+        names = [name for name in self._names if name not in self._draining] or self._names
         if address not in self._begun:
             self._begun.add(address)
-            return self._names[(address + 1) % len(self._names)]
-        return self._names[int(self._world.draw() * len(self._names))]
+            return names[(address + 1) % len(names)]
+        return names[int(self._world.draw() * len(names))]
 
     def _ended(self, process: SimProcess) -> None:
         """User code or the watchdog has ended a process, unless it was killed before."""
@@ -174,7 +193,8 @@ class Machines:
     def _is_wrong(self, master: SimProcess, workers: list[SimWorker]) -> bool:
         stored = master.core.stored if isinstance(master, SimMaster) else None
         return (
-            bool(self._zombies or (stored and (stored.isolated or stored.fenced)))
+            any(one.node in self._draining for one in workers)
+            or bool(self._zombies or (stored and (stored.isolated or stored.fenced)))
             or any(process.paused for process in (master, *workers))
             or any(one.clock.now() - one.lease.renewed_s > _FRESH_S for one in workers)
         )

@@ -11,6 +11,7 @@ from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.events.metrics import WorkerStats
 from sunshower.runtime.master_process import MasterProcessBase
+from sunshower.runtime.nodes import NodeView
 from sunshower.runtime.plan import Plan
 from sunshower.simulation.environment import STATE, SimEnvironment
 from sunshower.simulation.network import MASTER, SimProcess
@@ -24,6 +25,7 @@ class ProcessStarter(Protocol):
     def create(self, worker: int) -> None: ...
     def replace(self, worker: int, *, reachable: bool) -> None: ...
     def end(self, worker: int) -> None: ...
+    def view(self) -> NodeView: ...
 
 
 class SimMaster(SimProcess, MasterProcessBase):
@@ -115,6 +117,9 @@ class SimMaster(SimProcess, MasterProcessBase):
 
     def end_worker(self, worker: int) -> None:
         self._machines.end(worker)
+
+    def node_view(self) -> NodeView:
+        return self._machines.view()
 
     def look_after(self, seconds: float) -> None:
         self._world.after(self.clock.in_world_s(seconds), self.do, self.look)

@@ -177,6 +177,11 @@ class SimRun:
         self._check_there()
         return self._machines.kill_node(node)
 
+    def drain_node(self, node: str) -> None:
+        """Begin to drain a machine, as `ray drain-node` does: the master moves its workers away."""
+        self._check_there()
+        self._machines.drain_node(node)
+
     def disturb(self, injected: InjectedFaults) -> None:
         """A paused master receives it when resumed; if it dies, the next master does."""
         self._check_there()

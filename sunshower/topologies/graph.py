@@ -10,7 +10,7 @@ from functools import partial
 from types import MethodType
 from typing import Any
 
-from sunshower.config import Config
+from sunshower.config import NOTHING, Config, Resources
 from sunshower.errors import ConfigError, TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.groupings import Grouping
@@ -101,6 +101,7 @@ class Component:
     windows: int = 0  # spouts: how many windows are downstream
     event_times: Mapping[str, str] = field(default_factory=dict)  # for those: stream → time field
     store: Any = None  # bolts: the KeyedStore of its state, if its class has one
+    resources: Resources = NOTHING  # of each task
 
     @property
     def reads_dead_letters(self) -> bool:

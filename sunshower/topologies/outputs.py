@@ -9,6 +9,7 @@ from types import NoneType
 from typing import Any, TypeAlias, TypedDict, get_origin
 
 from sunshower.arguments import Instance
+from sunshower.config import Resources
 from sunshower.errors import DuplicateComponent, RecordMismatch, TopologyError
 from sunshower.field_types import classes_in
 from sunshower.records import Schema
@@ -40,6 +41,7 @@ class Outputs(TypedDict, total=False):
     fields: Declared | None  # of the default stream; () if there is none
     streams: Streams | None  # further ones, by id
     tick_s: float | None  # seconds between two calls of `tick`
+    resources: Resources  # that each task needs of its node
 
 
 def output_streams(

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Generic, Literal, Never, TypeAlias, TypeVar, Unpack, overload
 
+from sunshower.config import NOTHING, Resources
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.records import Schema
 from sunshower.topologies import groupings
@@ -378,23 +379,21 @@ class Grouped(GroupedStream, Generic[R_co]):
         **out: Any,
     ) -> Stream[Any]:
         """Declare a bolt that reads this stream; see Topology.bolt."""
-        made: Stream[Any] = self.stream.topology.bolt(id, impl, [self], parallelism, fields, **out)
-        return made
+        declare: Callable[..., Stream[Any]] = self.stream.topology.bolt
+        return declare(id, impl, [self], parallelism, fields, **out)
 
-    def stage(self, id: str, parallelism: int = 1) -> Stream[R_co]:
+    def stage(self, id: str, parallelism: int = 1, resources: Resources = NOTHING) -> Stream[R_co]:
         """The records of this stream in a new stage of `parallelism` tasks: the operators that
         follow run in the bolt `id`. Raises as Topology.bolt does."""
         topology = self.stream.topology
-        return Stream.of_rows(topology, topology.begin_stage(id, [self], parallelism))
+        return Stream.of_rows(topology, topology.begin_stage(id, [self], parallelism, resources))
 
     def into(self, bolt: str) -> None:
-        """Add an input to a bolt that is already declared, so that a graph may have cycles.
-
-        Raises UnknownComponent, and otherwise as Topology.bolt.
-        """
+        """Add an input to a bolt that is declared already: graphs may have cycles. Raises
+        UnknownComponent, and otherwise as Topology.bolt."""
         self.stream.topology.add_input(bolt, self)
 
 
 # The Callable is never used: its type variable in a return makes mypy infer `impl` first and check
-# every input against it. Otherwise mypy joins the inputs' types: two record types join to tuple.
+# every input against it. Otherwise it joins the inputs' types: two record types join to tuple.
 Inputs: TypeAlias = Sequence[Grouped[In]] | Callable[[], In]

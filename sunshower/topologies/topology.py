@@ -9,7 +9,7 @@ from types import NoneType
 from typing import Any, Literal, Never, Protocol, TypeVar, Unpack, overload
 
 from sunshower.arguments import TASKS, Instance, check_names
-from sunshower.config import Config
+from sunshower.config import NOTHING, RESOURCES, Config, Resources
 from sunshower.errors import (
     ConfigError,
     DuplicateComponent,
@@ -99,15 +99,17 @@ class Topology:
         retry: Retry | None = None,
         message_timeout_s: float | None = None,
         tick_s: float | None = None,
+        resources: Resources = NOTHING,
     ) -> Stream[Out]:
-        """Declare a spout of `parallelism` tasks. `fields`, `streams`, `tick_s` as for `bolt`.
+        """Declare a spout of `parallelism` tasks. `fields`, `streams`, `tick_s`, `resources` as for
+        `bolt`.
 
         `retry` is the policy for failed tuples. By default a tuple is emitted again until it has
         failed `attempts_max` times, and then the topology halts. `message_timeout_s` applies to
         this spout's trees; None: that of the topology.
         """
         where = f"topology {self.id!r}, spout {id!r}"
-        self.check_new(id, parallelism, where)
+        self.check_new(id, parallelism, where, resources)
         signature = spout_signature(impl, where)
         streams = retry_streams(retry, impl, streams, where)
         outputs = output_streams(signature, impl, fields, streams, where)
@@ -122,6 +124,7 @@ class Topology:
             retry=retry,
             message_timeout_s=message_timeout_s,
             tick_s=tick_s,
+            resources=resources,
         )
         Graph(self.id, {id: spout}, self.config)  # raises if the two contradict each other
         self._components[id] = spout
@@ -176,27 +179,27 @@ class Topology:
         fields: Declared | None = None,
         streams: Streams | None = None,
         tick_s: float | None = None,
+        resources: Resources = NOTHING,
         **state: Unpack[StateSettings],
     ) -> Stream[Any]:
         """Declare a bolt of `parallelism` tasks that reads `inputs`; `into` adds more.
 
         `fields` declares the default stream's records if annotations do not: field names of plain
         tuples, a record type, or DirectStream of either. `streams` adds further streams by id.
-        `tick_s` is the time between two calls of `tick`, for a class that has one. `state`: see
-        StateSettings, for a class that declares `state: KeyValueState[…]`. Raises TopologyError or
-        a subclass for an invalid declaration.
+        `tick_s` is the time between two calls of `tick`, for a class that has one. `resources`:
+        what each task requests of its node. `state`: see StateSettings, for a class that declares
+        `state: KeyValueState[…]`. Raises TopologyError or a subclass for an invalid declaration.
         """
         where = f"topology {self.id!r}, bolt {id!r}"
-        self.check_new(id, parallelism, where)
+        self.check_new(id, parallelism, where, resources)
         signature = bolt_signature(impl, where)
         outputs = output_streams(signature, impl, fields, streams, where)
         store = bolt_store(impl, id, state, where)
         tick_s = tick_of(impl, tick_s, where)
         if store is not None and tick_s is None:
             tick_s = store.tick_s
-        bolt = Component(
-            id, signature.level, impl, parallelism, outputs, tick_s=tick_s, store=store
-        )
+        bolt = Component(id, signature.level, impl, parallelism, outputs, tick_s=tick_s)
+        bolt = replace(bolt, store=store, resources=resources)
         _INPUTS.check(f"{where}: inputs", inputs, TopologyError)
         for grouped in inputs:
             bolt = self._with_input(bolt, grouped)
@@ -248,14 +251,20 @@ class Topology:
                 self._components[bolt.id] = bolt
             self.add_input(bolt.id, grouped)
 
-    def begin_stage(self, id: str, inputs: Sequence[Grouped[Any]], parallelism: int) -> StageRows:
+    def begin_stage(
+        self,
+        id: str,
+        inputs: Sequence[Grouped[Any]],
+        parallelism: int,
+        resources: Resources = NOTHING,
+    ) -> StageRows:
         """Declare a bolt for operators on the rows of `inputs`, which have one record type. Returns
         those rows."""
         where = f"topology {self.id!r}, stage {id!r}"
-        self.check_new(id, parallelism, where)
+        self.check_new(id, parallelism, where, resources)
         has_columns = all(grouped.stream.has_columns for grouped in inputs)
         stage = StageDraft(id, inputs[0].stream.spec.schema, has_columns=has_columns)
-        bolt = Component(id, Level.OPERATORS, stage, parallelism)
+        bolt = Component(id, Level.OPERATORS, stage, parallelism, resources=resources)
         for grouped in inputs:
             bolt = self._with_input(bolt, grouped)
         self._components[id] = bolt
@@ -314,8 +323,10 @@ class Topology:
                 )
         return graph
 
-    def check_new(self, id: str, parallelism: int, where: str) -> None:
-        """Raise TopologyError for an id or a parallelism that no new component can have."""
+    def check_new(
+        self, id: str, parallelism: int, where: str, resources: Resources = NOTHING
+    ) -> None:
+        """Raise TopologyError for what no new component can have."""
         check_id(id, where)
         if id in self._components:
             raise DuplicateComponent(
@@ -323,6 +334,7 @@ class Topology:
                 f"in use are: {', '.join(self._components)}"
             )
         TASKS.check(f"{where}: parallelism", parallelism, TopologyError)
+        RESOURCES.check(f"{where}: resources", resources, TopologyError)
 
     def _with_input(self, bolt: Component, grouped: Grouped[Any]) -> Component:
         where = f"topology {self.id!r}, bolt {bolt.id!r}"

@@ -61,5 +61,24 @@ def test_as_many_workers_as_nodes_are_on_one_node_each(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_a_new_node_gets_workers_and_a_drained_node_gives_them_up_without_a_loss(
+    tmp_path: Path,
+) -> None:
+    check_program("tests.actors.programs.drained", tmp_path)
+
+
+@pytest.mark.long
+def test_workers_are_where_their_requests_fit_and_what_does_not_fit_is_said(
+    tmp_path: Path,
+) -> None:
+    check_program("tests.actors.programs.requests", tmp_path)
+
+
+@pytest.mark.long
+def test_the_autoscaler_adds_the_node_that_a_worker_waits_for(tmp_path: Path) -> None:
+    check_program("tests.actors.programs.autoscaled", tmp_path)
+
+
+@pytest.mark.long
 def test_a_head_whose_tables_are_in_redis_is_restarted_without_loss(tmp_path: Path) -> None:
     check_program("tests.actors.programs.restarted_head", tmp_path)

@@ -136,6 +136,7 @@ def test_the_json_of_status_has_every_field_that_the_page_names() -> None:
     fields = {line.split("|")[1].strip(): line.split("|")[2] for line in rows.splitlines()[2:]}
     assert set(fields) == {
         "`waiting`",
+        "`unplaced`",
         "`stuck`",
         "`silent`, `workers[].links`",
         "`degraded`",
@@ -145,7 +146,7 @@ def test_the_json_of_status_has_every_field_that_the_page_names() -> None:
         "`workers[].crash_reports`",
         "`error`",
     }
-    assert {"degraded", "error", "silent", "stuck"} <= set(found)
+    assert {"degraded", "error", "silent", "stuck", "unplaced"} <= set(found)
     numbers = {"causes", "dead", "expired", "p50_s", "p90_s", "p99_s", "max_s", "busy_s"}
     assert numbers <= set(found["components"]["orders"])
     assert {"crash_reports", "links"} <= set(found["workers"][0])

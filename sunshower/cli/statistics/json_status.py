@@ -37,6 +37,7 @@ def status_fields(found: Overview, up_s: float, *, tasks: bool = True) -> dict[s
         "degraded": [error.story for error in snapshot.degraded.values()],
         "waiting": list(_waits(snapshot)),
         "silent": {str(worker): for_s for worker, for_s in snapshot.silent.items()},
+        "unplaced": list(snapshot.unplaced),
         "stuck": [asdict(call) for call in snapshot.stuck.values()],
         "batches": list(_batches(snapshot, found.plan.graph.components)),
         "spark": list(spark_fields(found)),

@@ -24,9 +24,11 @@ from enum import StrEnum
 
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.master_state import MasterState
-from sunshower.runtime.events.metrics import Counts, Snapshot
-from sunshower.runtime.plan import Task
+from sunshower.runtime.events.metrics import Counts, Snapshot, TaskStats, WorkerStats
+from sunshower.runtime.plan import Plan, Task
 from sunshower.topologies.graph import Component
+
+_SETTLE_S = 1.0  # untracked records may be in flight: wait until nothing changes
 
 
 class State(StrEnum):
@@ -86,6 +88,59 @@ class Observations:
     arrived: bool  # and its latest life has sent statistics
     quiet: bool  # spouts are paused, nothing is pending or in flight
     done: bool  # spouts are exhausted, nothing is pending or in flight
+
+
+class Observer:
+    """Makes the observations, from the statistics of the workers."""
+
+    def __init__(self) -> None:
+        self._flow, self._flow_since_s = (0, 0), 0.0  # records sent and executed
+        self._done_since_s: float | None = None  # since when all reporting spouts are done
+        self._done_lives: dict[int, int] = {}  # in which all was done; later reports are late
+
+    def see(self, plan: Plan, tasks: Sequence[TaskStats], now: float) -> None:
+        """Statistics have arrived; `tasks`: the latest ones of all tasks."""
+        flow = (sum(t.counts.transferred for t in tasks), sum(t.counts.executed for t in tasks))
+        if flow != self._flow:
+            self._flow, self._flow_since_s = flow, now
+        if not _spouts_done(plan, tasks):
+            self._done_since_s = None
+        elif self._done_since_s is None:
+            self._done_since_s = now
+
+    def facts(
+        self,
+        plan: Plan,
+        stats: Mapping[int, WorkerStats],
+        lives: Mapping[int, int],
+        now: float,
+        *,
+        arrived: bool,
+    ) -> Observations:
+        """The observations. `lives`: of the workers that have said hello."""
+        workers = stats.values()
+        tasks = [task for worker in workers for task in worker.tasks]
+        (sent, executed), since_s = self._flow, self._flow_since_s
+        if any(c.tick_s is not None for c in plan.graph.components.values()):
+            # outputs of ticks never end
+            since_s = now if self._done_since_s is None else self._done_since_s
+        still = sent == executed or now - since_s >= _SETTLE_S
+        empty = arrived and still and all(worker.idle for worker in workers)
+        at_rest = all(worker.at_rest for worker in workers)
+        done = empty and _spouts_done(plan, tasks)
+        if done and (plan.graph.config.tracked or now - since_s >= _SETTLE_S):
+            self._done_lives = dict(lives)  # else untracked records may be in flight
+        return Observations(
+            joined=arrived or set(plan.workers) <= lives.keys(),
+            arrived=arrived,
+            quiet=empty and at_rest and not any(task.counts.pending for task in tasks),
+            done=done or (bool(self._done_lives) and self._done_lives == lives),
+        )
+
+
+def _spouts_done(plan: Plan, tasks: Iterable[TaskStats]) -> bool:
+    spouts = {spout.id for spout in plan.spouts}
+    return all(task.done for task in tasks if task.task in spouts)
 
 
 class Lifecycle:

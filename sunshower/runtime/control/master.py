@@ -22,7 +22,15 @@ from functools import partial
 from sunshower.runtime.control.component_conditions import ConditionTracker
 from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.failure_detector import FailureDetector
-from sunshower.runtime.control.lifecycle import Command, KillReport, Lifecycle, Observations, State
+from sunshower.runtime.control.lifecycle import (
+    POSSIBLE,
+    Command,
+    KillReport,
+    Lifecycle,
+    Observations,
+    Observer,
+    State,
+)
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import DesiredState, Orders, Welcome
 from sunshower.runtime.control.placement import placed, replan
@@ -33,12 +41,11 @@ from sunshower.runtime.control.upgrades import changes, upgraded
 from sunshower.runtime.events.injected_faults import InjectedFaults, check_places
 from sunshower.runtime.events.metrics import Snapshot, StuckCall, TaskStats, WorkerStats
 from sunshower.runtime.events.time_windows import TimeWindows
+from sunshower.runtime.node_moves import NodeMoves
 from sunshower.runtime.plan import Layout, Plan
 from sunshower.runtime.savepoint import all_elsewhere
 from sunshower.runtime.tasks.supervision import Standing
 from sunshower.texts import ERROR_BYTES, clip
-
-_SETTLE_S = 1.0  # untracked records may be in flight: wait until nothing changes
 
 
 class Master:
@@ -62,13 +69,12 @@ class Master:
         self._probations = Probations()
         self._stats: dict[int, WorkerStats] = {}
         self._stuck: dict[int, tuple[StuckCall, int, float]] = {}  # worker → call, task, start time
-        self._flow, self._flow_since_s = (0, 0), 0.0
+        self._observer = Observer()
         self._begin_places()
         fenced = self.stored.fenced.keys() & set(self.plan.workers)
+        self.nodes = NodeMoves()
         self._detector = FailureDetector(plan.graph.config.worker_timeout_s, now, sorted(fenced))
         self._replacing: list[int] = []  # silent workers, until the adapter has replaced them
-        self._done_since_s: float | None = None  # since when all reporting spouts are done
-        self._done_lives: dict[int, int] = {}  # in which all was done; later reports are late
         self._windows = TimeWindows(None if self.stored.lives else now)
 
     # ---- queries ---------------------------------------------------------------------------
@@ -129,6 +135,7 @@ class Master:
             self.silent,
             {kind: dict(kept) for kind, kept in stored.latencies_by_kind.items()},
             self._windows.at(now, stored.totals(stats.values())) if windows else {},
+            self.nodes.problems(self.plan, self.lives),
         )
 
     def report(self, now: float) -> KillReport:
@@ -189,13 +196,19 @@ class Master:
             self._detector.heard(worker, now)
         return is_current
 
-    def watch(self, now: float) -> None:
-        """Look for silent workers; the adapter calls this every second, while heartbeats come."""
+    def watch(self, now: float) -> list[int]:
+        """Look for silent workers, and for nodes that are being drained; the adapter calls this
+        every second, while heartbeats come. Returns the workers that leave such a node now."""
         known = {w for w, life in self.stored.lives.items() if life != self.stored.fenced.get(w)}
         for worker in self._detector.look(self.plan.workers, known, now):
             if worker in self.stored.lives:
                 self.stored.fenced[worker] = self.stored.lives[worker]
             self._replacing.append(worker)
+        found = self.nodes.away(self.plan, self.stored.lives, now) if self._may_move(now) else None
+        if found is None:
+            return []
+        self._lifecycle.change(self.plan.tasks, found[0].tasks, found[1], now)
+        return sorted({*self.plan.workers} - {*found[0].workers})
 
     def hear(self, stats: WorkerStats, now: float) -> None:
         """Process the statistics of a worker. Those of a former life are ignored."""
@@ -212,14 +225,7 @@ class Master:
             self.stored.keep_position(task)
         self._conditions.look(self._stats)
         self._end_probations(now)
-        tasks = self._tasks
-        flow = (sum(t.counts.transferred for t in tasks), sum(t.counts.executed for t in tasks))
-        if flow != self._flow:
-            self._flow, self._flow_since_s = flow, now
-        if not self._spouts_done():
-            self._done_since_s = None
-        elif self._done_since_s is None:
-            self._done_since_s = now
+        self._observer.see(self.plan, self._tasks, now)
         if self.restless:
             self.look(now)
 
@@ -280,7 +286,8 @@ class Master:
         Returns the number of this change; 0: nothing changes. See `replan` and `with_counts`."""
         self._lifecycle.allow(Command.REBALANCE, self.state(now))
         plan = with_counts(self.plan, tasks, self.stored.last_task_id)
-        next_tasks = placed(plan, replan(plan, workers, layout or self.plan.layout)).tasks
+        plan = placed(plan, replan(plan, workers, layout or self.plan.layout))
+        next_tasks = self.nodes.rebalanced(self.plan, plan, self.stored.lives).tasks
         if next_tasks == self.plan.tasks:
             return 0
         return self._lifecycle.change(self.plan.tasks, next_tasks, self._wait_s(wait_s), now)
@@ -292,6 +299,7 @@ class Master:
         number of the change. See `upgraded`."""
         self._lifecycle.allow(Command.UPGRADE, self.state(now))
         plan = upgraded(self.plan, given, self.stored.lives, self.stored.last_task_id)
+        self.nodes.check(plan)
         if dry_run:
             return 0, changes(self.plan, plan)
         self.moves.next_plan, self.stored.open_s, wait_s = plan, open_s, self._wait_s(wait_s)
@@ -346,7 +354,6 @@ class Master:
     def _begin_places(self) -> None:
         self._restarts = RestartTracker(self.plan)
         self._conditions = ConditionTracker(self.plan, self.stored)
-        self._ticks = any(c.tick_s is not None for c in self.plan.graph.components.values())
         for worker in list(self._stats):  # into the stored state, for a next master
             self._retire(worker)
         self.stored.forget_all_but(self.plan)
@@ -360,26 +367,7 @@ class Master:
         return self._stats.keys() == set(self.plan.workers) <= self.lives.keys()
 
     def _facts(self, now: float) -> Observations:
-        workers, tasks = self._stats.values(), self._tasks
-        (sent, executed), since_s = self._flow, self._flow_since_s
-        if self._ticks:  # outputs of ticks never end
-            since_s = now if self._done_since_s is None else self._done_since_s
-        still, arrived = sent == executed or now - since_s >= _SETTLE_S, self._arrived
-        empty = arrived and still and all(worker.idle for worker in workers)
-        at_rest = all(worker.at_rest for worker in workers)
-        done = empty and self._spouts_done()
-        if done and (self.plan.graph.config.tracked or now - since_s >= _SETTLE_S):
-            self._done_lives = self.lives  # else untracked records may be in flight
-        return Observations(
-            joined=arrived or set(self.plan.workers) <= self.lives.keys(),
-            arrived=arrived,
-            quiet=empty and at_rest and not any(task.counts.pending for task in tasks),
-            done=done or (bool(self._done_lives) and self._done_lives == self.lives),
-        )
-
-    def _spouts_done(self) -> bool:
-        spouts = {spout.id for spout in self.plan.spouts}
-        return all(task.done for task in self._tasks if task.task in spouts)
+        return self._observer.facts(self.plan, self._stats, self.lives, now, arrived=self._arrived)
 
     def _end_probations(self, now: float) -> None:
         """End the quarantine of tasks that have recovered."""
@@ -393,6 +381,9 @@ class Master:
         self._stuck.pop(worker, None)
         if (last := self._stats.pop(worker, None)) is not None:
             self.stored.retire(last)
+
+    def _may_move(self, now: float) -> bool:
+        return self.state(now) in POSSIBLE[Command.REBALANCE]
 
     def _wait_s(self, wait_s: float | None) -> float:
         return self.plan.graph.config.message_timeout_s if wait_s is None else wait_s

@@ -236,6 +236,8 @@ class Snapshot:
     # as `retired`
     windows: Mapping[str, Mapping[str, Activity]] = field(default_factory=dict)  # name of a window
     # (see time_windows.py) → component → what it did in this time; only in an overview
+    unplaced: tuple[str, ...] = ()  # a line about workers that wait for a node with room, or stay
+    # on one that is being drained
 
     def tasks(self) -> Iterable[TaskStats]:
         """All tasks, worker by worker."""

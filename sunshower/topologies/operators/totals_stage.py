@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypedDict
 
+from sunshower.config import NOTHING, Resources
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.operators.aggregators import AnyAggregator
@@ -22,11 +23,13 @@ class TotalsSettings(TypedDict, total=False):
     - `state`: where they are; None: in the memory of their task, lost with its process
     - `parallelism`: the number of tasks, 1; another one takes a stored state over
     - `name`: of the bolt and of the state, by which a later run finds it
+    - `resources`: what each task requests of its node
     """
 
     state: StateFactory | None
     parallelism: int
     name: str | None
+    resources: Resources
 
 
 class AnyStream(Protocol):
@@ -83,7 +86,9 @@ def grouped_stage(
     stream.topology.check_new(id, parallelism, where)
     rows = stream if combined is None else stream.then("combine", *combined)
     grouped = rows.fields(*by) if by else rows.global_()
-    return stream.topology.begin_stage(id, [grouped], parallelism)
+    return stream.topology.begin_stage(
+        id, [grouped], parallelism, settings.get("resources", NOTHING)
+    )
 
 
 def location(stream: object, by: Sequence[str], word: str) -> str:

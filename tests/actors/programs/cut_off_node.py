@@ -12,8 +12,10 @@ import ray
 from ray._private.ray_constants import PROCESS_TYPE_RAYLET
 from ray.cluster_utils import Cluster
 
-from sunshower.actors.master import MasterActor
-from sunshower.actors.processes import RayProcess
+from sunshower.actors.nodes.cluster_nodes import cluster_nodes
+from sunshower.actors.nodes.worker_options import worker_options
+from sunshower.config import NOTHING
+from sunshower.runtime.nodes import NodeView, choice
 
 REPLACED = 5  # each may be requested from either node
 WITHIN_S = 40.0  # Ray takes longer to declare the node dead
@@ -25,14 +27,10 @@ class Probe:
         return found
 
 
-class Master(MasterActor):
-    """One that was started by nobody."""
-
-    def __init__(self, node: str, processes: dict[int, RayProcess]) -> None:
-        self._node, self._processes = node, processes
-
-    def options(self, worker: int) -> dict[str, Any]:
-        return self._elsewhere(worker)
+def options(worker: int, view: NodeView) -> dict[str, Any]:
+    """With which the master replaces a worker."""
+    node = choice(worker, NOTHING, view, {}, "spread")
+    return worker_options("replaced-run", worker, NOTHING, node, "spread")
 
 
 def main(_: Path) -> None:
@@ -44,10 +42,9 @@ def main(_: Path) -> None:
     here = nodes.head_node.node_id
     os.kill(raylet, signal.SIGSTOP)
     try:
-        former = RayProcess(second.node_id, 1)
-        master = Master(here, dict.fromkeys(range(REPLACED), former))
+        view = NodeView(cluster_nodes(), dict.fromkeys(range(REPLACED), second.node_id))
         probe = ray.remote(num_cpus=0)(Probe)
-        actors = [probe.options(**master.options(one)).remote() for one in range(REPLACED)]
+        actors = [probe.options(**options(one, view)).remote() for one in range(REPLACED)]
         calls = [actor.here.remote() for actor in actors]
         assert ray.get(calls, timeout=WITHIN_S) == [here] * REPLACED
     finally:

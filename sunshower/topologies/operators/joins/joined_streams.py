@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, Required
 
 from sunshower.arguments import Values, check_names
+from sunshower.config import NOTHING
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.operators.joins.stream_join import JoinInput, StreamJoin
@@ -32,6 +33,7 @@ class JoinSettings(TotalsSettings, total=False):
     - `state`: where records wait; None: in the memory of the task, lost with its process
     - `parallelism`: the number of tasks, 1; another one takes a stored state over
     - `name`: of the bolt and of the state, by which a later run finds it; "join"
+    - `resources`: what each task requests of its node
     """
 
     other_on: str | Sequence[str] | None
@@ -80,7 +82,7 @@ def joined_streams(
         join_input(right, theirs, 1, times[1], f"{name}-right"),
     ]
     grouped = [rows.fields(*key) for rows, key in inputs]
-    rows = left.topology.begin_stage(name, grouped, parallelism)
+    rows = left.topology.begin_stage(name, grouped, parallelism, settings.get("resources", NOTHING))
     return rows.stage.join_by(times, operator, out)
 
 

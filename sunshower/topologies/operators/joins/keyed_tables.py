@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sunshower.arguments import FLAG, check_names
+from sunshower.config import NOTHING
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.operators.joins.joined_streams import join_input
@@ -34,6 +35,7 @@ class TableSettings(TotalsSettings, total=False):
     - `state`: where the table is; None: in the memory of the task, lost with its process
     - `parallelism`: the number of tasks, 1; another one takes a stored state over
     - `name`: of the bolt and of the state, by which a later run finds it; "table"
+    - `resources`: what each task requests of its node
     """
 
     field: str | None
@@ -153,5 +155,7 @@ def keyed_table(
     store = KeyedStore(settings.get("state"), name, where, schema.classes, spread=spread)
     changes, key = join_input(stream, by, 0, field, f"{name}-changes")
     grouped = changes.all() if broadcast else changes.fields(*key)
-    rows = stream.topology.begin_stage(name, [grouped], parallelism)
+    rows = stream.topology.begin_stage(
+        name, [grouped], parallelism, settings.get("resources", NOTHING)
+    )
     return KeyedTable(stream.topology, schema, by, rows, store, settings)

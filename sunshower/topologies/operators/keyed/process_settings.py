@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
 from sunshower.arguments import SECONDS, Values, check_names
+from sunshower.config import NOTHING, Resources
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.field_types import classes_in
 from sunshower.records import Schema
@@ -47,12 +48,14 @@ class ProcessSettings(StateSettings, total=False):
     - `name`: of the bolt and of the state, by which a later run finds it; default: that of the
       function
     - `parallelism`: the number of tasks, 1; another one takes a stored state over
+    - `resources`: what each task requests of its node
     - `event_time`: the field with the time of a record, for timers; None: they are by the clock
     - `late`: how much later than a record with a higher time a record may come, 0
     """
 
     name: str | None
     parallelism: int
+    resources: Resources
     event_time: str | None
     late: float
 
@@ -85,8 +88,9 @@ def process_of(
         settings=settings,
         where=where,
     )
-    tasks = settings.get("parallelism", 1)
-    return stream.topology.begin_stage(id, [stream.fields(*by)], tasks).stage.process_by(operator)
+    tasks, resources = settings.get("parallelism", 1), settings.get("resources", NOTHING)
+    rows = stream.topology.begin_stage(id, [stream.fields(*by)], tasks, resources)
+    return rows.stage.process_by(operator)
 
 
 def keyed_process(

@@ -1,0 +1,111 @@
+"""Reads the nodes of the cluster from Ray: what is free, what is drained, what has no room.
+
+It asks the head, which may be away: the master does so on a thread of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+from ray.experimental import internal_kv
+
+from sunshower.actors.names import worker_of
+from sunshower.config import Resources
+from sunshower.runtime.nodes import NodeState, NodeView
+
+_READ_S = 1.0  # between two looks at the nodes
+_TIMEOUT_S = 5
+_BYTE = 1.0  # which every worker requests: see worker_options.py
+_STATUS = "__autoscaling_status"  # the key of the report of Ray's autoscaler
+_log = logging.getLogger(__name__)
+
+
+def cluster_nodes() -> tuple[NodeState, ...]:
+    """The living nodes. Raises an error of Ray's if the head does not answer."""
+    from ray._private import state  # no public API without Ray's dashboard: see the pin of ray
+
+    table = state.state
+    total, free = table.total_resources_per_node(), table.available_resources_per_node()
+    draining, now = table.get_draining_nodes(), time.time()
+    alive = state.actors(actor_state_name="ALIVE").values()
+    workers = Counter(
+        one["Address"]["NodeID"] for one in alive if worker_of(one["Name"]) is not None
+    )
+    return tuple(
+        NodeState(
+            id,
+            _resources(amounts),
+            _resources(free.get(id, {})),
+            workers[id],
+            None if id not in draining else _left_s(draining[id], now),
+        )
+        for id, amounts in sorted(total.items())
+    )
+
+
+def unmet_requests() -> tuple[tuple[Resources, ...], bool]:
+    """The requests of actors and tasks for which Ray has found no room yet, and whether an
+    autoscaler may add nodes. Raises as `cluster_nodes`.
+
+    Ray's monitor of a cluster without autoscaler reports, too: then each node is a type of its own.
+    """
+    from ray.core.generated.autoscaler_pb2 import GetClusterStatusReply
+
+    reply = GetClusterStatusReply()
+    client = internal_kv.internal_kv_get_gcs_client()
+    reply.ParseFromString(client.get_cluster_status(timeout_s=_TIMEOUT_S))
+    pending = reply.cluster_resource_state.pending_resource_requests
+    unmet = tuple(_resources(one.request.resources_bundle) for one in pending)
+    if reply.HasField("autoscaling_state"):  # of version 2
+        return unmet, True
+    packed = internal_kv._internal_kv_get(_STATUS)
+    if packed is None:
+        return unmet, True  # it has not reported yet
+    types = json.loads(packed)["autoscaler_report"]["node_type_mapping"] or {}
+    return unmet, any(kind != f"node_{node}" for node, kind in types.items())
+
+
+def node_view(places: Mapping[int, str]) -> NodeView:
+    """All of this. `places`: worker → node id."""
+    return NodeView(cluster_nodes(), places, *unmet_requests())
+
+
+class NodeWatch:
+    """Looks at the nodes every second, on a thread of its own."""
+
+    def __init__(self) -> None:
+        self._view = NodeView()
+        threading.Thread(target=self._look, name="nodes", daemon=True).start()
+
+    def with_places(self, places: Mapping[int, str]) -> NodeView:
+        """The latest view. `places`: worker → node id."""
+        return replace(self._view, places=places)
+
+    def _look(self) -> None:
+        while True:
+            try:
+                self._view = node_view({})
+            except Exception as error:
+                _log.debug("Ray does not say which nodes there are: %s", error)
+            time.sleep(_READ_S)
+
+
+def _resources(amounts: Mapping[str, Any]) -> Resources:
+    own = {name: round(float(amount), 4) for name, amount in amounts.items()}
+    memory = own.pop("memory", 0.0)
+    cpus, gpus = own.pop("CPU", 0.0), own.pop("GPU", 0.0)
+    own.pop("object_store_memory", None)
+    memory = 0.0 if memory == _BYTE else memory
+    return Resources(num_cpus=cpus, num_gpus=gpus, memory=memory, custom=own)
+
+
+def _left_s(deadline_ms: int, now: float) -> float:
+    return max(0.0, deadline_ms / 1000 - now) if deadline_ms else inf

@@ -1,0 +1,62 @@
+"""Creates the workers of a topology that is submitted, and waits until all of them run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from sunshower.actors.nodes.cluster_nodes import node_view
+from sunshower.actors.nodes.worker_options import worker_options
+from sunshower.actors.worker import WorkerClass
+from sunshower.errors import ClusterError
+from sunshower.runtime.control.lifecycle import NOT_STARTED
+from sunshower.runtime.events.metrics import Snapshot
+from sunshower.runtime.nodes import NodeView, choices, misfit
+from sunshower.runtime.plan import Plan
+
+_START_S = 60.0  # for all workers to say hello, besides waits for the autoscaler
+_LOOK_S = 1.0  # between two looks at the nodes
+_POLL_S = 0.1
+
+
+def create_workers(run: str, plan: Plan) -> None:
+    """Create each worker on the node that is best for it. Raises ClusterError if the nodes cannot
+    hold them."""
+    view, placement = node_view({}), plan.graph.config.placement
+    _check(plan, view)
+    requests = {worker: plan.request_of(worker) for worker in plan.workers}
+    nodes = choices(requests, view, placement)
+    for worker, request in requests.items():
+        options = worker_options(run, worker, request, nodes.get(worker), placement)
+        WorkerClass.options(**options).remote(run, worker)
+
+
+def wait_for_workers(plan: Plan, look: Callable[[], Snapshot]) -> None:
+    """Return once every worker has said hello. While one waits for a node that the autoscaler may
+    add, there is no limit. Raises ClusterError if they do not start."""
+    end_s, look_s = time.monotonic() + _START_S, time.monotonic() + _LOOK_S
+    while (snapshot := look()).state in NOT_STARTED:
+        now = time.monotonic()
+        if now >= look_s:
+            look_s, view = now + _LOOK_S, node_view({})
+            _check(plan, view)
+            if snapshot.unplaced and view.grows:
+                end_s = now + _START_S
+        if now >= end_s:
+            why = "; ".join(snapshot.unplaced) or (
+                "is there memory for as many processes? Try fewer, or layout pack"
+            )
+            raise ClusterError(
+                f"not all {len(plan.workers)} workers of {plan.graph.id!r} started in "
+                f"{_START_S:g} s: {why}"
+            )
+        time.sleep(_POLL_S)
+
+
+def _check(plan: Plan, view: NodeView) -> None:
+    requests = {worker: plan.request_of(worker) for worker in plan.workers}
+    if (why := misfit(requests, view)) is not None:
+        raise ClusterError(
+            f"the cluster cannot hold topology {plan.graph.id!r}: {why}. No autoscaler adds nodes "
+            "to it: add some, or request less, and submit it again"
+        )

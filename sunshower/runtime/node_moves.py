@@ -1,0 +1,116 @@
+"""Moves workers to other nodes: off those that are being drained, and onto new ones.
+
+A process keeps what it has requested of its node, and stays there. So a worker that is to be on
+another node, or whose tasks request something else, gets a new id: its tasks move to a new process
+as in any rebalance, with their states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from math import inf
+
+from sunshower.errors import LifecycleError
+from sunshower.runtime.control.placement import can_move, placed, unused
+from sunshower.runtime.nodes import NodeRoom, NodeView, choices, misfit, waits
+from sunshower.runtime.plan import ACKER, Plan, Task
+
+_AGAIN_S = 30.0  # before workers leave a node again, if the first time was cancelled
+_LAST_S = 30.0  # before a node ends, its workers leave it, also if no other one has room
+
+
+class NodeMoves:
+    """The master's part that knows the nodes."""
+
+    def __init__(self) -> None:
+        self.view = NodeView()  # from the adapter
+        self._next_s = -inf
+
+    def rebalanced(self, before: Plan, after: Plan, taken: Iterable[int]) -> Plan:
+        """The plan `after`, with new workers where the request changes or another node is better.
+        `taken`: workers that may have a process. Raises LifecycleError if that cannot be."""
+        fixed = {worker for worker in before.workers if pinned(before, worker)}
+        staying = {worker for worker in after.workers if worker in before.workers}
+        changed = {one for one in staying if before.request_of(one) != after.request_of(one)}
+        if stuck := sorted(changed & fixed):
+            task = pinned(before, stuck[0])[0]
+            raise LifecycleError(
+                f"topology {before.graph.id!r} cannot be rebalanced so: worker {stuck[0]} would "
+                f"request {after.request_of(stuck[0])} instead of {before.request_of(stuck[0])}, "
+                f"for which it needs a new process, and the state of {task.component}"
+                f"[{task.index}] is in memory and cannot move. Write snapshot() and "
+                f"restore(state) for {task.component!r}; nothing has been changed"
+            )
+        requests = {worker: after.request_of(worker) for worker in after.workers}
+        places, placement = self.view.places, after.graph.config.placement
+        hosted = [places[worker] for worker in staying - changed if worker in places]
+        room = NodeRoom(self.view.staying, hosted, placement)
+        for worker in sorted(requests.keys() - (staying - changed)):
+            room.choose(requests[worker])
+        movable = {worker: requests[worker] for worker in staying - changed - fixed}
+        plan = renewed(after, changed | {*room.moves(movable, places)}, taken)
+        self.check(plan)
+        return plan
+
+    def check(self, plan: Plan) -> None:
+        """Raise LifecycleError if the nodes cannot hold the workers of a plan."""
+        requests = {worker: plan.request_of(worker) for worker in plan.workers}
+        if (why := misfit(requests, self.view)) is not None:
+            raise LifecycleError(
+                f"topology {plan.graph.id!r} cannot have this plan: {why}. Nothing has been changed"
+            )
+
+    def away(self, plan: Plan, taken: Iterable[int], now: float) -> tuple[Plan, float] | None:
+        """The plan with new workers for those that leave a node that is being drained, and how long
+        pending trees may take; None if none does."""
+        leaving = self.view.leaving(plan.workers)
+        movable = {one: plan.request_of(one) for one in leaving if not pinned(plan, one)}
+        hosted = {one: at for one, at in self.view.places.items() if one in plan.workers}
+        view = NodeView(self.view.nodes, hosted)
+        room = choices(movable, view, plan.graph.config.placement)
+        going = [
+            one for one in movable if one in room or self.view.grows or leaving[one] <= _LAST_S
+        ]
+        if not going or now < self._next_s:
+            return None
+        self._next_s = now + _AGAIN_S
+        wait_s = min(plan.graph.config.message_timeout_s, *(leaving[one] / 2 for one in going))
+        return renewed(plan, going, taken), wait_s
+
+    def problems(self, plan: Plan, lives: Mapping[int, int]) -> tuple[str, ...]:
+        """A line for each request that waits for room, and for each worker that stays on a node
+        that is being drained. `lives`: of the workers that have said hello."""
+        unjoined = {one: plan.request_of(one) for one in plan.workers if one not in lives}
+        held = [
+            f"worker {worker} stays on node {self.view.places[worker][:8]}, which is being "
+            f"drained: {why}"
+            for worker in sorted(self.view.leaving(plan.workers))
+            if (why := self._why_held(plan, worker))
+        ]
+        return (*waits(unjoined, self.view), *held)
+
+    def _why_held(self, plan: Plan, worker: int) -> str | None:
+        if tasks := pinned(plan, worker):
+            names = ", ".join(f"{task.component}[{task.index}]" for task in tasks)
+            return (
+                f"the state of {names} is in memory and cannot move. Write snapshot() and "
+                "restore(state), or give it a state= in a store"
+            )
+        request = plan.request_of(worker)
+        hosted = NodeRoom(self.view.staying, ())
+        if not self.view.grows and hosted.choose(request) is None:
+            return f"no other node has {request} free"
+        return None
+
+
+def pinned(plan: Plan, worker: int) -> list[Task]:
+    """The tasks of a worker that cannot continue in another process without losing state."""
+    tasks = [task for task in plan.tasks_on(worker) if task.component != ACKER]
+    return [task for task in tasks if not can_move(plan.component(task))]
+
+
+def renewed(plan: Plan, workers: Collection[int], taken: Iterable[int] = ()) -> Plan:
+    """The plan with new ids for these workers, so that their tasks go to new processes."""
+    numbers = unused({*plan.workers, *taken}, len(workers))
+    ids = dict(zip(sorted(workers), numbers, strict=True))
+    return placed(plan, [ids.get(task.worker, task.worker) for task in plan.tasks])

@@ -1,0 +1,118 @@
+"""A Ray of its own, of which one node is added and one is drained: run by test_ends_on_ray.py."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from ray.cluster_utils import Cluster
+
+from sunshower import Bolt, Context, Counter, Number, Resources, Topology
+from sunshower.actors.cluster import RayCluster
+from sunshower.actors.run import RayRun
+from sunshower.runtime.control.lifecycle import State
+from tests.actors.programs.evidence import TOTAL, Held, finish, until_acked
+from tests.guarantee.deaths import until
+
+FEW: dict[str, Any] = {"num_cpus": 2, "object_store_memory": 80_000_000}
+
+
+class Sum(Bolt[Number, None]):
+    """The values so far, in memory: one record lost or counted twice would show."""
+
+    def prepare(self, context: Context) -> None:
+        self.seen: list[int] = []
+
+    def process(self, record: Number) -> None:
+        self.seen.append(record.value)
+
+    def snapshot(self) -> list[int]:
+        return self.seen
+
+    def restore(self, state: list[int]) -> None:
+        self.seen = state
+
+    def result(self) -> list[int]:
+        return self.seen
+
+
+class InMemory(Bolt[Number, None]):
+    """Its state cannot move."""
+
+    def process(self, record: Number) -> None: ...
+
+
+def topology(gate: Path, sink: Any) -> Topology:
+    made = Topology("drained", workers=3, spout_pending=256)
+    numbers = made.spout("numbers", Held(TOTAL, gate))
+    one = Resources(num_cpus=0.5)
+    numbers.fields("value").bolt("sum", sink, 3, resources=one)
+    return made
+
+
+def drain(nodes: Cluster, node: str) -> None:
+    """As an operator does."""
+    command = ["drain-node", "--address", nodes.address, "--node-id", node]
+    why = ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "test"]
+    ray = Path(sys.executable).with_name("ray")
+    subprocess.run([ray, *command, *why, "--deadline-remaining-seconds", "600"], check=True)
+
+
+def check_moves(nodes: Cluster, second: Any, run: RayRun) -> None:
+    """A new node gets a worker in a rebalance without options, and a drained node gives all up."""
+    until_acked(run, 100)
+    assert sorted(map(len, run.nodes().values())) == [1, 2]
+    third = nodes.add_node(**FEW)
+    until(lambda: moved(run, third.node_id))
+    there = run.nodes()[second.node_id]
+    assert len(there) == 1
+    drain(nodes, second.node_id)
+    until(lambda: second.node_id not in run.nodes())
+    until(lambda: run.snapshot().state == State.ACTIVE)
+    assert not {*there} & {*run.plan.workers}
+    nodes.remove_node(second)
+    until_acked(run, 1_000)
+
+
+def moved(run: RayRun, node: str) -> bool:
+    """Whether a rebalance has moved a worker to a node: the master may not know it yet."""
+    run.rebalance()
+    return node in run.nodes()
+
+
+def main(folder: Path) -> None:
+    head = {**FEW, "include_dashboard": False}
+    nodes = Cluster(initialize_head=True, head_node_args=head)
+    second = nodes.add_node(**FEW)
+    try:
+        with RayCluster(nodes.address) as cluster:
+            gate = folder / "gate"
+            run = cluster.submit(topology(gate, Sum).graph())
+            check_moves(nodes, second, run)
+            gate.touch()
+            finish(run)
+            counts = run.snapshot().component("numbers")
+            assert (counts.acked, counts.failed) == (TOTAL, 0), counts
+            assert sorted(v for seen in run.results("sum") for v in seen) == [*range(TOTAL)]
+            assert run.snapshot().restarts == 0
+            run.stop()
+
+            made = Topology("stays", workers=2)
+            made.spout("numbers", Counter(), 2).shuffle().bolt("held", InMemory, 2)
+            run = cluster.submit(made.graph(), active=False)
+            there = next(node for node in run.nodes() if node != nodes.head_node.node_id)
+            drain(nodes, there)
+            until(lambda: any("held[" in line for line in run.snapshot().unplaced))
+            (line,) = run.snapshot().unplaced
+            assert "is being drained: the state of held[" in line
+            assert any(line in one.text for one in run.log_lines())
+            assert there in run.nodes()
+            run.stop()
+    finally:
+        nodes.shutdown()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

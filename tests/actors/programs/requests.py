@@ -1,0 +1,92 @@
+"""A Ray of its own with two nodes, and topologies that request resources: test_ends_on_ray.py."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+from sunshower import Counter, Resources, Topology
+from sunshower.actors.cluster import RayCluster
+from sunshower.actors.names import worker_name
+from sunshower.errors import ClusterError, LifecycleError
+from sunshower.runtime.events.metrics import Snapshot
+from sunshower.topologies.graph import Graph
+from tests.guarantee.deaths import until
+
+FEW: dict[str, Any] = {"num_cpus": 2, "object_store_memory": 80_000_000}
+CPU = Resources(num_cpus=1)
+SAID_S, STOPPED_S = 5.0, 25.0  # generous: a refusal takes 0.1 s, a stop without it 30 s
+
+
+def made(name: str, tasks: int, need: Resources, workers: int, **settings: Any) -> Graph:
+    topology = Topology(name, workers=workers, **settings)
+    topology.spout("numbers", Counter(), tasks, resources=need)
+    return topology.graph()
+
+
+def check_packed(cluster: RayCluster) -> None:
+    run = cluster.submit(made("packed", 3, CPU, 3, placement="pack"), active=False)
+    assert sorted(map(len, run.nodes().values())) == [1, 2], "two CPUs are full"
+    pid = run.kill_worker(0)
+    until(lambda: run.snapshot().restarts == 1)
+    assert pid
+    free = ray.available_resources().get("CPU", 0.0)
+    assert free == 1, "a restarted worker requests the same again"
+    with pytest.raises(LifecycleError, match="3 CPU"):
+        run.rebalance(workers=1)  # three CPUs in one worker
+    run.stop()
+
+
+def check_refused(cluster: RayCluster) -> None:
+    """Within moments, and nothing is left."""
+    for graph, why in [
+        (made("large", 1, Resources(num_cpus=5), 1), "worker 0 requests 5 CPU, and no node"),
+        (made("many", 5, CPU, 5), "its workers request 5 CPU together, and all nodes have 4 CPU"),
+    ]:
+        since_s = time.monotonic()
+        with pytest.raises(ClusterError, match=why):
+            cluster.submit(graph)
+        assert time.monotonic() - since_s < SAID_S
+    assert cluster.runs() == {}
+
+
+def check_wait(cluster: RayCluster) -> None:
+    """For what another topology holds; an interrupted wait leaves nothing, and is over soon."""
+    first = cluster.submit(made("first", 2, Resources(num_cpus=2), 2), active=False)
+    begun_s: list[float] = []
+
+    def look(snapshot: Snapshot) -> None:
+        if any("waits for a node with 1 CPU free" in line for line in snapshot.unplaced):
+            begun_s.append(time.monotonic())
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cluster.submit(made("second", 1, CPU, 1), look=look)
+    assert time.monotonic() - begun_s[0] < STOPPED_S
+    names = [one["name"] for one in ray.util.list_named_actors(all_namespaces=True)]
+    assert not [one for one in names if one.startswith("second")]
+    assert worker_name(first.id, 0) in names
+    first.stop()
+
+
+def main(_: Path) -> None:
+    nodes = Cluster(initialize_head=True, head_node_args=FEW | {"include_dashboard": False})
+    nodes.add_node(**FEW)
+    try:
+        with RayCluster(nodes.address) as cluster:
+            check_packed(cluster)
+            until(lambda: ray.available_resources().get("CPU") == 4)
+            check_refused(cluster)
+            check_wait(cluster)
+    finally:
+        nodes.shutdown()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,143 @@
+"""Workers that go to new processes: on other nodes, or because their request changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+from typing import Any
+
+import pytest
+
+from sunshower import Bolt, Counter, Number, Resources, Topology
+from sunshower.errors import LifecycleError
+from sunshower.runtime.control.placement import placed, replan
+from sunshower.runtime.node_moves import NodeMoves, renewed
+from sunshower.runtime.nodes import NodeState, NodeView
+from sunshower.runtime.plan import Plan, make_plan
+
+NONE, ONE = Resources(), Resources(num_cpus=1)
+
+
+def function(number: Number) -> Iterator[Number]:
+    yield number
+
+
+class Held(Bolt[Number, None]):
+    """Keeps something in memory."""
+
+    def process(self, record: Number) -> None: ...
+
+
+def plan(workers: int = 2, sink: Any = function, need: Resources = NONE, tasks: int = 2) -> Plan:
+    topology = Topology("t", workers=workers)
+    numbers = topology.spout("s", Counter(9), workers)
+    numbers.shuffle().bolt("b", sink, tasks, resources=need)
+    return make_plan(topology.graph())
+
+
+def moves(
+    *nodes: NodeState, places: dict[int, str] | None = None, grows: bool = False
+) -> NodeMoves:
+    found = NodeMoves()
+    found.view = NodeView(nodes, places or {}, (), grows)
+    return found
+
+
+def many(id: str, **more: Any) -> NodeState:
+    return NodeState(id, Resources(num_cpus=9), Resources(num_cpus=9), **more)
+
+
+# ---- a rebalance -----------------------------------------------------------------------------
+
+
+def test_a_rebalance_without_options_moves_workers_to_a_new_node() -> None:
+    before = plan(4)
+    there = moves(many("a"), many("new"), places=dict.fromkeys(range(4), "a"))
+    after = there.rebalanced(before, before, [])
+    assert after.workers == [2, 3, 4, 5], "workers 0 and 1 have new ids, so new processes"
+    assert [task.id for task in after.tasks] == [task.id for task in before.tasks]
+
+
+def test_a_rebalance_on_even_nodes_changes_nothing() -> None:
+    before = plan(2)
+    there = moves(many("a"), many("b"), places={0: "a", 1: "b"})
+    assert there.rebalanced(before, before, []) == before
+
+
+def test_a_worker_with_state_in_memory_stays_on_its_node() -> None:
+    before = plan(2, Held)
+    there = moves(many("a"), many("new"), places={0: "a", 1: "a"})
+    assert there.rebalanced(before, before, []) == before
+
+
+def test_a_worker_whose_request_changes_gets_a_new_process() -> None:
+    before = plan(2, need=ONE, tasks=4)
+    after = placed(before, replan(before, 4))
+    found = moves().rebalanced(before, after, [])
+    requests = {worker: found.request_of(worker) for worker in found.workers}
+    assert [*requests.values()] == [ONE] * 4
+    assert not {*found.workers} & {*before.workers}, "their requests were two CPUs"
+
+
+def test_a_worker_whose_request_would_change_and_whose_state_cannot_move_is_refused() -> None:
+    topology = Topology("t", workers=1)
+    numbers = topology.spout("s", Counter(9), 2)
+    numbers.shuffle().bolt("held", Held)
+    numbers.shuffle().bolt("b", function, 2, resources=ONE)
+    before = make_plan(topology.graph())
+    with pytest.raises(LifecycleError, match=r"request 1 CPU instead of 2 CPU.* held\[0\] is in"):
+        moves().rebalanced(before, placed(before, replan(before, 2)), [])
+
+
+def test_a_plan_that_no_node_can_hold_is_refused_unless_nodes_may_be_added() -> None:
+    large = plan(1, need=Resources(num_cpus=9))
+    with pytest.raises(LifecycleError, match="worker 0 requests 18 CPU, and no node has"):
+        moves(many("a")).check(large)
+    moves(many("a"), grows=True).check(large)
+
+
+# ---- a node that is drained ------------------------------------------------------------------
+
+
+def test_workers_leave_a_node_that_is_being_drained_and_the_others_stay() -> None:
+    there = moves(many("a", leaves_s=inf), many("b"), places={0: "a", 1: "b"})
+    before = plan(2)
+    found, wait_s = there.away(before, [], 0.0) or (before, 0.0)
+    assert found == renewed(before, [0])
+    assert found.workers == [1, 2]
+    assert wait_s == before.graph.config.message_timeout_s
+    assert there.problems(before, {0: 1, 1: 1}) == ()
+
+
+def test_pending_trees_get_half_of_the_time_that_the_node_has_left() -> None:
+    there = moves(many("a", leaves_s=8.0), many("b"), places={0: "a"})
+    assert (there.away(plan(1), [], 0.0) or (None, None))[1] == 4.0
+
+
+def test_a_worker_whose_state_cannot_move_stays_and_status_says_so() -> None:
+    there = moves(many("a", leaves_s=inf), many("b"), places={0: "a", 1: "b"})
+    before = plan(2, Held)
+    assert there.away(before, [], 0.0) is None
+    (line,) = there.problems(before, {0: 1, 1: 1})
+    assert line.startswith("worker 0 stays on node a, which is being drained: the state of b[0] is")
+
+
+def test_without_room_elsewhere_a_worker_stays_until_the_node_is_about_to_end() -> None:
+    before, full = plan(1, need=ONE), NodeState("b", Resources(num_cpus=9), NONE)
+    there = moves(many("a", leaves_s=100.0), full, places={0: "a"})
+    assert there.away(before, [], 0.0) is None
+    assert "no other node has 2 CPU free" in there.problems(before, {0: 1})[0]
+    there = moves(many("a", leaves_s=20.0), full, places={0: "a"})
+    assert there.away(before, [], 0.0) is not None, "its state is stored, and it starts later"
+
+
+def test_without_room_a_worker_leaves_at_once_where_an_autoscaler_adds_nodes() -> None:
+    there = moves(many("a", leaves_s=inf), places={0: "a"}, grows=True)
+    assert there.away(plan(1, need=ONE), [], 0.0) is not None
+
+
+def test_a_cancelled_leave_is_tried_again_after_half_a_minute() -> None:
+    there, before = moves(many("a", leaves_s=inf), many("b"), places={0: "a"}), plan(1)
+    assert there.away(before, [], 0.0) is not None
+    assert there.away(before, [], 29.0) is None
+    assert there.away(before, [], 30.0) is not None
