@@ -42,6 +42,8 @@ class KafkaRanges(KafkaBatches, PartitionedSpout):
     records removed by compaction are not detected. Raises ConfigError.
     """
 
+    counts_rows = False  # a row is a range of offsets, which Spark reads in parallel
+
     def __init__(
         self,
         settings: Mapping[str, Any],

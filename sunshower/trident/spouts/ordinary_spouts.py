@@ -29,7 +29,7 @@ from sunshower.topologies.graph import Level
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.signatures import spout_signature
 from sunshower.trident.coordination.transactional_log import JsonNode
-from sunshower.trident.spouts.bounds import Bounds, Room
+from sunshower.trident.spouts.bounds import Bounds, Room, ShareSize
 from sunshower.trident.spouts.partitioned import PartitionedSpout
 from sunshower.trident.spouts.port import BaseCoordinator, BaseEmitter, Rows, SpoutKind
 
@@ -266,6 +266,7 @@ class _Emitter(BaseEmitter):
     ) -> None:
         self._spout, self._bounds, self._clock = spout, bounds, context.clock
         self._kept: dict[int, list[_Emitted]] = {}  # the batches in progress
+        self._size = ShareSize(context.clock)
         self._out = _Collector(type(spout).__name__)
         self._ended = ended
         ended.overwrite(0)  # writes of a former life are refused from now on
@@ -281,9 +282,11 @@ class _Emitter(BaseEmitter):
         if txid not in self._kept:
             self._kept[txid] = self._poll()
         self._store_end(txid)
+        self._size.emitted(txid, len(self._kept[txid]))
         rows.emit([one.record for one in self._kept[txid]])
 
     def success(self, attempt: Attempt) -> None:
+        self._size.committed(attempt.txid)
         for txid in sorted(txid for txid in self._kept if txid <= attempt.txid):
             for one in self._kept.pop(txid):
                 if one.message_id is not None:
@@ -297,14 +300,15 @@ class _Emitter(BaseEmitter):
 
     def _poll(self) -> list[_Emitted]:
         found: list[_Emitted] = []
-        room, waiting = Room(self._bounds, self._clock), self._out.waiting
+        room = Room(self._bounds, self._clock, self._size.records_max)
+        waiting = self._out.waiting
         try:
-            while len(found) < self._bounds.records and room.seconds:
+            while len(found) < room.records and room.seconds:
                 if not waiting and not self._out.finished:
                     self._spout.next_tuple(self._out)
                 if not waiting:
                     break
-                while waiting and len(found) < self._bounds.records:
+                while waiting and len(found) < room.records:
                     found.append(waiting.popleft())
         except BaseException:
             waiting.extendleft(reversed(found))  # for the next attempt
