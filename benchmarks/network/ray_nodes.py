@@ -53,6 +53,9 @@ class RayNodes:
         start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=1",
                  "--object-store-memory=80000000", "--disable-usage-stats"]  # fmt: skip
         if number == 0:
+            # Else Ray finds this address in the file, and in the commands of the other nodes'
+            # processes, and refuses to start a second head there.
+            (self._folder / "ray" / "ray_current_cluster").unlink(missing_ok=True)
             start += ["--head", f"--port={PORT}", "--include-dashboard=false",
                       f"--temp-dir={self._folder}/ray",
                       f"--system-config={json.dumps(self._settings())}"]  # fmt: skip
