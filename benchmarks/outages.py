@@ -85,6 +85,8 @@ def complaints(figures: dict[str, Any]) -> list[str]:
         found.append(f"recovery took {figures['recovery_s']} s (-1: never)")
     if not 0 <= figures.get("replaced_s", 0) <= _REPLACED_MAX_S:
         found.append(f"the replacement took {figures['replaced_s']} s (-1: there was none)")
+    if not 0 <= figures.get("all_keys_flow_s", 0) <= _REPLACED_MAX_S:
+        found.append(f"records of all keys flow after {figures['all_keys_flow_s']} s")
     if figures.get("resumed_s", 0) > _RECOVERY_MAX_S:
         found.append(f"work resumed after {figures['resumed_s']} s")
     if figures.get("worst_s", 0) > _LETTER_MAX_S:
