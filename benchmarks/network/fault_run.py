@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +24,9 @@ from benchmarks.endurance.topologies import Item, relay
 from benchmarks.measure import BenchmarkError
 from benchmarks.network.namespaces import NODES, ROOT, ROUTER, Network, address
 from benchmarks.network.ray_nodes import PORT, RayNodes, commands, environment, until
-from sunshower import KeyState, Topology
+from benchmarks.outage_scenarios import _gathered
+from benchmarks.outage_scenarios._gathered import KEYS, Keyed, gather, keyed, wrong
+from sunshower import Topology
 
 Figures = dict[str, Any]
 RATE = 500  # tuples a second
@@ -32,7 +34,6 @@ SHORT_S = 5.0  # far below `worker_timeout_s`
 LONG_S = 90.0  # Ray declares a node dead after 5 checks of up to 13 s each
 NODE = 2  # which is disturbed, unless it is the head
 HEAD_AWAY_S = 10.0
-KEYS = 30
 _BEFORE_S, _AFTER_S = 15.0, 30.0  # of load before and after
 _START_MAX_S, _HEAL_MAX_S = 180.0, 180.0
 _LOOK_S = 0.25
@@ -84,21 +85,9 @@ def _head_away_max_s(seconds: float) -> int:
 # ---- the topology --------------------------------------------------------------------------------
 
 
-class Keyed(NamedTuple):
-    key: int  # also determines the task of the spout: KEYS is a multiple of NODES
-    number: int
-
-
-def keyed(item: Item) -> Iterator[Keyed]:
-    yield Keyed(item.number % KEYS, item.number)
-
-
-def gather(record: Keyed, state: KeyState[bytes]) -> None:
-    """A bit for each number of the key."""
-    bits, place = bytearray(state.value or b""), record.number // KEYS
-    bits.extend(bytes(max(0, place // 8 + 1 - len(bits))))
-    bits[place // 8] |= 1 << place % 8
-    state.value = bytes(bits)
+def keyed_item(item: Item) -> Iterator[Keyed]:
+    """The number determines the key, and so the task of the spout: KEYS is a multiple of NODES."""
+    yield from keyed(item.number)
 
 
 def declared(source: Any, sink: Any, state: Any) -> Any:
@@ -107,15 +96,9 @@ def declared(source: Any, sink: Any, state: Any) -> Any:
     items = topology.spout("numbers", source, NODES).shuffle()
     relayed = items.bolt("relay", relay, parallelism=NODES)
     relayed.fields("key").bolt("sink", sink, parallelism=NODES)
-    pairs = relayed.shuffle().bolt("keyed", keyed, parallelism=NODES)
+    pairs = relayed.shuffle().bolt("keyed", keyed_item, parallelism=NODES)
     pairs.group_by("key").process(gather, state=state, name="gather", parallelism=NODES)
     return topology.graph()
-
-
-def expected(key: int, total: int) -> bytes:
-    """What a plain program has gathered for a key, of the numbers below `total`."""
-    places = np.arange(len(range(key, total, KEYS)))
-    return np.packbits(np.ones(len(places), bool), bitorder="little").tobytes()
 
 
 # ---- inside the namespace ------------------------------------------------------------------------
@@ -165,7 +148,7 @@ def main(
     from sunshower.actors.shipping import ship
     from sunshower.trident import RedisState
 
-    ship([gate, evidence, topologies])
+    ship([gate, evidence, topologies, _gathered])
     network, total = Network(prefix), int((seconds + _BEFORE_S + _AFTER_S) * RATE)
     nodes = RayNodes(network, folder, tables, _head_away_max_s(seconds))
     shut, state = gate.Gate(folder), RedisState(store, name="gathered")
@@ -185,7 +168,7 @@ def main(
                 time.sleep(_LOOK_S)
             healed_ns = time.monotonic_ns()
         found = _after(run, folder, total, begun_ns, healed_ns)
-        found["states_wrong"] = _wrong(dict(state.items()), total)
+        found["states_wrong"] = wrong(dict(state.items()), total)
         found["workers_there"] = there
         if what in ("master", "lost") or (what == "isolated" and seconds > SHORT_S):
             found["replaced_s"] = replaced_s
@@ -290,11 +273,6 @@ def _after(run: Any, folder: Path, total: int, begun_ns: int, healed_ns: int) ->
         "duplicates": accounts.duplicates,
         "failures": str(causes(read(folder, "failed"))),
     }
-
-
-def _wrong(states: dict[Any, bytes], total: int) -> int:
-    """How many keys have not exactly the numbers that a plain program gathers for them."""
-    return sum(states.get(key) != expected(key, total) for key in range(KEYS))
 
 
 def _alive() -> int:

@@ -19,6 +19,7 @@ from benchmarks.network.namespaces import NODES, ROOT, Network, address, pids
 PORT = 6379
 _START_MAX_S, _END_MAX_S = 180.0, 30.0
 _LOOK_S = 0.25
+_RECONNECT = "gcs_rpc_server_reconnect_timeout_s"
 
 
 class RayNodes:
@@ -62,14 +63,18 @@ class RayNodes:
         else:
             start += [f"--address={address(0)}:{PORT}"]
         inside = ["ip", "netns", "exec", self._network.node(number)]
-        tables = {"RAY_REDIS_ADDRESS": self._tables} if self._tables and number == 0 else {}
+        settings = {}
+        if self._tables:  # the raylets of other nodes do not take this setting from the head's
+            settings["RAY_" + _RECONNECT] = str(self._head_away_max_s)
+        if self._tables and number == 0:
+            settings["RAY_REDIS_ADDRESS"] = self._tables
         log = self._folder / f"node-{number}-{time.monotonic_ns()}.log"
         with log.open("w") as file:
             process = subprocess.Popen(
                 [*inside, *start, f"--node-ip-address={address(number)}"],
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                env=environment() | tables,
+                env=environment() | settings,
             )
         until(lambda: "Ray runtime started" in log.read_text(), f"node {number}", _START_MAX_S)
         return process
@@ -101,7 +106,7 @@ class RayNodes:
 
         if not self._tables:
             return SYSTEM_CONFIG
-        return SYSTEM_CONFIG | {"gcs_rpc_server_reconnect_timeout_s": self._head_away_max_s}
+        return SYSTEM_CONFIG | {_RECONNECT: self._head_away_max_s}
 
 
 def environment() -> dict[str, str]:

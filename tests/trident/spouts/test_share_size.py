@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -51,8 +52,11 @@ def committed(size: ShareSize, clock: ManualClock, txid: int, records: int, took
     return size.records_max
 
 
-def test_a_slow_function_with_all_defaults_is_given_as_many_rows_as_it_processes_in_time() -> None:
+def test_a_slow_function_with_all_defaults_is_given_as_many_rows_as_it_processes_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All rows in one batch would take 100 s: more than a call may take, and a tuple tree."""
+    monkeypatch.chdir(tmp_path)  # the default store is a file there
     topology, state = Topology("slow"), MemoryState()
     given = Records([Row(n % 7) for n in range(1_000)], type=Row)
     rows = batches(topology, "rows", PlainSpout(given, repeats=True))
