@@ -20,7 +20,7 @@ PACKAGES = ("outage_scenarios", "network")
 RESULTS = Path(__file__).parent / "results" / "outages.json"
 SHORT_S, LONG_S = 30.0, 600.0
 OVERLOAD_LONG_S = 900.0  # 30 message timeouts
-OVERLOAD = ("slow_chain", "letters")
+OVERLOAD = ("slow_chain", "letters", "slow_batches")
 # Figures that must be 0, whichever of them a scenario has.
 _ZERO = ("lost", "missing", "timeouts", "dead_letters", "dead letters", "quarantined")
 _ZERO_TOO = (
