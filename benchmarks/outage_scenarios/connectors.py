@@ -1,4 +1,6 @@
-"""A PostgreSQL is away that an HTTP server writes to, to which a topology sends. All defaults.
+"""A PostgreSQL is away that an HTTP server writes to, to which another topology sends.
+
+All settings are defaults.
 
 sending: numbers, as fast as they are taken → slow (5 ms) → HttpSink
 taking:  HttpSource, which it sends to → slow (5 ms) → PostgresTable
