@@ -42,8 +42,6 @@ class KafkaRanges(KafkaBatches, PartitionedSpout):
     records removed by compaction are not detected. Raises ConfigError.
     """
 
-    counts_rows = False  # a row is a range of offsets, which Spark reads in parallel
-
     def __init__(
         self,
         settings: Mapping[str, Any],
@@ -125,7 +123,7 @@ class KafkaRanges(KafkaBatches, PartitionedSpout):
                 _LOG.warning("%s is read later: %s", partition, error)
         return {
             one: replace(found[one], end=found[one].end + count)
-            for one, count in shares(waiting, room.records).items()
+            for one, count in shares(waiting, self.bounds.records).items()
         }
 
     def _look(self, partition: Partition, start: Extent) -> tuple[Extent, int]:

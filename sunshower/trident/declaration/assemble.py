@@ -92,7 +92,8 @@ def _emitter(group: Group, stage: Stage, where: str) -> EmitterRunner | None:
             f"{where}, spout {source.id!r}: it can have {most} tasks at most, not "
             f"{stage.parallelism}; lower its parallelism"
         )
-    return EmitterRunner(source, group.store, group.root)
+    waits = any(one.waits for one in group.stages)
+    return EmitterRunner(source, group.store, group.root, adapts=not waits)
 
 
 def _streams(group: Group, stage: Stage) -> Streams:

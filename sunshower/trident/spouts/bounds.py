@@ -9,10 +9,9 @@ from typing import Any
 from sunshower.arguments import COUNT, SECONDS, check_all
 from sunshower.clock import Clock
 
-_COMMITTED_S = 5.0  # a sixth of the message timeout, by default
+_GOAL_S, _LONG_S = 5.0, 10.0  # a sixth, and a third, of the default message timeout
 _FIRST = 100  # a record may take 0.3 s then
-_GROWTH_MAX = 20
-_LEAST_S = 0.001
+_GROWTH_MAX, _SHRINKING_MAX = 20, 0.5  # from one batch to the next
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +58,7 @@ class Room:
 
 
 class ShareSize:
-    """Finds how many records a task's share may have, so that a batch is committed in about 5 s.
+    """Finds how many records a task's share may have, so that a batch is committed in 5 s to 10 s.
 
     A batch that takes longer than the message timeout is emitted again, of a transactional spout
     with the same rows, so it might never be committed. The first share is small. After each commit
@@ -71,7 +70,7 @@ class ShareSize:
         self.records_max = _FIRST
         self._active: dict[int, tuple[int, float]] = {}  # txid → records, when they had been read
 
-    def emitted(self, txid: int, records: int) -> None:
+    def read(self, txid: int, records: int) -> None:
         """The share of a batch was read, perhaps again."""
         self._active[txid] = (records, self._clock.now())
 
@@ -81,9 +80,11 @@ class ShareSize:
         self._active = {one: kept for one, kept in self._active.items() if one > txid}
         if not records:
             return
-        took_s = max(self._clock.now() - read_s, _LEAST_S)
-        fits = max(1, int(records * _COMMITTED_S / took_s))
-        if took_s > _COMMITTED_S:
-            self.records_max = min(self.records_max, fits)
-        else:  # a share that the source has not filled proves nothing about a larger one
-            self.records_max = max(self.records_max, min(fits, self.records_max * _GROWTH_MAX))
+        change = _GOAL_S / max(self._clock.now() - read_s, _GOAL_S / _GROWTH_MAX)
+        fits = int(records * max(change, _SHRINKING_MAX))
+        if (
+            change >= 1.0
+        ):  # a share that the source has not filled proves nothing about a larger one
+            self.records_max = max(self.records_max, fits)
+        elif change < _GOAL_S / _LONG_S:
+            self.records_max = max(min(self.records_max, fits), _FIRST)

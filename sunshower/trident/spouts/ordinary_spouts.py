@@ -29,7 +29,7 @@ from sunshower.topologies.graph import Level
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.signatures import spout_signature
 from sunshower.trident.coordination.transactional_log import JsonNode
-from sunshower.trident.spouts.bounds import Bounds, Room, ShareSize
+from sunshower.trident.spouts.bounds import Bounds, Room
 from sunshower.trident.spouts.partitioned import PartitionedSpout
 from sunshower.trident.spouts.port import BaseCoordinator, BaseEmitter, Rows, SpoutKind
 
@@ -266,7 +266,6 @@ class _Emitter(BaseEmitter):
     ) -> None:
         self._spout, self._bounds, self._clock = spout, bounds, context.clock
         self._kept: dict[int, list[_Emitted]] = {}  # the batches in progress
-        self._size = ShareSize(context.clock)
         self._out = _Collector(type(spout).__name__)
         self._ended = ended
         ended.overwrite(0)  # writes of a former life are refused from now on
@@ -280,13 +279,11 @@ class _Emitter(BaseEmitter):
             if not self._spout.replay:
                 del self._kept[txid]
         if txid not in self._kept:
-            self._kept[txid] = self._poll()
+            self._kept[txid] = self._poll(rows.records_max)
         self._store_end(txid)
-        self._size.emitted(txid, len(self._kept[txid]))
         rows.emit([one.record for one in self._kept[txid]])
 
     def success(self, attempt: Attempt) -> None:
-        self._size.committed(attempt.txid)
         for txid in sorted(txid for txid in self._kept if txid <= attempt.txid):
             for one in self._kept.pop(txid):
                 if one.message_id is not None:
@@ -298,10 +295,9 @@ class _Emitter(BaseEmitter):
     def figures(self) -> Mapping[str, float]:
         return self._spout.figures()
 
-    def _poll(self) -> list[_Emitted]:
+    def _poll(self, records_max: int | None) -> list[_Emitted]:
         found: list[_Emitted] = []
-        room = Room(self._bounds, self._clock, self._size.records_max)
-        waiting = self._out.waiting
+        room, waiting = Room(self._bounds, self._clock, records_max), self._out.waiting
         try:
             while len(found) < room.records and room.seconds:
                 if not waiting and not self._out.finished:

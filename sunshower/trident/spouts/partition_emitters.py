@@ -28,7 +28,7 @@ from sunshower.errors import FailedBatch, IncompleteBatch, StaleAttempt
 from sunshower.state.tree import Tree
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt
-from sunshower.trident.spouts.bounds import Room, ShareSize
+from sunshower.trident.spouts.bounds import Room
 from sunshower.trident.spouts.partition_coordinator import (
     PartitionsCoordinator,
     at_end,
@@ -51,7 +51,6 @@ class PartitionsEmitter(BaseEmitter):
         self._tree, self._path, self._context = tree, path, context
         self._committed = CommittedBatches(tree, path)
         self._logs: dict[str, PartitionLog] = {}
-        self._size = ShareSize(context.clock)
 
     def emit_batch(self, attempt: Attempt, metadata: Any, rows: Rows) -> None:
         raise NotImplementedError
@@ -63,16 +62,11 @@ class PartitionsEmitter(BaseEmitter):
 
     def success(self, attempt: Attempt) -> None:
         self._committed.heard(attempt.txid)
-        self._size.committed(attempt.txid)
         for log in self._logs.values():
             log.cleanup(attempt.txid)
         self._spout.committed(
             {name: log.before(attempt.txid + 1) for name, log in self._logs.items()}
         )
-
-    def _room(self) -> Room:
-        most = self._size.records_max if self._spout.counts_rows else None
-        return Room(self._spout.bounds, self._context.clock, most)
 
     def close(self) -> None:
         self._spout.close()
@@ -91,7 +85,7 @@ class TransactionalEmitter(PartitionsEmitter):
         names = own(metadata, self._context)
         begin_batch(self._spout, metadata)
         self._logs = {name: one for name, one in self._logs.items() if name in names}
-        room = self._room()
+        room = Room(self._spout.bounds, self._context.clock, rows.records_max)
         try:
             self._emit(attempt, names, room)
         except BaseException as error:
@@ -99,7 +93,6 @@ class TransactionalEmitter(PartitionsEmitter):
                 error.rows = room.rows
             self._logs = {}  # the store may hold more than is cached
             raise
-        self._size.emitted(attempt.txid, len(room.rows))
         rows.emit(room.rows)
 
     def _emit(self, attempt: Attempt, names: list[str], room: Room) -> None:
@@ -181,12 +174,11 @@ class OpaqueEmitter(PartitionsEmitter):
         certain = {name: one for name, one in last.items() if one is not NOTHING}
         ended = frozenset(n for n, one in certain.items() if at_end(self._spout, n, one))
         wanted = {name: one for name, one in certain.items() if name not in ended}
-        room = self._room()
+        room = Room(self._spout.bounds, self._context.clock, rows.records_max)
         found = self._spout.emit_all_new(deepcopy(wanted), room) if wanted else {}
         after = {name: found.get(name, one) for name, one in last.items()}
         same = {name for name, one in last.items() if after[name] == one and not attempt.attempt}
         self._held[attempt.txid] = _EmittedShare(attempt, after, ended | same)
-        self._size.emitted(attempt.txid, len(room.rows))
         rows.emit(room.rows)
 
     def _before(self, name: str, txid: int) -> Any:

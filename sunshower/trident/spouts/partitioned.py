@@ -27,7 +27,6 @@ class Partitioned:
     parallelism_max: int | None = None
     kind: SpoutKind
     bounds = Bounds()  # of one task's share of a batch
-    counts_rows = True  # whether `room.records` are rows, so that it can follow their time
     declared = ""  # identifies the declaration, for sources whose ends depend on the start time
     origin: str | None = None  # for sources that start at their end: identifies that start
 

@@ -16,7 +16,7 @@ from sunshower.trident import Bounds, MemoryState, batches, count
 from sunshower.trident.spouts.adapting import as_trident_spout
 from sunshower.trident.spouts.bounds import ShareSize
 from sunshower.trident.spouts.ordinary_spouts import PlainSpout, PolledSpout
-from tests.trident.rigs.emitting import Drive
+from tests.trident.rigs.emitting import Drive, Taken
 from tests.trident.rigs.numbers import OpaqueRowBatches, RowBatches
 
 
@@ -46,7 +46,7 @@ class Asked(Spout[Row]):
 
 def committed(size: ShareSize, clock: ManualClock, txid: int, records: int, took_s: float) -> int:
     """The limit after a batch that has taken so long."""
-    size.emitted(txid, records)
+    size.read(txid, records)
     clock.advance(took_s)
     size.committed(txid)
     return size.records_max
@@ -80,11 +80,19 @@ def test_a_share_grows_twentyfold_at_most_from_one_batch_to_the_next() -> None:
     assert committed(ShareSize(clock), clock, 1, 100, 0.0) == 2_000
 
 
-def test_a_share_shrinks_if_its_batch_takes_longer() -> None:
+def test_a_share_shrinks_if_its_batch_takes_more_than_ten_seconds_to_half_at_most() -> None:
     clock = ManualClock()
     size = ShareSize(clock)
-    assert committed(size, clock, 1, 100, 50.0) == 10
-    assert committed(size, clock, 2, 10, 500.0) == 1
+    assert committed(size, clock, 1, 100, 0.1) == 2_000
+    assert committed(size, clock, 2, 2_000, 10.0) == 2_000
+    assert committed(size, clock, 3, 2_000, 10.1) == 1_000
+    assert committed(size, clock, 4, 1_000, 60.0) == 500, "an outage, perhaps"
+
+
+def test_a_share_never_shrinks_below_the_first_one() -> None:
+    """What takes so long is not the rows: a slow store, for example."""
+    clock = ManualClock()
+    assert committed(ShareSize(clock), clock, 1, 100, 60.0) == 100
 
 
 def test_a_share_that_the_source_has_not_filled_changes_no_limit() -> None:
@@ -96,7 +104,7 @@ def test_a_share_that_the_source_has_not_filled_changes_no_limit() -> None:
 def test_the_time_of_a_batch_begins_anew_when_it_is_emitted_again() -> None:
     clock = ManualClock()
     size = ShareSize(clock)
-    size.emitted(1, 100)
+    size.read(1, 100)
     clock.advance(60.0)
     assert committed(size, clock, 1, 100, 5.0) == 100
 
@@ -111,7 +119,10 @@ def test_the_time_of_a_batch_begins_anew_when_it_is_emitted_again() -> None:
     ],
     ids=["plain", "polled", "transactional", "opaque"],
 )
-def test_each_spout_with_bounds_begins_with_a_small_share(spout: object) -> None:
+def test_each_spout_with_bounds_keeps_to_what_is_processed_in_time(
+    spout: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Taken, "records_max", 100)
     drive = Drive(as_trident_spout(spout))
     assert len(drive.emit(1)) == 100
 
