@@ -74,9 +74,11 @@ bench: .venv/.dev  ## measure beside a bare loop and Bytewax (15 minutes), write
 bench-all: .venv/.dev  ## measure everything, also beside Storm, Flink, Quix, Faust, Pathway and Spark
 	@$(BIN)/python -m benchmarks --all $(ARGS)
 
+NODES = partition_master partition_peers slow_network \
+	node_lost node_cut_off node_cut_off_shortly head_restarted
 endurance: .venv/.dev  ## inject faults, overload and outages for longer (HOURS=1: in one run), and count what is lost
 ifneq ($(strip $(HOURS)),)
-	@$(BIN)/python -m benchmarks.outages partition_master partition_peers slow_network --seconds 120
+	@$(BIN)/python -m benchmarks.outages $(NODES) --seconds 120
 	@$(BIN)/python -m benchmarks.endurance --hours $(HOURS) $(ARGS)
 else ifeq ($(filter-out --long,$(ARGS)),)
 	@$(BIN)/python -m benchmarks.endurance

@@ -1,8 +1,8 @@
 """`python -m benchmarks.outages NAME … --seconds N`: real outages and overload, on a real Ray.
 
-NAME is a module of benchmarks/outage_scenarios; none: all of them. An outage lasts for `--seconds`,
-overload runs for as long in all. The figures are printed and appended to results/outages.json.
-Status 1: one of them could not be run, lost something, or ended its topology.
+NAME is a module of benchmarks/outage_scenarios or benchmarks/network; none: all of them. An outage
+lasts for `--seconds`, overload runs for as long in all. The figures are printed and appended to
+results/outages.json. Status 1: one of them could not be run, lost something, or ended its topology.
 """
 
 from __future__ import annotations
@@ -16,24 +16,37 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).parent / "outage_scenarios"
+PACKAGES = ("outage_scenarios", "network")
 RESULTS = Path(__file__).parent / "results" / "outages.json"
 SHORT_S, LONG_S = 30.0, 600.0
 OVERLOAD_LONG_S = 900.0  # 30 message timeouts
-OVERLOAD = ("slow_chain", "letters")
+OVERLOAD = ("slow_chain", "letters", "slow_batches")
 # Figures that must be 0, whichever of them a scenario has.
 _ZERO = ("lost", "missing", "timeouts", "dead_letters", "dead letters", "quarantined")
-_ZERO_TOO = ("batch_counts_wrong", "acked_early", "zombies", "needless_replacements")
+_ZERO_TOO = (
+    "batch_counts_wrong",
+    "states_wrong",
+    "acked_early",
+    "zombies",
+    "needless_replacements",
+)
 _RECOVERY_MAX_S = 30.0
 _REPLACED_MAX_S = 60.0
 _LETTER_MAX_S = 5.0
 _SPEED_MIN = 0.9
 
 
+def modules() -> dict[str, str]:
+    """Scenario → its module, of those that have `run`."""
+    here = Path(__file__).parent
+    files = [one for folder in PACKAGES for one in sorted((here / folder).glob("[a-z]*.py"))]
+    scenarios = [one for one in files if "\ndef run(" in one.read_text(encoding="utf-8")]
+    return {one.stem: f"benchmarks.{one.parent.name}.{one.stem}" for one in scenarios}
+
+
 def names() -> list[str]:
-    """All scenarios: the modules that have `run`."""
-    files = sorted(FOLDER.glob("[a-z]*.py"))
-    return [one.stem for one in files if "\ndef run(" in one.read_text(encoding="utf-8")]
+    """All scenarios."""
+    return [*modules()]
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
@@ -72,6 +85,8 @@ def complaints(figures: dict[str, Any]) -> list[str]:
         found.append(f"recovery took {figures['recovery_s']} s (-1: never)")
     if not 0 <= figures.get("replaced_s", 0) <= _REPLACED_MAX_S:
         found.append(f"the replacement took {figures['replaced_s']} s (-1: there was none)")
+    if not 0 <= figures.get("all_keys_flow_s", 0) <= _REPLACED_MAX_S:
+        found.append(f"records of all keys flow after {figures['all_keys_flow_s']} s")
     if figures.get("resumed_s", 0) > _RECOVERY_MAX_S:
         found.append(f"work resumed after {figures['resumed_s']} s")
     if figures.get("worst_s", 0) > _LETTER_MAX_S:
@@ -83,7 +98,7 @@ def complaints(figures: dict[str, Any]) -> list[str]:
 
 def run_scenario(name: str, seconds: float) -> dict[str, Any]:
     """One run: its figures, or why there are none."""
-    module = importlib.import_module(f"benchmarks.outage_scenarios.{name}")
+    module = importlib.import_module(modules()[name])
     begun_s = time.monotonic()
     figures: dict[str, Any] = module.run(seconds)
     at = datetime.now(UTC).isoformat(timespec="seconds")

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarks.measure import BenchmarkError, MissingRequirement
@@ -29,7 +29,7 @@ class Network:
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
-        self._router = f"{prefix}r"
+        self.router = f"{prefix}r"  # its namespace
 
     def __enter__(self) -> Network:
         try:
@@ -41,7 +41,7 @@ class Network:
 
     def __exit__(self, *_: object) -> None:
         """End what still runs there, and remove all."""
-        for name in (*map(self.node, range(NODES)), self._router):
+        for name in (*map(self.node, range(NODES)), self.router):
             for _ in range(3):
                 for pid in pids(name):
                     with contextlib.suppress(ProcessLookupError):
@@ -60,9 +60,21 @@ class Network:
         self._rules("del", one, other)
 
     @contextmanager
+    def isolated(self, node: int) -> Iterator[None]:
+        """Drop everything between a node and all others."""
+        with ExitStack() as stack:
+            for other in set(range(NODES)) - {node}:
+                stack.enter_context(self.cut(node, other))
+            yield
+
+    def unplug(self, node: int) -> None:
+        """Take a node's link down, for good."""
+        _ip("-n", self.node(node), "link", "set", "eth0", "down")
+
+    @contextmanager
     def slow(self, node: int) -> Iterator[None]:
         """Delay and lose packets between a node and all others."""
-        router = ["ip", "netns", "exec", self._router]
+        router = ["ip", "netns", "exec", self.router]
         with subprocess.Popen(
             [*router, sys.executable, "-m", relay.__name__],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
@@ -70,36 +82,39 @@ class Network:
             assert process.stdout is not None
             if process.stdout.readline() != relay.READY:
                 raise BenchmarkError("the relay has not started")
-            _ip("-n", self._router, "link", "set", relay.DEVICE, "up")
-            _ip("-n", self._router, "route", "add", "default", "dev", relay.DEVICE, "table", _TABLE)
+            _ip("-n", self.router, "link", "set", relay.DEVICE, "up")
+            _ip("-n", self.router, "route", "add", "default", "dev", relay.DEVICE, "table", _TABLE)
             for end in range(NODES):  # what the relay sends comes in on its own device
                 which = ("to" if end != node else "from", address(node))
-                _ip("-n", self._router, "rule", "add", *which, "iif", f"n{end}", "lookup", _TABLE)
+                _ip("-n", self.router, "rule", "add", *which, "iif", f"n{end}", "lookup", _TABLE)
             yield  # the relay ends with its input, its device with it, and so the routes
 
     def _rules(self, action: str, one: int, other: int) -> None:
         for source, target in ((one, other), (other, one)):
             ends = ("from", address(source), "to", address(target))
-            _ip("-n", self._router, "rule", action, *ends, "blackhole")
+            _ip("-n", self.router, "rule", action, *ends, "blackhole")
 
     def _make(self) -> None:
         try:
-            _ip("netns", "add", self._router)
+            _ip("netns", "add", self.router)
         except (BenchmarkError, OSError) as error:
             raise MissingRequirement(f"it needs root, iproute2 and namespaces: {error}") from error
         forward = ["sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0"]
-        _call("ip", "netns", "exec", self._router, *forward)
+        _call("ip", "netns", "exec", self.router, *forward)
         for number in range(NODES):
             node, end = self.node(number), f"n{number}"
             _ip("netns", "add", node)
             _ip("link", "add", "eth0", "netns", node, "type", "veth",
-                "peer", "name", end, "netns", self._router)  # fmt: skip
-            _ip("-n", self._router, "addr", "add", f"10.89.{number}.1/24", "dev", end)
-            _ip("-n", self._router, "link", "set", end, "up")
+                "peer", "name", end, "netns", self.router)  # fmt: skip
+            _ip("-n", self.router, "addr", "add", f"10.89.{number}.1/24", "dev", end)
+            _ip("-n", self.router, "link", "set", end, "up")
             _ip("-n", node, "addr", "add", f"{address(number)}/24", "dev", "eth0")
             for link in ("lo", "eth0"):
                 _ip("-n", node, "link", "set", link, "up")
             _ip("-n", node, "route", "add", "default", "via", f"10.89.{number}.1")
+
+
+ROUTER = "10.89.0.1"  # an address of the router, which all nodes reach, also one that is cut off
 
 
 def address(node: int) -> str:

@@ -18,7 +18,7 @@ from sunshower.trident import RedisState
 
 _START_MAX_S = 60.0
 # What it has answered outlives its end.
-_SETTINGS = ["--port", "0", "--appendonly", "yes", "--appendfsync", "always", "--save"]
+_SETTINGS = ["--appendonly", "yes", "--appendfsync", "always", "--save"]
 
 
 class RedisSink(Bolt[Number, None]):
@@ -41,15 +41,19 @@ class RedisSink(Bolt[Number, None]):
 
 
 class RedisServer:
-    """A server with a folder of its own, which is reached by a socket in it."""
+    """A server with a folder of its own, which is reached by a socket in it, and in a network
+    namespace by an address."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, namespace: str = "", host: str = "", port: int = 0) -> None:
         found = shutil.which("redis-server")
         if found is None:
             raise BenchmarkError("redis-server is not installed: apt-get install redis-server")
         socket = folder / "socket"
         self.url = f"unix://{socket}"
-        self._command = [found, *_SETTINGS, "", "--dir", str(folder), "--unixsocket", str(socket)]
+        within = ["ip", "netns", "exec", namespace] if namespace else []
+        listens = ["--port", str(port), *(["--bind", host, "--protected-mode", "no"] * bool(port))]
+        here = ["--dir", str(folder), "--unixsocket", str(socket)]
+        self._command = [*within, found, *listens, *_SETTINGS, "", *here]
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -73,10 +77,10 @@ class RedisServer:
 
 
 @contextmanager
-def running() -> Iterator[RedisServer]:
+def running(namespace: str = "", host: str = "", port: int = 0) -> Iterator[RedisServer]:
     """A server that is up. Raises BenchmarkError where Redis is not installed."""
     with tempfile.TemporaryDirectory(prefix="sunshower-redis-") as folder:
-        server = RedisServer(Path(folder))
+        server = RedisServer(Path(folder), namespace, host, port)
         server.start()
         try:
             yield server

@@ -263,7 +263,7 @@ class WorkerActor(WorkerProcessBase):
                 except ray.exceptions.RayError:
                     answer = None  # the master has died; the next one is starting
                 call = None
-                if self.beat_answered(life, sent_s, answer):
+                if self.beat_answered(life, sent_s, answer, time.monotonic()):
                     _LOG.warning("worker %d was replaced, because it was silent", self._worker)
                     os.kill(os.getpid(), signal.SIGKILL)
                 time.sleep(lease.beat_s / 2)

@@ -178,12 +178,15 @@ class WorkerProcessBase(ABC):
         continue where they were: what arrived meanwhile is not read yet."""
         if (stopped_s := self.lease.stopped_for(now)) and self.core is not None:
             self.put(lambda: self._core.stopped_for(stopped_s))
+            self.lease.awake_s = now
         self.lease.ticked_s = now  # not before: the loop goes on now
 
-    def beat_answered(self, life: int, sent_s: float, answer: bool | None) -> bool:
+    def beat_answered(self, life: int, sent_s: float, answer: bool | None, now: float) -> bool:
         """Apply the master's answer to a heartbeat; None: there was none. Returns whether this
-        process was replaced and must end."""
+        process was replaced and must end. While the lease did not hold, no verdict was read."""
         if answer:
+            if (lapsed_s := self.lease.lapsed_for(now)) and self.core is not None:
+                self.put(lambda: self._core.stopped_for(lapsed_s))  # read before the next step
             self.lease.renewed_s = sent_s
             self.wake()
         # In this order: `begin` sets the life first, on the other thread.

@@ -274,7 +274,8 @@ class SimWorker(SimProcess, WorkerProcessBase):
             self._guarded(self._send)
 
     def _beat_answered(self, life: int, sent_s: float, answer: bool | None) -> None:
-        if self.lease.ticked_s < inf and self.beat_answered(life, sent_s, answer):
+        now = self.clock.now()
+        if self.lease.ticked_s < inf and self.beat_answered(life, sent_s, answer, now):
             self._ends(self)
 
     def _report_soon(self) -> None:

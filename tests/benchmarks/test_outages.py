@@ -13,7 +13,7 @@ from benchmarks.outage_scenarios.letters import Times, last_times
 
 
 def test_scenarios_are_the_modules_that_can_run() -> None:
-    assert {"sink", "slow_chain", "letters"} <= set(outages.names())
+    assert {"sink", "slow_chain", "letters", "node_lost"} <= set(outages.names())
     assert outages.arguments([]).names == outages.names()
     with pytest.raises(SystemExit):
         outages.arguments(["snik"])
@@ -36,6 +36,10 @@ def test_figures_that_miss_a_bound_are_named() -> None:
     assert outages.complaints({**good, "replaced_s": 61.0})
     assert outages.complaints({**good, "replaced_s": -1.0})
     assert outages.complaints({**good, "resumed_s": 31.0})
+    assert outages.complaints({**good, "all_keys_flow_s": 61.0, "states_wrong": 1}) == [
+        "1 states_wrong",
+        "records of all keys flow after 61.0 s",
+    ]
     assert outages.complaints({**good, "zombies": 1, "needless_replacements": 2})
     assert not outages.complaints({**good, "replaced_s": 22.0, "resumed_s": 3.0, "zombies": 0})
     assert outages.complaints({**good, "worst_s": 5.1})

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sunshower import Counter, Number, Topology
+from sunshower import Bolt, Context, Counter, Number, Topology
 from sunshower.experiments.checkers.delivery import AtLeastOnce
 from sunshower.experiments.checkers.recovery import Liveness
 from sunshower.experiments.checkers.tracking import EachEdgeOnce, NoPrematureAck
@@ -28,6 +28,16 @@ FEW, MANY = 2, 20_000
 
 
 def keep(number: Number) -> None: ...
+
+
+class Slow(Bolt[Number, None]):
+    """Takes 0.1 s for each number."""
+
+    def prepare(self, context: Context) -> None:
+        self._clock = context.clock
+
+    def process(self, number: Number) -> None:
+        self._clock.sleep(0.1)
 
 
 def submitted(cluster: SimCluster, total: int, **settings: float) -> SimRun:
@@ -151,6 +161,22 @@ def test_a_worker_without_its_master_stops_and_goes_on() -> None:
         run.resume_master()
         assert run.wait(3_600.0)
         assert run.snapshot().restarts == 0, "the master was stopped itself"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_time_in_which_a_worker_has_stopped_for_want_of_a_master_counts_in_no_deadline(
+    seed: int,
+) -> None:
+    with SimCluster(seed) as cluster:
+        topology = Topology("slow")
+        topology.spout("numbers", Counter(500)).shuffle().bolt("slow", Slow())
+        run = cluster.submit(topology.graph(), Layout.ISOLATE)
+        run.wait(2.0)
+        run.pause_master()
+        run.wait(OUTAGE_S)
+        run.resume_master()
+        assert run.wait(120.0)
+        assert not run.snapshot().component("numbers").causes
 
 
 @pytest.mark.parametrize("seed", range(10))

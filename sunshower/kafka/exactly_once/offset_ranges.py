@@ -125,7 +125,7 @@ class KafkaRanges(KafkaBatches, PartitionedSpout):
                 _LOG.warning("%s is read later: %s", partition, error)
         return {
             one: replace(found[one], end=found[one].end + count)
-            for one, count in shares(waiting, room.records).items()
+            for one, count in shares(waiting, self.bounds.records).items()
         }
 
     def _look(self, partition: Partition, start: Extent) -> tuple[Extent, int]:

@@ -8,9 +8,9 @@ cut off from the master, or whose user code holds the interpreter's lock does no
                                               └─no hello┘  after 60 s, then twice as long …
 
 A worker works only while its lease holds, which is shorter than the timeout. So it stops before the
-master replaces it, and continues when a heartbeat is answered; a worker that was replaced ends
-itself then. All clocks are local: the lease counts from the sending of a heartbeat, the silence
-from its arrival.
+master replaces it, and continues when a heartbeat is answered, with deadlines that are later by
+that time; a worker that was replaced ends itself then. All clocks are local: the lease counts from
+the sending of a heartbeat, the silence from its arrival.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class Lease:
         self.beat_s = timeout_s * _BEAT
         self.renewed_s = inf  # when the last heartbeat was sent that was answered; ∞: not judged
         self.ticked_s = inf  # when the thread of the heartbeats ran last; likewise
+        self.awake_s = -inf  # when the process went on after it was stopped
         self._lasts_s = timeout_s * _LEASE
         self._stopped_s = timeout_s * _STOPPED
 
@@ -48,6 +49,11 @@ class Lease:
         """How long the whole process has just been stopped; 0.0 if it was not."""
         stopped_s = now - self.ticked_s
         return stopped_s if stopped_s > self._stopped_s else 0.0
+
+    def lapsed_for(self, now: float) -> float:
+        """How long the worker has not worked because the lease did not hold, although its process
+        ran: the master was away, or not reached."""
+        return max(0.0, now - max(self.renewed_s + self._lasts_s, self.awake_s))
 
 
 class FailureDetector:

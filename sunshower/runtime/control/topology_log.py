@@ -131,7 +131,8 @@ class TopologyLog:
         newest = {(one.cause.value, one.component): one for one in task.failures}
         for found, count in grown.places.items():
             sample = newest.get((found.cause, found.component))
-            why = found.cause if sample is None else str(sample)
+            # The newest reason may be that of another task of the component.
+            why = found.cause if sample is None else str(replace(sample, task=found.task))
             text = f"tuples of spout {task.component!r} failed: {why}"
             self._count("failed", found.cause, count, text, "warning", _place_of(found))
         if grown.dead:

@@ -69,6 +69,7 @@ def assemble(topology: Topology, group: Group) -> None:
         words = [master.stream(BATCH).global_(), master.stream(SUCCESS).global_()]
         topology.bolt(coordinator_id(source.id), bolt, words, fields=())
     found = phases(group.stages)
+    waits = any(stage.waits for stage in group.stages)
     for stage in group.stages:
         if stage.leaves:
             continue
@@ -76,8 +77,9 @@ def assemble(topology: Topology, group: Group) -> None:
             if isinstance(node.operator, FunctionOperator) and node.operator.limits is not None:
                 limit_s = topology.config.block_max_s
                 check_call_time(node.operator.limits, limit_s, f"{where}, stage {stage.id!r}")
-        begin = stage.source
-        emitter = None if begin is None else EmitterRunner(begin, group.store, group.root)
+        begin, emitter = stage.source, None
+        if begin is not None:
+            emitter = EmitterRunner(begin, group.store, group.root, adapts=not waits)
         kind = WaitingStageBolt if stage.waits else StageBolt
         executor = kind(group.id, stage, found[stage.id], group.max_batches, emitter)
         topology.bolt(

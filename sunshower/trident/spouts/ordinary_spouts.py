@@ -279,7 +279,7 @@ class _Emitter(BaseEmitter):
             if not self._spout.replay:
                 del self._kept[txid]
         if txid not in self._kept:
-            self._kept[txid] = self._poll()
+            self._kept[txid] = self._poll(rows.records_max)
         self._store_end(txid)
         rows.emit([one.record for one in self._kept[txid]])
 
@@ -295,16 +295,16 @@ class _Emitter(BaseEmitter):
     def figures(self) -> Mapping[str, float]:
         return self._spout.figures()
 
-    def _poll(self) -> list[_Emitted]:
+    def _poll(self, records_max: int | None) -> list[_Emitted]:
         found: list[_Emitted] = []
-        room, waiting = Room(self._bounds, self._clock), self._out.waiting
+        room, waiting = Room(self._bounds, self._clock, records_max), self._out.waiting
         try:
-            while len(found) < self._bounds.records and room.seconds:
+            while len(found) < room.records and room.seconds:
                 if not waiting and not self._out.finished:
                     self._spout.next_tuple(self._out)
                 if not waiting:
                     break
-                while waiting and len(found) < self._bounds.records:
+                while waiting and len(found) < room.records:
                     found.append(waiting.popleft())
         except BaseException:
             waiting.extendleft(reversed(found))  # for the next attempt

@@ -85,7 +85,7 @@ class TransactionalEmitter(PartitionsEmitter):
         names = own(metadata, self._context)
         begin_batch(self._spout, metadata)
         self._logs = {name: one for name, one in self._logs.items() if name in names}
-        room = Room(self._spout.bounds, self._context.clock)
+        room = Room(self._spout.bounds, self._context.clock, rows.records_max)
         try:
             self._emit(attempt, names, room)
         except BaseException as error:
@@ -174,7 +174,7 @@ class OpaqueEmitter(PartitionsEmitter):
         certain = {name: one for name, one in last.items() if one is not NOTHING}
         ended = frozenset(n for n, one in certain.items() if at_end(self._spout, n, one))
         wanted = {name: one for name, one in certain.items() if name not in ended}
-        room = Room(self._spout.bounds, self._context.clock)
+        room = Room(self._spout.bounds, self._context.clock, rows.records_max)
         found = self._spout.emit_all_new(deepcopy(wanted), room) if wanted else {}
         after = {name: found.get(name, one) for name, one in last.items()}
         same = {name for name, one in last.items() if after[name] == one and not attempt.attempt}

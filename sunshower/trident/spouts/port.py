@@ -27,6 +27,11 @@ class SpoutKind(Enum):
 class Rows(Protocol):
     """Receives the rows of a batch from an emitter."""
 
+    @property
+    def records_max(self) -> int | None:
+        """How many rows of a new batch are processed in time, by the time of those before; None:
+        their time does not matter."""
+
     def emit(self, rows: Sequence[Any]) -> None:
         """Add rows of the spout's record type; any number at a time."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from sunshower.errors import IncompleteBatch, Unavailable
@@ -15,6 +16,7 @@ from sunshower.topologies.components import Collector, Context, Tuple
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.retry import DEAD_LETTERS
 from sunshower.trident.coordination.attempts import BatchOrder
+from sunshower.trident.spouts.bounds import ShareSize
 from sunshower.trident.spouts.port import Emitter
 from sunshower.trident.stages.plan import Source
 from sunshower.trident.tasks.batch_letters import letter_without_rows, letters
@@ -22,24 +24,35 @@ from sunshower.trident.tasks.idle_backoff import IdleNote, idle_path
 
 
 class _Rows:
-    """The Rows that an emitter gets."""
+    """The Rows that an emitter gets. `read` is called with their number, before they are taken."""
 
-    def __init__(self, takers: Sequence[Callable[[Sequence[Any]], None]]) -> None:
-        self._takers = takers
+    def __init__(
+        self,
+        takers: Sequence[Callable[[Sequence[Any]], None]],
+        records_max: int | None,
+        read: Callable[[int], None],
+    ) -> None:
+        self._takers, self._read = takers, read
+        self.records_max = records_max
         self.count = 0
 
     def emit(self, rows: Sequence[Any]) -> None:
         if rows:
             self.count += len(rows)
+            self._read(self.count)
             for take in self._takers:
                 take(rows)
 
 
 class EmitterRunner:
-    """The emitter of one task."""
+    """The emitter of one task. `adapts`: the size of new batches follows the time of those before;
+    not if a stage waits for work outside its task, which renews the timeout of its batch."""
 
-    def __init__(self, source: Source, store: Callable[[], Tree], root: str) -> None:
+    def __init__(
+        self, source: Source, store: Callable[[], Tree], root: str, *, adapts: bool
+    ) -> None:
         self._source = source
+        self._adapts = adapts
         self._store = store
         self._root = root
 
@@ -54,6 +67,7 @@ class EmitterRunner:
             self._tree.close()
             raise
         self._rows = 0
+        self._size = ShareSize(context.clock)
         self._active: dict[int, int] = {}  # txid → rows, of batches not known to be committed
         self._context = context
 
@@ -68,7 +82,11 @@ class EmitterRunner:
         they cannot all be emitted any more, a further letter says so."""
         put_aside: list[Any] = []
         wall_s = self._context.clock.wall()
-        rows = _Rows([put_aside.extend] if order.skip else takers)
+        rows = _Rows(
+            [put_aside.extend] if order.skip else takers,
+            self._size.records_max if self._adapts else None,
+            partial(self._size.read, order.txid),
+        )
         try:
             self._emitter.emit_batch(Attempt(*order[:3]), order.metadata, rows)
         except IncompleteBatch as error:
@@ -99,6 +117,7 @@ class EmitterRunner:
         """A batch is committed. After an outage the next call cleans up."""
         last = max((txid for txid in self._active if txid <= attempt.txid), default=0)
         self._active = {txid: rows for txid, rows in self._active.items() if txid >= last}
+        self._size.committed(attempt.txid)
         with suppress(Unavailable):
             self._emitter.success(attempt)
 

@@ -94,6 +94,16 @@ def test_lease_holds_for_a_part_of_the_timeout_and_only_while_heartbeats_run() -
     assert not lease.holds(115.0)
 
 
+def test_time_without_a_lease_begins_with_its_end_and_not_before_the_process_went_on() -> None:
+    lease = Lease(TIMEOUT_S)
+    assert lease.lapsed_for(1e9) == 0.0, "not judged before the first heartbeat"
+    lease.renewed_s = 100.0
+    assert lease.lapsed_for(114.0) == 0.0
+    assert lease.lapsed_for(155.0) == 40.0
+    lease.awake_s = 150.0
+    assert lease.lapsed_for(155.0) == 5.0, "the rest is counted as the time in which it was stopped"
+
+
 class Greeting(Node):
     """A worker whose next life begins, on the other thread, while an answer is looked at."""
 
@@ -121,7 +131,7 @@ def test_lease_begins_with_the_hello_although_no_heartbeat_is_ever_answered() ->
     node.begin(net.master_process.welcome(1, None), 100.0)
     assert node.lease.holds(101.0)
     assert not node.lease.holds(100.0 + timeout_s), "it is replaced now"
-    node.beat_answered(node.life, 200.0, True)
+    node.beat_answered(node.life, 200.0, True, 200.0)
     node.begin(net.master_process.welcome(1, None), 150.0)
     assert node.lease.holds(201.0)
 
@@ -131,6 +141,6 @@ def test_answer_about_the_former_life_does_not_end_the_next_one() -> None:
     node = Greeting(net, 1)
     former, node.greeting = node.life, True
     node.begins = net.master_process.welcome(1, None)
-    assert not node.beat_answered(former, 0.0, False)
+    assert not node.beat_answered(former, 0.0, False, 0.0)
     assert node.life == former + 1
-    assert node.beat_answered(node.life, 0.0, False), "but one about this life does"
+    assert node.beat_answered(node.life, 0.0, False, 0.0), "but one about this life does"

@@ -33,15 +33,15 @@ BOOKS: dict[State, tuple[MasterState, Observations]] = {
     State.KILLED: (MasterState(draining=True, killing=True, killed=True), WORKING),
     State.FAILED: (MasterState(error="a bolt raised"), WORKING),
 }
-POSSIBLE = {  # by command: activate, deactivate, rebalance, upgrade, drain, kill
-    State.STARTING: (True, True, False, False, True, True),
-    State.ACTIVE: (True, True, True, True, True, True),
-    State.INACTIVE: (True, True, True, True, True, True),
-    State.REBALANCING: (False, False, False, False, True, True),
-    State.DRAINING: (False, False, False, False, True, True),
-    State.FINISHED: (False, False, False, False, True, True),
-    State.KILLED: (False, False, False, False, False, True),
-    State.FAILED: (False, False, False, False, False, True),
+POSSIBLE = {  # by command: activate, deactivate, rebalance, upgrade, keep, drain, kill
+    State.STARTING: (True, True, False, False, False, True, True),
+    State.ACTIVE: (True, True, True, True, True, True, True),
+    State.INACTIVE: (True, True, True, True, True, True, True),
+    State.REBALANCING: (False, False, False, False, False, True, True),
+    State.DRAINING: (False, False, False, False, False, True, True),
+    State.FINISHED: (False, False, False, False, False, True, True),
+    State.KILLED: (False, False, False, False, False, False, True),
+    State.FAILED: (False, False, False, False, False, False, True),
 }
 
 

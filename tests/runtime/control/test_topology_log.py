@@ -53,13 +53,21 @@ def lines_of(run: SimRun, event: str) -> list[LogLine]:
     return [line for line in run.log_lines() if line.event == event]
 
 
-def refusing(workers: int = 2) -> Topology:
+def refusing(workers: int = 2, tasks: int = 1) -> Topology:
     topology = Topology("refusing", workers=workers)
     retry = Retry(attempts=2, dead_letters=True)
     numbers = topology.spout("numbers", Counter(), retry=retry)
-    numbers.shuffle().bolt("work", Refuses)
+    numbers.shuffle().bolt("work", Refuses, parallelism=tasks)
     numbers.stream("dead_letters").shuffle().bolt("letters", lambda _: None, fields=())
     return topology
+
+
+def test_the_text_of_a_failure_names_the_task_of_its_line(cluster: SimCluster) -> None:
+    run = cluster.submit(refusing(tasks=2).graph())
+    run.wait(60.0)
+    failed = lines_of(run, "failed")
+    assert {one.task for one in failed} == {0, 1}
+    assert all(f"exception in work[{one.task}]:" in one.text for one in failed)
 
 
 def test_failures_and_dead_letters_have_component_task_cause_and_count(

@@ -17,6 +17,8 @@ PATH = "/transactional/s"
 class Taken:
     """Rows that were emitted."""
 
+    records_max: int | None = None
+
     def __init__(self) -> None:
         self.rows: list[Any] = []
 

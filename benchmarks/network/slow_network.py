@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.network.partition import Figures, measured
+from benchmarks.network.fault_run import Figures, measured
 
 
 def run(seconds: float) -> Figures:

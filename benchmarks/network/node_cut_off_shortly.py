@@ -1,0 +1,11 @@
+"""A node is cut off from all others for some seconds: nothing is replaced, and work resumes."""
+
+from __future__ import annotations
+
+from benchmarks.network.fault_run import SHORT_S, Figures, measured
+
+
+def run(seconds: float) -> Figures:
+    """The network is cut for five seconds, whatever is given."""
+    del seconds
+    return measured("isolated", SHORT_S)

@@ -1,0 +1,140 @@
+"""Other numbers of tasks and new code, each while the PostgreSQL of a keyed state is away.
+
+numbers, as fast as they are taken → slow (5 ms) → gather: per key in PostgreSQL. All defaults.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import BenchmarkError
+from benchmarks.outage_scenarios import _gathered, _load, postgres
+from benchmarks.outage_scenarios._gathered import Keyed, gather, keyed, missing, wrong
+from benchmarks.outage_scenarios._load import Figures, Watch, guarded
+from sunshower import Context, KeyState, Number, Retry, Spout, Topology
+from sunshower.actors.cluster import RayCluster
+from sunshower.actors.run import RayRun
+from sunshower.actors.shipping import ship
+from sunshower.errors import LifecycleError, SunshowerError
+from sunshower.runtime.plan import ACKER
+from sunshower.trident import PostgresState
+
+_PAUSE_S = 0.005
+_CHANGE_MAX_S = 180.0  # after the end of an outage
+
+
+class Endless(Spout[Number]):
+    """0, 1, 2, … until the file `end` is there; then the file `total` says how many."""
+
+    def __init__(self, folder: Path) -> None:
+        self._end, self._total = folder / "end", folder / "total"
+
+    def records(self) -> Iterator[Number]:
+        number = 0
+        while not self._end.exists():
+            yield Number(number)
+            number += 1
+        self._total.write_text(str(number))
+
+
+def slow(number: Number) -> Iterator[Keyed]:
+    """Takes five milliseconds."""
+    time.sleep(_PAUSE_S)
+    yield from keyed(number.value)
+
+
+class Gather:
+    """The function of the state, in a version that opens, or in one that does not."""
+
+    def __init__(self, opens: bool) -> None:
+        self._opens = opens
+
+    def prepare(self, context: Context) -> None:
+        if not self._opens:
+            raise ValueError("this version does not open")
+
+    def __call__(self, record: Keyed, state: KeyState[bytes]) -> None:
+        gather(record, state)
+
+
+def declare(folder: Path, dsn: str, opens: bool = True) -> Topology:
+    """The topology, in one of its versions."""
+    made = Topology("changed")
+    retry = Retry(dead_letters=folder / "dead.jsonl")
+    pairs = made.spout("numbers", Endless(folder), retry=retry).shuffle().bolt("slow", slow)
+    state = PostgresState(dsn, name="gathered")
+    pairs.group_by("key").process(Gather(opens), state=state, name="gather", parallelism=2)
+    return made
+
+
+class Change(threading.Thread):
+    """A command, and how long it takes."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        super().__init__()
+        self._call, self.took_s = call, 0.0
+        self.error: SunshowerError | None = None
+
+    def run(self) -> None:
+        begun_s = time.monotonic()
+        try:
+            self._call()
+        except SunshowerError as error:
+            self.error = error
+        self.took_s = round(time.monotonic() - begun_s, 1)
+
+
+def changes(run: RayRun, folder: Path, dsn: str) -> dict[str, Callable[[], Any]]:
+    """The commands, in their order."""
+    return {
+        "more tasks": lambda: run.rebalance(tasks={"gather": 8, ACKER: 4}),
+        "fewer tasks": lambda: run.rebalance(tasks={"gather": 2, ACKER: 2}),
+        "new code": lambda: run.upgrade(declare(folder, dsn).graph()),
+        "bad code": lambda: run.upgrade(declare(folder, dsn, opens=False).graph()),
+    }
+
+
+def run(seconds: float) -> Figures:
+    """Four outages of that length, on a Ray of its own."""
+    ship([_load, _gathered, sys.modules[__name__]])
+    with (
+        tempfile.TemporaryDirectory() as name,
+        postgres.running() as server,
+        RayCluster() as cluster,
+    ):
+        folder = Path(name)
+        topology = cluster.submit(declare(folder, server.dsn).graph())
+        watch = Watch(topology, ["numbers"])
+
+        def scenario() -> Figures:
+            found: Figures = {}
+            recovery_s = 0.0
+            for what, call in changes(topology, folder, server.dsn).items():
+                change = Change(call)
+
+                def stop(change: Change = change) -> None:
+                    server.stop()
+                    change.start()
+
+                watch.outage(stop, seconds, server.start)
+                change.join(_CHANGE_MAX_S)
+                if isinstance(change.error, LifecycleError) != (what == "bad code"):
+                    raise BenchmarkError(f"{what}: {change.error}")
+                found[f"{what}, s"] = change.took_s
+                recovered_s = float(watch.figures()["recovery_s"])
+                recovery_s = -1.0 if recovered_s < 0 else max(recovery_s, recovered_s)
+            watch.catch_up(folder / "end", topology.finished)
+            total = int((folder / "total").read_text())
+            states = dict(PostgresState(server.dsn, name="gathered").items())
+            gathered = {"lost": missing(states, total), "states_wrong": wrong(states, total)}
+            return {**found, "recovery_s": recovery_s, "numbers": total, **gathered}
+
+        found = guarded(watch, scenario)
+        topology.stop()
+        return found

@@ -1,0 +1,83 @@
+"""A PostgreSQL is away that an HTTP server writes to, to which another topology sends.
+
+All settings are defaults.
+
+sending: numbers, as fast as they are taken → slow (5 ms) → HttpSink
+taking:  HttpSource, which it sends to → slow (5 ms) → PostgresTable
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from time import sleep
+
+from benchmarks.outage_scenarios import _load, changes, postgres
+from benchmarks.outage_scenarios._load import Figures, Watch, guarded
+from benchmarks.outage_scenarios.changes import Endless
+from sunshower import Number, Retry, Topology
+from sunshower.actors.cluster import RayCluster
+from sunshower.actors.shipping import ship
+from sunshower.connectors import HttpSink, HttpSource, PostgresTable
+from sunshower.dev.ports import HOST, Ports
+
+_PAUSE_S = 0.005
+
+
+def slow(number: Number) -> Iterator[Number]:
+    """Takes five milliseconds."""
+    sleep(_PAUSE_S)
+    yield number
+
+
+def sending(folder: Path, port: int) -> Topology:
+    """Numbers to the HTTP server."""
+    made = Topology("sending")
+    numbers = made.spout("numbers", Endless(folder), retry=Retry(dead_letters=folder / "dead"))
+    sink = HttpSink(f"http://{HOST}:{port}/", id="value")
+    numbers.shuffle().bolt("slow", slow).shuffle().bolt("send", sink)
+    return made
+
+
+def taking(dsn: str, port: int) -> Topology:
+    """The HTTP server's requests to PostgreSQL."""
+    made = Topology("taking")
+    taken = made.spout("requests", HttpSource(port, type=Number)).shuffle().bolt("slow", slow)
+    taken.fields("value").bolt("table", PostgresTable(dsn, "numbers", key="value"))
+    return made
+
+
+def run(seconds: float) -> Figures:
+    """One outage of that length, on a Ray of its own."""
+    ship([_load, changes, sys.modules[__name__]])
+    ports = Ports()
+    port = ports.claim()
+    with (
+        tempfile.TemporaryDirectory() as name,
+        postgres.running() as server,
+        RayCluster() as cluster,
+    ):
+        folder = Path(name)
+        with postgres.connect(server.dsn) as db:
+            db.execute("CREATE TABLE numbers (value bigint PRIMARY KEY)")
+        takes = cluster.submit(taking(server.dsn, port).graph())
+        topology = cluster.submit(sending(folder, port).graph())
+        watch = Watch(topology, ["numbers"])
+
+        def scenario() -> Figures:
+            watch.outage(server.stop, seconds, server.start)
+            watch.catch_up(folder / "end", topology.finished)
+            total = int((folder / "total").read_text())
+            with postgres.connect(server.dsn) as db:
+                rows = {number for (number,) in db.execute("SELECT value FROM numbers")}
+            requests = takes.snapshot().component("requests")
+            causes = {f"requests failed: {one}": n for one, n in requests.causes.items()}
+            return {"numbers": total, "lost": len({*range(total)} - rows), **causes}
+
+        found = guarded(watch, scenario)
+        topology.stop()
+        takes.stop()
+    ports.release()
+    return found

@@ -1,0 +1,132 @@
+"""The size of batches follows the time that they take."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from sunshower import Context, Records, Spout, SpoutCollector, Topology
+from sunshower.clock import ManualClock
+from sunshower.simulation.cluster import SimCluster
+from sunshower.topologies.sources import Counter as Numbers
+from sunshower.trident import Bounds, MemoryState, batches, count
+from sunshower.trident.spouts.adapting import as_trident_spout
+from sunshower.trident.spouts.bounds import ShareSize
+from sunshower.trident.spouts.ordinary_spouts import PlainSpout, PolledSpout
+from tests.trident.rigs.emitting import Drive, Taken
+from tests.trident.rigs.numbers import OpaqueRowBatches, RowBatches
+
+
+class Row(NamedTuple):
+    key: int
+
+
+class Slow:
+    """Lets every row pass, after 0.1 s."""
+
+    def prepare(self, context: Context) -> None:
+        self._clock = context.clock
+
+    def __call__(self, row: Row) -> bool:
+        self._clock.sleep(0.1)
+        return True
+
+
+class Asked(Spout[Row]):
+    """An endless source that is asked for each row."""
+
+    emits = Row
+
+    def next_tuple(self, out: SpoutCollector[Row]) -> None:
+        out.emit(Row(0))
+
+
+def committed(size: ShareSize, clock: ManualClock, txid: int, records: int, took_s: float) -> int:
+    """The limit after a batch that has taken so long."""
+    size.read(txid, records)
+    clock.advance(took_s)
+    size.committed(txid)
+    return size.records_max
+
+
+def test_a_slow_function_with_all_defaults_is_given_as_many_rows_as_it_processes_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All rows in one batch would take 100 s: more than a call may take, and a tuple tree."""
+    monkeypatch.chdir(tmp_path)  # the default store is a file there
+    topology, state = Topology("slow"), MemoryState()
+    given = Records([Row(n % 7) for n in range(1_000)], type=Row)
+    rows = batches(topology, "rows", PlainSpout(given, repeats=True))
+    rows.filter(Slow()).group_by("key").aggregate(count(), state=state)
+    run = SimCluster(1).submit(topology.graph())
+    assert run.wait(200.0), run._describe()
+    assert dict(state.items()) == Counter(n % 7 for n in range(1_000))
+    master = run.snapshot().component("$mastercoord-rows")
+    assert (master.failed, run.snapshot().restarts) == (0, 0)
+
+
+def test_a_share_grows_to_what_is_committed_in_five_seconds() -> None:
+    clock = ManualClock()
+    size = ShareSize(clock)
+    assert committed(size, clock, 1, 100, 1.0) == 500
+    assert committed(size, clock, 2, 500, 5.0) == 500
+
+
+def test_a_share_grows_twentyfold_at_most_from_one_batch_to_the_next() -> None:
+    clock = ManualClock()
+    assert committed(ShareSize(clock), clock, 1, 100, 0.0) == 2_000
+
+
+def test_a_share_shrinks_if_its_batch_takes_more_than_ten_seconds_to_half_at_most() -> None:
+    clock = ManualClock()
+    size = ShareSize(clock)
+    assert committed(size, clock, 1, 100, 0.1) == 2_000
+    assert committed(size, clock, 2, 2_000, 10.0) == 2_000
+    assert committed(size, clock, 3, 2_000, 10.1) == 1_000
+    assert committed(size, clock, 4, 1_000, 60.0) == 500, "an outage, perhaps"
+
+
+def test_a_share_never_shrinks_below_the_first_one() -> None:
+    """What takes so long is not the rows: a slow store, for example."""
+    clock = ManualClock()
+    assert committed(ShareSize(clock), clock, 1, 100, 60.0) == 100
+
+
+def test_a_share_that_the_source_has_not_filled_changes_no_limit() -> None:
+    clock = ManualClock()
+    size = ShareSize(clock)
+    assert committed(size, clock, 1, 1, 0.5) == committed(size, clock, 2, 0, 60.0) == 100
+
+
+def test_the_time_of_a_batch_begins_anew_when_it_is_emitted_again() -> None:
+    clock = ManualClock()
+    size = ShareSize(clock)
+    size.read(1, 100)
+    clock.advance(60.0)
+    assert committed(size, clock, 1, 100, 5.0) == 100
+
+
+@pytest.mark.parametrize(
+    "spout",
+    [
+        PlainSpout(Numbers(1_000)),
+        PolledSpout(Asked()),
+        RowBatches([Row(0)] * 1_000, 1_000, partitions=1),
+        OpaqueRowBatches([Row(0)] * 1_000, 1_000, partitions=1),
+    ],
+    ids=["plain", "polled", "transactional", "opaque"],
+)
+def test_each_spout_with_bounds_keeps_to_what_is_processed_in_time(
+    spout: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Taken, "records_max", 100)
+    drive = Drive(as_trident_spout(spout))
+    assert len(drive.emit(1)) == 100
+
+
+def test_declared_bounds_are_never_exceeded() -> None:
+    drive = Drive(PlainSpout(Numbers(1_000), bounds=Bounds(records=30)))
+    assert [len(drive.batch(txid)) for txid in (1, 2)] == [30, 30]
