@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from sunshower.cli.cluster_options import node_news
 from sunshower.cli.display import Display, RunResult, summary
+from sunshower.cli.formatting import Terminal
 from sunshower.cli.health import (
     WaitNews,
     current_problems,
@@ -314,3 +316,14 @@ def test_the_summary_counts_skipped_batches_and_says_where_their_rows_are(
     )
     wanted = [f"{line}{path}"] if line else []
     assert list(dead_letter_lines(topology.graph(), snapshot(*tasks))) == wanted
+
+
+def test_workers_without_a_node_are_a_problem_that_is_printed_whenever_it_changes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    one, other = (Snapshot("t", unplaced=(f"worker {number} waits",)) for number in (1, 2))
+    assert list(current_problems(one)) == ["worker 1 waits"]
+    look = node_news(Terminal())
+    for snapshot in (Snapshot("t"), one, one, other, Snapshot("t")):
+        look(snapshot)
+    assert capsys.readouterr().out == "worker 1 waits\nworker 2 waits\n"

