@@ -1,4 +1,4 @@
-# Sunshower's commands for a clone: needs Python 3.11 and make, and installs the rest.
+# Sunshower's commands for a clone: needs Python 3.11 or 3.12 and make, and installs the rest.
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all mutants check docs format bench bench-all endurance simulate clean
 
@@ -113,12 +113,12 @@ clean:  ## remove .venv and every cache
 
 .venv/bin/python:
 	@python=; \
-	for candidate in $(or $(PYTHON),python3.11 python3 python); do \
-	  if $$candidate -c 'import sys, venv, ensurepip; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; \
+	for candidate in $(or $(PYTHON),python3.11 python3.12 python3 python); do \
+	  if $$candidate -c 'import sys, venv, ensurepip; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null; \
 	  then python=$$candidate; break; fi; \
 	done; \
 	if [ -z "$$python" ]; then \
-	  echo "Sunshower needs Python 3.11 with its venv module; $(if $(PYTHON),$(PYTHON) is not that,neither python3.11 nor python3 is that)." >&2; \
+	  echo "Sunshower needs Python 3.11 or 3.12 with its venv module; $(if $(PYTHON),$(PYTHON) is not that,none of python3.11 python3.12 and python3 is that)." >&2; \
 	  echo "Install it (Debian, Ubuntu: python3.11 and python3.11-venv;" >&2; \
 	  echo "anywhere: pyenv install 3.11, or uv python install 3.11), then run" >&2; \
 	  echo "    make setup PYTHON=/path/to/python3.11" >&2; \

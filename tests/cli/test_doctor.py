@@ -117,7 +117,7 @@ def test_a_version_that_we_did_not_test_is_fine_but_reported() -> None:
     assert (check.level, check.found) == (Severity.FINE, "15.1, tested with 15.0")
 
 
-@pytest.mark.parametrize("version", [(3, 10, 4), (3, 12, 0)])
+@pytest.mark.parametrize("version", [(3, 10, 4), (3, 13, 0)])
 def test_another_python_is_fatal(version: tuple[int, ...]) -> None:
     assert check_python(version).level is Severity.BROKEN
 

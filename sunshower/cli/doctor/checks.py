@@ -63,12 +63,12 @@ def all_checks(*, start: bool = False) -> list[Check]:
 
 
 def check_python(version: tuple[int, ...]) -> Check:
-    """Check for 3.11, the only version that RayDP, PySpark 3.5 and Ray support together."""
+    """Check for 3.11 or 3.12, which RayDP, PySpark 3.5 and Ray support together."""
     found = ".".join(map(str, version))
-    if version[:2] == (3, 11):
+    if (3, 11) <= version[:2] <= (3, 12):
         return Check("core", "Python", Severity.FINE, found)
-    remedy = "install Python 3.11, then: make setup PYTHON=python3.11"
-    return Check("core", "Python", Severity.BROKEN, f"{found}, not 3.11", remedy)
+    remedy = "install Python 3.11 or 3.12, then: make setup PYTHON=python3.12"
+    return Check("core", "Python", Severity.BROKEN, f"{found}, not 3.11 or 3.12", remedy)
 
 
 def package_check(package: Package) -> Check:
