@@ -70,6 +70,8 @@ def assemble(topology: Topology, group: Group) -> None:
         topology.bolt(coordinator_id(source.id), bolt, words, fields=())
     found = phases(group.stages)
     waits = any(stage.waits for stage in group.stages)
+    config = topology.config
+    timeout_s = None if waits else min(config.message_timeout_s, config.block_max_s)
     for stage in group.stages:
         if stage.leaves:
             continue
@@ -79,7 +81,7 @@ def assemble(topology: Topology, group: Group) -> None:
                 check_call_time(node.operator.limits, limit_s, f"{where}, stage {stage.id!r}")
         begin, emitter = stage.source, None
         if begin is not None:
-            emitter = EmitterRunner(begin, group.store, group.root, adapts=not waits)
+            emitter = EmitterRunner(begin, group.store, group.root, timeout_s)
         kind = WaitingStageBolt if stage.waits else StageBolt
         executor = kind(group.id, stage, found[stage.id], group.max_batches, emitter)
         topology.bolt(

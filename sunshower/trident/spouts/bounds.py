@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from math import inf
+from typing import Any, NamedTuple
 
 from sunshower.arguments import COUNT, SECONDS, check_all
 from sunshower.clock import Clock
 
-_GOAL_S, _LONG_S = 5.0, 10.0  # a sixth, and a third, of the default message timeout
-_FIRST = 100  # a record may take 0.3 s then
+_FIRST_S = 0.3  # a record may take so long in the first batch: 100 of them in 30 s
 _GROWTH_MAX, _SHRINKING_MAX = 20, 0.5  # from one batch to the next
+_STEEP = 1.5  # times as long, for twice the records
+_LEAST_S = 1e-3  # of a batch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,34 +59,59 @@ class Room:
         return self.records <= 0 or self.bytes <= 0 or not self.seconds
 
 
-class ShareSize:
-    """Finds how many records a task's share may have, so that a batch is committed in 5 s to 10 s.
+class _Share(NamedTuple):
+    rows: int
+    limit: int  # with which it was read
+    read_s: float  # when
 
-    A batch that takes longer than the message timeout is emitted again, of a transactional spout
-    with the same rows, so it might never be committed. The first share is small. After each commit
-    the limit follows from the time that the batch has taken since its rows were read.
+
+class ShareSize:
+    """Finds how many records of its source a task may read for a batch, so that the batch is
+    committed within a sixth to a third of `timeout_s`, the time in which it has to be.
+
+    A batch that takes longer is emitted again, of a transactional spout with the same rows, so it
+    might never be committed. The first limit is small. After each commit the next one follows from
+    the time that the batch has taken since its rows were read.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, timeout_s: float) -> None:
         self._clock = clock
-        self.records_max = _FIRST
-        self._active: dict[int, tuple[int, float]] = {}  # txid → records, when they had been read
+        self._goal_s, self._long_s = timeout_s / 6, timeout_s / 3
+        self.records_max = self._first = max(1, int(timeout_s / _FIRST_S))
+        self._active: dict[int, _Share] = {}  # by txid
+        self._doubles_below_s = inf  # a batch that takes longer than the goal, and less than this
 
-    def read(self, txid: int, records: int) -> None:
-        """The share of a batch was read, perhaps again."""
-        self._active[txid] = (records, self._clock.now())
+    def begin(self, attempt: int) -> int:
+        """The limit for a batch that is about to be read. Each further attempt halves it."""
+        if attempt:
+            self.records_max = max(self.records_max // 2, 1)
+        return self.records_max
+
+    def read(self, txid: int, rows: int) -> None:
+        """So many rows of a batch were read, perhaps again."""
+        self._active[txid] = _Share(rows, self.records_max, self._clock.now())
 
     def committed(self, txid: int) -> None:
         """The batch, and all before it, are committed."""
-        records, read_s = self._active.get(txid, (0, 0.0))
+        share = self._active.get(txid)
         self._active = {one: kept for one, kept in self._active.items() if one > txid}
-        if not records:
+        if share is None or not share.rows:
             return
-        change = _GOAL_S / max(self._clock.now() - read_s, _GOAL_S / _GROWTH_MAX)
-        fits = int(records * max(change, _SHRINKING_MAX))
-        if (
-            change >= 1.0
-        ):  # a share that the source has not filled proves nothing about a larger one
-            self.records_max = max(self.records_max, fits)
-        elif change < _GOAL_S / _LONG_S:
-            self.records_max = max(min(self.records_max, fits), _FIRST)
+        took_s = max(self._clock.now() - share.read_s, _LEAST_S)
+        change = self._goal_s / took_s
+        is_full = share.rows >= share.limit
+        if took_s < self._goal_s:
+            # A source may make many rows of a record, or few; or it had nothing more to read.
+            fits = share.limit * change if is_full else share.rows * change
+            fits = min(fits, share.limit * _GROWTH_MAX)
+            self.records_max = max(self.records_max, int(fits))
+            self._doubles_below_s = inf
+        elif took_s >= self._long_s:
+            fits = share.limit * max(change, _SHRINKING_MAX)
+            least = min(share.limit, self._first)  # perhaps it is not the rows that take so long
+            self.records_max = max(min(self.records_max, int(fits)), least)
+            self._doubles_below_s = 0.0
+        elif is_full and share.limit == self.records_max and took_s < self._doubles_below_s:
+            # Perhaps most of the time does not depend on the rows: twice as many will show it.
+            self.records_max *= 2
+            self._doubles_below_s = took_s * _STEEP

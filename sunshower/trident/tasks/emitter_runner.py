@@ -44,15 +44,19 @@ class _Rows:
                 take(rows)
 
 
+def _ignore(rows: int) -> None:
+    """Rows that are not processed, or whose time does not matter."""
+
+
 class EmitterRunner:
-    """The emitter of one task. `adapts`: the size of new batches follows the time of those before;
-    not if a stage waits for work outside its task, which renews the timeout of its batch."""
+    """The emitter of one task. `timeout_s`: by when a batch has to be committed, for ShareSize;
+    None: a stage waits for work outside its task, which renews the timeout of its batch."""
 
     def __init__(
-        self, source: Source, store: Callable[[], Tree], root: str, *, adapts: bool
+        self, source: Source, store: Callable[[], Tree], root: str, timeout_s: float | None
     ) -> None:
         self._source = source
-        self._adapts = adapts
+        self._timeout_s = timeout_s
         self._store = store
         self._root = root
 
@@ -67,7 +71,8 @@ class EmitterRunner:
             self._tree.close()
             raise
         self._rows = 0
-        self._size = ShareSize(context.clock)
+        timeout_s = self._timeout_s
+        self._size = None if timeout_s is None else ShareSize(context.clock, timeout_s)
         self._active: dict[int, int] = {}  # txid → rows, of batches not known to be committed
         self._context = context
 
@@ -82,10 +87,11 @@ class EmitterRunner:
         they cannot all be emitted any more, a further letter says so."""
         put_aside: list[Any] = []
         wall_s = self._context.clock.wall()
+        size = self._size
         rows = _Rows(
             [put_aside.extend] if order.skip else takers,
-            self._size.records_max if self._adapts else None,
-            partial(self._size.read, order.txid),
+            None if size is None else size.begin(order.attempt),
+            _ignore if size is None or order.skip else partial(size.read, order.txid),
         )
         try:
             self._emitter.emit_batch(Attempt(*order[:3]), order.metadata, rows)
@@ -117,7 +123,8 @@ class EmitterRunner:
         """A batch is committed. After an outage the next call cleans up."""
         last = max((txid for txid in self._active if txid <= attempt.txid), default=0)
         self._active = {txid: rows for txid, rows in self._active.items() if txid >= last}
-        self._size.committed(attempt.txid)
+        if self._size is not None:
+            self._size.committed(attempt.txid)
         with suppress(Unavailable):
             self._emitter.success(attempt)
 

@@ -12,12 +12,14 @@ from sunshower import Context, Records, Spout, SpoutCollector, Topology
 from sunshower.clock import ManualClock
 from sunshower.simulation.cluster import SimCluster
 from sunshower.topologies.sources import Counter as Numbers
-from sunshower.trident import Bounds, MemoryState, batches, count
+from sunshower.trident import Bounds, MemoryState, Skip, batches, count
 from sunshower.trident.spouts.adapting import as_trident_spout
 from sunshower.trident.spouts.bounds import ShareSize
 from sunshower.trident.spouts.ordinary_spouts import PlainSpout, PolledSpout
 from tests.trident.rigs.emitting import Drive, Taken
 from tests.trident.rigs.numbers import OpaqueRowBatches, RowBatches
+
+TIMEOUT_S = 30.0  # so the goal is 5 s, and 10 s are too long
 
 
 class Row(NamedTuple):
@@ -68,45 +70,104 @@ def test_a_slow_function_with_all_defaults_is_given_as_many_rows_as_it_processes
     assert (master.failed, run.snapshot().restarts) == (0, 0)
 
 
+class Poisoned(Slow):
+    """Refuses one row."""
+
+    def __call__(self, row: Row) -> bool:
+        if row.key == 50:
+            raise ValueError("no fifties")
+        return super().__call__(row)
+
+
+def test_a_skipped_batch_says_nothing_about_the_time_of_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    topology, state = Topology("skipped"), MemoryState()
+    given = Records([Row(n) for n in range(500)], type=Row)
+    skip = Skip(dead_letters="letters.jsonl")
+    rows = batches(topology, "rows", PlainSpout(given, repeats=True), skip=skip)
+    rows.filter(Poisoned()).group_by("key").aggregate(count(), state=state)
+    run = SimCluster(1).submit(topology.graph())
+    assert run.wait(600.0), run._describe()
+    assert run.snapshot().restarts == 0
+    with Path("letters.jsonl").open() as letters:
+        assert len(dict(state.items())) + len([*letters]) == 500
+
+
 def test_a_share_grows_to_what_is_committed_in_five_seconds() -> None:
     clock = ManualClock()
-    size = ShareSize(clock)
+    size = ShareSize(clock, TIMEOUT_S)
     assert committed(size, clock, 1, 100, 1.0) == 500
-    assert committed(size, clock, 2, 500, 5.0) == 500
+    assert committed(size, clock, 2, 500, 4.9) == 510
+
+
+def test_the_first_share_is_smaller_where_a_batch_has_less_time() -> None:
+    assert ShareSize(ManualClock(), 5.0).records_max == 16
 
 
 def test_a_share_grows_twentyfold_at_most_from_one_batch_to_the_next() -> None:
     clock = ManualClock()
-    assert committed(ShareSize(clock), clock, 1, 100, 0.0) == 2_000
+    assert committed(ShareSize(clock, TIMEOUT_S), clock, 1, 100, 0.0) == 2_000
 
 
 def test_a_share_shrinks_if_its_batch_takes_more_than_ten_seconds_to_half_at_most() -> None:
     clock = ManualClock()
-    size = ShareSize(clock)
+    size = ShareSize(clock, TIMEOUT_S)
     assert committed(size, clock, 1, 100, 0.1) == 2_000
-    assert committed(size, clock, 2, 2_000, 10.0) == 2_000
-    assert committed(size, clock, 3, 2_000, 10.1) == 1_000
-    assert committed(size, clock, 4, 1_000, 60.0) == 500, "an outage, perhaps"
+    assert committed(size, clock, 2, 2_000, 10.1) == 1_000
+    assert committed(size, clock, 3, 1_000, 60.0) == 500, "an outage, perhaps"
 
 
 def test_a_share_never_shrinks_below_the_first_one() -> None:
     """What takes so long is not the rows: a slow store, for example."""
     clock = ManualClock()
-    assert committed(ShareSize(clock), clock, 1, 100, 60.0) == 100
+    assert committed(ShareSize(clock, TIMEOUT_S), clock, 1, 100, 60.0) == 100
 
 
-def test_a_share_that_the_source_has_not_filled_changes_no_limit() -> None:
+def test_a_share_that_is_not_full_grows_to_what_its_rows_show() -> None:
     clock = ManualClock()
-    size = ShareSize(clock)
-    assert committed(size, clock, 1, 1, 0.5) == committed(size, clock, 2, 0, 60.0) == 100
+    size = ShareSize(clock, TIMEOUT_S)
+    assert committed(size, clock, 1, 1, 0.5) == 100, "ten rows in five seconds"
+    assert committed(size, clock, 2, 2, 0.02) == 499, "of a source that passes on few records"
+
+
+def test_a_share_with_many_rows_for_each_record_follows_from_its_limit() -> None:
+    clock = ManualClock()
+    size = ShareSize(clock, TIMEOUT_S)
+    assert committed(size, clock, 1, 5_000, 2.5) == 200
+
+
+def test_a_share_is_doubled_while_most_of_its_time_does_not_depend_on_the_rows() -> None:
+    clock = ManualClock()
+    size = ShareSize(clock, TIMEOUT_S)
+    assert committed(size, clock, 1, 100, 6.0) == 200
+    assert committed(size, clock, 2, 200, 6.1) == 400
+    assert committed(size, clock, 3, 400, 9.5) == 400, "now it does"
+    assert committed(size, clock, 4, 400, 9.5) == 400
+
+
+def test_a_share_is_not_doubled_again_after_that_was_too_much() -> None:
+    clock = ManualClock()
+    size = ShareSize(clock, TIMEOUT_S)
+    assert committed(size, clock, 1, 100, 6.0) == 200
+    assert committed(size, clock, 2, 200, 12.0) == 100
+    assert committed(size, clock, 3, 100, 6.0) == 100
+
+
+def test_each_further_attempt_reads_half() -> None:
+    clock = ManualClock()
+    size = ShareSize(clock, TIMEOUT_S)
+    assert [size.begin(attempt) for attempt in range(8)] == [100, 50, 25, 12, 6, 3, 1, 1]
+    assert committed(size, clock, 1, 1, 0.1) == 20
 
 
 def test_the_time_of_a_batch_begins_anew_when_it_is_emitted_again() -> None:
     clock = ManualClock()
-    size = ShareSize(clock)
+    size = ShareSize(clock, TIMEOUT_S)
     size.read(1, 100)
     clock.advance(60.0)
-    assert committed(size, clock, 1, 100, 5.0) == 100
+    assert committed(size, clock, 1, 100, 2.5) == 200
 
 
 @pytest.mark.parametrize(
