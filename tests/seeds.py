@@ -1,12 +1,19 @@
-"""Seeds of a test, of which `make test` runs the first ones and `make test-all` all."""
+"""How many seeds a test has: a tenth of them in `make test`, all in `make test-all`.
+
+The number of examples of a property depends on the same marker: tests/conftest.py.
+"""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
+LEAST = 5  # of which `make test` runs all
 
-def seeds(count: int, short: int) -> list[Any]:
-    """Return 0 … `count` - 1; those from `short` on are marked `long`."""
-    return [pytest.param(n, marks=pytest.mark.long) if n >= short else n for n in range(count)]
+
+def seeds(count: int) -> pytest.MarkDecorator:
+    """The parameter `seed`: 0 … `count` - 1. From a tenth of them on they are marked `long`."""
+    short = max(LEAST, count // 10)
+    return pytest.mark.parametrize(
+        "seed",
+        [pytest.param(n, marks=pytest.mark.long) if n >= short else n for n in range(count)],
+    )

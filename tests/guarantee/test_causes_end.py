@@ -13,8 +13,9 @@ from sunshower import Bolt, Cause, Retry, Spout, Topology
 from sunshower.errors import TopologyFailed
 from tests.guarantee.stage import Journal, Letters, Stage, Work
 from tests.runtime.network import Killed
+from tests.seeds import seeds
 
-SEEDS = pytest.mark.parametrize("seed", range(10))
+SEEDS = seeds(10)
 POISON = 3
 
 

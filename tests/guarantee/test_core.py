@@ -18,11 +18,12 @@ from sunshower.runtime.plan import ACKER, Layout
 from tests.guarantee.frozen import after_cutting, after_freezing
 from tests.guarantee.stage import Blocked, Forget, Letters, Numbers, Refuse, Stage, Store, Work
 from tests.runtime.network import Faults, Killed, Network
+from tests.seeds import seeds
 
 TIMEOUT_S, GRACE_S, RESTART_S = 30.0, 1.0, 0.6  # RESTART_S: what the network takes at most
 BACK_OFF_S = 0.15  # 0.1 s and half of it more, before the second attempt
 A_MOMENT_S = 0.3  # grants, reports and retries of lanes
-SEEDS = pytest.mark.parametrize("seed", range(10))
+SEEDS = seeds(10)
 
 
 def once(wrong: Exception, number: int = 3) -> Work:

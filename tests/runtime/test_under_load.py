@@ -12,7 +12,7 @@ from sunshower import Bolt, Cause, Context, Counter, Failure, Number, Topology
 from sunshower.clock import ManualClock
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from tests.runtime.network import Network
-from tests.runtime.transport.test_two_workers import seeds
+from tests.seeds import seeds
 
 every_layout = pytest.mark.parametrize("layout", Layout)
 

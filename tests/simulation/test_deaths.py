@@ -12,9 +12,10 @@ from sunshower.runtime.events.event_log import What
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.run import SimRun
 from sunshower.simulation.worker import Killed, SimWorker
+from tests.seeds import seeds
 from tests.simulation.probes import Work, all_done, submitted, working
 
-SEEDS = pytest.mark.parametrize("seed", range(10))
+SEEDS = seeds(10)
 
 
 class Once(Work):

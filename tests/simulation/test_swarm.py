@@ -12,12 +12,13 @@ import pytest
 
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.worker import Worker
+from tests.seeds import seeds
 from tests.simulation.swarm import TOTAL, digest, hurt
 
 SEEDS = 60
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@seeds(SEEDS)
 def test_whatever_happens_all_is_written_down_and_nothing_is_acked_before(seed: int) -> None:
     run = hurt(seed)
     assert run.wait(600.0), f"seed {seed}: it does not end\n{run._describe()}"

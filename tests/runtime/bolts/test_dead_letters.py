@@ -21,6 +21,7 @@ from sunshower.runtime.tasks.bolts.dead_letters import dead_letter
 from sunshower.runtime.worker import Worker
 from tests.runtime.network import Faults, Network
 from tests.runtime.rig import Rig, records_of
+from tests.seeds import seeds
 
 POISON = 7
 COUNT = 20
@@ -299,7 +300,7 @@ def test_record_that_cannot_travel_leaves_as_a_dead_letter_that_can() -> None:
     assert "cannot travel to another process" in letter.reason
 
 
-@pytest.mark.parametrize("seed", range(10))
+@seeds(10)
 def test_poison_in_a_network_is_a_dead_letter_with_its_traceback(seed: int) -> None:
     net = network(list(range(30)), seed)
     net.run()
@@ -309,7 +310,7 @@ def test_poison_in_a_network_is_a_dead_letter_with_its_traceback(seed: int) -> N
     assert "no 7" in letter.traceback
 
 
-@pytest.mark.parametrize("seed", range(10))
+@seeds(10)
 def test_poison_and_a_death_at_once_lose_nothing(seed: int) -> None:
     net = network(list(range(30)), seed)
     net.crashes.append((5 + seed, net.plan.tasks_of("picky")[0].worker))

@@ -14,7 +14,8 @@ from tests.runtime.chains import Number, Numbers, sink
 from tests.runtime.example import MasterState, everything
 from tests.runtime.network import Network
 from tests.runtime.rig import Rig, records_of
-from tests.runtime.transport.test_two_workers import check, seeds
+from tests.runtime.transport.test_two_workers import check
+from tests.seeds import seeds
 
 NUMBERS = 24
 

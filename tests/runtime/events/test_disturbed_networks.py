@@ -17,6 +17,7 @@ from sunshower.runtime.events.task_faults import NO_FAULTS
 from sunshower.runtime.plan import ACKER, Layout, make_plan
 from tests.runtime.example import MasterState, everything, leaves
 from tests.runtime.network import Network
+from tests.seeds import seeds
 
 NUMBERS = 24
 LINKS = {
@@ -29,10 +30,6 @@ LINKS = {
     "to the ackers": Link(target=ACKER, drop=0.4),
     "of one edge": Link(source="split", target="join", drop=0.5),
 }
-
-
-def seeds(count: int) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("seed", range(count))
 
 
 def network(seed: int, layout: Layout = Layout.ISOLATE) -> tuple[Network, MasterState]:

@@ -17,13 +17,10 @@ from sunshower.runtime.events.event_log import What
 from sunshower.runtime.plan import Layout, make_plan
 from tests.runtime.example import MasterState, everything
 from tests.runtime.network import Faults, Network
+from tests.seeds import seeds
 
 NUMBERS = 24
 BADLY = Faults(drop=0.1, forget=0.1, repeat=0.05, corrupt=0.1, overtake=0.1)
-
-
-def seeds(count: int) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("seed", range(count))
 
 
 def network(

@@ -14,6 +14,7 @@ from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout, make_plan
 from tests.runtime.network import Network
 from tests.runtime.rig import Rig, records_of
+from tests.seeds import seeds
 
 
 class Number(NamedTuple):
@@ -101,7 +102,7 @@ def test_small_table_full_of_failed_messages_does_not_stop_the_run(
     assert (counts.acked, counts.failed, counts.replayed) == (40, 60, 60)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@seeds(20)
 def test_several_workers_with_little_room_finish_and_keep_within_it(seed: int) -> None:
     """The network looks after each step that pending and waiting together stay within bounds."""
     topology = Topology("t", spout_pending=1 + seed % 5, ackers=1)

@@ -17,6 +17,7 @@ from tests.runtime.chains import TOTAL, Chains, Flaky, Number
 from tests.runtime.network import Faults
 from tests.runtime.transport.test_worker import ACKER, BOLT, SPOUT, SimEnvironment
 from tests.runtime.transport.test_worker import Number as One
+from tests.seeds import seeds
 
 WHY = TaskError("keep", 0, BOLT, "its process died 6 times in a row")
 
@@ -94,7 +95,7 @@ def test_spout_that_is_quarantined_in_its_next_life_emits_nothing_and_is_done() 
     assert spout.finished
 
 
-@pytest.mark.parametrize("seed", range(8))
+@seeds(8)
 def test_whoever_raises_and_whoever_dies_every_number_arrives(seed: int) -> None:
     """Sources, bolts and groupings that raise now and then, on a bad network, with crashes."""
     chains = Chains(sweep_grace_s=0.2, task_errors_max=1000)

@@ -19,6 +19,7 @@ from sunshower.runtime.transport.packets import read_content
 from sunshower.runtime.worker import Worker
 from tests.runtime.example import MasterState, everything, leaves
 from tests.runtime.network import Faults, Network
+from tests.seeds import seeds
 
 NUMBERS = 24
 KINDS = {
@@ -29,10 +30,6 @@ KINDS = {
     "overtaken": Faults(overtake=0.4),
 }
 BADLY = Faults(drop=0.05, forget=0.05, repeat=0.05, corrupt=0.05, overtake=0.1)
-
-
-def seeds(count: int) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("seed", range(count))
 
 
 def network(
