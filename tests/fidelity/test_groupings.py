@@ -19,7 +19,6 @@ from sunshower import (
     Topology,
     Tuple,
 )
-from sunshower.clock import ManualClock
 from sunshower.errors import TopologyError
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.tasks.user_code import Raised
@@ -237,8 +236,7 @@ def test_records_of_one_stream_between_two_tasks_keep_their_order(
     topology = Topology("t", ackers=1, frame_records_max=3, spout_pending=40)
     numbers = topology.spout("numbers", Counter(200))
     numbers.shuffle().bolt("first", InOrder(seen)).shuffle().bolt("second", InOrder(seen))
-    clock = ManualClock()
-    Network(make_plan(topology.graph(), layout), seed, clock=clock).run()
+    Network(make_plan(topology.graph(), layout), seed).run()
     assert seen == {"first": list(range(200)), "second": list(range(200))}, f"seed {seed}"
 
 
