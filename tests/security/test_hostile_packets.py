@@ -9,7 +9,7 @@ import random
 import resource
 import sys
 from collections import Counter
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 from unittest.mock import patch
 from zlib import crc32
@@ -89,12 +89,16 @@ def sealed(head: bytes, body: bytes) -> bytes:
     return packets._HEADER.pack(magic, version, crc32(rest, version)) + rest
 
 
+def has_begun(net: Network) -> bool:
+    return bool(net.task("numbers").stats().counts.emitted > 20)
+
+
 def hurt(calls: int, seed: int) -> Counter[str]:
     """Send so many mutated packets to running workers; what became of them."""
     dice, found = random.Random(seed), Counter[str]()
     while found.total() < calls:
         net = network(dice.randrange(1000))
-        net.until(lambda net=net: net.task("numbers").stats().counts.emitted > 20)  # type: ignore[misc]
+        net.until(partial(has_begun, net))
         for number in range(EACH):
             call = dice.choice(recorded())
             body = mutated_messagepack(call.data[BODY:], dice)
