@@ -104,7 +104,11 @@ def acked(snapshot: Snapshot) -> int:
     return snapshot.component("numbers").acked
 
 
-@pytest.mark.parametrize("spout", [partial(Held, TOTAL), Numbers], ids=["records", "next_tuple"])
+@pytest.mark.parametrize(
+    "spout",
+    [pytest.param(partial(Held, TOTAL), marks=pytest.mark.long), Numbers],
+    ids=["records", "next_tuple"],
+)
 def test_nothing_is_lost_when_workers_come_and_go_under_load(
     spout: Callable[[Path], Spout[Number]], ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
@@ -140,18 +144,6 @@ def test_nothing_is_lost_when_workers_come_and_go_under_load(
         State.INACTIVE, State.ACTIVE, State.REBALANCING, State.ACTIVE,
         State.INACTIVE, State.REBALANCING, State.INACTIVE,
     ]  # fmt: skip
-
-
-def test_kill_waits_for_what_is_pending_and_says_what_was_done(ray_cluster: RayCluster) -> None:
-    with submitted(ray_cluster, tally(Counter())) as run:
-        until(run, lambda snapshot: acked(snapshot) > 0)
-        report = run.kill()
-        counts = report.spouts["numbers"]
-        assert counts.acked == counts.emitted - counts.replayed > 0
-        assert report.unsettled == 0
-        with pytest.raises(ClusterError, match="was stopped"):
-            run.snapshot()
-    assert "tally" not in ray_cluster.runs()
 
 
 def forget(number: Number) -> None:
@@ -235,3 +227,26 @@ def test_a_name_that_is_there_cannot_be_submitted_again(ray_cluster: RayCluster)
             found.activate()
         with pytest.raises(ClusterError, match="there are: tally"):
             ray_cluster.find("other")
+
+
+def test_a_change_is_not_repeated_to_the_next_master(
+    ray_cluster: RayCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology = Topology("changed")
+    topology.spout("numbers", Counter(10)).shuffle().bolt("forget", forget)
+    run = ray_cluster.submit(topology.graph())
+    wait_for = ray.get
+
+    def kill_first(call: Any, **how: Any) -> Any:
+        monkeypatch.undo()
+        run.kill_master()
+        return wait_for(call, **how)
+
+    try:
+        run.pause_master()
+        monkeypatch.setattr(ray, "get", kill_first)
+        with pytest.raises(ClusterError, match="died meanwhile; `sunshower status changed` shows"):
+            run.rebalance(workers=2)
+        assert len(run.plan.workers) == 1
+    finally:
+        run.stop()

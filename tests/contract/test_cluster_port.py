@@ -181,11 +181,11 @@ def test_what_user_code_refuses_for_good_ends_the_topology(submit: Submit) -> No
 # ---- deaths and pauses --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("component", ["numbers", "relay", "sink", "__acker"])
-def test_a_worker_that_is_killed_loses_nothing(submit: Submit, component: str) -> None:
+def test_a_worker_that_is_killed_loses_nothing(submit: Submit) -> None:
+    """Those of other components: tests/guarantee/test_deaths_on_ray.py."""
     run = submit(chain())
     until(run, lambda snapshot: acked(snapshot) > 5)
-    assert run.kill_worker(worker_of(run, component)) > 0
+    assert run.kill_worker(worker_of(run, "relay")) > 0
     all_is_written(run)
     assert run.snapshot().restarts == 1
     assert sum(entry.what is What.BORN for entry in run.history()) == len(run.plan.workers) + 1
@@ -201,6 +201,8 @@ def test_a_master_that_is_killed_is_followed_by_one_that_knows(submit: Submit) -
     assert found.restarts == 1
     assert acked(found) > 5
     all_is_written(run)
+    run.kill_master()
+    assert run.wait(PATIENCE_S), "a master that comes when all is done finds out that it is"
 
 
 def test_a_pause_is_no_death(submit: Submit) -> None:
@@ -371,6 +373,8 @@ def test_who_stops_twice_stops_once_and_cannot_ask_any_more(submit: Submit) -> N
             asked()
     with pytest.raises(ClusterError, match="was stopped"):
         run.disturb(InjectedFaults())
+    with pytest.raises(ClusterError, match="was stopped"):
+        run.history()
 
 
 def test_a_name_is_taken_until_its_topology_is_stopped(submit: Submit) -> None:
