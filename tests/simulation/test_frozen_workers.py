@@ -115,7 +115,7 @@ LONG = {
 }
 
 
-@pytest.mark.parametrize("seed", range(4))
+@seeds(4)
 @pytest.mark.parametrize("fault", LONG)
 def test_two_minutes_of_it_lose_nothing_and_charge_no_timeout(fault: str, seed: int) -> None:
     found = outcome(seed, LONG[fault]())
