@@ -150,6 +150,7 @@ def test_bad_network_loses_nothing(ray_cluster: RayCluster, tmp_path: Path, link
         assert numbers.failed > 0, "no packet was hurt"
 
 
+@pytest.mark.long
 def test_delayed_packets_of_a_worker_that_has_ended_go_nowhere(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:

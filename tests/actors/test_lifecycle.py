@@ -152,6 +152,7 @@ def forget(number: Number) -> None:
     threading.Event().wait(0.05)
 
 
+@pytest.mark.long
 def test_kill_without_a_wait_reports_what_was_pending(ray_cluster: RayCluster) -> None:
     topology = Topology("slow", spout_pending=200)
     topology.spout("numbers", Counter()).shuffle().bolt("forget", forget)
