@@ -1,4 +1,4 @@
-"""How many seeds a test has: a tenth of them in `make test`, all in `make test-all`.
+"""How many seeds a test has: a few in `make test`, all in `make test-all`.
 
 The number of examples of a property depends on the same marker: tests/conftest.py.
 """
@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import pytest
 
-LEAST = 3  # of which `make test` runs all
+LEAST, MOST = 3, 20  # seeds in `make test`; between them it is a twentieth of all
 
 
 def seeds(count: int) -> pytest.MarkDecorator:
-    """The parameter `seed`: 0 … `count` - 1. From a tenth of them on they are marked `long`."""
-    short = max(LEAST, count // 10)
+    """The parameter `seed`: 0 … `count` - 1. Those that `make test` leaves out are marked `long`."""
+    few = min(max(LEAST, count // 20), MOST)
     return pytest.mark.parametrize(
         "seed",
-        [pytest.param(n, marks=pytest.mark.long) if n >= short else n for n in range(count)],
+        [pytest.param(n, marks=pytest.mark.long) if n >= few else n for n in range(count)],
     )
