@@ -11,7 +11,7 @@ LEAST, MOST = 3, 20  # seeds in `make test`; between them it is a twentieth of a
 
 
 def seeds(count: int) -> pytest.MarkDecorator:
-    """The parameter `seed`: 0 … `count` - 1. Those that `make test` leaves out are marked `long`."""
+    """The parameter `seed`: 0 … `count` - 1. What `make test` leaves out is marked `long`."""
     few = min(max(LEAST, count // 20), MOST)
     return pytest.mark.parametrize(
         "seed",
