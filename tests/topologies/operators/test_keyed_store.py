@@ -84,7 +84,10 @@ def factory(request: pytest.FixtureRequest, tmp_path: Path) -> StateFactory | No
 
 KEPT = [
     *("memory", "sqlite"),
-    *(pytest.param(one, marks=pytest.mark.servers) for one in ("redis", "postgres", "zookeeper")),
+    *(
+        pytest.param(one, marks=[pytest.mark.servers, pytest.mark.long])  # see tests/state, too
+        for one in ("redis", "postgres", "zookeeper")
+    ),
 ]
 every_kept_store = pytest.mark.parametrize("factory", KEPT, indirect=True)
 every_store = pytest.mark.parametrize("factory", ["task", *KEPT], indirect=True)
