@@ -251,3 +251,12 @@ def test_a_change_is_not_repeated_to_the_next_master(
         assert len(run.plan.workers) == 1
     finally:
         run.stop()
+
+
+@pytest.mark.long
+def test_a_master_that_comes_when_all_is_done_finds_out_that_it_is(ray_cluster: RayCluster) -> None:
+    with submitted(ray_cluster, tally(Counter(5))) as run:
+        assert run.wait(150)
+        first = run.kill_master()
+        assert run.wait(150)
+        assert run.kill_master() != first

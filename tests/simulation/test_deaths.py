@@ -195,6 +195,14 @@ def test_while_the_master_is_dead_who_is_born_waits_for_the_next_one(seed: int) 
     assert run.snapshot().restarts == 1
 
 
+def test_a_master_that_comes_when_all_is_done_finds_out_that_it_is() -> None:
+    work = Work()
+    run = submitted(0, working(work))
+    all_done(run, work)
+    run.kill_master()
+    assert run.wait(60.0)
+
+
 @SEEDS
 def test_everybody_may_die_again_and_again(seed: int) -> None:
     work = Work()
