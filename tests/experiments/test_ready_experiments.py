@@ -88,34 +88,29 @@ def test_it_says_what_it_is_about_and_how_it_is_run(name: str) -> None:
     assert len(text.splitlines()) <= 160
 
 
-@pytest.mark.slow
 def test_a_killed_bolt_causes_replays_and_no_timeout() -> None:
     ((_, outcome),) = simulate("kill_a_bolt", 0)
     assert outcome.figures["replays"] > 0
     assert "failed: timeout" not in outcome.figures
 
 
-@pytest.mark.slow
 def test_a_killed_spout_emits_again_without_a_failure() -> None:
     ((_, outcome),) = simulate("kill_the_spout", 0)
     assert outcome.figures["replays"] > outcome.figures["failed"] == 0
 
 
-@pytest.mark.slow
 def test_a_slow_bolt_causes_no_replay() -> None:
     ((_, outcome),) = simulate("slow_bolt", 0)
     assert outcome.figures["replays"] == 0
     assert outcome.figures["latency_p99_s"] > 10 * outcome.figures["latency_p50_s"]
 
 
-@pytest.mark.slow
 def test_poison_is_buried_and_all_else_is_written() -> None:
     ((_, outcome),) = simulate("poison_tuple", 0)
     figures = outcome.figures
     assert 0 < figures["buried"] == figures["messages"] - figures["written"]
 
 
-@pytest.mark.slow
 def test_every_kind_of_process_is_killed() -> None:
     ((_, outcome),) = simulate("rolling_kill", 0)
     assert {one.fault for one in outcome.recoveries} == {
@@ -124,7 +119,6 @@ def test_every_kind_of_process_is_killed() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_a_timeout_longer_than_the_pause_replays_nothing_for_it() -> None:
     timeouts = {
         combination["timeout_s"]: outcome.figures.get("failed: timeout", 0)
@@ -140,7 +134,6 @@ def test_auto_has_a_smaller_storm(seed: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", ["kill_a_bolt", "rolling_kill", "poison_tuple"])
 def test_it_holds_on_ray(

@@ -13,7 +13,7 @@ from tests.mutants.roads import ROADS
 from tests.mutants.spouts import SPOUTS
 from tests.mutants.stress import CRASH, Result, stress
 
-pytestmark = [pytest.mark.slow, pytest.mark.mutants]
+pytestmark = pytest.mark.mutants
 MUTANTS = [*LEDGER, *ROADS, *SPOUTS, *BOLTS]
 SEEDS_MAX = 1_000
 READ = "partial(self._reader.read, ...)"

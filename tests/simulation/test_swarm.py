@@ -48,7 +48,6 @@ def test_the_same_seed_is_the_same_history() -> None:
     assert digest(other) != digests[0]
 
 
-@pytest.mark.slow
 def test_the_same_seed_is_the_same_history_in_every_process() -> None:
     seeds = [str(seed) for seed in range(6)]
     said = []

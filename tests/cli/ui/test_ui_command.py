@@ -84,7 +84,6 @@ def test_without_ray_the_page_shows_kept_experiments_and_without_any_it_says_why
 
 
 @pytest.mark.ray
-@pytest.mark.slow
 def test_the_page_of_a_cluster_shows_what_status_shows_and_acts(
     command: Command, ray_cluster: RayCluster, start: Start, write: Write
 ) -> None:
