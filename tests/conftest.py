@@ -27,9 +27,18 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 # Properties are judged by what they say, not by how long a busy machine takes.
 settings.register_profile(
-    "sunshower", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+    "all",
+    max_examples=300,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
 )
-settings.load_profile("sunshower")
+settings.register_profile("short", settings.get_profile("all"), max_examples=20)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Without the long tests, as in `make test`, a property has few examples."""
+    settings.load_profile("short" if "not long" in config.option.markexpr else "all")
 
 
 @pytest.fixture

@@ -1,12 +1,19 @@
-"""Seeds of a test, of which `make test` runs the first ones and `make test-all` all."""
+"""How many seeds a test has: a few in `make test`, all in `make test-all`.
+
+The number of examples of a property depends on the same marker: tests/conftest.py.
+"""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
+LEAST, MOST = 3, 10  # seeds in `make test`; between them it is a twentieth of all
 
-def seeds(count: int, short: int) -> list[Any]:
-    """Return 0 … `count` - 1; those from `short` on are marked `long`."""
-    return [pytest.param(n, marks=pytest.mark.long) if n >= short else n for n in range(count)]
+
+def seeds(count: int) -> pytest.MarkDecorator:
+    """The parameter `seed`: 0 … `count` - 1. What `make test` leaves out is marked `long`."""
+    few = min(max(LEAST, count // 20), MOST)
+    return pytest.mark.parametrize(
+        "seed",
+        [pytest.param(n, marks=pytest.mark.long) if n >= few else n for n in range(count)],
+    )

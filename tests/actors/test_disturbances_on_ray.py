@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sunshower import Bolt, Cause, Counter, Number, Topology
+from sunshower import Bolt, Counter, Number, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.processes import processes_of
 from sunshower.actors.run import RayRun
@@ -36,33 +36,6 @@ def state_of(pid: int) -> str:
 
 def pids(run: RayRun) -> list[int]:
     return [process.pid for process in processes_of(run.id).values()]
-
-
-def executed(run: RayRun, component: str, index: int) -> int:
-    id = run.plan.tasks_of(component)[index].id
-    return next(task.counts.executed for task in run.snapshot().tasks() if task.task == id)
-
-
-@pytest.mark.long
-def test_paused_worker_neither_works_nor_is_declared_dead_and_nothing_is_lost(
-    ray_cluster: RayCluster, tmp_path: Path
-) -> None:
-    with submitted(ray_cluster, topology(tmp_path)) as run:
-        until_acked(run, TOTAL // 4)
-        victim = worker_of(run, "work")
-        run.pause_worker(victim)
-        run.pause_worker(victim)  # which changes nothing
-        threading.Event().wait(0.5)  # what it has told before is heard
-        before = executed(run, "work", 0)
-        threading.Event().wait(PAUSE_S)
-        assert executed(run, "work", 0) == before
-        assert acked(run) < TOTAL
-        run.resume_worker(victim)
-        finish(run)
-        snapshot = run.snapshot()
-        assert snapshot.restarts == 0
-        assert snapshot.component("numbers").failed == 0
-    assert sorted(stored(tmp_path)) == list(range(TOTAL))
 
 
 @pytest.mark.long
@@ -98,21 +71,6 @@ def test_a_paused_master_hears_of_a_disturbance_when_it_goes_on(
         until(lambda: run.snapshot().component("numbers").failed > 0)
         run.disturb(InjectedFaults())
         finish(run)
-
-
-@pytest.mark.long
-def test_what_is_killed_while_it_is_paused_has_a_successor_that_works(
-    ray_cluster: RayCluster, tmp_path: Path
-) -> None:
-    with submitted(ray_cluster, topology(tmp_path)) as run:
-        until_acked(run, 1)
-        victim = worker_of(run, "work")
-        run.pause_worker(victim)
-        run.kill_worker(victim)
-        run.resume_worker(victim)  # there is nobody, or somebody who runs
-        finish(run)
-        assert run.snapshot().restarts == 1
-    assert set(stored(tmp_path)) == set(range(TOTAL))
 
 
 class Long(Bolt[Number, None]):
@@ -164,24 +122,6 @@ def test_stop_ends_processes_that_are_paused(
 
 
 @pytest.mark.long
-def test_death_of_all_processes_on_a_machine_at_once(
-    ray_cluster: RayCluster, tmp_path: Path
-) -> None:
-    with submitted(ray_cluster, topology(tmp_path), sample=1) as run:
-        until_acked(run, TOTAL // 4)
-        ((node, workers),) = run.nodes().items()
-        assert workers == run.plan.workers
-        all_pids = pids(run)
-        assert sorted(run.kill_node(node)) == sorted(all_pids)
-        with pytest.raises(ClusterError, match="no process on a machine 'nowhere'"):
-            run.kill_node("nowhere")
-        finish(run)
-        assert run.snapshot().restarts == len(workers)
-        assert not set(pids(run)) & set(all_pids)
-    assert set(stored(tmp_path)) == set(range(TOTAL))
-
-
-@pytest.mark.long
 @pytest.mark.parametrize(
     "link",
     [
@@ -210,6 +150,7 @@ def test_bad_network_loses_nothing(ray_cluster: RayCluster, tmp_path: Path, link
         assert numbers.failed > 0, "no packet was hurt"
 
 
+@pytest.mark.long
 def test_delayed_packets_of_a_worker_that_has_ended_go_nowhere(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
@@ -218,30 +159,6 @@ def test_delayed_packets_of_a_worker_that_has_ended_go_nowhere(
         threading.Event().wait(1.0)
         all_pids = pids(run)
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in all_pids))
-
-
-def test_injected_errors_are_failures_by_exception(ray_cluster: RayCluster, tmp_path: Path) -> None:
-    with submitted(ray_cluster, topology(tmp_path, attempts_max=50), sample=1) as run:
-        run.disturb(InjectedFaults(raises=(Raise(component="work", probability=0.02),)))
-        until_acked(run, TOTAL // 2)
-        run.disturb(InjectedFaults())
-        finish(run)
-        snapshot = run.snapshot()
-        causes = snapshot.component("numbers").causes
-    assert set(causes) == {Cause.EXCEPTION}
-    assert set(stored(tmp_path)) == set(range(TOTAL))
-
-
-@pytest.mark.long
-def test_slow_component_is_slow_until_it_is_healed(ray_cluster: RayCluster, tmp_path: Path) -> None:
-    with submitted(ray_cluster, topology(tmp_path), active=False) as run:
-        run.disturb(InjectedFaults(slows=(SlowTask(component="work", seconds=0.05),)))
-        run.activate()
-        threading.Event().wait(PAUSE_S)
-        assert acked(run) < 4 * PAUSE_S / 0.05
-        run.disturb(InjectedFaults())
-        finish(run)
-        assert run.snapshot().component("numbers").failed == 0
 
 
 @pytest.mark.long

@@ -96,6 +96,7 @@ def test_a_sample_has_whole_trees_and_all_that_are_no_edges(
     assert check_no_ack_came_too_soon(entries, sample=8) == len(kept)
 
 
+@pytest.mark.long
 def test_history_goes_on_through_a_rebalance(ray_cluster: RayCluster, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     made = topology(tmp_path, gate=gate)
@@ -109,14 +110,6 @@ def test_history_goes_on_through_a_rebalance(ray_cluster: RayCluster, tmp_path: 
     assert len(born) > 2 + 3 - 1
     assert sorted(wrote(entries)) == list(range(TOTAL))
     assert check_no_ack_came_too_soon(entries) == TOTAL
-
-
-def test_without_a_sample_there_is_none(ray_cluster: RayCluster, tmp_path: Path) -> None:
-    with submitted(ray_cluster, topology(tmp_path, total=10)) as run:
-        finish(run)
-        assert run.history() == []
-    with pytest.raises(ClusterError, match="was stopped"):
-        run.history()
 
 
 def test_a_sample_of_nothing_is_refused(ray_cluster: RayCluster, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ def bad(number: Number) -> None:
     raise ValueError("cannot parse \ud800" + ESCAPES)
 
 
+@pytest.mark.long
 def test_status_worker_restart_and_kill_go_on_after_a_text_that_nobody_can_encode(
     ray_cluster: RayCluster,
 ) -> None:

@@ -104,7 +104,11 @@ def acked(snapshot: Snapshot) -> int:
     return snapshot.component("numbers").acked
 
 
-@pytest.mark.parametrize("spout", [partial(Held, TOTAL), Numbers], ids=["records", "next_tuple"])
+@pytest.mark.parametrize(
+    "spout",
+    [pytest.param(partial(Held, TOTAL), marks=pytest.mark.long), Numbers],
+    ids=["records", "next_tuple"],
+)
 def test_nothing_is_lost_when_workers_come_and_go_under_load(
     spout: Callable[[Path], Spout[Number]], ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
@@ -142,24 +146,13 @@ def test_nothing_is_lost_when_workers_come_and_go_under_load(
     ]  # fmt: skip
 
 
-def test_kill_waits_for_what_is_pending_and_says_what_was_done(ray_cluster: RayCluster) -> None:
-    with submitted(ray_cluster, tally(Counter())) as run:
-        until(run, lambda snapshot: acked(snapshot) > 0)
-        report = run.kill()
-        counts = report.spouts["numbers"]
-        assert counts.acked == counts.emitted - counts.replayed > 0
-        assert report.unsettled == 0
-        with pytest.raises(ClusterError, match="was stopped"):
-            run.snapshot()
-    assert "tally" not in ray_cluster.runs()
-
-
 def forget(number: Number) -> None:
     import threading
 
     threading.Event().wait(0.05)
 
 
+@pytest.mark.long
 def test_kill_without_a_wait_reports_what_was_pending(ray_cluster: RayCluster) -> None:
     topology = Topology("slow", spout_pending=200)
     topology.spout("numbers", Counter()).shuffle().bolt("forget", forget)
@@ -235,3 +228,35 @@ def test_a_name_that_is_there_cannot_be_submitted_again(ray_cluster: RayCluster)
             found.activate()
         with pytest.raises(ClusterError, match="there are: tally"):
             ray_cluster.find("other")
+
+
+def test_a_change_is_not_repeated_to_the_next_master(
+    ray_cluster: RayCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology = Topology("changed")
+    topology.spout("numbers", Counter(10)).shuffle().bolt("forget", forget)
+    run = ray_cluster.submit(topology.graph())
+    wait_for = ray.get
+
+    def kill_first(call: Any, **how: Any) -> Any:
+        monkeypatch.undo()
+        run.kill_master()
+        return wait_for(call, **how)
+
+    try:
+        run.pause_master()
+        monkeypatch.setattr(ray, "get", kill_first)
+        with pytest.raises(ClusterError, match="died meanwhile; `sunshower status changed` shows"):
+            run.rebalance(workers=2)
+        assert len(run.plan.workers) == 1
+    finally:
+        run.stop()
+
+
+@pytest.mark.long
+def test_a_master_that_comes_when_all_is_done_finds_out_that_it_is(ray_cluster: RayCluster) -> None:
+    with submitted(ray_cluster, tally(Counter(5))) as run:
+        assert run.wait(150)
+        first = run.kill_master()
+        assert run.wait(150)
+        assert run.kill_master() != first

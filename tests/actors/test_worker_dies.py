@@ -75,7 +75,9 @@ def test_record_on_which_a_bolt_never_returns_ends_with_its_stack(
     assert "in never_returns" in text
 
 
-@pytest.mark.parametrize("layout", list(Layout))
+@pytest.mark.parametrize(
+    "layout", [Layout.ISOLATE, pytest.param(Layout.PACK, marks=pytest.mark.long)]
+)
 def test_record_that_kills_its_process_ends(ray_cluster: RayCluster, layout: Layout) -> None:
     """Its next attempt may begin before the report of the last crash arrives: one more at most."""
     run = ray_cluster.submit(topology(kills_its_process).graph(), layout)

@@ -39,10 +39,10 @@ def file(write: Write, folder: Path, total: str = "") -> Path:
 
 @pytest.mark.ray
 def test_a_topology_lives_on_a_cluster_from_submit_to_kill(
-    command: Command, ray_cluster: RayCluster, write: Write, tmp_path: Path
+    command: Command, here: Command, ray_cluster: RayCluster, write: Write, tmp_path: Path
 ) -> None:
     def status() -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(command("status", "numbers", "--json").stdout)
+        found: dict[str, Any] = json.loads(here("status", "numbers", "--json").stdout)
         return found
 
     path = file(write, tmp_path)
@@ -52,8 +52,8 @@ def test_a_topology_lives_on_a_cluster_from_submit_to_kill(
     (tmp_path / "spelling.py").unlink()
     assert status()["components"]["count"]["emitted"] == 0
 
-    assert "numbers is active" in command("activate", "numbers").stdout
-    assert "inactive" not in command("list").stdout
+    assert "numbers is active" in here("activate", "numbers").stdout
+    assert "inactive" not in here("list").stdout
     run = ray_cluster.find("numbers")
     while not run.snapshot().component("drop").executed:
         assert run.snapshot().state == State.ACTIVE
@@ -63,12 +63,12 @@ def test_a_topology_lives_on_a_cluster_from_submit_to_kill(
     assert found["components"]["count"]["parallelism"] == 2
     assert [len(worker["tasks"]) for worker in found["workers"]] == [4, 4]
 
-    said = command("rebalance", "numbers", "--workers", 3).stdout
+    said = here("rebalance", "numbers", "--workers", 3).stdout
     assert "numbers has 3 workers (before: 2)" in said
-    assert "count × 2" in command("status", "numbers").stdout
-    said = command("rebalance", "numbers", "--tasks", "twice=3", "--ackers", 3).stdout
+    assert "count × 2" in here("status", "numbers").stdout
+    said = here("rebalance", "numbers", "--tasks", "twice=3", "--ackers", 3).stdout
     assert "10 tasks (before: 8)" in said
-    complaint = command("rebalance", "numbers", "--tasks", "count=3", status=1).stderr
+    complaint = here("rebalance", "numbers", "--tasks", "count=3", status=1).stderr
     assert "cannot have 3 tasks of 'count': each task of a spout has its own part" in complaint
     write(f"{NUMBERS.format(total='')}    doubled.shuffle().bolt('drop_too', drop)\n")
     (tmp_path / "spelling.py").write_text("def double(n):\n    return n + n\n")
@@ -78,8 +78,8 @@ def test_a_topology_lives_on_a_cluster_from_submit_to_kill(
     said = command("upgrade", "numbers", path).stdout
     assert "twice: 3 → 2 tasks" in said
     assert "numbers has the new code" in said
-    assert "drop_too × 1" in command("status", "numbers").stdout
-    assert "numbers is inactive" in command("deactivate", "numbers").stdout
+    assert "drop_too × 1" in here("status", "numbers").stdout
+    assert "numbers is inactive" in here("deactivate", "numbers").stdout
     assert status()["state"] == "inactive"
     assert len({worker["process"] for worker in status()["workers"]}) == 2
 
@@ -92,7 +92,7 @@ def test_a_topology_lives_on_a_cluster_from_submit_to_kill(
     done = command("kill", "numbers", "--wait", 20)
     assert "Draining numbers" in done.stderr
     assert "nothing was pending any more" in done.stdout
-    assert "There is no topology" in command("list").stdout
+    assert "There is no topology" in here("list").stdout
 
 
 @pytest.mark.ray

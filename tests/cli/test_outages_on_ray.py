@@ -79,6 +79,7 @@ def test_a_dependency_that_comes_back_costs_no_attempt_and_is_told_in_two_lines(
     assert not any("failed, exception" in line for line in lines)
 
 
+@pytest.mark.long
 def test_a_dependency_that_was_never_reached_ends_the_run_with_its_address(
     write: Write, sunshower: Sunshower, capsys: Capture
 ) -> None:
@@ -180,7 +181,10 @@ class TimedScreen(Screen):
         super().doing(text)
 
 
-@pytest.mark.parametrize("place", BUGS)
+@pytest.mark.parametrize(
+    "place",
+    ["process", *(pytest.param(one, marks=pytest.mark.long) for one in ("prepare", "records"))],
+)
 def test_a_bug_ends_the_run_with_its_line_within_seconds_of_the_first_record(
     place: str, write: Write, tmp_path: Path, capsys: Capture
 ) -> None:

@@ -79,6 +79,7 @@ def test_a_second_ctrl_c_stops_at_once_while_a_dependency_is_away(
     stop_at_once(process)
 
 
+@pytest.mark.long
 def test_code_that_worked_and_then_raises_for_everything_is_shown_at_once(
     start: Start, write: Write
 ) -> None:

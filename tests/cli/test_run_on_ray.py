@@ -147,44 +147,6 @@ def test_a_file_that_cannot_be_decoded_is_named_with_the_byte(
     assert 'errors="replace"' in text
 
 
-def test_a_function_that_raises_is_shown_at_its_line(
-    write: Write, sunshower: Sunshower, capsys: Capture
-) -> None:
-    path = write("""
-        def invert(number: Number) -> None:
-            1 / number.value
-
-        topology = Topology("inverses", attempts_max=2)
-        topology.spout("numbers", Counter(3)).shuffle().bolt("invert", invert)
-    """)
-    assert sunshower("run", path) == 1
-    text = paragraph(capsys)
-    assert "message 0 of spout 'numbers' failed 2 times" in text
-    assert "invert[0]: ZeroDivisionError" in text
-    assert "some_topology.py" in text
-    assert "1 / number.value" in text
-
-
-def test_a_record_that_cannot_be_serialised(
-    write: Write, sunshower: Sunshower, capsys: Capture
-) -> None:
-    path = write("""
-        class Thing(NamedTuple):
-            thing: object
-
-        def make(number: Number) -> Iterator[Thing]:
-            yield Thing(object)
-
-        topology = Topology("things", attempts_max=2)
-        things = topology.spout("numbers", Counter(3)).shuffle().bolt("make", make)
-        things.shuffle().bolt("out", Stdout)
-    """)
-    assert sunshower("run", path, "--layout", "isolate") == 1
-    text = paragraph(capsys)
-    assert "a record of stream 'default' of 'make' cannot travel to another process" in text
-    assert "Thing(thing=<class 'object'>)" in text
-
-
 def test_a_component_that_cannot_be_pickled(
     write: Write, sunshower: Sunshower, capsys: Capture
 ) -> None:
@@ -204,24 +166,6 @@ def test_a_component_that_cannot_be_pickled(
     text = paragraph(capsys)
     assert "component 'lock' cannot be sent to its worker" in text
     assert "prepare()" in text
-
-
-def test_a_prepare_that_raises(write: Write, sunshower: Sunshower, capsys: Capture) -> None:
-    path = write("""
-        class Stubborn(Bolt[Number, None]):
-            def prepare(self, context: Context) -> None:
-                raise OSError("no such database")
-
-            def process(self, record: Number) -> None: ...
-
-        topology = Topology("stubborn")
-        topology.spout("numbers", Counter(3)).shuffle().bolt("bolt", Stubborn)
-    """)
-    assert sunshower("run", path) == 1
-    text = paragraph(capsys)
-    story = "quarantined in bolt[0]: prepare of bolt[0] raised OSError: no such database"
-    assert f"failed 5 times, the last time {story}" in text
-    assert 'raise OSError("no such database")' in text
 
 
 def test_a_spout_that_is_quarantined_ends_the_run_with_its_error_when_the_others_are_done(

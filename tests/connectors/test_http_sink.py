@@ -313,7 +313,6 @@ def test_a_header_that_cannot_be_sent_is_refused_and_not_shown(
     assert "s3cr3t" not in str(raised.value)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("records_max", [1, 20])
 def test_a_server_that_is_killed_under_load_loses_nothing(records_max: int) -> None:
     total, is_ready = 1_000, False

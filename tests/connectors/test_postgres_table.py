@@ -266,7 +266,6 @@ def test_a_database_that_is_away_at_the_start_is_an_outage(drive: Drive) -> None
 
 
 @pytest.mark.servers
-@pytest.mark.slow
 def test_a_database_that_is_killed_under_load_loses_nothing(tmp_path: Path) -> None:
     total, ready = 4_000, threading.Event()
 

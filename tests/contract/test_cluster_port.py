@@ -22,6 +22,11 @@ PATIENCE_S = 60.0
 Submit = Callable[..., Run]
 
 
+# The core does it, the adapters only pass it on: `make test` runs it on the simulator.
+ON_RAY = pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.long])
+of_the_core = pytest.mark.parametrize("cluster", ["sim", ON_RAY], indirect=True)
+
+
 @pytest.fixture(params=["sim", pytest.param("ray", marks=pytest.mark.ray)])
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     if request.param == "ray":
@@ -89,11 +94,8 @@ def all_is_written(run: Run) -> None:
 # ---- a run without faults -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("layout", Layout)
-def test_a_topology_runs_to_its_end_and_says_what_it_has_done(
-    submit: Submit, layout: Layout
-) -> None:
-    run = submit(chain(), layout)
+def test_a_topology_runs_to_its_end_and_says_what_it_has_done(submit: Submit) -> None:
+    run = submit(chain(), Layout.PACK)
     assert not run.finished()
     assert not run.wait(0.2)
     assert run.wait(PATIENCE_S)
@@ -108,6 +110,7 @@ def test_a_topology_runs_to_its_end_and_says_what_it_has_done(
     assert snapshot.restarts == 0
 
 
+@of_the_core
 def test_results_come_in_the_order_of_the_tasks(submit: Submit) -> None:
     run = submit(chain(Paced(TOTAL, 0.3), sinks=3))
     assert run.wait(PATIENCE_S)
@@ -152,6 +155,7 @@ def test_trees_are_recorded_whole_and_found_by_their_root(submit: Submit) -> Non
     assert [hop.edge for hop in one.hops] == [hop.edge for hop in found.trees[0].hops]
 
 
+@of_the_core
 def test_by_default_few_trees_are_recorded_and_without_a_share_none(submit: Submit) -> None:
     run = submit(chain(Paced(TOTAL, 0.1)))
     assert run.wait(PATIENCE_S)
@@ -162,12 +166,14 @@ def test_by_default_few_trees_are_recorded_and_without_a_share_none(submit: Subm
     assert run.traces().trees == ()
 
 
+@of_the_core
 def test_without_a_sample_no_history_is_kept(submit: Submit) -> None:
     run = submit(chain(Paced(TOTAL, 0.1)), Layout.PACK, sample=None)
     assert run.wait(PATIENCE_S)
     assert run.history() == []
 
 
+@of_the_core
 def test_what_user_code_refuses_for_good_ends_the_topology(submit: Submit) -> None:
     run = submit(chain(bolt=refuse, attempts_max=2), Layout.PACK)
     with pytest.raises(TopologyFailed, match="no sevens"):
@@ -181,11 +187,11 @@ def test_what_user_code_refuses_for_good_ends_the_topology(submit: Submit) -> No
 # ---- deaths and pauses --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("component", ["numbers", "relay", "sink", "__acker"])
-def test_a_worker_that_is_killed_loses_nothing(submit: Submit, component: str) -> None:
+def test_a_worker_that_is_killed_loses_nothing(submit: Submit) -> None:
+    """Those of other components: tests/guarantee/test_deaths_on_ray.py."""
     run = submit(chain())
     until(run, lambda snapshot: acked(snapshot) > 5)
-    assert run.kill_worker(worker_of(run, component)) > 0
+    assert run.kill_worker(worker_of(run, "relay")) > 0
     all_is_written(run)
     assert run.snapshot().restarts == 1
     assert sum(entry.what is What.BORN for entry in run.history()) == len(run.plan.workers) + 1
@@ -217,6 +223,7 @@ def test_a_pause_is_no_death(submit: Submit) -> None:
     assert run.snapshot().restarts == 0
 
 
+@of_the_core
 def test_one_that_is_killed_while_it_is_paused_is_followed_by_one_that_is_not(
     submit: Submit,
 ) -> None:
@@ -253,6 +260,7 @@ def test_a_machine_that_dies_takes_all_on_it_along_and_nothing_is_lost(submit: S
     assert run.snapshot().restarts == len(workers)
 
 
+@of_the_core
 def test_a_machine_that_is_not_there_cannot_be_killed(submit: Submit) -> None:
     run = submit(chain(), Layout.PACK)
     with pytest.raises(ClusterError, match="nowhere"):
@@ -262,6 +270,7 @@ def test_a_machine_that_is_not_there_cannot_be_killed(submit: Submit) -> None:
 # ---- havoc --------------------------------------------------------------------------------------
 
 
+@of_the_core
 def test_user_code_raises_until_it_is_healed(submit: Submit) -> None:
     run = submit(chain(attempts_max=1_000))
     run.disturb(InjectedFaults(raises=(Raise(component="relay"),)))
@@ -275,6 +284,7 @@ def test_user_code_raises_until_it_is_healed(submit: Submit) -> None:
     all_is_written(run)
 
 
+@of_the_core
 def test_what_is_slow_is_slow_until_it_is_healed(submit: Submit) -> None:
     run = submit(chain(Paced(TOTAL, 0.1)), active=False)
     run.disturb(InjectedFaults(slows=(SlowTask(component="sink", seconds=0.2),)))
@@ -306,7 +316,7 @@ def test_nothing_gets_through_a_link_that_drops_all_until_it_is_healed(submit: S
 def test_nothing_is_emitted_before_it_is_activated_nor_while_it_is_deactivated(
     submit: Submit,
 ) -> None:
-    run = submit(chain(), active=False)
+    run = submit(chain(Paced(100_000, 1_000.0)), active=False)
     pass_time(run, 0.5)
     assert run.snapshot().state == State.INACTIVE
     assert run.snapshot().component("numbers").emitted == 0
@@ -317,7 +327,7 @@ def test_nothing_is_emitted_before_it_is_activated_nor_while_it_is_deactivated(
     pass_time(run, 1.0)
     assert run.snapshot().component("numbers").emitted == still.component("numbers").emitted
     run.activate()
-    all_is_written(run)
+    until(run, lambda snapshot: acked(snapshot) > acked(still))
 
 
 def test_drain_finishes_what_is_open_and_emits_nothing_more(submit: Submit) -> None:
@@ -329,6 +339,7 @@ def test_drain_finishes_what_is_open_and_emits_nothing_more(submit: Submit) -> N
     assert counts.emitted == counts.acked == len(written(run)) < 100_000
 
 
+@of_the_core
 def test_tasks_that_change_places_lose_nothing(submit: Submit) -> None:
     run = submit(chain(sinks=2, workers=2), Layout.PACK)
     assert run.plan.workers == [0, 1]
@@ -365,6 +376,7 @@ def test_kill_says_what_was_done_and_is_the_end(submit: Submit) -> None:
         run.snapshot()
 
 
+@of_the_core
 def test_what_is_not_possible_is_refused_and_says_what_is(submit: Submit) -> None:
     run = submit(chain(Paced(TOTAL, 0.1)), Layout.PACK)
     assert run.wait(PATIENCE_S)
@@ -382,8 +394,11 @@ def test_who_stops_twice_stops_once_and_cannot_ask_any_more(submit: Submit) -> N
             asked()
     with pytest.raises(ClusterError, match="was stopped"):
         run.disturb(InjectedFaults())
+    with pytest.raises(ClusterError, match="was stopped"):
+        run.history()
 
 
+@of_the_core
 def test_a_name_is_taken_until_its_topology_is_stopped(submit: Submit) -> None:
     run = submit(chain(), Layout.PACK)
     with pytest.raises(ClusterError, match="'chain' is there already"):

@@ -115,7 +115,6 @@ def test_objects_are_read_from_s3_and_written(
     assert [row["cents"] for row in rows] == [number * 1_000 for number in range(10, 20)]
 
 
-@pytest.mark.slow
 def test_protobuf_messages_are_read_from_kafka(
     kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

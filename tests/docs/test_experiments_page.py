@@ -52,7 +52,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_every_command_of_the_page_does_what_it_says(place: Path, sunshower: Sunshower) -> None:
     done = 0
@@ -74,7 +73,6 @@ def test_its_files_say_what_they_are_called() -> None:
     assert [name for name, _ in files()] == ["shop.py", "shop_experiment.py", "in_python.py"]
 
 
-@pytest.mark.slow
 def test_its_experiment_runs_from_python(place: Path) -> None:
     runpy.run_path(str(place / "in_python.py"))
 

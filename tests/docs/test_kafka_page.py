@@ -54,7 +54,6 @@ def run_until_all_is_read(arguments: list[str], kafka: Kafka) -> str:
     return told
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_every_command_of_the_page_does_what_it_says(
     kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sunshower: Sunshower

@@ -6,10 +6,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
 from tests.fidelity.test_page import TEST
-from tests.structure.reading import ROOT, text
+from tests.structure.reading import text
 
 PAGE = Path("docs/ORIGINS.md")
 NAMED = re.compile(r"`((?:sunshower|examples|tests)/[\w/]+\.py)[`:]")
@@ -38,26 +36,14 @@ def rows() -> list[Row]:
     return found
 
 
-every_row = pytest.mark.parametrize("row", rows(), ids=lambda row: row.mechanism[:60])
-
-
-@every_row
-def test_what_a_row_names_exists(row: Row) -> None:
-    for file in NAMED.findall(" ".join(row)):
-        assert (ROOT / file).is_file(), file
-    for page in LINKED.findall(row.example):
-        assert (ROOT / "docs" / page).is_file(), page
-    for path, name in TEST.findall(row.tests):
-        assert re.search(rf"^def {name}\(", text(Path(path)), re.MULTILINE), f"{path}: no {name}"
-
-
-@every_row
-def test_a_row_has_a_file_and_a_test_or_says_why_not(row: Row) -> None:
-    assert re.match(r"built\b|left out: .", row.verdict), row.verdict
-    if row.verdict.startswith("built"):
-        assert "`sunshower/" in row.ours
-        assert TEST.findall(row.tests), "no test"
-        assert NAMED.findall(row.example) or LINKED.findall(row.example), "no example or page"
+def test_rows_have_a_file_and_a_test_or_say_why_not() -> None:
+    """That they exist: tests/structure/test_files.py."""
+    for row in rows():
+        assert re.match(r"built\b|left out: .", row.verdict), row
+        if row.verdict.startswith("built"):
+            assert "`sunshower/" in row.ours, row
+            assert TEST.findall(row.tests), f"no test in {row}"
+            assert NAMED.findall(row.example) or LINKED.findall(row.example), f"no page in {row}"
 
 
 def test_all_five_documents_are_there() -> None:

@@ -27,7 +27,7 @@ PACKAGES = (
 )
 LOADED = {"script": "src", "img": "src", "iframe": "src", "link": "href", "source": "src"}
 
-pytestmark = [pytest.mark.slow, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 
 class Page(NamedTuple):

@@ -20,7 +20,6 @@ from tests.structure.reading import ROOT
 PAGE = (ROOT / "docs/TUTORIAL.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
 def test_the_project_passes_the_tests_of_the_page(tmp_path: Path) -> None:
     make_project(tmp_path / "my-words", "0.1.0")
     ((name, text),) = re.findall(r"^```python\n# (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

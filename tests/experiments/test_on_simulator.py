@@ -72,7 +72,6 @@ def test_a_killed_relay_costs_nothing() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_a_killed_relay_costs_nothing_with_a_hundred_seeds() -> None:
     for seed in range(100):
         outcome, _ = run(EXPERIMENT, seed)

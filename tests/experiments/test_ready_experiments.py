@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,9 @@ SHORT: dict[str, dict[str, Any]] = {
     "replay_storm": {"total": 500, "slow_s": 3.0},
 }
 Runs = list[tuple[Mapping[str, Any], Outcome]]
+every_seed = pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))]
+)
 
 
 # What these depend on, no simulator has.
@@ -48,6 +52,7 @@ def experiment_of(name: str) -> Experiment:
     return found
 
 
+@cache
 def simulate(name: str, seed: int) -> Runs:
     """Every run of its sweep; a single one without a sweep."""
     experiment = experiment_of(name)
@@ -64,14 +69,13 @@ def test_every_ready_experiment_is_tested() -> None:
     assert {name for name in FILES if not experiment_of(name).simulated} == REAL
 
 
-@pytest.mark.slow
+@every_seed
 @pytest.mark.parametrize("name", sorted(SHORT))
-def test_it_holds(name: str) -> None:
-    for seed in range(1 if experiment_of(name).sweep else 3):
-        for combination, outcome in simulate(name, seed):
-            said = [(one.checker, one.reasons) for one in outcome.findings]
-            assert outcome.verdict is Verdict.HOLDS, (seed, combination, outcome.error, said)
-            assert not outcome.undone, (seed, combination)
+def test_it_holds(name: str, seed: int) -> None:
+    for combination, outcome in simulate(name, seed):
+        said = [(one.checker, one.reasons) for one in outcome.findings]
+        assert outcome.verdict is Verdict.HOLDS, (combination, outcome.error, said)
+        assert not outcome.undone, combination
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
@@ -84,34 +88,29 @@ def test_it_says_what_it_is_about_and_how_it_is_run(name: str) -> None:
     assert len(text.splitlines()) <= 160
 
 
-@pytest.mark.slow
 def test_a_killed_bolt_causes_replays_and_no_timeout() -> None:
     ((_, outcome),) = simulate("kill_a_bolt", 0)
     assert outcome.figures["replays"] > 0
     assert "failed: timeout" not in outcome.figures
 
 
-@pytest.mark.slow
 def test_a_killed_spout_emits_again_without_a_failure() -> None:
     ((_, outcome),) = simulate("kill_the_spout", 0)
     assert outcome.figures["replays"] > outcome.figures["failed"] == 0
 
 
-@pytest.mark.slow
 def test_a_slow_bolt_causes_no_replay() -> None:
     ((_, outcome),) = simulate("slow_bolt", 0)
     assert outcome.figures["replays"] == 0
     assert outcome.figures["latency_p99_s"] > 10 * outcome.figures["latency_p50_s"]
 
 
-@pytest.mark.slow
 def test_poison_is_buried_and_all_else_is_written() -> None:
     ((_, outcome),) = simulate("poison_tuple", 0)
     figures = outcome.figures
     assert 0 < figures["buried"] == figures["messages"] - figures["written"]
 
 
-@pytest.mark.slow
 def test_every_kind_of_process_is_killed() -> None:
     ((_, outcome),) = simulate("rolling_kill", 0)
     assert {one.fault for one in outcome.recoveries} == {
@@ -120,7 +119,6 @@ def test_every_kind_of_process_is_killed() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_a_timeout_longer_than_the_pause_replays_nothing_for_it() -> None:
     timeouts = {
         combination["timeout_s"]: outcome.figures.get("failed: timeout", 0)
@@ -129,15 +127,13 @@ def test_a_timeout_longer_than_the_pause_replays_nothing_for_it() -> None:
     assert min(timeouts[0.5], timeouts[1]) > 0 == timeouts[2] == timeouts[5] == timeouts[30]
 
 
-@pytest.mark.slow
-def test_auto_has_a_smaller_storm() -> None:
-    for seed in range(3):
-        replays = [outcome.figures["replays"] for _, outcome in simulate("replay_storm", seed)]
-        assert replays[0] > 1.5 * replays[1], (seed, replays)
+@every_seed
+def test_auto_has_a_smaller_storm(seed: int) -> None:
+    replays = [outcome.figures["replays"] for _, outcome in simulate("replay_storm", seed)]
+    assert replays[0] > 1.5 * replays[1], replays
 
 
 @pytest.mark.long
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", ["kill_a_bolt", "rolling_kill", "poison_tuple"])
 def test_it_holds_on_ray(
@@ -148,7 +144,7 @@ def test_it_holds_on_ray(
     assert sunshower("experiment", "run", FILES[name], *place) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_it_holds_on_ray_and_a_real_broker(releases: None, tmp_path: Path) -> None:
     """In a process of its own: the broker lives as long as that."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from sunshower.experiments.faults.fault_kinds import Kill, Pause, kill, pause
 from sunshower.experiments.faults.fault_plan import Step
 from sunshower.experiments.faults.targets import master, task
 from sunshower.experiments.shrinking import Steps, shrink
+from tests.seeds import seeds
 
 NOISE = [Step(i, kill(task("sink", 0)), i) for i in range(24)]
 KILL = Step(7.5, kill(task("relay", 0)), 90)
@@ -77,7 +77,7 @@ def test_tries_are_bounded_and_what_is_left_fails() -> None:
     assert {KILL, PAUSE} <= {*found.steps}
 
 
-@pytest.mark.parametrize("seed", range(20))
+@seeds(20)
 def test_no_single_step_can_be_left_out_of_what_is_left(seed: int) -> None:
     dice = np.random.default_rng(seed)
     needed = {NOISE[i] for i in dice.choice(24, size=int(dice.integers(1, 6)), replace=False)}

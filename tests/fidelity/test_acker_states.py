@@ -130,7 +130,7 @@ def test_acker_that_restarts_knows_nothing_and_says_nothing() -> None:
     """Storm: org/apache/storm/daemon/Acker.java, prepare: pending is memory only.
 
     Here the spouts then sweep that shard's slots, and do not wait for their timeouts:
-    tests/runtime/transport/test_two_workers.py.
+    tests/guarantee/test_core.py.
     """
     stage = Stage(chain(pass_on))
     stage.emit()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any, Self
 
 import pytest
@@ -19,41 +18,11 @@ from sunshower import (
     Topology,
     Tuple,
 )
-from sunshower.clock import ManualClock
 from sunshower.errors import TopologyError
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.tasks.user_code import Raised
-from sunshower.runtime.transport.routing import prepare
-from sunshower.topologies import groupings
 from tests.fidelity.stage import Scripted, Stage, Word, Words, end
 from tests.runtime.network import Network
-from tests.runtime.transport.test_routing import Chooser, chosen, router, shared_out
-from tests.runtime.transport.test_routing import Word as Keyed
-
-HUNDRED = [Keyed(f"w{n % 10}", n) for n in range(100)]
-
-
-def counts(grouping: groupings.Grouping, tasks: int, **more: Any) -> dict[int, int]:
-    shares = shared_out(router(grouping, tasks, **more), HUNDRED)
-    return {task: len(mine) for task, mine in shares.items()}
-
-
-def test_targets_are_in_the_order_of_their_ids() -> None:
-    """Storm: org/apache/storm/daemon/GrouperFactory.java, lists are sorted before prepare."""
-    chooser = Chooser({})
-    prepare(router(groupings.Custom(chooser), 4))
-    assert chooser.targets == [11, 12, 13, 14]
-
-
-def test_fields_is_a_hash_that_all_processes_share_modulo_the_tasks() -> None:
-    """Storm: org/apache/storm/daemon/GrouperFactory.java, FieldsGrouper.
-
-    Another process is asked in tests/runtime/transport/test_routing.py.
-    """
-    by_word = groupings.Fields(("word",))
-    targets = [chosen(router(by_word, 7, seed=seed), HUNDRED) for seed in range(3)]
-    assert targets[0] == targets[1] == targets[2]
-    assert all(targets[0][n] == targets[0][n % 10] for n in range(100))
 
 
 def test_fields_without_a_field_is_refused() -> None:
@@ -61,55 +30,6 @@ def test_fields_without_a_field_is_refused() -> None:
     words = Topology("t").spout("words", Words("rain"))
     with pytest.raises(TopologyError, match="needs a field"):
         words.fields()
-
-
-def test_shuffle_is_even_in_each_round() -> None:
-    """Storm: org/apache/storm/grouping/ShuffleGrouping.java, chooseTasks: dealt out one by one."""
-    assert set(counts(groupings.Shuffle(), 4).values()) == {25}
-
-
-def test_shuffle_does_not_look_at_loads() -> None:
-    """Storm: org/apache/storm/grouping/LoadAwareShuffleGrouping.java: a weighted ring.
-
-    Here credits hold the sender back when one of its receivers is full: see
-    tests/runtime/test_under_load.py.
-    """
-    even = router(groupings.Shuffle(), 3)
-    sent = [len(mine) for _ in range(10) for mine in shared_out(even, HUNDRED[:30]).values()]
-    assert sent == [10] * 30
-
-
-def test_local_or_shuffle_prefers_tasks_of_the_same_worker() -> None:
-    """Storm: org/apache/storm/daemon/GrouperFactory.java, mkGrouper."""
-    assert counts(groupings.LocalOrShuffle(), 4, local=[12, 13]) == {1: 50, 2: 50}
-    assert len(counts(groupings.LocalOrShuffle(), 4)) == 4
-
-
-def test_all_is_every_task() -> None:
-    """Storm: org/apache/storm/daemon/GrouperFactory.java, AllGrouper."""
-    assert counts(groupings.All(), 3) == {0: 100, 1: 100, 2: 100}
-
-
-def test_global_is_the_lowest_task() -> None:
-    """Storm: org/apache/storm/daemon/GrouperFactory.java, GlobalGrouper, tasks.get(0)."""
-    assert counts(groupings.Global(), 3) == {0: 100}
-
-
-def test_none_is_random_and_says_so() -> None:
-    """Storm: org/apache/storm/daemon/GrouperFactory.java, NoneGrouper, random.nextInt(n)."""
-    targets = chosen(router(groupings.NoneGrouping(), 3), HUNDRED)
-    assert any(left == right for left, right in pairwise(targets)), "no round robin"
-    assert "random" in (groupings.NoneGrouping.__doc__ or "")
-
-
-def test_partial_key_has_two_tasks_for_a_key_and_takes_the_less_used() -> None:
-    """Storm: org/apache/storm/grouping/PartialKeyGrouping.java, chooseTasks."""
-    route = router(groupings.PartialKey(("word",)), 9)
-    hot = [Keyed("hot", 0)] * 100
-    sent = {task: len(mine) for task, mine in shared_out(route, hot).items()}
-    assert sorted(sent.values()) == [50, 50]
-    again = router(groupings.PartialKey(("word",)), 9, seed=5)
-    assert set(chosen(again, hot)) == set(sent), "the same two for every sender"
 
 
 def test_custom_grouping_names_the_tasks_and_an_empty_answer_drops_the_record() -> None:
@@ -237,8 +157,7 @@ def test_records_of_one_stream_between_two_tasks_keep_their_order(
     topology = Topology("t", ackers=1, frame_records_max=3, spout_pending=40)
     numbers = topology.spout("numbers", Counter(200))
     numbers.shuffle().bolt("first", InOrder(seen)).shuffle().bolt("second", InOrder(seen))
-    clock = ManualClock()
-    Network(make_plan(topology.graph(), layout), seed, clock=clock).run()
+    Network(make_plan(topology.graph(), layout), seed).run()
     assert seen == {"first": list(range(200)), "second": list(range(200))}, f"seed {seed}"
 
 

@@ -11,10 +11,8 @@ from sunshower import Cause, Failure, Spout, SpoutCollector, Topology
 from sunshower.clock import ManualClock
 from sunshower.errors import ClusterError
 from sunshower.runtime.inline import run_inline
-from sunshower.runtime.tasks.supervision import Standing
 from sunshower.runtime.transport.channels import Channel
 from tests.fidelity.stage import Stage, Word, Words, chain, end, pass_on
-from tests.runtime.rig import edges_by_root
 from tests.runtime.transport.test_worker import SPOUT, SimEnvironment
 
 NO = Failure(Cause.FAILED, "bolt1", 0, "no")
@@ -40,33 +38,6 @@ def test_emit_is_one_root_with_an_edge_for_each_task_that_gets_a_copy() -> None:
     assert len(sent) == 5
     assert len({edge for batch in sent for edge in batch.edges.tolist()}) == 5
     assert {root for batch in sent for root in batch.roots.tolist()} == set(stage.pending.tolist())
-
-
-def test_start_is_the_xor_of_the_edges_of_all_copies() -> None:
-    """Storm: org/apache/storm/executor/spout/SpoutOutputCollectorImpl.java, sendSpoutMsg."""
-    stage = fan_out("rain", "sun")
-    stage.emit()
-    sent = stage.sent("all") + stage.sent("too")
-    assert dict(stage.reports().starts) == dict(edges_by_root(sent))
-
-
-def test_message_without_an_id_is_not_tracked() -> None:
-    """Storm: org/apache/storm/executor/spout/SpoutOutputCollectorImpl.java, sendSpoutMsg."""
-    stage = fan_out(None)
-    stage.emit()
-    assert len(stage.pending) == 0
-    assert not any(batch.tracked for batch in stage.sent("all"))
-    assert not stage.take()
-
-
-def test_without_ackers_a_message_is_acked_as_soon_as_it_is_sent() -> None:
-    """Storm: org/apache/storm/executor/spout/SpoutOutputCollectorImpl.java, sendSpoutMsg.
-
-    Here after next_tuple has returned: a spout that acks itself in its own emit is a trap.
-    """
-    stage = fan_out("rain", None, ackers=0)
-    stage.emit()
-    assert stage.heard == [("ack", "rain")]
 
 
 # ---- when it may emit ---------------------------------------------------------------------------
@@ -146,41 +117,6 @@ def test_spout_hears_its_own_message_id_once(verdict: str) -> None:
     assert [heard[:2] for heard in stage.heard] == [("ack" if verdict == "ack" else "fail", "rain")]
 
 
-def test_verdict_for_another_task_is_ignored() -> None:
-    """Storm: org/apache/storm/executor/spout/SpoutExecutor.java, tupleActionFn throws."""
-    stage = Stage(chain(pass_on))
-    stage.emit()
-    stage.words.complete(stage.pending + (1 << 48), 0.0)
-    assert stage.heard == []
-    assert len(stage.pending) == 1
-
-
-def test_timeout_comes_at_the_deadline_and_not_up_to_twice_as_late() -> None:
-    """Storm: org/apache/storm/executor/spout/SpoutExecutor.java, init: RotatingMap(2)."""
-    stage = Stage(chain(pass_on))
-    for _ in range(3):
-        stage.words.spout.left = [f"at {stage.now:g}"]
-        stage.emit()
-        stage.wait(10.0)
-    assert [heard[1] for heard in stage.heard] == ["at 0"]
-    stage.wait(9.5)
-    assert len(stage.heard) == 1
-    stage.wait(0.5)
-    assert [heard[1] for heard in stage.heard] == ["at 0", "at 10"]
-
-
-def test_more_time_begins_when_the_spout_hears_of_it() -> None:
-    """Storm: org/apache/storm/executor/spout/SpoutExecutor.java, tupleActionFn, put again."""
-    stage = Stage(chain(pass_on))
-    stage.emit()
-    stage.wait(29.0)
-    stage.words.postpone(stage.pending, stage.now)
-    stage.wait(29.5)
-    assert stage.heard == []
-    stage.wait(0.5)
-    assert len(stage.heard) == 1
-
-
 def test_failure_tells_cause_place_and_attempt() -> None:
     """Storm: org/apache/storm/executor/spout/SpoutExecutor.java, failSpoutMsg: a debug log line."""
     stage = Stage(chain(lambda tuple, out: out.fail(tuple, "no such word")))
@@ -219,12 +155,3 @@ def test_every_failure_is_counted_and_timeouts_can_be_told_apart() -> None:
         "timeout",
         "timeout",
     ]
-
-
-def test_exception_of_a_spout_names_its_place_and_the_spout_is_asked_again() -> None:
-    """Storm: org/apache/storm/executor/Executor.java, ReportErrorAndDie ends the worker process."""
-    site = SimEnvironment(OSError("gone"))
-    site.packets(SPOUT)
-    (health,) = [task.health for task in site[SPOUT].stats().tasks]
-    assert health.standing is Standing.WAITING
-    assert str(health.last[0]) == "records of numbers[0] raised OSError: gone"

@@ -1,4 +1,4 @@
-"""A small topology on four workers under virtual time, and the journal of what became of it.
+"""A small topology in the simulator, and the journal of what became of it.
 
 numbers ──▶ work ──▶ store        and an acker; each in a worker of its own (`isolate`),
                                   or side by side in two (`pack`)
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from sunshower import (
     Bolt,
@@ -22,9 +22,10 @@ from sunshower import (
     Topology,
     Tuple,
 )
-from sunshower.clock import ManualClock
+from sunshower.runtime.events.injected_faults import Link
 from sunshower.runtime.plan import Layout, make_plan
-from tests.runtime.network import Faults, Killed, Network
+from sunshower.testing import Shared
+from tests.runtime.network import Network
 
 TOTAL = 40
 Work = Callable[[int, int], None]  # number, how often it was here before: may raise
@@ -43,20 +44,16 @@ class Heard:
     failure: Failure
 
 
-class Journal:
+class Journal(Shared):
     """What happened, whichever task of whichever life it happened to: they all share one."""
 
-    def __init__(self, clock: ManualClock) -> None:
-        self.clock = clock
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.now = now
         self.heard: list[Heard] = []
         self.acked_s: defaultdict[int, list[float]] = defaultdict(list)
         self.worked_s: defaultdict[int, list[float]] = defaultdict(list)
         self.stored: Counter[int] = Counter()
         self.letters: list[DeadLetter] = []
-        self.testify: Callable[[str], None] = print  # into the black box of the worker's process
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
 
     def told_of(self, number: int) -> Failure:
         """The first failure of a number that its spout heard of."""
@@ -78,10 +75,10 @@ class Numbers(Spout[Number]):
         return map(Number, range(self.total))
 
     def ack(self, message_id: int) -> None:
-        self.journal.acked_s[message_id].append(self.journal.clock.now())
+        self.journal.acked_s[message_id].append(self.journal.now())
 
     def fail(self, message_id: int, failure: Failure) -> None:
-        self.journal.heard.append(Heard(self.journal.clock.now(), message_id, failure))
+        self.journal.heard.append(Heard(self.journal.now(), message_id, failure))
 
 
 class Worker(Bolt[Number, Done]):
@@ -91,17 +88,16 @@ class Worker(Bolt[Number, Done]):
         self.journal, self.work = journal, work
 
     def prepare(self, context: Context) -> None:
-        self.index = context.index
+        self.clock = context.clock
 
     def execute(self, tuple: Tuple[Number], out: Collector[Done]) -> None:
         number = tuple.record.value
         before = len(self.journal.worked_s[number])
-        self.journal.worked_s[number].append(self.journal.clock.now())
+        self.journal.worked_s[number].append(self.journal.now())
         try:
             self.work(number, before)
-        except Blocked:  # what a watchdog does, who finds it here
-            self.journal.testify("in work, at the line that never returned")
-            raise Killed from None
+        except Blocked:
+            self.clock.sleep(3_600.0)
         except Refuse as refusal:
             out.fail(tuple, str(refusal))
         except Forget:
@@ -151,20 +147,18 @@ class Stage:
         *,
         seed: int = 0,
         layout: Layout = Layout.ISOLATE,
-        faults: Faults | None = None,
+        link: Link | None = None,
         total: int = TOTAL,
         spout: dict[str, Any] | None = None,
-        network: type[Network] = Network,
         **settings: Any,
     ) -> None:
-        clock = ManualClock()
-        self.journal = Journal(clock)
+        self.journal = Journal(self.now)
         self.total = total
         settings = {"spout_pending": 16, "ackers": 1, "workers": 2, **settings}
         topology = Topology("stage", **settings)
         self.declare(topology, work, spout or {})
         plan = make_plan(topology.graph(), layout)
-        self.net: Any = network(plan, seed, clock=clock, faults=faults)
+        self.net = Network(plan, seed, link=link)
 
     def declare(self, topology: Topology, work: Work, spout: dict[str, Any]) -> None:
         """Spout and bolts."""
@@ -184,17 +178,13 @@ class Stage:
         assert not set(range(self.total)) - kept, "acked, but neither stored nor a dead letter"
         return self.journal
 
-    def watch_over(self, component: str) -> None:
-        """Let what blocks there testify, whichever life of its worker it is."""
-
-        def box(text: str) -> None:
-            self.net.nodes[self.worker_of(component)].core._call._recorder.note_stack(text)
-
-        self.journal.testify = box
-
     def worker_of(self, component: str) -> int:
         """Where its first task lives."""
         return self.net.plan.tasks_of(component)[0].worker
+
+    def now(self) -> float:
+        """The seconds of the simulated world."""
+        return self.net.now()
 
     def until_acked(self, count: int) -> None:
         """On until some are done, with others under way."""
@@ -204,4 +194,4 @@ class Stage:
         """Kill the workers of these components; returns when that was."""
         for worker in {self.worker_of(component) for component in components}:
             self.net.crash(worker)
-        return self.net.clock.now()
+        return self.net.now()

@@ -11,10 +11,12 @@ import pytest
 
 from sunshower import Bolt, Cause, Retry, Spout, Topology
 from sunshower.errors import TopologyFailed
+from sunshower.simulation.worker import Killed
 from tests.guarantee.stage import Journal, Letters, Stage, Work
-from tests.runtime.network import Killed
+from tests.seeds import seeds
 
-SEEDS = pytest.mark.parametrize("seed", range(10))
+SEEDS = seeds(10)
+ON_ITS_WAY = "it may have been emitted again when the last death becomes known"
 POISON = 3
 
 
@@ -46,7 +48,7 @@ class HeavyNumbers(Spout[Heavy]):
             yield record
 
     def ack(self, message_id: int) -> None:
-        self.journal.acked_s[message_id].append(self.journal.clock.now())
+        self.journal.acked_s[message_id].append(self.journal.now())
 
 
 class StoreHeavy(Bolt[Heavy, None]):
@@ -79,8 +81,8 @@ def test_record_whose_rebuilding_kills_the_process_is_a_dead_letter_after_its_at
     assert [letter.message_id for letter in journal.letters] == [POISON], "and no neighbour of it"
     (letter,) = journal.letters
     assert (letter.component, letter.cause) == ("store", Cause.ACTOR_DIED)
-    assert letter.attempts == attempts
-    assert rebuilt[POISON] == attempts, "each of its attempts has killed one process"
+    assert letter.attempts in (attempts, attempts + 1), ON_ITS_WAY
+    assert rebuilt[POISON] in (attempts, attempts + 1), "each attempt has killed one process"
 
 
 @SEEDS
@@ -89,6 +91,8 @@ def test_record_whose_rebuilding_kills_the_process_ends_the_topology_without_dea
 ) -> None:
     rebuilt.clear()
     stage = Decoding(seed=seed, spout={"retry": Retry(attempts=2)})
-    with pytest.raises(TopologyFailed, match=f"message {POISON} of spout 'numbers' failed 2 times"):
+    with pytest.raises(
+        TopologyFailed, match=f"message {POISON} of spout 'numbers' failed [23] times"
+    ):
         stage.run()
-    assert rebuilt[POISON] == 2
+    assert rebuilt[POISON] in (2, 3), ON_ITS_WAY

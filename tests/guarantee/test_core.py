@@ -6,7 +6,6 @@ What the spout hears (cause, place, attempt), and how long it is until the tuple
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,15 +13,18 @@ import pytest
 from sunshower import Bolt, Cause, Context, Number, Retry, Topology
 from sunshower.errors import TopologyFailed
 from sunshower.runtime.control.lifecycle import State
+from sunshower.runtime.events.injected_faults import Link
 from sunshower.runtime.plan import ACKER, Layout
+from sunshower.simulation.worker import Killed
 from tests.guarantee.frozen import after_cutting, after_freezing
 from tests.guarantee.stage import Blocked, Forget, Letters, Numbers, Refuse, Stage, Store, Work
-from tests.runtime.network import Faults, Killed, Network
+from tests.seeds import seeds
 
 TIMEOUT_S, GRACE_S, RESTART_S = 30.0, 1.0, 0.6  # RESTART_S: what the network takes at most
 BACK_OFF_S = 0.15  # 0.1 s and half of it more, before the second attempt
 A_MOMENT_S = 0.3  # grants, reports and retries of lanes
-SEEDS = pytest.mark.parametrize("seed", range(10))
+ON_ITS_WAY = "it may have been emitted again when the last death becomes known"
+SEEDS = seeds(10)
 
 
 def once(wrong: Exception, number: int = 3) -> Work:
@@ -118,7 +120,7 @@ def test_death_of_a_node(seed: int) -> None:
 
 @SEEDS
 def test_bad_frame(seed: int) -> None:
-    journal = Stage(seed=seed, faults=Faults(corrupt=0.3), total=200).run()
+    journal = Stage(seed=seed, link=Link(corrupt=0.05), total=200).run()
     assert {heard.failure.cause for heard in journal.heard} == {Cause.BAD_FRAME}
     assert all(heard.failure.component for heard in journal.heard), "where it was to go is told"
     assert max(heard.at_s for heard in journal.heard) < TIMEOUT_S / 3
@@ -126,14 +128,14 @@ def test_bad_frame(seed: int) -> None:
 
 @SEEDS
 def test_frame_that_nobody_answered(seed: int) -> None:
-    journal = Stage(seed=seed, faults=Faults(drop=0.2), total=200).run()
+    journal = Stage(seed=seed, link=Link(drop=0.2), total=200).run()
     assert {heard.failure.cause for heard in journal.heard} == {Cause.ACTOR_DIED}
     assert all(heard.failure.component for heard in journal.heard), "where it was to go is told"
 
 
 @SEEDS
 def test_frame_that_comes_twice(seed: int) -> None:
-    journal = Stage(seed=seed, faults=Faults(repeat=0.5), total=200).run()
+    journal = Stage(seed=seed, link=Link(repeat=0.5), total=200).run()
     assert not journal.heard
     assert set(journal.stored.values()) == {1}
 
@@ -155,20 +157,20 @@ def test_death_of_a_spout(seed: int) -> None:
 
 @SEEDS
 def test_death_of_the_master(seed: int) -> None:
-    stage = Stage(seed=seed, network=Network)
+    stage = Stage(seed=seed)
     stage.until_acked(stage.total // 2)
-    stage.net.kill_master()
+    stage.net.sim.kill_master()
     journal = stage.run()
     assert not journal.heard
     assert set(journal.stored.values()) == {1}
-    assert stage.net.state is State.FINISHED
+    assert stage.net.sim.snapshot().state == State.FINISHED
 
 
 @SEEDS
 def test_rebalance_that_does_not_wait(seed: int) -> None:
-    stage = Stage(seed=seed, network=Network, layout=Layout.PACK, total=400)
+    stage = Stage(seed=seed, layout=Layout.PACK, total=400)
     stage.until_acked(20)
-    stage.net.steer(lambda master: master.rebalance(4, None, 0.0, stage.net.clock.now()))
+    stage.net.sim.rebalance(4, wait_s=0.0, waits=False)
     journal = stage.run()
     assert {heard.failure.cause for heard in journal.heard} <= {Cause.REBALANCED}
 
@@ -209,19 +211,17 @@ def test_record_that_kills_its_process(seed: int) -> None:
     stage = Stage(always(Killed()), seed=seed, spout={"retry": PATIENT})
     journal = stage.run()
     (letter,) = journal.letters
-    assert (letter.message_id, letter.attempts, letter.component) == (3, 3, "work")
-    assert letter.cause == Cause.ACTOR_DIED
+    assert (letter.message_id, letter.cause, letter.component) == (3, Cause.ACTOR_DIED, "work")
     assert "while executing it" in letter.reason
-    assert len(journal.worked_s[3]) == 3
+    assert {letter.attempts, len(journal.worked_s[3])} <= {3, 4}, ON_ITS_WAY
 
 
 @SEEDS
 def test_code_that_does_not_return(seed: int) -> None:
-    stage = Stage(always(Blocked()), seed=seed, spout={"retry": PATIENT})
-    stage.watch_over("work")
+    stage = Stage(always(Blocked()), seed=seed, spout={"retry": PATIENT}, block_max_s=10.0)
     (letter,) = stage.run().letters
     assert (letter.message_id, letter.attempts, letter.cause) == (3, 3, Cause.BLOCKED)
-    assert letter.traceback == "in work, at the line that never returned"
+    assert "in execute\n    self.clock.sleep(3_600.0)" in letter.traceback
 
 
 @SEEDS
@@ -254,7 +254,7 @@ class Degraded(Stage):
         numbers = topology.spout("numbers", Numbers(self.journal, self.total), **spout)
         numbers.shuffle().bolt("work", Unready)
         numbers.stream("dead_letters").shuffle().bolt("letters", Letters(self.journal))
-        more = topology.spout("more", Numbers(type(self.journal)(self.journal.clock), 10))
+        more = topology.spout("more", Numbers(type(self.journal)(self.journal.now), 10))
         more.shuffle().bolt("store", Store(self.journal))
 
 
@@ -267,9 +267,7 @@ def test_quarantined_task(seed: int) -> None:
     assert (letter.cause, letter.component, letter.attempts) == (Cause.QUARANTINED, "work", 3)
     assert "no such disk" in letter.traceback
     assert set(journal.stored) == set(range(10)), "its neighbours go on"
-    for node in stage.net.nodes.values():
-        stage.net.master.hear(node.core.stats(), stage.net.clock.now())
-    (error,) = stage.net.master.snapshot(stage.net.clock.now()).degraded.values()
+    (error,) = stage.net.sim.snapshot().degraded.values()
     assert "no such disk" in error.text
 
 
@@ -278,7 +276,7 @@ def while_away(error: Exception, from_s: float, to_s: float) -> tuple[list[Stage
     stages: list[Stage] = []
 
     def work(seen: int, before: int) -> None:
-        if from_s <= stages[0].journal.clock.now() < to_s:
+        if from_s <= stages[0].journal.now() < to_s:
             raise error
 
     return stages, work
@@ -293,7 +291,7 @@ def test_outage(seed: int) -> None:
     assert "no database answers" in journal.heard[0].failure.reason
     assert not journal.letters, "with a single attempt each"
     assert set(journal.stored) == set(range(stages[0].total))
-    assert journal.clock.now() < 20.0 + 20.0, "two waits of ten seconds at most"
+    assert journal.now() < 20.0 + 20.0, "two waits of ten seconds at most"
 
 
 @SEEDS
@@ -391,7 +389,7 @@ def test_text_that_cannot_be_encoded(seed: int) -> None:
 
 @SEEDS
 def test_at_most_once(seed: int) -> None:
-    stage = Stage(seed=seed, ackers=0, total=400, faults=replace(Faults(), drop=0.05))
+    stage = Stage(seed=seed, ackers=0, total=400, link=Link(drop=0.05))
     stage.net.run()
     journal = stage.journal
     assert not journal.heard

@@ -43,7 +43,9 @@ def blamed(folder: Path) -> set[tuple[str, str, int]]:
     return {tuple(row) for row in read(folder, "failed")}
 
 
-@pytest.mark.parametrize("component", ["work", "store", ACKER])
+@pytest.mark.parametrize(
+    "component", ["work", pytest.param("store", marks=pytest.mark.long), ACKER]
+)
 def test_death_of_a_bolt_or_an_acker_shard(
     ray_cluster: RayCluster, tmp_path: Path, component: str
 ) -> None:
@@ -68,6 +70,7 @@ def test_death_of_a_spout(ray_cluster: RayCluster, tmp_path: Path) -> None:
     assert {cause for cause, *_ in blamed(tmp_path)} <= {Cause.ACTOR_DIED}, "nobody else's fault"
 
 
+@pytest.mark.long
 def test_death_of_a_whole_worker(ray_cluster: RayCluster, tmp_path: Path) -> None:
     with running(ray_cluster, tmp_path, Layout.PACK, "work") as run:
         victim = worker_of(run.plan, "work")
@@ -91,6 +94,7 @@ def test_calls_reach_a_successor_that_has_said_hello(
         ray.get(actor.peers.remote({}, []))  # else it would be ActorUnavailableError
 
 
+@pytest.mark.long
 def test_death_of_a_node(tmp_path: Path) -> None:
     check_program("tests.guarantee.node_dies", tmp_path)
 

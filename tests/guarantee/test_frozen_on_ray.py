@@ -7,6 +7,8 @@ import threading
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from sunshower import Counter, Number, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun
@@ -62,6 +64,7 @@ def test_code_that_holds_the_lock_is_replaced_and_charged(
         run.stop()
 
 
+@pytest.mark.long
 def test_spout_that_was_stopped_reads_its_verdicts_before_it_looks_at_deadlines(
     ray_cluster: RayCluster,
 ) -> None:

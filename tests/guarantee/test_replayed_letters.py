@@ -86,7 +86,7 @@ def ended(run: SimRun, callers: list[SimCaller]) -> list[Any]:
     return [caller.result for caller in callers]
 
 
-@pytest.mark.parametrize("seed", seeds(20, short=6))
+@seeds(20)
 def test_each_letter_is_settled_although_workers_die_and_tasks_move(seed: int) -> None:
     seen: list[int] = []
     kept: list[DeadLetter] = []

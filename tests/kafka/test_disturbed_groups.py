@@ -10,6 +10,7 @@ import pytest
 
 from sunshower.errors import KafkaUnreachable, StoreUnreachable
 from tests.kafka.groups import TIMEOUTS, Crash, Member, Stage, Topics, raises
+from tests.seeds import seeds
 
 # ---- at every step ------------------------------------------------------------------------------
 
@@ -137,7 +138,7 @@ class Play:
         self.stage.settle()
 
 
-@pytest.mark.parametrize("seed", range(30))
+@seeds(30)
 def test_nothing_ever_has_two_owners_and_in_the_end_all_have_one(seed: int) -> None:
     play = Play(seed)
     for _ in range(300):

@@ -21,7 +21,6 @@ MESSAGES = 8_000
 
 
 @pytest.mark.long
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_words_are_counted_over_a_kill_of_the_broker(
     kafka: Kafka, ray_cluster: RayCluster, monkeypatch: pytest.MonkeyPatch

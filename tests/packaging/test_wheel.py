@@ -20,7 +20,7 @@ import pytest
 
 from tests.structure.reading import ROOT
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("packaging")]
+pytestmark = pytest.mark.xdist_group("packaging")
 INLINE = """
 from sunshower import Line, Records, Topology, run_inline
 

@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from sunshower import Context, Failure, Spout, Topology
-from sunshower.clock import ManualClock
-from sunshower.runtime.control.master import Master
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.tasks.supervision import Health
-from tests.runtime.network import Faults, Network
+from tests.runtime.network import Network
 
 TOTAL = 40
 SLEEPS = 0.1 + 0.2 + 0.4 + 0.8  # between five errors in a row
@@ -55,33 +53,16 @@ class Chains:
     def get(self, number: Number) -> None:
         self.got[number.n] += 1
 
-    def start(
-        self,
-        seed: int = 0,
-        faults: Faults | None = None,
-        layout: Layout = Layout.PACK,
-        *,
-        seconds_max: float = 600.0,
-    ) -> Network:
+    def start(self, layout: Layout = Layout.PACK, *, seconds_max: float = 600.0) -> Network:
         plan = make_plan(self.topology.graph(), layout)
-        own = (plan, seed)
-        self.net = Network(*own, clock=ManualClock(), faults=faults, seconds_max=seconds_max)
+        self.net = Network(plan, seconds_max=seconds_max)
         return self.net
 
     def task(self, component: str) -> Any:
-        (task,) = self.net.plan.tasks_of(component)
-        wired = self.net.nodes[task.worker].core._wired
-        return wired.spouts.get(task.id) or wired.bolts[task.id]
+        return self.net.task(component)
 
     def health(self, component: str) -> Health:
-        health: Health = self.task(component).supervision.health
-        return health
-
-    def told(self) -> Master:
-        """The network's master, after everybody has told how it stands."""
-        for node in self.net.nodes.values():
-            self.net.master.hear(node.core.stats(), self.net.clock.now())
-        return self.net.master
+        return self.net.health(component)
 
     def healthy_chain_is_done(self) -> None:
         assert self.kept == Counter(range(TOTAL)), "a neighbour has suffered"

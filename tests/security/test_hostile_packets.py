@@ -9,21 +9,26 @@ import random
 import resource
 import sys
 from collections import Counter
-from functools import cache
+from functools import cache, partial
+from typing import NamedTuple
+from unittest.mock import patch
 from zlib import crc32
 
 import msgpack
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from sunshower.clock import ManualClock
+from sunshower import Counter as Numbers
+from sunshower import Derived, Number, Topology, batch
 from sunshower.errors import CorruptPacket
-from sunshower.runtime.plan import Layout, Plan, make_plan
+from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.transport import packets
 from sunshower.runtime.transport.packets import read_content
 from sunshower.runtime.transport.peer_link import PacketReceiver
-from tests.runtime.example import MasterState, everything
-from tests.runtime.network import Call, Network
+from sunshower.simulation.network import SimPacket
+from sunshower.simulation.worker import SimWorker
+from tests.runtime.network import Network
 from tests.security.hostile import mutated_bytes, mutated_messagepack
 
 BODY = packets._HEADER.size + packets._ADDRESS.size
@@ -31,30 +36,50 @@ EACH = 250  # packets to one network
 GROWTH_MAX = 256 << 20  # bytes of resident memory, over all packets
 
 
-class Recording(Network):
-    """A network that keeps what arrives."""
+class Call(NamedTuple):
+    """A packet that has arrived."""
 
-    def __init__(self, plan: Plan, seed: int, clock: ManualClock) -> None:
-        self.arrived: list[Call] = []
-        super().__init__(plan, seed, clock=clock)
-
-    def _arrive(self, peer_link: tuple[int, int]) -> None:
-        self.arrived.append(self._calls[peer_link][0])
-        super()._arrive(peer_link)
+    peer: int
+    data: bytes
 
 
-def network(seed: int) -> Recording:
-    clock = ManualClock()
-    graph = everything(MasterState(24, clock), ackers=2)
-    return Recording(make_plan(graph, Layout.ISOLATE), seed, clock)
+def twice(number: Number) -> list[Number]:
+    """Fails for the last of each ten."""
+    if number.value % 10 == 9:
+        raise ValueError(f"no {number}")
+    return [number, number]
+
+
+@batch
+def columns(table: pa.Table) -> Derived:
+    return Derived(table, np.arange(len(table)))
+
+
+def keep(number: Number) -> None: ...
+
+
+def network(seed: int) -> Network:
+    """Rows, columns, reports of acks and failures with their reasons, verdicts and grants."""
+    topology = Topology("t", workers=3, ackers=2, spout_pending=16)
+    rows = topology.spout("numbers", Numbers(50)).fields("value").bolt("twice", twice, 2)
+    topology.bolt("columns", columns, [rows.shuffle()], 2, fields=Number).all().bolt("keep", keep)
+    return Network(make_plan(topology.graph(), Layout.ISOLATE), seed)
 
 
 @cache
 def recorded() -> list[Call]:
-    """All packets of a run: with rows, columns, reports, verdicts, grants."""
-    net = network(1)
-    net.run()
-    return net.arrived
+    """The first packets of a run."""
+    found: list[Call] = []
+    deliver = SimWorker.deliver
+
+    def noted(worker: SimWorker, packet: SimPacket) -> None:
+        found.append(Call(worker.address, packet.data))
+        deliver(worker, packet)
+
+    with patch.object(SimWorker, "deliver", noted):
+        net = network(1)
+        net.until(lambda: len(found) > 500 or len(net.workers) == 0)
+    return found
 
 
 def sealed(head: bytes, body: bytes) -> bytes:
@@ -64,16 +89,20 @@ def sealed(head: bytes, body: bytes) -> bytes:
     return packets._HEADER.pack(magic, version, crc32(rest, version)) + rest
 
 
+def has_begun(net: Network) -> bool:
+    return bool(net.task("numbers").stats().counts.emitted > 20)
+
+
 def hurt(calls: int, seed: int) -> Counter[str]:
     """Send so many mutated packets to running workers; what became of them."""
     dice, found = random.Random(seed), Counter[str]()
     while found.total() < calls:
         net = network(dice.randrange(1000))
-        net.until(lambda net=net: len(net.arrived) > 10)  # type: ignore[misc]
+        net.until(partial(has_begun, net))
         for number in range(EACH):
             call = dice.choice(recorded())
             body = mutated_messagepack(call.data[BODY:], dice)
-            core = net.nodes[call.peer].core
+            core = net.workers[call.peer]
             core.receive(sealed(call.data[:BODY], body))
             dropped = bool(core._reader.notices())
             found["dropped" if dropped else "read"] += 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sunshower.codec import Codec, RowList
@@ -40,7 +40,6 @@ def refused(data: bytes) -> bool:
 
 
 @given(st.lists(values, max_size=4), st.randoms(use_true_random=False))
-@settings(max_examples=300)
 def test_mutated_values_are_refused_or_read_as_others(value: Any, dice: random.Random) -> None:
     data = CODEC.encode([*value, RowList([(one, 1) for one in value])] if value else value)
     for _ in range(5):
@@ -56,7 +55,6 @@ CONTENT = st.recursive(
 
 
 @given(st.sampled_from(CODES), st.binary(max_size=40) | CONTENT)
-@settings(max_examples=600)
 def test_any_content_of_any_extension_type_is_refused_or_read(code: int, content: bytes) -> None:
     refused(msgpack.packb([msgpack.ExtType(code, content)]))
 

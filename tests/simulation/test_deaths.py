@@ -12,9 +12,10 @@ from sunshower.runtime.events.event_log import What
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.run import SimRun
 from sunshower.simulation.worker import Killed, SimWorker
+from tests.seeds import seeds
 from tests.simulation.probes import Work, all_done, submitted, working
 
-SEEDS = pytest.mark.parametrize("seed", range(10))
+SEEDS = seeds(10)
 
 
 class Once(Work):
@@ -192,6 +193,14 @@ def test_while_the_master_is_dead_who_is_born_waits_for_the_next_one(seed: int) 
     run.kill_master()
     all_done(run, work, 100)
     assert run.snapshot().restarts == 1
+
+
+def test_a_master_that_comes_when_all_is_done_finds_out_that_it_is() -> None:
+    work = Work()
+    run = submitted(0, working(work))
+    all_done(run, work)
+    run.kill_master()
+    assert run.wait(60.0)
 
 
 @SEEDS

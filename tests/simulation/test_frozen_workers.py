@@ -22,6 +22,7 @@ from sunshower.runtime.events.injected_faults import InjectedFaults, Link
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.run import SimRun
+from tests.seeds import seeds
 
 OUTAGE_S, REPLACED_S, RESUMED_S = 120.0, 60.0, 30.0
 FEW, MANY = 2, 20_000
@@ -76,7 +77,7 @@ def test_status_says_which_worker_is_silent_and_since_when() -> None:
         assert not run.snapshot().silent
 
 
-@pytest.mark.parametrize("seed", range(20))
+@seeds(20)
 def test_a_zombie_that_wakes_is_refused_and_ends(seed: int) -> None:
     with SimCluster(seed) as cluster:
         run = submitted(cluster, MANY)
@@ -124,7 +125,7 @@ LONG = {
 }
 
 
-@pytest.mark.parametrize("seed", range(4))
+@seeds(4)
 @pytest.mark.parametrize("fault", LONG)
 def test_two_minutes_of_it_lose_nothing_and_charge_no_timeout(fault: str, seed: int) -> None:
     found = outcome(seed, LONG[fault]())
@@ -163,7 +164,7 @@ def test_a_worker_without_its_master_stops_and_goes_on() -> None:
         assert run.snapshot().restarts == 0, "the master was stopped itself"
 
 
-@pytest.mark.parametrize("seed", range(10))
+@seeds(10)
 def test_time_in_which_a_worker_has_stopped_for_want_of_a_master_counts_in_no_deadline(
     seed: int,
 ) -> None:
@@ -179,7 +180,7 @@ def test_time_in_which_a_worker_has_stopped_for_want_of_a_master_counts_in_no_de
         assert not run.snapshot().component("numbers").causes
 
 
-@pytest.mark.parametrize("seed", range(10))
+@seeds(10)
 def test_a_spout_that_was_stopped_reads_its_verdicts_before_it_looks_at_deadlines(
     seed: int,
 ) -> None:

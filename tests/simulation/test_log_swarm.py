@@ -5,8 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from random import Random
 
-import pytest
-
 from sunshower import Bolt, Context, DeadLetter, Retry, Topology
 from sunshower.errors import ClusterError, LifecycleError
 from sunshower.runtime.events.event_log import What
@@ -16,6 +14,7 @@ from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.run import SimRun
 from tests.contract.topologies import Item, Keep, relay
 from tests.runtime.logs import Log, Reader
+from tests.seeds import seeds
 from tests.simulation.swarm import FAULTS
 
 SEEDS = 40
@@ -46,7 +45,7 @@ def submitted(seed: int, log: Log) -> SimRun:
     return cluster.submit(topology.graph(), list(Layout)[seed % 3 > 0], sample=1)
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@seeds(SEEDS)
 def test_nothing_is_lost_whoever_dies_and_whoever_reads(seed: int) -> None:
     draw = Random(seed)
     log = Log(*([*map(Item, range(p * EACH, p * EACH + EACH))] for p in range(PARTITIONS)))

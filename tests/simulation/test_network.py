@@ -9,6 +9,7 @@ from sunshower.runtime.transport.packets import Answer
 from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.network import Network, SimPacket, SimProcess
 from sunshower.simulation.world import SimConditions, World
+from tests.seeds import seeds
 
 CONDITIONS = SimConditions(latency_s=0.01, call_s=0.001)
 
@@ -178,7 +179,7 @@ def test_machines_and_clocks_are_drawn_for_those_who_leave_them_open() -> None:
         assert told == one, "what else is drawn stays the same"
 
 
-@pytest.mark.parametrize("seed", range(20))
+@seeds(20)
 def test_of_a_packet_that_comes_twice_the_first_answer_counts(seed: int) -> None:
     place, heard = Place(seed), list[Answer | None]()
     packet = SimPacket(place.network, place.a, 2, b"", heard.append, heard=True)

@@ -128,14 +128,16 @@ def with_letters(letters: Letters, cost_s: float, parallelism: int) -> Topology:
 
 
 @every_layout
-@pytest.mark.parametrize("parallelism", [1, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("seconds", "parallelism"), [(90.0, 1), pytest.param(QUARTER_S, 3, marks=pytest.mark.long)]
+)
 def test_dead_letters_are_written_while_a_bolt_beside_their_reader_is_busy(
-    layout: Layout, parallelism: int
+    layout: Layout, seconds: float, parallelism: int
 ) -> None:
     letters = Letters()
     with SimCluster(1, drift=0.0, call_s=CALL_S) as cluster:
         run = cluster.submit(with_letters(letters, SLOW_S, parallelism).graph(), layout)
-        for _ in range(int(QUARTER_S / 5)):
+        for _ in range(int(seconds / 5)):
             before = run.snapshot().component("numbers")
             run.wait(5.0)
             written = len(letters.written)
@@ -144,9 +146,9 @@ def test_dead_letters_are_written_while_a_bolt_beside_their_reader_is_busy(
         found = run.snapshot()
         numbers = found.component("numbers")
         assert set(numbers.causes) == {"exception"}, "nothing timed out"
-        assert numbers.dead == pytest.approx(numbers.acked / 50, rel=0.05)
+        assert numbers.dead == pytest.approx(numbers.acked / 50, rel=0.05, abs=3)
         processed = numbers.acked - numbers.dead + numbers.failed
-        assert processed >= 0.95 * QUARTER_S / SLOW_S
+        assert processed >= 0.95 * seconds / SLOW_S
 
 
 # ---- a dependency that is away -------------------------------------------------------------------
@@ -195,10 +197,15 @@ def all_written(run: SimRun, database: Database, total: int) -> Snapshot:
     return found
 
 
-@every_layout
-@pytest.mark.parametrize("away_s", [2.0, 600.0])
-@pytest.mark.parametrize("prepares", [False, True])
-@pytest.mark.parametrize("letters", [False, True])
+@pytest.mark.parametrize(
+    ("layout", "away_s", "prepares", "letters"),
+    [
+        (Layout.PACK, 2.0, False, False),
+        (Layout.ISOLATE, 600.0, False, True),
+        (Layout.PACK, 600.0, True, True),
+        (Layout.ISOLATE, 2.0, True, False),
+    ],
+)
 def test_sink_that_was_away_gets_every_record_and_no_attempt_is_charged(
     layout: Layout, away_s: float, prepares: bool, letters: bool
 ) -> None:

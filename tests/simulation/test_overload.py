@@ -14,7 +14,7 @@ from tests.seeds import seeds
 RECORDS = 10_000
 
 
-@pytest.mark.parametrize("seed", seeds(25, short=3))
+@seeds(25)
 def test_overload_costs_no_speed_and_no_tuple(seed: int) -> None:
     run = run_overload(seed, RECORDS)
     assert not run.complaints, (run.shape, run.busy)

@@ -117,7 +117,7 @@ def test_each_of_many_callers_has_the_rows_of_its_own_request(
     assert (asks.acked, asks.pending, asks.failed) == (102, 0, 0)
 
 
-@pytest.mark.parametrize("seed", seeds(60, short=20))
+@seeds(60)
 def test_a_request_is_answered_in_full_once_or_fails_however_workers_die(seed: int) -> None:
     draw = Random(seed)
     layout = draw.choice(list(Layout))
@@ -136,7 +136,7 @@ def test_a_request_is_answered_in_full_once_or_fails_however_workers_die(seed: i
         assert ended(run, callers) == [answer_to(number) for number in range(40)]
 
 
-@pytest.mark.parametrize("seed", seeds(20, short=8))
+@seeds(20)
 def test_requests_are_answered_while_tasks_move(seed: int) -> None:
     draw = Random(seed)
     with SimCluster(seed, latency_s=0.003, check=True) as cluster:

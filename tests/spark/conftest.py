@@ -75,10 +75,19 @@ def gateway(place: SparkPlace) -> Iterator[Gateway]:
     found.close()
 
 
+ABOUT_THE_PLACE = {
+    *("test_spark_gateway.py", "test_spark_on_ray.py", "test_spark_batches.py"),
+    "test_spark_topology.py",
+}
+
+
 def pytest_itemcollected(item: Any) -> None:
-    """Whoever asks for Spark is marked; on a cluster it needs Ray as well."""
+    """Whoever asks for Spark is marked; on a cluster it needs Ray as well. What is not about the
+    place is run on a cluster by `make test-all` only."""
     ours = Path(__file__).parent in item.path.parents  # others have a fixture of that name, too
     if ours and "place" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.spark)
         if item.callspec.params["place"] == "on_ray":
             item.add_marker(pytest.mark.ray)
+            if item.path.name not in ABOUT_THE_PLACE:
+                item.add_marker(pytest.mark.long)

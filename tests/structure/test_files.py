@@ -7,8 +7,6 @@ import re
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 from tests.structure.reading import FILES, PYTHON, ROOT, syntax, text
 
 FILE_LINES_MAX = 400
@@ -19,24 +17,27 @@ FOLDER_FILES_MAX = 16  # Python files besides __init__.py
 PAGES = tuple(path for path in FILES if path.suffix == ".md")
 TESTS = tuple(path for path in PYTHON if path.parts[0] == "tests")
 
-every_file = pytest.mark.parametrize("path", FILES, ids=str)
-every_python_file = pytest.mark.parametrize("path", PYTHON, ids=str)
-every_page = pytest.mark.parametrize("path", PAGES, ids=str)
+
+def none_is_wrong(wrong: list[str]) -> None:
+    """Fail with one line for each."""
+    assert not wrong, "\n".join(wrong)
 
 
-@every_python_file
-def test_file_opens_with_one_sentence(path: Path) -> None:
-    docstring = ast.get_docstring(syntax(path))
+def opening_mistake(path: Path) -> str | None:
+    """What is wrong with the first line of a file."""
     opening = text(path).partition("\n")[0]
-    assert opening.lstrip("r").startswith('"""'), (
-        f"{path}: the first thing in it must be a docstring; it is {opening!r}"
-    )
-    assert docstring, f"{path}: its docstring is empty"
-    sentence = docstring.partition("\n")[0]
-    assert re.search(r"[.!?:…]$", sentence), f"{path}: the first line is no sentence: {sentence!r}"
-    assert not re.search(r"(?<!e\.g)(?<!i\.e)[.!?] +[A-Z]", sentence), (
-        f"{path}: the first line is more than one sentence: {sentence!r}"
-    )
+    if not opening.lstrip("r").startswith('"""'):
+        return f"the first thing in it must be a docstring; it is {opening!r}"
+    sentence = (ast.get_docstring(syntax(path)) or "").partition("\n")[0]
+    if not re.search(r"[.!?:…]$", sentence):
+        return f"the first line is no sentence: {sentence!r}"
+    if re.search(r"(?<!e\.g)(?<!i\.e)[.!?] +[A-Z]", sentence):
+        return f"the first line is more than one sentence: {sentence!r}"
+    return None
+
+
+def test_files_open_with_one_sentence() -> None:
+    none_is_wrong([f"{path}: {wrong}" for path in PYTHON if (wrong := opening_mistake(path))])
 
 
 def test_folder_can_be_read_as_a_table_of_contents() -> None:
@@ -48,57 +49,60 @@ def test_folder_can_be_read_as_a_table_of_contents() -> None:
     ]
 
 
-@every_python_file
-def test_no_docstring_only_refers_to_the_port(path: Path) -> None:
-    assert f'"""See {"the port"}."""' not in text(path), f"{path}: leave such a docstring out"
+def test_no_docstring_only_refers_to_the_port() -> None:
+    docstring = f'"""See {"the port"}."""'
+    none_is_wrong([f"{path}: leave {docstring} out" for path in PYTHON if docstring in text(path)])
 
 
-@every_python_file
-def test_lines_fit_the_page(path: Path) -> None:
-    assert not [
-        f"{path}:{number} has {len(line)} columns"
-        for number, line in enumerate(text(path).splitlines(), start=1)
-        if len(line) > LINE_COLUMNS_MAX
-    ]
+def test_lines_of_code_and_prose_fit_the_page() -> None:
+    none_is_wrong(
+        [
+            f"{path}:{number} has {len(line)} columns"
+            for path in (*PYTHON, *PAGES)
+            for number, line in enumerate(text(path).splitlines(), start=1)
+            if len(line) > LINE_COLUMNS_MAX
+            and not (path in PAGES and line[:1] == "|")  # a table's row
+        ]
+    )
 
 
-@every_page
-def test_prose_fits_the_page(path: Path) -> None:
-    assert not [
-        f"{path}:{number} has {len(line)} columns"
-        for number, line in enumerate(text(path).splitlines(), start=1)
-        if len(line) > LINE_COLUMNS_MAX and line[:1] != "|"  # but a table's row
-    ]
+def test_files_fit_in_a_sitting() -> None:
+    sizes = {path: len(text(path).splitlines()) for path in PYTHON}
+    none_is_wrong(
+        [
+            f"{path} has {lines} lines; {FILE_LINES_MAX} are the limit"
+            for path, lines in sizes.items()
+            if lines > FILE_LINES_MAX
+        ]
+    )
 
 
-@every_python_file
-def test_file_fits_in_a_sitting(path: Path) -> None:
-    lines = len(text(path).splitlines())
-    assert lines <= FILE_LINES_MAX, f"{path} has {lines} lines; {FILE_LINES_MAX} are the limit"
+def test_functions_fit_on_a_screen() -> None:
+    none_is_wrong(
+        [
+            f"{path}:{node.lineno} {node.name} has {lines} lines"
+            for path in PYTHON
+            for node in ast.walk(syntax(path))
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and (lines := (node.end_lineno or node.lineno) - node.lineno + 1) > FUNCTION_LINES_MAX
+        ]
+    )
 
 
-@every_python_file
-def test_functions_fit_on_a_screen(path: Path) -> None:
-    sizes = {
-        f"{path}:{node.lineno} {node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
-        for node in ast.walk(syntax(path))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    }
-    assert not {name: size for name, size in sizes.items() if size > FUNCTION_LINES_MAX}
-
-
-@pytest.mark.parametrize("path", TESTS, ids=str)
-def test_tests_wait_for_events_and_never_sleep(path: Path) -> None:
+def test_tests_wait_for_events_and_never_sleep() -> None:
     names = {"time": "sleep"}  # module → what a test must not take from it
-    assert not [
-        f"{path}:{node.lineno} sleeps; wait for the event, or wind a ManualClock"
-        for node in ast.walk(syntax(path))
-        if (isinstance(node, ast.Attribute) and ast.unparse(node) == "time.sleep")
-        or (
-            isinstance(node, ast.ImportFrom)
-            and names.get(node.module or "") in {alias.name for alias in node.names}
-        )
-    ]
+    none_is_wrong(
+        [
+            f"{path}:{node.lineno} sleeps; wait for the event, or wind a ManualClock"
+            for path in TESTS
+            for node in ast.walk(syntax(path))
+            if (isinstance(node, ast.Attribute) and ast.unparse(node) == "time.sleep")
+            or (
+                isinstance(node, ast.ImportFrom)
+                and names.get(node.module or "") in {alias.name for alias in node.names}
+            )
+        ]
+    )
 
 
 # ---- nothing that is true on one machine only ---------------------------------------------------
@@ -114,18 +118,24 @@ ELSEWHERE = {
 }
 
 
-@every_file
-def test_file_names_nothing_of_one_machine(path: Path) -> None:
+def lines_of(path: Path) -> list[str]:
+    """The lines of a text; a picture has none."""
     try:
-        lines = text(path).splitlines()
+        return text(path).splitlines()
     except UnicodeDecodeError:
-        return  # a picture
-    assert not [
-        f"{path}:{number} names {what}: {line.strip()[:120]}"
-        for number, line in enumerate(lines, start=1)
-        for what, pattern in ELSEWHERE.items()
-        if pattern.search(line)
-    ]
+        return []
+
+
+def test_files_name_nothing_of_one_machine() -> None:
+    none_is_wrong(
+        [
+            f"{path}:{number} names {what}: {line.strip()[:120]}"
+            for path in FILES
+            for number, line in enumerate(lines_of(path), start=1)
+            for what, pattern in ELSEWHERE.items()
+            if pattern.search(line)
+        ]
+    )
 
 
 # ---- pages that follow the code -----------------------------------------------------------------
@@ -144,37 +154,41 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@every_page
-def test_links_lead_somewhere(path: Path) -> None:
+def test_links_lead_somewhere() -> None:
     broken = []
-    for target in LINK.findall(FENCE.sub("", text(path))):
-        if re.match(r"[a-z+.-]+:", target):
-            continue
-        file, _, anchor = target.partition("#")
-        goal = (ROOT / path.parent / file).resolve() if file else ROOT / path
-        if not goal.exists() or not goal.is_relative_to(ROOT):
-            broken.append(f"{path} links to {target}: no such file")
-        elif anchor and goal.suffix == ".md" and anchor not in anchors(goal.relative_to(ROOT)):
-            broken.append(f"{path} links to {target}: no such heading")
-    assert not broken
+    for path in PAGES:
+        for target in LINK.findall(FENCE.sub("", text(path))):
+            if re.match(r"[a-z+.-]+:", target):
+                continue
+            file, _, anchor = target.partition("#")
+            goal = (ROOT / path.parent / file).resolve() if file else ROOT / path
+            if not goal.exists() or not goal.is_relative_to(ROOT):
+                broken.append(f"{path} links to {target}: no such file")
+            elif anchor and goal.suffix == ".md" and anchor not in anchors(goal.relative_to(ROOT)):
+                broken.append(f"{path} links to {target}: no such heading")
+    none_is_wrong(broken)
 
 
-@every_page
-def test_pages_name_files_and_tests_that_exist(path: Path) -> None:
+def test_pages_name_files_and_tests_that_exist() -> None:
     wrong = []
-    for name, test in MENTION.findall(text(path)):
-        if not (ROOT / name).is_file():
-            wrong.append(f"{path} names {name}: no such file")
-        elif test and f"def {test.split('::')[-1]}(" not in text(Path(name)):
-            wrong.append(f"{path} names {test}: {name} has no such test")
-    assert not wrong
+    for path in PAGES:
+        for name, test in MENTION.findall(text(path)):
+            if not (ROOT / name).is_file():
+                wrong.append(f"{path} names {name}: no such file")
+            elif test and f"def {test.split('::')[-1]}(" not in text(Path(name)):
+                wrong.append(f"{path} names {test}: {name} has no such test")
+    none_is_wrong(wrong)
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in FILES if path.parts[0] == "examples" or path in PAGES], ids=str
-)
-def test_examples_and_pages_import_public_names_alone(path: Path) -> None:
-    if path.suffix not in {".py", ".md"} or "decisions" in path.parts:
-        return
-    deep = re.findall(r"^ *(?:from|import) sunshower\.\w+\.[\w.]+.*$", text(path), re.MULTILINE)
-    assert not deep, f"{path}: import these names from the package they belong to: {deep}"
+def test_examples_and_pages_import_public_names_alone() -> None:
+    programs = [path for path in PYTHON if path.parts[0] == "examples"]
+    pages = [path for path in PAGES if "decisions" not in path.parts]
+    none_is_wrong(
+        [
+            f"{path}: import these names from the package they belong to: {deep}"
+            for path in (*programs, *pages)
+            for deep in re.findall(
+                r"^ *(?:from|import) sunshower\.\w+\.[\w.]+.*$", text(path), re.MULTILINE
+            )
+        ]
+    )

@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -157,8 +158,6 @@ EXCEPTIONS: dict[str, set[str]] = {  # module → what it may import that its pa
 
 # ---- the reading --------------------------------------------------------------------------------
 
-every_file = pytest.mark.parametrize("path", PACKAGE_FILES, ids=str)
-
 
 def package_of(module: str) -> str:
     """The package of a module: of `sunshower.runtime.tracking` `runtime`."""
@@ -181,60 +180,72 @@ def some(packages: set[str]) -> str:
     return ", ".join(sorted(packages)) or "no package"
 
 
-@every_file
-def test_every_file_has_a_package_with_a_rule(path: Path) -> None:
-    package = package_of(module_name(path))
-    assert package in MAY_IMPORT, (
-        f"{path}: no rule for package {package!r}; there are {some({*MAY_IMPORT})}"
+def none_is_wrong(wrong: list[str]) -> None:
+    """Fail with one line for each."""
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_file_has_a_package_with_a_rule() -> None:
+    none_is_wrong(
+        [
+            f"{path}: no rule for package {package!r}; there are {some({*MAY_IMPORT})}"
+            for path in PACKAGE_FILES
+            if (package := package_of(module_name(path))) not in MAY_IMPORT
+        ]
     )
 
 
-@every_file
-def test_file_imports_only_downward(path: Path) -> None:
-    package = package_of(module_name(path))
-    allowed = (
-        MAY_IMPORT.get(package, set())
-        | {package}
-        | (set() if package in FOUNDATIONS else FOUNDATIONS)
+def allowed_in(package: str) -> set[str]:
+    """The packages that a package may import, itself included."""
+    allowed = MAY_IMPORT.get(package, set()) | {package}
+    allowed |= set() if package in FOUNDATIONS else FOUNDATIONS
+    return allowed - ({"__init__"} if package != "__init__" else set())
+
+
+def test_files_import_only_downward() -> None:
+    none_is_wrong(
+        [
+            report(path, found, f"{package} may import {some(allowed_in(package))}")
+            for path in PACKAGE_FILES
+            for package in [package_of(module_name(path))]
+            for found in imports(path)
+            if is_ours(found.module) and package_of(found.module) not in allowed_in(package)
+        ]
     )
-    if package != "__init__":
-        allowed -= {"__init__"}
-    assert not [
-        report(path, found, f"{package} may import {some(allowed)}")
-        for found in imports(path)
-        if is_ours(found.module) and package_of(found.module) not in allowed
-    ]
 
 
-@every_file
-def test_file_imports_only_allowed_libraries(path: Path) -> None:
+def library_mistakes(path: Path) -> Iterator[str]:
+    """Imports of external libraries that the file's package may not have."""
     package = package_of(module_name(path))
-    wrong = []
     for found in imports(path):
         top = found.module.split(".")[0]
         if is_ours(top) or (top in sys.stdlib_module_names and top not in EXTERNAL):
             continue
         if found.module == "?":
             if package not in {"cli", "__init__", "testing", "connectors"}:
-                wrong.append(report(path, found, "name it, so that this test can read it"))
+                yield report(path, found, "name it, so that this test can read it")
         elif package not in EXTERNAL.get(top, set()):
-            wrong.append(report(path, found, f"only {some(EXTERNAL.get(top, set()))} may"))
+            yield report(path, found, f"only {some(EXTERNAL.get(top, set()))} may")
         elif package in LIGHT and not found.late:
-            wrong.append(report(path, found, f"{package} must do so inside a function"))
-    assert not wrong
+            yield report(path, found, f"{package} must do so inside a function")
 
 
-@every_file
-def test_pure_packages_have_no_clock_no_randomness_and_no_socket(path: Path) -> None:
-    module = module_name(path)
-    if package_of(module) not in PURE:
-        return
-    excused = EXCEPTIONS.get(module, set())
-    assert not [
-        report(path, found, "time, chance and the machine are handed in")
-        for found in imports(path)
-        if found.module.split(".")[0] in IMPURE - excused
-    ]
+def test_files_import_only_allowed_libraries() -> None:
+    none_is_wrong([wrong for path in PACKAGE_FILES for wrong in library_mistakes(path)])
+
+
+PURE_FILES = [path for path in PACKAGE_FILES if package_of(module_name(path)) in PURE]
+
+
+def test_pure_packages_have_no_clock_no_randomness_and_no_socket() -> None:
+    none_is_wrong(
+        [
+            report(path, found, "time, chance and the machine are handed in")
+            for path in PURE_FILES
+            for found in imports(path)
+            if found.module.split(".")[0] in IMPURE - EXCEPTIONS.get(module_name(path), set())
+        ]
+    )
 
 
 SEEDED = {"default_rng", "SeedSequence", "PCG64", "PCG64DXSM", "Philox", "SFC64", "MT19937"}
@@ -260,15 +271,15 @@ def unrepeatable(node: ast.AST) -> str | None:
     return None
 
 
-@every_file
-def test_pure_packages_give_the_same_answer_in_every_process(path: Path) -> None:
-    if package_of(module_name(path)) not in PURE:
-        return
-    assert not [
-        f"{path}:{getattr(node, 'lineno', '?')} {reason}"
-        for node in ast.walk(syntax(path))
-        if (reason := unrepeatable(node))
-    ]
+def test_pure_packages_give_the_same_answer_in_every_process() -> None:
+    none_is_wrong(
+        [
+            f"{path}:{getattr(node, 'lineno', '?')} {reason}"
+            for path in PURE_FILES
+            for node in ast.walk(syntax(path))
+            if (reason := unrepeatable(node))
+        ]
+    )
 
 
 # ---- the rules themselves -----------------------------------------------------------------------

@@ -33,6 +33,7 @@ from sunshower.testing import (
     assert_counts,
     assert_lossless,
 )
+from tests.seeds import seeds
 from tests.testing.shop import LINES, WORDS, Database, Store, Word, counting
 
 Simulate = Callable[..., SimulatedRun]
@@ -134,7 +135,7 @@ def test_while_a_store_is_away_nothing_is_acked_and_nothing_is_charged(simulate:
     assert_lossless(run.finish())
 
 
-@pytest.mark.parametrize("seed", range(20))
+@seeds(20)
 def test_an_outage_that_begins_now_is_there_before_the_first_record(seed: int) -> None:
     feeder = Feeder(*LINES)
     with testing.simulate(counting(), {"lines": feeder}, seed=seed) as run:

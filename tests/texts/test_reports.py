@@ -18,10 +18,10 @@ from sunshower.runtime.events.event_log import Entry, What
 from tests.experiments.report.samples import outcome
 from tests.texts.hostile import ODD_TEXTS, texts, values
 
-few = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+with_fixtures = settings(suppress_health_check=list(HealthCheck))
 
 
-@few
+@with_fixtures
 @given(texts, values)
 def test_file_of_a_run_is_written(
     tmp_path_factory: pytest.TempPathFactory, text: str, value: Any
@@ -43,7 +43,7 @@ def test_page_of_a_run_is_written(tmp_path_factory: pytest.TempPathFactory, text
     (folder.path / "report.html").read_bytes().decode()
 
 
-@few
+@with_fixtures
 @given(texts, values)
 def test_line_of_a_history_is_json(text: str, value: Any) -> None:
     entries = [

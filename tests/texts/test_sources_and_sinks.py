@@ -22,7 +22,7 @@ from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from tests.texts.hostile import odd_values, texts, values
 
-few = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+with_fixtures = settings(suppress_health_check=list(HealthCheck))
 
 
 class Row(NamedTuple):
@@ -56,7 +56,7 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
-@few
+@with_fixtures
 @given(st.lists(values, max_size=8))
 def test_each_record_is_in_the_file_or_among_the_dead_letters(
     tmp_path_factory: pytest.TempPathFactory, given: list[Any]
@@ -101,7 +101,7 @@ def test_records_travel_to_another_process_or_become_dead_letters(tmp_path: Path
                 assert value == given[number]
 
 
-@few
+@with_fixtures
 @given(st.binary(max_size=200))
 def test_lines_of_any_bytes_are_read(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.mktemp("text") / "lines.txt"

@@ -19,13 +19,12 @@ def test_each_setting_has_a_limit_and_a_default_within() -> None:
     assert [*LIMITS] == [one.name for one in fields(Config)]
 
 
-@pytest.mark.parametrize("name", LIMITS)
 @pytest.mark.parametrize("value", ["x", "auto", "none", [], (), nan, inf, -inf, -1, int, True, 1j])
-def test_what_a_setting_cannot_be_is_refused_by_its_name(name: str, value: Any) -> None:
-    if value in LIMITS[name].words.values():
-        return
-    with pytest.raises(ConfigError, match=f"^topology 't': {name} is .*it must be "):
-        Topology("t", **{name: value})
+def test_what_a_setting_cannot_be_is_refused_by_its_name(value: Any) -> None:
+    for name, limit in LIMITS.items():
+        if value not in limit.words.values():
+            with pytest.raises(ConfigError, match=f"^topology 't': {name} is .*it must be "):
+                Topology("t", **{name: value})
 
 
 @pytest.mark.parametrize(

@@ -26,12 +26,10 @@ def complaints() -> dict[str, dict[int, str]]:
     return found
 
 
-@pytest.mark.slow
 def test_right_topology_gets_no_complaint(complaints: dict[str, dict[int, str]]) -> None:
     assert complaints["right.py"] == {}
 
 
-@pytest.mark.slow
 def test_wrong_topology_gets_one_at_exactly_the_wrong_lines(
     complaints: dict[str, dict[int, str]],
 ) -> None:

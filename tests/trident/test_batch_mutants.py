@@ -11,7 +11,7 @@ from tests.mutants.mutant import Mutant, Slip, slip
 from tests.trident.coordination.test_coordinator import Trial
 from tests.trident.rigs.batch_swarm import judge
 
-pytestmark = [pytest.mark.slow, pytest.mark.mutants]
+pytestmark = pytest.mark.mutants
 SEEDS_MAX = 100
 
 

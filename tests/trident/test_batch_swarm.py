@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
+from tests.seeds import seeds
 from tests.trident.rigs.batch_swarm import hurt, judge
 
 
-@pytest.mark.parametrize("seed", range(40))
+@seeds(40)
 def test_whatever_happens_every_row_is_counted_exactly_once(seed: int) -> None:
     assert not judge(seed)
 

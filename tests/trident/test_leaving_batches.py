@@ -14,6 +14,7 @@ from sunshower.errors import ClusterError, DuplicateComponent, TopologyError, To
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.trident import BatchStream, FixedBatchSpout, InMemory, MemoryState, batches, count
+from tests.seeds import seeds
 from tests.trident.rigs.programs import SETTINGS, run
 
 POEM = "the sun was shining on the sea shining with all his might and this was odd"
@@ -135,7 +136,7 @@ class Tell(Bolt[Word, None]):
         self.tell(record.word)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@seeds(6)
 def test_whoever_is_killed_each_row_arrives_and_counts_once(seed: int) -> None:
     topology, seen, state = Topology("t", **SETTINGS), list[str](), MemoryState()
     words = words_of(topology, max_batches=1 + seed % 2, interval_s=0.5)

@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import pytest
+
 from sunshower import JsonLines, Line, Topology
 from sunshower.trident import Bounds, InSqlite, SqliteState, TextFileBatches, batches, count
 
@@ -28,6 +30,7 @@ def split(line: Line) -> Iterator[Word]:
         yield Word(word)
 
 
+@pytest.mark.long
 def test_a_worker_is_killed_and_each_row_has_left_at_least_once(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_the_example_counts_the_words_of_this_repository_once(
     tmp_path: Path,

@@ -29,6 +29,7 @@ from sunshower.trident import (
     sum_,
     tumbling,
 )
+from tests.seeds import seeds
 from tests.trident.rigs.programs import SETTINGS, kill_three, run
 
 POEM = """
@@ -125,7 +126,7 @@ def fired_undisturbed() -> dict[Any, Any]:
     return dict(fired.items())
 
 
-@pytest.mark.parametrize("seed", range(12))
+@seeds(12)
 def test_whoever_is_killed_each_word_and_each_window_counts_once(seed: int) -> None:
     layout = (Layout.ISOLATE, Layout.PACK)[seed % 2]
     topology, state, fired = Topology("words", **SETTINGS), MemoryState(), MemoryState()

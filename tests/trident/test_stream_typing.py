@@ -7,13 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 HERE = Path(__file__).parent / "typing"
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.slow
 def test_type_checkers_object_to_the_wrong_lines_alone() -> None:
     files = [HERE / "right_streams.py", HERE / "wrong_streams.py"]
     mypy = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent"]

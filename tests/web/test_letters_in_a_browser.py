@@ -18,7 +18,7 @@ from tests.web.test_page_in_a_browser import SHOP, SIZES, text_of, wait_for
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 ROWS = ".letters .list tbody tr"
 
 

@@ -14,7 +14,7 @@ from tests.web.prepared import HOSTILE, HostileSource, PreparedSource, huge
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 SHOP = "#/t/web-shop"
 SIZES = [(360, "light"), (360, "dark"), (1280, "light"), (1280, "dark")]
 FOCUSED = "document.activeElement.ariaLabel ?? document.activeElement.innerText"

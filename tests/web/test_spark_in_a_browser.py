@@ -10,7 +10,7 @@ from tests.web.prepared import PreparedSource, quiet
 from tests.web.prepared_spark import sales
 from tests.web.test_page_in_a_browser import SIZES, text_of, wait_for
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 
 
 @pytest.mark.parametrize(("width", "scheme"), SIZES)

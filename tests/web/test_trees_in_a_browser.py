@@ -12,7 +12,7 @@ from tests.web.prepared import HOSTILE, HostileSource, PreparedSource, shop
 from tests.web.prepared_trees import FAILED_ROOT
 from tests.web.test_page_in_a_browser import SHOP, SIZES, text_of, wait_for
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 TREE = f"{SHOP}/r/{FAILED_ROOT}"
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.web.conftest import Open, violations
 from tests.web.test_page_in_a_browser import SHOP, SIZES, node, text_of, wait_for
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 TOTAL = ".totals dd >> nth={}"
 FAILED = 2
 

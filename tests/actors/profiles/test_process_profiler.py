@@ -113,7 +113,6 @@ def test_a_run_ends_when_it_is_stopped_and_restores_the_interpreter() -> None:
     assert sys.getswitchinterval() == before_s
 
 
-@pytest.mark.slow
 def test_a_profile_in_the_process_finds_the_function_of_the_task() -> None:
     profiler = ProcessProfiler()
     with working():
@@ -122,7 +121,6 @@ def test_a_profile_in_the_process_finds_the_function_of_the_task() -> None:
     assert split_time(found.stacks)["split"][TimePart.USER] > 10
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not HAS_PY_SPY, reason="py-spy is not installed")
 def test_py_spy_finds_the_same_in_the_same_form() -> None:
     profiler = ProcessProfiler()
@@ -137,7 +135,6 @@ def test_py_spy_finds_the_same_in_the_same_form() -> None:
     assert split_time(found.stacks)["split"][TimePart.USER] > 10
 
 
-@pytest.mark.slow
 def test_where_py_spy_is_missing_the_process_is_sampled_and_the_reason_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,7 +148,6 @@ def test_where_py_spy_is_missing_the_process_is_sampled_and_the_reason_is_given(
     assert split_time(found.stacks)["split"][TimePart.USER] > 10
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(
     not HAS_PY_SPY or os.geteuid() != 0 or shutil.which("setpriv") is None,
     reason="only root can start py-spy as another user, whom the kernel refuses",
@@ -190,7 +186,6 @@ def test_a_second_profile_is_refused_while_one_is_recorded_and_an_ended_one_is_f
         profiler.profile("b", None, in_process=True)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not HAS_PY_SPY, reason="py-spy is not installed")
 def test_a_profile_that_is_ended_ends_py_spy() -> None:
     stopped = threading.Event()

@@ -64,7 +64,6 @@ def test_events_and_records_of_user_code_are_listed(here: Command, write: Write)
 
 
 @pytest.mark.ray
-@pytest.mark.slow
 def test_follow_goes_on_until_it_is_interrupted(here: Command, start: Start, write: Write) -> None:
     import ray
 

@@ -86,7 +86,6 @@ def test_a_worker_that_dies_is_recorded_in_its_next_life(
 
 
 @pytest.mark.ray
-@pytest.mark.slow
 def test_a_topology_that_has_ended_is_refused(here: Command, write: Write, tmp_path: Path) -> None:
     here("submit", write(CODE.replace("Counter()", "Counter(1)")))
     end_s = time.monotonic() + 60

@@ -171,7 +171,6 @@ def test_latencies_of_bolts_are_those_of_their_code_and_of_their_inbox() -> None
     assert complete["max_s"] >= complete["p99_s"] >= complete["p50_s"] >= 0.01
 
 
-@pytest.mark.slow
 def test_the_bottleneck_is_busy_and_its_senders_wait_for_credit() -> None:
     run = SimCluster(0).submit(numbers(None, seconds=0.5).graph(), Layout.ISOLATE)
     run.wait(90.0)
@@ -198,7 +197,6 @@ def test_a_window_forgets_what_was_before_it() -> None:
     assert windows["1m"]["latencies"] == {}
 
 
-@pytest.mark.slow
 def test_windows_go_on_when_workers_and_the_master_die() -> None:
     run = SimCluster(0).submit(numbers(None, seconds=0.2).graph())
     run.wait(20.0)
@@ -227,7 +225,6 @@ class Readings(Spout[Reading]):
         yield from (Reading(float(at), "hall") for at in range(100_000))
 
 
-@pytest.mark.slow
 def test_a_window_is_behind_the_event_time_of_its_spout() -> None:
     topology = Topology("readings", workers=2)
     grouped = topology.spout("readings", Readings()).group_by("room")

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.ray
-@pytest.mark.slow
 def test_letters_of_a_running_topology_are_listed_and_replayed_from_the_page(
     command: Command, ray_cluster: RayCluster, start: Start, write: Write, tmp_path: Path
 ) -> None:

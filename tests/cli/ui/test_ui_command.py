@@ -84,7 +84,6 @@ def test_without_ray_the_page_shows_kept_experiments_and_without_any_it_says_why
 
 
 @pytest.mark.ray
-@pytest.mark.slow
 def test_the_page_of_a_cluster_shows_what_status_shows_and_acts(
     command: Command, ray_cluster: RayCluster, start: Start, write: Write
 ) -> None:
@@ -117,8 +116,8 @@ def test_the_page_of_a_cluster_shows_what_status_shows_and_acts(
     assert process.wait(60) == 0
 
 
+@pytest.mark.long
 @pytest.mark.ray
-@pytest.mark.slow
 def test_a_run_with_its_page_is_drained_from_there(start: Start, write: Write) -> None:
     path = write(NUMBERS.format(total=1_000_000_000))
     process = start("run", path, "--ui", PYTHONUNBUFFERED="1")

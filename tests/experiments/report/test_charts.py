@@ -38,7 +38,6 @@ def three_events() -> History:
     return Script().emitted(1).hurt().wait(2).completed(1).history()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "given",
     [
@@ -58,13 +57,11 @@ def test_a_time_line_is_drawn_of_few_events_and_of_many(given: History) -> None:
     assert len(chart.svg) < 2_000_000  # a page that can be mailed, however long the run was
 
 
-@pytest.mark.slow
 def test_the_same_series_give_the_same_file() -> None:
     series = make_series(three_events())
     assert timeline(series).svg == timeline(series).svg
 
 
-@pytest.mark.slow
 def test_charts_of_one_page_do_not_share_ids() -> None:
     charts = [timeline(make_series(three_events())), recovery_chart(outcome().recoveries)]
     ids = [set(re.findall(r'\sid="([^"]+)"', chart.element)) for chart in charts]
@@ -143,13 +140,11 @@ def test_the_worst_recoveries_are_shown_in_the_order_of_time() -> None:
     assert [one.fault for one in shown] == ["f4", "f9", "never"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("recovered_s", [2.0, 3.5, None])
 def test_recoveries_are_drawn_also_those_that_never_came(recovered_s: float | None) -> None:
     check(recovery_chart(outcome(recovered_s=recovered_s).recoveries))
 
 
-@pytest.mark.slow
 def test_a_sweep_is_drawn() -> None:
     verdicts = [Verdict.HOLDS, Verdict.HOLDS, Verdict.UNKNOWN, Verdict.BROKEN]
     runs = [outcome(verdict, seed=seed) for seed, verdict in enumerate(verdicts)]

@@ -56,7 +56,6 @@ def test_evidence_is_text_whatever_it_says() -> None:
     assert "About <this>." in found.text
 
 
-@pytest.mark.slow
 def test_a_page_loads_nothing_and_has_its_charts_in_it() -> None:
     charts = [timeline(make_series(history())), recovery_chart(outcome().recoveries)]
     text = run_page(outcome(), BACKGROUND, charts)
@@ -108,7 +107,6 @@ def test_a_page_of_several_runs_leads_to_each() -> None:
     assert "Of 2 runs: 2 BROKEN." in found.text
 
 
-@pytest.mark.slow
 def test_the_chart_of_a_sweep_is_on_its_page() -> None:
     points = [("001", point(outcome(), ["timeout_s"]))]
     chart = sweep_chart([one for _, one in points], "timeout_s")

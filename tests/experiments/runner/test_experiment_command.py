@@ -17,7 +17,6 @@ from tests.experiments.runner.experiment_files import BROKEN, HOLDING, PEACEFUL,
 
 Capture = pytest.CaptureFixture[str]
 MEASURED = ["recovery", "throughput", "replays", "duplicates"]
-pytestmark = pytest.mark.slow  # a report takes a second to be drawn
 
 
 @pytest.fixture(autouse=True)

@@ -157,7 +157,6 @@ def test_there_is_no_report_of_a_run_without_results_and_history(
     assert "nothing to report on" in printed_by("experiment", "show", "--report", status=1).err
 
 
-@pytest.mark.slow
 def test_an_unfinished_run_with_a_history_has_a_report_marked_unknown(make: Make) -> None:
     past = history()
     folder = make(past=History(past.entries, past.tasks, cut="x"), stopped="interrupted")
@@ -169,7 +168,6 @@ def test_an_unfinished_run_with_a_history_has_a_report_marked_unknown(make: Make
     assert "did not come to its end: interrupted" in text
 
 
-@pytest.mark.slow
 def test_a_history_cut_in_the_middle_of_a_line_makes_holds_unknown(make: Make) -> None:
     folder = make(result=outcome(Verdict.HOLDS), past=history())
     file = folder.path / "history.jsonl"
@@ -182,7 +180,6 @@ def test_a_history_cut_in_the_middle_of_a_line_makes_holds_unknown(make: Make) -
     assert "breaks off" in (folder.path / "report.html").read_text()
 
 
-@pytest.mark.slow
 def test_what_is_broken_stays_broken_without_its_history(make: Make) -> None:
     found = remake(make(result=outcome(Verdict.BROKEN)))
     assert found.verdict is Verdict.BROKEN
@@ -197,7 +194,6 @@ def test_a_line_of_history_that_is_no_event_is_named(make: Make) -> None:
         remake(folder)
 
 
-@pytest.mark.slow
 def test_an_interrupt_keeps_what_there_is(
     write: Write, printed_by: PrintedBy, make: Make, tmp_path: Path
 ) -> None:
@@ -216,7 +212,6 @@ def test_an_interrupt_keeps_what_there_is(
     assert "breaks off" in out
 
 
-@pytest.mark.slow
 def test_an_interrupted_sweep_reports_on_what_was_done(
     write: Write, printed_by: PrintedBy, make: Make, tmp_path: Path
 ) -> None:
@@ -237,7 +232,6 @@ def test_an_interrupted_sweep_reports_on_what_was_done(
 SECOND = "at(0.2, Fails({error}) if other == 2 else kill(component('relay')))"
 
 
-@pytest.mark.slow
 def test_a_run_of_several_that_ends_with_an_error_is_unknown_and_the_others_go_on(
     write: Write, printed_by: PrintedBy, make: Make, tmp_path: Path
 ) -> None:
@@ -258,7 +252,6 @@ def test_a_run_of_several_that_ends_with_an_error_is_unknown_and_the_others_go_o
     assert "no broker" in (group / "report.html").read_text()
 
 
-@pytest.mark.slow
 def test_an_error_that_nobody_foresaw_is_told_with_its_traceback(
     write: Write, printed_by: PrintedBy, make: Make, tmp_path: Path
 ) -> None:
@@ -269,7 +262,6 @@ def test_an_error_that_nobody_foresaw_is_told_with_its_traceback(
     assert "Of 2 runs: 1 HOLDS, 1 UNKNOWN." in printed.out
 
 
-@pytest.mark.slow
 def test_the_figures_of_a_group_are_medians_and_its_verdict_the_gravest(
     make: Make, printed_by: PrintedBy
 ) -> None:

@@ -173,7 +173,6 @@ def first_broken(task: SwarmTask) -> int:
     return next(n for n in range(100) if run_seed(task, n).verdict is Verdict.BROKEN)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("fragile")
 def test_a_failing_seed_is_shrunk_to_what_it_takes(write: Write) -> None:
     task = SwarmTask(str(write(NUMBERS)), messages=40)
@@ -184,7 +183,6 @@ def test_a_failing_seed_is_shrunk_to_what_it_takes(write: Write) -> None:
     assert any('"what": "begun", "fault": "kill show' in line for line in found.history)
 
 
-@pytest.mark.slow
 def test_the_same_seed_has_the_same_result(write: Write) -> None:
     task = SwarmTask(str(write(NUMBERS)), messages=20)
     assert [run_seed(task, seed) for seed in range(3)] == [
@@ -280,7 +278,6 @@ def test_a_violated_invariant_is_broken(write: Write, monkeypatch: pytest.Monkey
 # ---- the command --------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_seeds_are_simulated_in_processes_of_their_own(
     write: Write, sunshower: Sunshower, capfd: Capture, tmp_path: Path
 ) -> None:
@@ -298,13 +295,11 @@ def test_seeds_are_simulated_in_processes_of_their_own(
     assert os.environ.copy() == before
 
 
-@pytest.mark.slow
 def test_one_seed_can_be_seen_again(write: Write, sunshower: Sunshower, capsys: Capture) -> None:
     sunshower("simulate", write(NUMBERS), "--seed", 4, "--messages", 20)
     assert capsys.readouterr().out.startswith("1 seeds in ")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "said"),
     [
@@ -342,7 +337,6 @@ def endless(start: Start, write: Write) -> subprocess.Popen[str]:
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_ctrl_c_prints_the_verdicts_so_far(endless: subprocess.Popen[str]) -> None:
     signal_like_a_terminal(endless)
     out, error = endless.communicate(timeout=60)
@@ -353,7 +347,6 @@ def test_ctrl_c_prints_the_verdicts_so_far(endless: subprocess.Popen[str]) -> No
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_jobs_end_with_a_command_that_was_killed(endless: subprocess.Popen[str]) -> None:
     endless.kill()
     assert endless.wait(timeout=60) == -signal.SIGKILL

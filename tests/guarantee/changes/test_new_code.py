@@ -16,7 +16,7 @@ from tests.guarantee.changes.counted import Sink, Word, change, check, hurt, nex
 from tests.seeds import seeds
 
 
-@pytest.mark.parametrize("seed", seeds(1_000, short=60))
+@seeds(1_000)
 def test_no_word_is_missing_whoever_dies_during_an_upgrade(seed: int) -> None:
     state, draw = MemoryState(), Random(seed)
     opens = seed % 3 > 0
@@ -36,7 +36,7 @@ def test_no_word_is_missing_whoever_dies_during_an_upgrade(seed: int) -> None:
     check(state, is_exact=False)
 
 
-@pytest.mark.parametrize("seed", seeds(200, short=30))
+@seeds(200)
 def test_without_deaths_each_word_is_counted_once(seed: int) -> None:
     state, draw = MemoryState(), Random(seed)
     with SimCluster(seed, latency_s=0.005) as cluster:

@@ -20,7 +20,7 @@ from tests.guarantee.changes.counted import TOTAL, Sink, Word, Words, change, ch
 from tests.seeds import seeds
 
 
-@pytest.mark.parametrize("seed", seeds(1_000, short=80))
+@seeds(1_000)
 def test_no_word_is_missing_whoever_dies_while_the_tasks_change(seed: int) -> None:
     state, draw = MemoryState(), Random(seed)
     with SimCluster(seed, latency_s=0.005, nodes=1 + seed % 2) as cluster:
@@ -31,7 +31,7 @@ def test_no_word_is_missing_whoever_dies_while_the_tasks_change(seed: int) -> No
     check(state, is_exact=False)
 
 
-@pytest.mark.parametrize("seed", seeds(200, short=40))
+@seeds(200)
 def test_without_deaths_each_word_is_counted_once(seed: int) -> None:
     state, draw = MemoryState(), Random(seed)
     with SimCluster(seed, latency_s=0.005) as cluster:

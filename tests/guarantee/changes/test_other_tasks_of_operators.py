@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from random import Random
 
-import pytest
-
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.plan_changes import refusal
 from sunshower.simulation.cluster import SimCluster
@@ -16,7 +14,7 @@ from tests.topologies.operators.moves.test_changed_tasks import PROGRAMS, TOTAL,
 OPERATORS = [one for one in PROGRAMS if one is not Bolts]  # a class with a state is refused
 
 
-@pytest.mark.parametrize("seed", seeds(300, short=33))
+@seeds(300)
 def test_the_result_is_that_of_a_plain_program(seed: int) -> None:
     draw, state = Random(seed), MemoryState()
     program = OPERATORS[seed % len(OPERATORS)](seed)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from sunshower import Bolt, Context, KeyState, Number, Topology
 from sunshower.runtime.plan import ACKER
 from sunshower.trident import SqliteState
@@ -25,6 +27,7 @@ def gather(record: tuple[int, int], state: KeyState[tuple[int, set[int]]]) -> No
     state.value = (times + 1, numbers | {record[1]})
 
 
+@pytest.mark.long
 def test_a_state_has_each_record_once_after_its_tasks_have_changed(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:

@@ -38,7 +38,7 @@ def kept(make: Make) -> Savepoint:
     return read_again(savepoint)
 
 
-@pytest.mark.parametrize("seed", seeds(1_000, short=30))
+@seeds(1_000)
 def test_no_word_is_missing_whoever_dies_before_and_after_a_savepoint(seed: int) -> None:
     state, draw = MemoryState(), Random(seed)
     savepoint, deaths = None, seed % 4

@@ -28,7 +28,7 @@ from uuid import UUID
 import msgpack
 import pytest
 from confluent_kafka import Message
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sunshower.kafka.consuming.decoding import Translator, Undecodable
@@ -139,7 +139,6 @@ def written(record: Any) -> bytes:
 
 
 @given(st.data())
-@settings(max_examples=200)
 def test_a_value_is_read_as_it_was_written(data: st.DataObject) -> None:
     annotation = data.draw(annotations)
     value = data.draw(values_of(annotation))

@@ -19,7 +19,6 @@ from sunshower.runtime.inline import Finished, run_inline
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.tasks.bolts.dead_letters import dead_letter
 from sunshower.runtime.worker import Worker
-from tests.runtime.network import Faults, Network
 from tests.runtime.rig import Rig, records_of
 
 POISON = 7
@@ -274,48 +273,6 @@ def test_value_that_holds_itself_becomes_its_repr() -> None:
     value: list[Any] = []
     value.append(value)
     assert dead_letter("s", value, {}, Failure(Cause.FAILED), 1, time=0.0).message_id == "[[...]]"
-
-
-def network(script: list[Any], seed: int = 0, retry: Retry = RETRY) -> Network:
-    """Spout, bolts and ackers in workers of their own."""
-
-    class Script(Heard):
-        def records(self) -> Iterator[Number]:
-            return map(Number, script)
-
-    plan = make_plan(topology(Script(), retry, ackers=1).graph(), Layout.ISOLATE)
-    return Network(plan, seed, clock=ManualClock(), faults=Faults())
-
-
-def letters(net: Network) -> list[DeadLetter]:
-    return [x for node in net.nodes.values() for task in node.core.results("mourns") for x in task]
-
-
-def test_record_that_cannot_travel_leaves_as_a_dead_letter_that_can() -> None:
-    net = network([1, object, 3])
-    net.run()
-    (letter,) = letters(net)
-    assert (letter.record, letter.exception) == ({"n": "<class 'object'>"}, "Unserialisable")
-    assert "cannot travel to another process" in letter.reason
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_poison_in_a_network_is_a_dead_letter_with_its_traceback(seed: int) -> None:
-    net = network(list(range(30)), seed)
-    net.run()
-    (letter,) = letters(net)
-    assert (letter.message_id, letter.attempts, letter.component) == (POISON, 3, "picky")
-    assert letter.worker == net.plan.tasks_of("picky")[0].worker
-    assert "no 7" in letter.traceback
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_poison_and_a_death_at_once_lose_nothing(seed: int) -> None:
-    net = network(list(range(30)), seed)
-    net.crashes.append((5 + seed, net.plan.tasks_of("picky")[0].worker))
-    net.run()
-    (counts,) = [spout.stats().counts for spout in net.spouts()]
-    assert (counts.acked, counts.dead) == (30, 1)
 
 
 # ---- the log ------------------------------------------------------------------------------------

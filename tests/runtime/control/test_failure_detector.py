@@ -8,8 +8,10 @@ from sunshower.runtime.control.failure_detector import FailureDetector, Lease
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import Welcome
-from tests.runtime.control.test_flight_recorder import Automatic, Log, apart
-from tests.runtime.network import Network, Node
+from sunshower.runtime.plan import Layout, make_plan
+from sunshower.simulation.worker import SimWorker
+from tests.runtime.control.test_flight_recorder import Automatic, Log, topology
+from tests.runtime.network import Network
 
 TIMEOUT_S = 20.0
 
@@ -104,7 +106,7 @@ def test_time_without_a_lease_begins_with_its_end_and_not_before_the_process_wen
     assert lease.lapsed_for(155.0) == 5.0, "the rest is counted as the time in which it was stopped"
 
 
-class Greeting(Node):
+class Greeting(SimWorker):
     """A worker whose next life begins, on the other thread, while an answer is looked at."""
 
     begins: Welcome | None = None
@@ -122,25 +124,27 @@ class Greeting(Node):
 
 
 def network() -> Network:
-    return apart(Automatic, Log())
+    return Network(make_plan(topology(Automatic, Log()).graph(), Layout.ISOLATE))
 
 
 def test_lease_begins_with_the_hello_although_no_heartbeat_is_ever_answered() -> None:
     net = network()
-    node, timeout_s = net.nodes[1], net.plan.graph.config.worker_timeout_s
-    node.begin(net.master_process.welcome(1, None), 100.0)
+    node, timeout_s = net._env.network.there[1], net.plan.graph.config.worker_timeout_s
+    assert isinstance(node, SimWorker)
+    node.begin(net.sim._master.welcome(1, None), 100.0)
     assert node.lease.holds(101.0)
     assert not node.lease.holds(100.0 + timeout_s), "it is replaced now"
     node.beat_answered(node.life, 200.0, True, 200.0)
-    node.begin(net.master_process.welcome(1, None), 150.0)
+    node.begin(net.sim._master.welcome(1, None), 150.0)
     assert node.lease.holds(201.0)
 
 
 def test_answer_about_the_former_life_does_not_end_the_next_one() -> None:
     net = network()
-    node = Greeting(net, 1)
+    node = Greeting(net._env, 1, "node-0", lambda _process: None)
+    node.begin(net.sim._master.welcome(1, None))
     former, node.greeting = node.life, True
-    node.begins = net.master_process.welcome(1, None)
+    node.begins = net.sim._master.welcome(1, None)
     assert not node.beat_answered(former, 0.0, False, 0.0)
     assert node.life == former + 1
     assert node.beat_answered(node.life, 0.0, False, 0.0), "but one about this life does"

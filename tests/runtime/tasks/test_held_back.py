@@ -1,20 +1,15 @@
-"""A worker in a life after deaths: what it runs, what it does not, and what it never loses."""
+"""A worker in a life after deaths: what it runs, and what it does not."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
-from sunshower import Bolt, Cause, Context, Spout
+from sunshower import Bolt, Cause, Context
 from sunshower.runtime.control.restart_tracker import Quarantine
-from sunshower.runtime.plan import Layout
 from sunshower.runtime.tasks.supervision import Standing
 from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.runtime.worker import Worker
-from tests.runtime.chains import TOTAL, Chains, Flaky, Number
-from tests.runtime.network import Faults
 from tests.runtime.transport.test_worker import ACKER, BOLT, SPOUT, SimEnvironment
 from tests.runtime.transport.test_worker import Number as One
 
@@ -92,45 +87,3 @@ def test_spout_that_is_quarantined_in_its_next_life_emits_nothing_and_is_done() 
     assert site.spout().spout is None
     assert site.spout().output_streams.emitted == 0
     assert spout.finished
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_whoever_raises_and_whoever_dies_every_number_arrives(seed: int) -> None:
-    """Sources, bolts and groupings that raise now and then, on a bad network, with crashes."""
-    chains = Chains(sweep_grace_s=0.2, task_errors_max=1000)
-    random = np.random.default_rng(seed)
-    prepared = Flaky(2)
-
-    class Source(Spout[Number]):
-        def records(self) -> Iterator[Number]:
-            for n in range(TOTAL):
-                if random.random() < 0.05:
-                    raise OSError("gone")
-                yield Number(n)
-
-        def ack(self, message_id: int) -> None:
-            if random.random() < 0.3:
-                raise OSError("gone")
-
-    class Middle(Bolt[Number, Number]):
-        def prepare(self, context: Context) -> None:
-            prepared()
-
-        def process(self, record: Number) -> Iterator[Number]:
-            yield record
-
-    class Ward:
-        def prepare(self, targets: list[int]) -> None:
-            self.targets = targets
-
-        def choose(self, record: Number) -> list[int]:
-            if random.random() < 0.02:
-                raise KeyError(record.n)
-            return self.targets
-
-    source = chains.topology.spout("source", Source)
-    source.shuffle().bolt("middle", Middle).custom(Ward()).bolt("get", chains.get)
-    faults = Faults(drop=0.05, forget=0.05, packets=60, crashes=[(10, seed % 3), (30, seed % 5)])
-    chains.start(seed, faults, Layout.ISOLATE).run()
-    assert set(chains.got) == set(range(TOTAL)), f"seed {seed}: something is missing"
-    assert set(chains.kept) == set(range(TOTAL))

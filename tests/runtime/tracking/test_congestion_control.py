@@ -16,7 +16,7 @@ from sunshower.runtime.plan import make_plan
 from sunshower.runtime.tracking.congestion_control import CongestionControl
 from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.worker import Worker
-from tests.runtime.test_under_load import Slow, Watch, Watched, every_layout
+from tests.runtime.test_under_load import Watch, Watched
 
 TABLE = 32_768
 
@@ -218,22 +218,6 @@ def test_fixed_number_that_is_too_high_for_it_times_out() -> None:
     """The control: what the limit prevents does happen without it."""
     watch, _ = served(4_000)
     assert watch.failures
-
-
-@every_layout
-@pytest.mark.parametrize("cost_s", [0.001, 0.05, 1.0])
-def test_slow_bolt_does_not_time_out(layout: Any, cost_s: float) -> None:
-    from tests.runtime.network import Network
-
-    watch = Watch()
-    topology = Topology("slow", workers=2, ackers=1, spout_pending="auto")
-    source = topology.spout("numbers", Watched(watch, 600))
-    source.shuffle().bolt("slow", Slow(watch, cost_s))
-    net = Network(make_plan(topology.graph(), layout), 0, clock=watch.clock, seconds_max=1_000)
-    net.watch = []
-    net.run()
-    assert watch.done == 600
-    assert not watch.failures
 
 
 def steps_for(spout_pending: Any) -> tuple[int, int]:

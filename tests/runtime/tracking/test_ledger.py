@@ -208,7 +208,7 @@ class LedgerAgainstModel(RuleBasedStateMachine):
 
 
 TestLedgerAgainstModel = LedgerAgainstModel.TestCase
-TestLedgerAgainstModel.settings = settings(max_examples=150, stateful_step_count=40)
+TestLedgerAgainstModel.settings = settings(stateful_step_count=40)
 
 
 # ---- the rules one by one, as examples ----------------------------------------------------------

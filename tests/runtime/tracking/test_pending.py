@@ -117,7 +117,7 @@ class PendingAgainstModel(RuleBasedStateMachine):
 
 
 TestPendingAgainstModel = PendingAgainstModel.TestCase
-TestPendingAgainstModel.settings = settings(max_examples=100, stateful_step_count=40)
+TestPendingAgainstModel.settings = settings(stateful_step_count=40)
 
 
 # ---- the rules one by one, as examples ----------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sunshower import (
@@ -88,7 +88,6 @@ counts = st.dictionaries(
 PLAN = plan()
 
 
-@settings(max_examples=40)
 @given(st.lists(counts, min_size=1, max_size=4))
 def test_a_task_keeps_its_id_and_no_id_is_used_twice(changes: list[dict[str, int]]) -> None:
     now, former = PLAN, set[int](ids(PLAN).values())

@@ -296,7 +296,7 @@ def growing(watch: Watch, layout: Layout, *words: str) -> Network:
     )
     source = topology.spout("words", Source(list(map(Word, words)), type=Word))
     source.shuffle().bolt("grows", Grows).shuffle().bolt("counts", Counts, parallelism=2)
-    return Network(make_plan(topology.graph(), layout), 0, clock=watch.clock)
+    return Network(make_plan(topology.graph(), layout))
 
 
 def test_record_that_is_too_large_to_travel() -> None:

@@ -100,7 +100,7 @@ class RemoteChannelAgainstModel(RuleBasedStateMachine):
 
 
 TestRemoteChannelAgainstModel = RemoteChannelAgainstModel.TestCase
-TestRemoteChannelAgainstModel.settings = settings(max_examples=60, stateful_step_count=30)
+TestRemoteChannelAgainstModel.settings = settings(stateful_step_count=30)
 
 
 def test_pushed_channel_stands_in_line_of_its_peer_link() -> None:

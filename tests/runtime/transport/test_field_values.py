@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from sunshower.codec import Codec, RowList
 from sunshower.errors import Unserialisable
@@ -37,7 +37,6 @@ def travelled(value: Any) -> Any:
 
 
 @given(values)
-@settings(max_examples=400)
 def test_a_value_arrives_equal_and_of_its_type(value: Any) -> None:
     assert exactly(travelled(value)) == exactly(value)
     codec = Codec(SCHEMA.classes, exact=True)

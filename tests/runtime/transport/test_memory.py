@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from sunshower import Bolt, Collector, Number, Topology, Tuple
+from sunshower import Bolt, Collector, Context, Counter, Number, Topology, Tuple
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.transport.channels import RemoteChannel
 from sunshower.runtime.worker import Worker
 from tests.runtime.network import Network
-from tests.runtime.test_under_load import Watch, Watched, every_layout
+from tests.runtime.test_under_load import every_layout
 
 PENDING = 5_000
 WINDOW = 600
@@ -22,14 +22,14 @@ LEDGER_SLOTS = 8_192  # the next power of two
 class Forgetful(Bolt[Number, None]):
     """Takes its time for each number, and never acks one."""
 
-    def __init__(self, watch: Watch) -> None:
-        self.watch = watch
+    def prepare(self, context: Context) -> None:
+        self.clock = context.clock
 
     def execute(self, tuple: Tuple[Number], out: Collector[Any]) -> None:
-        self.watch.clock.advance(1e-5)
+        self.clock.sleep(1e-5)
 
 
-def network(watch: Watch, layout: Layout, longest_s: float | None) -> Network:
+def network(layout: Layout, longest_s: float | None) -> Network:
     topology = Topology(
         "forgetful",
         workers=2,
@@ -41,8 +41,8 @@ def network(watch: Watch, layout: Layout, longest_s: float | None) -> Network:
         frame_records_max=BATCH,
         attempts_max=1_000,
     )
-    topology.spout("numbers", Watched(watch, None)).shuffle().bolt("forgets", Forgetful(watch))
-    return Network(make_plan(topology.graph(), layout), 0, clock=watch.clock)
+    topology.spout("numbers", Counter()).shuffle().bolt("forgets", Forgetful)
+    return Network(make_plan(topology.graph(), layout))
 
 
 def check_bound(core: Worker) -> None:
@@ -76,10 +76,13 @@ def check_bound(core: Worker) -> None:
 def test_bolt_that_never_acks_fills_the_pending_table_and_nothing_else(
     layout: Layout, longest_s: float | None
 ) -> None:
-    watch = Watch()
-    net = network(watch, layout, longest_s)
-    net.watch = [check_bound]
-    (spout,) = net.spouts()
-    net.until(lambda: len(spout.pending) == PENDING)
-    net.until(lambda: spout.stats().counts.replayed > 2 * PENDING)
+    net = network(layout, longest_s)
+    spout = net.task("numbers")
+
+    def is_enough() -> bool:
+        for core in net.workers.values():
+            check_bound(core)
+        return bool(spout.stats().counts.replayed > 2 * PENDING)
+
+    net.until(is_enough)
     assert len(spout.pending) + len(spout.replays.line) == PENDING

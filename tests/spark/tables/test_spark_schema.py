@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sunshower.errors import RecordMismatch, ResultMismatch, Unserialisable
@@ -39,7 +39,6 @@ def unfit(annotation: Any, value: Any) -> str:
     return str(caught.value)
 
 
-@settings(max_examples=40)
 @given(st.lists(everything(), max_size=8))
 def test_every_type_comes_back_as_it_was(records: list[Everything]) -> None:
     table = EVERYTHING.table(records)
@@ -49,7 +48,6 @@ def test_every_type_comes_back_as_it_was(records: list[Everything]) -> None:
     table.validate(full=True)
 
 
-@settings(max_examples=40)
 @given(st.lists(everything(), min_size=3, max_size=8), st.integers(0, 3))
 def test_a_part_of_a_table_is_read_like_a_whole_one(records: list[Everything], start: int) -> None:
     table = EVERYTHING.table(records).slice(start, 2)
@@ -58,7 +56,6 @@ def test_a_part_of_a_table_is_read_like_a_whole_one(records: list[Everything], s
     assert same(EVERYTHING.records(chunked), records + records[start : start + 2])
 
 
-@settings(max_examples=40)
 @given(st.lists(everything(), max_size=4))
 def test_normal_tables_are_left_as_they_are(records: list[Everything]) -> None:
     table = EVERYTHING.table(records)

@@ -33,6 +33,7 @@ from sunshower.spark_integration.tables.spark_state import SparkState, spark_sta
 from sunshower.spark_integration.tables.table_folder import TableFolder, batches_in
 from sunshower.trident import InMemory, InSqlite, batches
 from sunshower.trident.spouts.port import SpoutKind
+from tests.seeds import seeds
 from tests.spark.scripted import Scripted
 from tests.spark.tables.test_table_folder import Crash, crashing, seen, written
 from tests.spark.tables.test_tables import SETTINGS, TOTAL, FileTable, once_for_each
@@ -120,7 +121,7 @@ def test_to_begin_with_what_was_staged_last_would_be_wrong(
     assert last(tmp_path) != [*range(TOTAL)]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@seeds(8)
 def test_whoever_is_killed_each_row_is_in_the_state_once(seed: int, tmp_path: Path) -> None:
     spout = (OpaqueNumbers(TOTAL, 5, Hook()), Numbers(TOTAL, 5))[seed % 2]
     topology = program(spout, tmp_path, max_batches=1 + seed % 3, interval_s=0.2)

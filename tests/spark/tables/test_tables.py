@@ -32,6 +32,7 @@ from sunshower.spark_integration.tables.table_folder import batches_in
 from sunshower.spark_integration.tables.tables import Staged, Table, table
 from sunshower.trident import InMemory, InSqlite, batches
 from sunshower.trident.spouts.port import SpoutKind
+from tests.seeds import seeds
 from tests.spark.scripted import Scripted
 from tests.trident.rigs.group_rig import Hook, Numbers, OpaqueNumbers, Row
 
@@ -129,7 +130,7 @@ def test_shown_as_soon_as_it_is_written_would_be_wrong(
     assert numbers_of(tmp_path) != [*range(TOTAL)]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@seeds(8)
 def test_whoever_is_killed_readers_see_each_row_once_and_no_batch_changes(
     seed: int, tmp_path: Path
 ) -> None:

@@ -29,6 +29,7 @@ from sunshower.clock import ManualClock
 from sunshower.errors import ConfigError, TopologyError
 from sunshower.simulation.cluster import SimCluster
 from sunshower.trident import MemoryState
+from tests.seeds import seeds
 from tests.topologies.operators.kinds import SALES, AnyStream, Kept, Run, Sale, Source
 
 SLOW = Sale("a", 60)
@@ -242,7 +243,7 @@ def test_it_follows_a_keyed_process_in_one_stage() -> None:
 # ---- in the simulator ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(20))
+@seeds(20)
 def test_time_is_virtual_in_the_simulator_and_nothing_is_lost(seed: int) -> None:
     state = MemoryState()
     topology = Topology("virtual", workers=2)

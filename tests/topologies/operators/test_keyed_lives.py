@@ -107,7 +107,7 @@ _GATHERED: list[Callable[[GroupedRecords[Click], Any], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("seed", seeds(300, short=60))
+@seeds(300)
 def test_a_state_is_never_less_than_a_plain_programs_however_workers_die(seed: int) -> None:
     """Up to three kills, and every second time a store whose calls fail, come late or twice."""
     draw = Random(seed)

@@ -82,10 +82,9 @@ def factory(request: pytest.FixtureRequest, tmp_path: Path) -> StateFactory | No
     return None
 
 
-KEPT = [
-    *("memory", "sqlite"),
-    *(pytest.param(one, marks=pytest.mark.servers) for one in ("redis", "postgres", "zookeeper")),
-]
+ON_SERVER = [pytest.mark.servers, pytest.mark.long]  # the stores themselves: tests/state
+SERVERS = [pytest.param(one, marks=ON_SERVER) for one in ("redis", "postgres", "zookeeper")]
+KEPT = ["memory", "sqlite", *SERVERS]
 every_kept_store = pytest.mark.parametrize("factory", KEPT, indirect=True)
 every_store = pytest.mark.parametrize("factory", ["task", *KEPT], indirect=True)
 

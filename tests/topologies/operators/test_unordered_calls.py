@@ -26,6 +26,7 @@ from sunshower.errors import TopologyError
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.simulation.cluster import SimCluster
 from sunshower.trident import MemoryState
+from tests.seeds import seeds
 from tests.topologies.operators.kinds import SALES, Kept, Sale
 
 SLOW = Sale("a", 60)
@@ -217,7 +218,7 @@ def test_records_of_a_shared_batch_are_acked_together() -> None:
 # ---- in the simulator ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(8))
+@seeds(8)
 def test_a_kill_loses_nothing(seed: int) -> None:
     state = MemoryState()
     topology = Topology("kills", workers=2)

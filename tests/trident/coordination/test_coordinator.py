@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sunshower.trident.coordination.coordinator import (
@@ -194,7 +194,6 @@ class Trial:
         assert self.machine.current == self.naive.current
 
 
-@settings(max_examples=60)
 @given(EVENTS, st.booleans(), st.sampled_from((0.0, INTERVAL_S)))
 def test_it_decides_as_the_naive_one_allows(
     events: list[Any], can_skip: bool, interval_s: float
@@ -207,7 +206,6 @@ def test_it_decides_as_the_naive_one_allows(
         trial.event(event)
 
 
-@settings(max_examples=40)
 @given(EVENTS)
 def test_it_always_goes_on_once_nothing_fails(events: list[Any]) -> None:
     trial = Trial(can_skip=True, interval_s=0.0)

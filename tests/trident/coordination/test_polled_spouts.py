@@ -17,6 +17,7 @@ from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.sources import Counter as CounterSpout
 from sunshower.trident import Bounds, InMemory, MemoryState, PlainSpout, PolledSpout, batches, count
 from sunshower.trident.spouts.port import SpoutKind
+from tests.seeds import seeds
 from tests.trident.rigs.emitting import Drive, Taken
 
 
@@ -240,7 +241,7 @@ def test_a_later_run_with_the_same_store_asks_for_all_that_is_there_then(
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("seed", range(6))
+@seeds(6)
 @pytest.mark.parametrize("replay", [True, False])
 def test_whoever_is_killed_no_message_is_lost(seed: int, replay: bool) -> None:
     settings = {"sweep_grace_s": 0.2, "peer_link_retry_s": 0.1, "restart_backoff_s": 0.05}

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 from hypothesis import given as hypothesis_given
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from sunshower import Derived, batch
@@ -110,7 +109,6 @@ def test_a_batch_function_sees_columns(derived: bool) -> None:
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
-@settings(max_examples=15, deadline=None)
 @hypothesis_given(rows=sales)
 def test_groups_come_to_what_a_dictionary_makes_of_them(rows: list[Sale], parallelism: int) -> None:
     topology, stream = given(Sale, parallelism=2)
@@ -223,7 +221,6 @@ def test_results_may_be_records_of_a_type() -> None:
     assert type(made[0]) is Total
 
 
-@settings(max_examples=15, deadline=None)
 @hypothesis_given(rows=sales)
 def test_the_best_rows_of_a_batch(rows: list[Sale]) -> None:
     topology, stream = given(Sale, parallelism=2)
@@ -237,7 +234,6 @@ def test_the_best_rows_of_a_batch(rows: list[Sale]) -> None:
 
 
 @pytest.mark.parametrize("how", ["inner", "left"])
-@settings(max_examples=15, deadline=None)
 @hypothesis_given(left=sales, right=sales)
 def test_a_join_pairs_rows_of_one_batch(how: Any, left: list[Sale], right: list[Sale]) -> None:
     topology, ours = given(Sale, "ours", group="g", parallelism=2)

@@ -18,6 +18,7 @@ from sunshower.topologies.operators.port import Attempt, Emit
 from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, batches, count
 from sunshower.trident.stages.port import Waiting
 from sunshower.trident.tasks.waiting_stage_bolt import WaitingStageBolt
+from tests.seeds import seeds
 from tests.trident.coordination.test_stage_task import FakeCollector, FakeTuple, Task
 from tests.trident.rigs.group_rig import Row, Shared
 from tests.trident.rigs.programs import SETTINGS, kill_three
@@ -214,7 +215,7 @@ def test_work_that_takes_longer_than_any_limit_is_done_in_time(commits: bool) ->
     assert office.most == (1 if commits else 3)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@seeds(8)
 def test_whoever_is_killed_meanwhile_each_row_counts_once(seed: int) -> None:
     slow, state = Slow(Office(), 2.0, commits=bool(seed % 2)), MemoryState()
     graph = program(slow, state, **SETTINGS).graph()

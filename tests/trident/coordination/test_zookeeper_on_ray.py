@@ -70,6 +70,7 @@ def hosts(zookeeper: ZooKeeper) -> str:
     return f"{zookeeper.connect}/{uuid.uuid4().hex}"
 
 
+@pytest.mark.long
 def test_a_worker_dies_within_a_batch_and_zookeeper_dies_and_each_row_counts_once(
     ray_cluster: RayCluster, zookeeper: ZooKeeper, hosts: str, tmp_path: Path
 ) -> None:

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given as hypothesis_given
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from sunshower.clock import ManualClock
@@ -188,7 +187,6 @@ batches_of_prices = st.lists(
     [sliding(count=4, every=2), sliding(seconds=20, every=5, field="at", late=10)],
     ids=["rows", "time"],
 )
-@settings(max_examples=15, deadline=None)
 @hypothesis_given(batches=batches_of_prices)
 def test_a_batch_that_is_committed_again_fires_the_same_and_counts_once(
     kind: StateKind, window: Any, batches: list[list[Price]]

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sunshower.errors import FailedBatch, StaleAttempt, StateMismatch
@@ -47,7 +47,6 @@ def check(group: Group) -> None:
 
 @BOTH
 @given(seed=st.integers(0, 2**32), steps=st.integers(10, 250))
-@settings(max_examples=50)
 def test_each_row_is_in_one_committed_batch_whatever_happens(
     kind: type[Any], seed: int, steps: int
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgpack
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sunshower import Spout, Topology, run_inline
@@ -63,7 +63,6 @@ def travelled(value: Any) -> Any:
 
 
 @given(values)
-@settings(max_examples=400)
 def test_a_key_is_the_same_after_a_journey_and_in_a_state(value: Any) -> None:
     key = key_of(value)
     after = key_of(travelled(value))

@@ -23,6 +23,7 @@ from sunshower.trident import (
     batches,
     sum_,
 )
+from tests.seeds import seeds
 from tests.trident.rigs.one_process import given
 from tests.trident.rigs.programs import SETTINGS, kill_three, run
 
@@ -89,7 +90,7 @@ def test_states_and_rows_are_those_of_a_plain_program(max_batches: int) -> None:
     assert (read(state), dict(numbers.items())) == (expected, {"$GLOBAL$": total})
 
 
-@pytest.mark.parametrize("seed", range(40))
+@seeds(40)
 def test_whoever_is_killed_a_batch_changes_a_state_once(seed: int) -> None:
     layout = (Layout.ISOLATE, Layout.PACK)[seed % 2]
     topology = Topology("clicks", **SETTINGS)

@@ -16,6 +16,7 @@ from sunshower.simulation.cluster import SimCluster
 from sunshower.topologies.operators.states import StateKind
 from sunshower.trident import InMemory, MemoryState, Skip, batches, count, sum_
 from sunshower.trident.states.stored_map import StoredMap
+from tests.seeds import seeds
 from tests.trident.rigs.group_rig import KEYS, Hook, Numbers, OpaqueNumbers
 from tests.trident.rigs.programs import SETTINGS
 from tests.trident.rigs.unsure import Trouble, Troubles, UnsureState
@@ -65,7 +66,7 @@ def test_batches_that_are_cut_anew_count_once_in_opaque_states(seed: int) -> Non
     assert counts.troubles.count[Trouble.NONE] < sum(counts.troubles.count.values())
 
 
-@pytest.mark.parametrize("seed", range(6))
+@seeds(6)
 def test_batches_that_stay_the_same_count_once_in_transactional_states(seed: int) -> None:
     counts, sums = run(Numbers(TOTAL, 5), StateKind.TRANSACTIONAL, seed)
     assert dict(counts.items("counts")) == COUNTS

@@ -46,7 +46,7 @@ BEHIND = "state 'count', task 0 (was last written by batch|is empty).* but it ha
 # ---- nothing legitimate is refused --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", seeds(200, short=50))
+@seeds(200)
 def test_restarts_moves_repeats_and_deaths_beside_the_note_are_never_refused(seed: int) -> None:
     assert not judge(seed)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sunshower.topologies.operators.port import Attempt
@@ -43,7 +43,6 @@ def run(
     return model
 
 
-@settings(max_examples=40)
 @given(st.lists(st.lists(operations, min_size=1, max_size=3), max_size=5), st.booleans())
 def test_of_an_opaque_state_the_last_attempt_counts(
     batches: list[list[Operations]], reopened: bool
@@ -60,7 +59,6 @@ def test_of_an_opaque_state_the_last_attempt_counts(
         base = after
 
 
-@settings(max_examples=40)
 @given(st.lists(operations, max_size=6), st.sampled_from([NON, TRANSACTIONAL]))
 def test_without_repeats_every_state_is_a_dictionary(
     batches: list[Operations], kind: StateKind
@@ -72,7 +70,6 @@ def test_without_repeats_every_state_is_a_dictionary(
     assert dict(factory.items()) == base
 
 
-@settings(max_examples=40)
 @given(st.lists(st.tuples(operations, st.integers(1, 3)), max_size=5))
 def test_of_a_transactional_state_the_first_attempt_counts(
     batches: list[tuple[Operations, int]],

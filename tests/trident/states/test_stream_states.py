@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given as hypothesis_given
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from sunshower.errors import BatchError
@@ -47,7 +46,6 @@ clicks = st.lists(
 
 
 @pytest.mark.parametrize("kind", [StateKind.OPAQUE, StateKind.TRANSACTIONAL])
-@settings(max_examples=15, deadline=None)
 @hypothesis_given(given_batches=st.lists(st.tuples(clicks, st.integers(0, 2)), max_size=5))
 def test_a_state_counts_each_batch_once_however_often_it_is_committed(
     kind: StateKind, given_batches: list[tuple[list[Click], int]]

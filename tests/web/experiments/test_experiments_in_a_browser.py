@@ -15,7 +15,7 @@ from tests.web.experiments.prepared_experiments import BROKEN, FOREIGN, KEPT, SW
 from tests.web.prepared import PreparedSource
 from tests.web.test_page_in_a_browser import SIZES, text_of, wait_for
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 
 
 @pytest.fixture

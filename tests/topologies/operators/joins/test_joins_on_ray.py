@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import pytest
+
 from sunshower import Counter, JsonLines, Number, Topology
 from sunshower.trident import SqliteState
 from tests.actors.programs.evidence import Held
@@ -46,6 +48,7 @@ def name_of(number: Number) -> tuple[int, str]:
     return number.value, f"user {number.value}"
 
 
+@pytest.mark.long
 def test_no_pair_is_missing_although_workers_die(ray_cluster: RayCluster, tmp_path: Path) -> None:
     """Every second order has a payment; a user's name is known at some time, or is None."""
     topology, path = Topology("joins", workers=3), tmp_path / "named.jsonl"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sunshower import Context, Records, Retry, Spout, Topology, count, run_inline, tumbling
@@ -95,7 +95,6 @@ ORDERS = st.lists(st.builds(Order, KEYS, TIMES, st.sampled_from("xy")), max_size
 PAYMENTS = st.lists(st.builds(Payment, KEYS, TIMES, st.integers(1, 3)), max_size=25)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     ORDERS,
     PAYMENTS,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sunshower import Line, Records, Topology, run_inline
@@ -71,7 +71,6 @@ USERS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     USERS,
     st.sampled_from(["inner", "left"]),

@@ -8,8 +8,6 @@ from contextlib import suppress
 from random import Random
 from typing import Any, NamedTuple
 
-import pytest
-
 from sunshower import (
     Bolt,
     Context,
@@ -338,7 +336,7 @@ PROGRAMS: list[Callable[[int], Program]] = [
 # ---- runs ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", seeds(300, short=60))
+@seeds(300)
 def test_nothing_is_lost_when_the_number_of_tasks_changes_and_workers_die(seed: int) -> None:
     """Every second time with a store whose calls fail, come late or twice."""
     draw = Random(seed)
@@ -362,7 +360,7 @@ def test_nothing_is_lost_when_the_number_of_tasks_changes_and_workers_die(seed: 
     program.check(program.found, inner, is_exact=False)
 
 
-@pytest.mark.parametrize("seed", seeds(300, short=60))
+@seeds(300)
 def test_without_deaths_the_result_is_that_of_a_plain_program(seed: int) -> None:
     draw = Random(seed)
     program = PROGRAMS[seed % len(PROGRAMS)](seed)

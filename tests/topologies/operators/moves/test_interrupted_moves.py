@@ -181,7 +181,7 @@ class Scheduler:
             self._changed.notify()
 
 
-@pytest.mark.parametrize("seed", seeds(300, short=60))
+@seeds(300)
 def test_many_processes_open_write_and_read_at_once_and_nothing_is_lost(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-import pytest
-
 from sunshower import Topology, count, sum_
 from sunshower.runtime.events.event_log import What
 from sunshower.trident import MemoryState
@@ -29,7 +27,7 @@ def totals_of(seed: int, state: MemoryState) -> Topology:
     return topology
 
 
-@pytest.mark.parametrize("seed", seeds(300, short=20))
+@seeds(300)
 def test_each_click_is_in_the_totals_and_at_most_once_for_each_emit(seed: int) -> None:
     state = MemoryState()
     clicks = [click for task in range(2) for click in clicks_of(seed, task)]

@@ -6,8 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import pytest
-
 from sunshower import KeyState, Topology
 from sunshower.trident import MemoryState
 from tests.seeds import seeds
@@ -52,7 +50,7 @@ def timed(seed: int, by: Sequence[str], event_time: str | None, state: Any = Non
     return topology
 
 
-@pytest.mark.parametrize("seed", seeds(300, short=60))
+@seeds(300)
 def test_each_click_is_in_the_state_when_a_timer_fires(seed: int) -> None:
     """Every second time each click has a key of its own, which no later one reads."""
     by = ("user", "at")[: 1 + seed % 2]

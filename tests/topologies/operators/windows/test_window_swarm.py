@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
-import pytest
-
 from sunshower import sessions, sliding, tumbling
+from tests.seeds import seeds
 from tests.topologies.operators.windows.test_windows import sessions_of
 from tests.topologies.operators.windows.window_swarm import (
     DISORDER,
@@ -38,7 +37,7 @@ def model(seed: int, window: Any) -> Counter[Any]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(60))
+@seeds(60)
 def test_no_click_is_missing_from_its_windows(seed: int) -> None:
     window = (TUMBLING, SLIDING, SESSIONS)[seed % 3]
     found, expected = noted(hurt(seed, counted(seed, window))), model(seed, window)

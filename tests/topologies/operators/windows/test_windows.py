@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sunshower import (
@@ -120,7 +120,6 @@ TIMES = st.lists(
 ).map(lambda pairs: [Click(user, float(at)) for user, at in pairs])
 
 
-@settings(max_examples=25, deadline=None)
 @given(TIMES, st.sampled_from([(10, 10), (30, 10), (7, 7)]), st.integers(1, 3))
 def test_windows_of_time_have_the_records_of_a_plain_program(
     clicks: list[Click], length: tuple[int, int], tasks: int
@@ -136,7 +135,6 @@ def test_windows_of_time_have_the_records_of_a_plain_program(
     assert late == []
 
 
-@settings(max_examples=25, deadline=None)
 @given(TIMES, st.sampled_from([1, 10, 40]))
 def test_sessions_have_the_records_of_a_plain_program(clicks: list[Click], gap: int) -> None:
     window = sessions(gap=gap, field="at", late=1_000)

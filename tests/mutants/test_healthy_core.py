@@ -1,0 +1,18 @@
+"""Every stage of the mutants, without any: nothing is broken, whatever the seed does to it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.mutants.stages import STAGES
+from tests.mutants.stress import stress
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("count", [5, pytest.param(50, marks=pytest.mark.long)])
+def test_a_healthy_core_keeps_its_promises(stage: str, count: int) -> None:
+    results = [stress(stage, seed) for seed in range(count)]
+    broken = {seed: result.said for seed, result in enumerate(results) if result.wrong}
+    assert not broken, f"seeds of stage {stage!r}, and what they say: {broken}"
+    proved = sum(result.proved for result in results)
+    assert proved >= count // 2, f"in {count} runs only {proved} were hurt at all"
