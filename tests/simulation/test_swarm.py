@@ -89,11 +89,12 @@ def test_a_pulse_changes_with_what_the_master_is_told_and_with_nothing_else(
 
 
 def test_faults_of_all_kinds_are_felt() -> None:
-    causes, restarts = set[str](), 0
-    for seed in range(12):
+    missing, restarts = {"actor died", "bad frame", "exception"}, 0
+    for seed in range(40):
         run = hurt(seed)
         run.wait(600.0)
-        causes |= set(run.snapshot().component("numbers").causes)
+        missing -= set(run.snapshot().component("numbers").causes)
         restarts += run.snapshot().restarts
-    assert {"actor died", "bad frame", "exception"} <= causes
-    assert restarts > 5
+        if not missing and restarts > 5:
+            return
+    pytest.fail(f"never felt: {missing}; {restarts} restarts")

@@ -188,7 +188,7 @@ def test_workers_agree_on_the_trees_however_small_the_share_is() -> None:
         found = run.traces()
         attempts = Counter(tree.attempt for tree in found.trees)
         assert attempts[2] == 200
-        assert 6 <= attempts[1] <= 8, "one in a hundred of all that is emitted"
+        assert 2 <= attempts[1] <= 20, "one in a hundred of all that is emitted"
         check(found)
         for tree in found.trees:
             assert len(tree.hops) == 2 or tree.outcome == "failed"
