@@ -29,7 +29,7 @@ _WINDOW_GROWTH_MAX = 2
 # A window of at most this much work may grow faster: a new topology fills its windows sooner.
 _BRIEF_S, _BRIEF_GROWTH_MAX = 0.01, 8
 _WINDOW_MIN, _SMALL_WINDOW, _WINDOW_MIN_S = 2, 4, 2.0
-_PIECES = 5  # in a slice: a piece is 4 ms of work, and a batch costs 0.1 ms
+_PIECES = 5  # in a slice: a piece is 4 ms of work by default, and a batch costs 0.1 ms
 _MEMORY = 0.75  # the weight of the old estimate against a new measurement
 
 
@@ -37,7 +37,7 @@ class Credit(NamedTuple):
     """What a receiver tells each of its senders."""
 
     window: int  # records that the sender may have unprocessed there
-    piece: int  # records whose work is worth a batch of their own
+    piece: int  # records whose work is worth a batch of their own; at most the window
 
 
 FIRST_CREDIT = Credit(_FIRST_WINDOW, _FIRST_SLICE)
@@ -67,7 +67,7 @@ class ServiceTime:
     @property
     def credit(self) -> Credit:
         """The present limits of each sender."""
-        return Credit(self.window, max(1, self.slice_records // _PIECES))
+        return Credit(self.window, max(1, min(self.window, self.slice_records // _PIECES)))
 
     def measure(self, records: int, seconds: float, waited_s: float = 0.0) -> None:
         """`records` (≥ 1) took `seconds`, without flush(), after waiting `waited_s` for credit of

@@ -62,12 +62,16 @@ def test_limits_grow_step_by_step_and_fall_at_once() -> None:
     assert service.window == LEAST
 
 
-def test_piece_is_a_fifth_of_a_slice_of_own_work_however_long_the_task_waits() -> None:
+def test_piece_is_a_fifth_of_a_slice_of_own_work_and_at_most_the_window() -> None:
     service = ServiceTime(CONFIG)
-    for _ in range(10):
-        service.measure(64, 64 / 65536, waited_s=1.0)
+    for _ in range(60):
+        service.measure(64, 64 / 65536, waited_s=0.01)
     assert service.slice_records == 327, "5 ms"
     assert service.credit == Credit(service.window, 65)
+    for _ in range(60):
+        service.measure(64, 64 / 65536, waited_s=1.0)
+    assert service.window < 65
+    assert service.credit == Credit(service.window, service.window)
 
 
 def test_window_of_little_work_grows_faster() -> None:
