@@ -1,0 +1,95 @@
+"""What a process, and a run, has to know after a death, a rebalance or with a history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sunshower.runtime.events.injected_faults import InjectedFaults, SlowTask
+from sunshower.runtime.events.task_faults import NO_FAULTS
+from sunshower.runtime.plan import Layout
+from sunshower.simulation.cluster import SimCluster
+from sunshower.simulation.master import SimMaster
+from sunshower.simulation.run import SimRun
+from sunshower.simulation.worker import SimWorker
+from tests.contract.topologies import TOTAL, Paced, chain
+from tests.seeds import seeds
+
+SLOW = InjectedFaults(slows=(SlowTask(component="relay", seconds=0.001),))
+
+
+def submitted(seed: int, layout: Layout = Layout.ISOLATE, **how: Any) -> SimRun:
+    topology = chain(Paced(TOTAL, 2.0), sinks=2, workers=2)
+    return SimCluster(seed, check=True).submit(topology.graph(), layout, **how)
+
+
+def slowed(run: SimRun) -> set[str]:
+    """The components into whose tasks faults are injected."""
+    cores = [one.core for one in run._env.network.there.values() if isinstance(one, SimWorker)]
+    bolts = [bolt for core in cores if core for bolt in core._wired.bolts.values()]
+    return {one.task.component for one in bolts if one.instrument.faults is not NO_FAULTS}
+
+
+@seeds(30)
+def test_a_new_life_tells_the_others_itself_if_the_masters_news_are_lost(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = SimMaster.call_worker
+
+    def lossy(master: SimMaster, worker: int, what: str, *given: Any) -> None:
+        if what != "peers" or max(given[0].values()) == 1:
+            call(master, worker, what, *given)
+
+    monkeypatch.setattr(SimMaster, "call_worker", lossy)
+    run = submitted(seed)
+    run.wait(0.5)
+    run.kill_worker(run.plan.workers[seed % len(run.plan.workers)])
+    assert run.wait(20.0), "somebody never learned of it"
+    assert "timeout" not in run.snapshot().component("numbers").causes
+
+
+@seeds(30)
+def test_a_spout_in_a_new_life_emits_nothing_that_its_master_knows_to_be_settled(
+    seed: int,
+) -> None:
+    run = submitted(seed)
+    (task,) = run.plan.tasks_of("numbers")
+    run.wait(1.0)
+    settled = run._master.core.stored.positions[task.id]
+    assert settled > 0
+    run.kill_worker(task.worker)
+    while (there := run._env.network.there.get(task.worker)) is None or there.core is None:
+        run.wait(0.01)
+    assert [spout.committed >= settled for spout in there.core._spouts] == [True]
+    assert run.wait(60.0)
+
+
+@seeds(10)
+def test_injected_faults_are_known_to_a_new_life_a_new_master_and_after_a_rebalance(
+    seed: int,
+) -> None:
+    run = submitted(seed, Layout.PACK)
+    run.disturb(SLOW)
+    run.wait(0.2)
+    run.kill_master()
+    run.kill_worker(run.plan.tasks_of("relay")[0].worker)
+    run.wait(2.0)
+    assert slowed(run) == {"relay"}
+    run.rebalance(workers=3)
+    assert slowed(run) == {"relay"}
+    run.disturb(InjectedFaults())
+    run.wait(0.2)
+    assert slowed(run) == set()
+
+
+@seeds(10)
+def test_a_history_changes_nothing_of_a_run(seed: int) -> None:
+    ends = []
+    for sample in (None, 1, 7):
+        run = submitted(seed, sample=sample)
+        run.wait(0.3)
+        run.kill_worker(run.plan.workers[seed % len(run.plan.workers)])
+        assert run.wait(60.0)
+        ends.append((run.now(), run.snapshot().component("numbers")))
+    assert ends[0] == ends[1] == ends[2]
