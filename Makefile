@@ -35,10 +35,8 @@ ifeq ($(strip $(ARGS)),)
 	@$(BIN)/python -m pytest -n auto --dist worksteal -m "$(ONE_PROCESS) $(SHORT)"
 	@echo "Running the tests on a real Ray …"
 	@$(BIN)/python -m pytest -m "ray and not spark $(SHORT)"
-	@echo "Running the tests on real servers, which mostly wait: two files at a time …"
-	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "servers and not ray and not spark $(SHORT)"
-	@echo "Running the tests on a real Spark …"
-	@$(BIN)/python -m pytest -m "spark $(SHORT)"
+	@echo "Running the tests on a real Spark, and beside it those on real servers, which mostly wait …"
+	@$(BIN)/python -m pytest -n 3 --dist loadgroup -m "(spark or servers and not ray) $(SHORT)"
 else
 	@$(BIN)/python -m pytest $(ARGS)
 endif

@@ -68,17 +68,24 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.ray)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Those of one kind stand together, Ray's first: idle servers take some of the processors from
     those who measure. A process has one session of Spark: who starts its own precedes who shares
-    one (`place`)."""
-    kinds = {"ray": 1, "spark": 3, "servers": 2}
+    one (`place`). With `--dist loadgroup` one process has all of Spark, and begins with it; all
+    others of a file are in one process, too."""
+    kinds = {"ray": 1, "spark": 2, "servers": 3}
+
+    def kind(item: pytest.Item) -> str:
+        return next(filter(item.get_closest_marker, kinds), "")
 
     def order(item: pytest.Item) -> tuple[int, bool]:
-        kind = next(filter(item.get_closest_marker, kinds), "")
-        return kinds.get(kind, 0), "place" in getattr(item, "fixturenames", ())
+        return kinds.get(kind(item), 0), "place" in getattr(item, "fixturenames", ())
 
     items.sort(key=order)
+    for item in items:
+        group = "spark" if item.get_closest_marker("spark") else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
