@@ -23,7 +23,7 @@ from sunshower.runtime.nodes import NodeState, NodeView
 
 _READ_S = 1.0  # between two looks at the nodes
 _TIMEOUT_S = 5
-_BYTE = 1.0  # which every worker requests: see worker_options.py
+_BYTE = 1  # which every worker requests: see worker_options.py
 _STATUS = "__autoscaling_status"  # the key of the report of Ray's autoscaler
 _log = logging.getLogger(__name__)
 
@@ -106,10 +106,10 @@ class NodeWatch:
 
 def _resources(amounts: Mapping[str, Any]) -> Resources:
     own = {name: round(float(amount), 4) for name, amount in amounts.items()}
-    memory = own.pop("memory", 0.0)
+    memory = int(own.pop("memory", 0.0))
     cpus, gpus = own.pop("CPU", 0.0), own.pop("GPU", 0.0)
     own.pop("object_store_memory", None)
-    memory = 0.0 if memory == _BYTE else memory
+    memory = 0 if memory == _BYTE else memory
     return Resources(num_cpus=cpus, num_gpus=gpus, memory=memory, custom=own)
 
 
