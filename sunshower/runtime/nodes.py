@@ -15,6 +15,9 @@ from sunshower.config import Config, Resources
 
 Requests = Mapping[int, Resources]  # worker → what it requests
 
+MAKE_ROOM = "add a node, or end what else requests resources"
+_ALL_DRAINED = "all nodes are being drained"
+
 
 @dataclass(frozen=True)
 class NodeState:
@@ -161,11 +164,13 @@ def misfit(requests: Requests, view: NodeView) -> str | None:
     if view.grows or not view.nodes:
         return None
     nodes = view.staying
+    if not nodes:
+        return _ALL_DRAINED
     for worker, request in sorted(requests.items()):
         if not any(_fits(request, node.total.amounts) for node in nodes):
             return (
                 f"worker {worker} requests {request}, and no node has that much: "
-                f"{_largest(request, nodes)}"
+                f"{_largest(request, view)}"
             )
     wanted = Resources.total(requests.values())
     offered = Resources.total(node.total for node in nodes)
@@ -186,26 +191,22 @@ def waits(requests: Requests, view: NodeView) -> list[str]:
 
 
 def _wait(workers: list[int], request: Resources, view: NodeView) -> str:
-    if one := len(workers) == 1:
-        who = f"worker {workers[0]}"
+    free = f"{request or 'memory'} free"
+    if len(workers) == 1:
+        wait = f"worker {workers[0]} waits for a node with {free}"
     else:
-        who = f"workers {', '.join(map(str, workers))}"
-    way_out = (
-        "Ray's autoscaler may add a node"
-        if view.grows
-        else "add a node, or end what else requests resources"
-    )
-    return (
-        f"{who} wait{'s' * one} for a node with {request} free{'' if one else ' for each'}: "
-        f"{_largest(request, view.staying)}; {way_out}"
-    )
+        wait = f"workers {', '.join(map(str, workers))} wait for a node with {free} for each"
+    way_out = "Ray's autoscaler may add a node" if view.grows else MAKE_ROOM
+    return f"{wait}: {_largest(request, view)}; {way_out}"
 
 
-def _largest(request: Resources, nodes: Collection[NodeState]) -> str:
-    """What the node has that lacks least."""
-    if not nodes:
-        return "there is no node"
+def _largest(request: Resources, view: NodeView) -> str:
+    """What the node has that lacks least, of those that are not being drained."""
+    if not (nodes := view.staying):
+        return _ALL_DRAINED if view.nodes else "there is no node"
     names = request.amounts
+    if not names:  # a byte of memory: see worker_options.py
+        return "others request all memory of the nodes"
 
     def lack(node: NodeState) -> tuple[float, float]:
         free, total = node.free.amounts, node.total.amounts
