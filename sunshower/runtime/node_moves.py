@@ -48,14 +48,17 @@ class NodeMoves:
         for worker in sorted(requests.keys() - (staying - changed)):
             room.choose(requests[worker])
         movable = {worker: requests[worker] for worker in staying - changed - fixed}
-        plan = renewed(after, changed | {*room.moves(movable, places)}, taken)
-        self.check(plan)
+        leaving = changed | {*room.moves(movable, places)}
+        plan = renewed(after, leaving, taken)
+        self.check(plan, staying - leaving)
         return plan
 
-    def check(self, plan: Plan) -> None:
-        """Raise LifecycleError if the nodes cannot hold the workers of a plan."""
-        requests = {worker: plan.request_of(worker) for worker in plan.workers}
-        if (why := misfit(requests, self.view)) is not None:
+    def check(self, plan: Plan, staying: Collection[int] = ()) -> None:
+        """Raise LifecycleError if the nodes cannot hold the new workers of a plan. `staying`: those
+        that keep their process."""
+        new = {one: plan.request_of(one) for one in plan.workers if one not in staying}
+        others = {one: plan.request_of(one) for one in staying}
+        if (why := misfit(new, self.view, others)) is not None:
             raise LifecycleError(
                 f"topology {plan.graph.id!r} cannot have this plan: {why}. Nothing has been changed"
             )

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from sunshower.config import Config, Resources
 
 Requests = Mapping[int, Resources]  # worker → what it requests
 
 MAKE_ROOM = "add a node, or end what else requests resources"
+NONE: Requests = MappingProxyType({})
+_TINY = 1e-9  # by which a sum of amounts may differ
 _ALL_DRAINED = "all nodes are being drained"
 
 
@@ -77,6 +80,14 @@ class NodeRoom:
         if node in self._nodes:
             self._add(node, request, 1)
             self._hosted[node] -= 1
+
+    def fits(self, request: Resources) -> bool:
+        """Whether a node has room for a worker."""
+        return any(self._fits(id, request) for id in self._nodes)
+
+    def free(self, name: str) -> float:
+        """How much of a resource is free on all nodes together."""
+        return sum(free.get(name, 0.0) for free in self._free.values())
 
     def moves(self, requests: Requests, places: Mapping[int, str]) -> list[int]:
         """Which of these workers are better on another node, in few moves: the nodes get more even
@@ -158,26 +169,35 @@ def choice(
     return room.choose(request, [former]) or room.choose(request)
 
 
-def misfit(requests: Requests, view: NodeView) -> str | None:
-    """A sentence about requests that the nodes cannot hold, even if they were empty; None: there
-    are none, or the autoscaler may add nodes."""
-    if view.grows or not view.nodes:
+def misfit(requests: Requests, view: NodeView, others: Requests = NONE) -> str | None:
+    """A sentence about requests that the nodes cannot hold, even if nothing but the `others` of the
+    topology, which keep their process, were there; None: there are none, or the autoscaler may add
+    nodes."""
+    if view.grows or not view.nodes or not requests:
         return None
-    nodes = view.staying
-    if not nodes:
+    if not view.staying:
         return _ALL_DRAINED
+    room = NodeRoom([replace(one, free=one.total) for one in view.staying], ())
+    for worker, request in others.items():
+        room.reserve(view.places.get(worker, ""), request)
     for worker, request in sorted(requests.items()):
-        if not any(_fits(request, node.total.amounts) for node in nodes):
+        if not room.fits(request):
             return (
                 f"worker {worker} requests {request}, and no node has that much: "
                 f"{_largest(request, view)}"
             )
-    wanted = Resources.total(requests.values())
-    offered = Resources.total(node.total for node in nodes)
-    for name, amount in wanted.amounts.items():
-        if amount > (there := offered.amounts.get(name, 0.0)):
+    wanted: dict[str, float] = {}
+    for request in requests.values():
+        for name, amount in request.amounts.items():
+            wanted[name] = wanted.get(name, 0.0) + amount
+    for name, amount in wanted.items():
+        if amount > (there := room.free(name)) + _TINY:
             one, all_of = _one(name, amount), _one(name, there)
-            return f"its workers request {one} together, and all nodes have {all_of}"
+            whose = "its new workers" if others else "its workers"
+            besides = " besides what its other workers request" if others else ""
+            drained = len(view.staying) < len(view.nodes)
+            nodes = "all nodes that are not being drained" if drained else "all nodes"
+            return f"{whose} request {one} together, and {nodes} have {all_of}{besides}"
     return None
 
 
@@ -232,4 +252,4 @@ def _size(request: Resources) -> float:
 
 
 def _fits(request: Resources, room: Mapping[str, float]) -> bool:
-    return all(amount <= room.get(name, 0.0) + 1e-9 for name, amount in request.amounts.items())
+    return all(amount <= room.get(name, 0.0) + _TINY for name, amount in request.amounts.items())

@@ -96,6 +96,19 @@ def test_a_plan_that_no_node_can_hold_is_refused_unless_nodes_may_be_added() -> 
     moves(many("a"), grows=True).check(large)
 
 
+def test_workers_that_cannot_leave_a_drained_node_do_not_hinder_a_rebalance() -> None:
+    before = plan(2, Held, ONE)
+    drained = NodeState("b", Resources(num_cpus=2), NONE, leaves_s=600.0)
+    there = moves(NodeState("a", ONE, NONE), drained, places={0: "a", 1: "b"})
+    assert there.rebalanced(before, before, []) == before
+
+
+def test_a_new_worker_must_fit_beside_those_that_stay() -> None:
+    there = moves(NodeState("a", ONE, NONE), places={0: "a"})
+    with pytest.raises(LifecycleError, match="worker 1 requests 1 CPU, and no node has that much"):
+        there.check(plan(2, need=ONE), [0])
+
+
 # ---- a node that is drained ------------------------------------------------------------------
 
 

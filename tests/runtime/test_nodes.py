@@ -134,6 +134,16 @@ def test_requests_that_all_nodes_together_cannot_hold_are_named() -> None:
     assert misfit(dict.fromkeys(range(2), TWO), there) is None
 
 
+def test_what_staying_workers_request_is_not_there_for_new_ones() -> None:
+    there = view(node("a", 2), node("b", 2), node("c", 9, leaves_s=inf), places={0: "a", 1: "c"})
+    staying = {0: ONE, 1: ONE}
+    assert misfit({2: TWO, 3: ONE}, there, staying) is None, "worker 1 is on a drained node"
+    assert misfit({2: TWO, 3: TWO}, there, staying) == (
+        "its new workers request 4 CPU together, and all nodes that are not being drained have "
+        "3 CPU besides what its other workers request"
+    )
+
+
 def test_where_an_autoscaler_may_add_nodes_everything_may_fit() -> None:
     assert misfit({0: TWO}, view(node("a", 1), grows=True)) is None
 
