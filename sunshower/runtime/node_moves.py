@@ -8,14 +8,13 @@ as in any rebalance, with their states.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from math import inf
 
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.placement import can_move, placed, unused
 from sunshower.runtime.nodes import NodeRoom, NodeView, choices, misfit, waits
 from sunshower.runtime.plan import ACKER, Plan, Task
 
-_AGAIN_S = 30.0  # before workers leave a node again, if the first time was cancelled
+_AGAIN_S = 30.0  # before a worker leaves its node again, if the first time was cancelled
 _LAST_S = 30.0  # before a node ends, its workers leave it, also if no other one has room
 
 
@@ -24,7 +23,7 @@ class NodeMoves:
 
     def __init__(self) -> None:
         self.view = NodeView()  # from the adapter
-        self._next_s = -inf
+        self._again_s: dict[int, float] = {}  # worker → when it may leave its node again
 
     def rebalanced(self, before: Plan, after: Plan, taken: Iterable[int]) -> Plan:
         """The plan `after`, with new workers where the request changes or another node is better.
@@ -71,12 +70,16 @@ class NodeMoves:
         hosted = {one: at for one, at in self.view.places.items() if one in plan.workers}
         view = NodeView(self.view.nodes, hosted)
         room = choices(movable, view, plan.graph.config.placement)
+        self._again_s = {one: at for one, at in self._again_s.items() if one in leaving}
         going = [
-            one for one in movable if one in room or self.view.grows or leaving[one] <= _LAST_S
+            one
+            for one in movable
+            if now >= self._again_s.get(one, now)
+            and (one in room or self.view.grows or leaving[one] <= _LAST_S)
         ]
-        if not going or now < self._next_s:
+        if not going:
             return None
-        self._next_s = now + _AGAIN_S
+        self._again_s |= dict.fromkeys(going, now + _AGAIN_S)
         wait_s = min(plan.graph.config.message_timeout_s, *(leaving[one] / 2 for one in going))
         return renewed(plan, going, taken), wait_s
 

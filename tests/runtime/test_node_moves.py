@@ -154,3 +154,19 @@ def test_a_cancelled_leave_is_tried_again_after_half_a_minute() -> None:
     assert there.away(before, [], 0.0) is not None
     assert there.away(before, [], 29.0) is None
     assert there.away(before, [], 30.0) is not None
+
+
+def test_a_second_node_that_is_drained_meanwhile_gives_its_workers_up_at_once() -> None:
+    before = plan(3)
+    there = moves(many("a", leaves_s=60.0), many("b"), many("c"), places={0: "a", 1: "b", 2: "c"})
+    found, _ = there.away(before, before.workers, 0.0) or (before, 0.0)
+    assert found.workers == [1, 2, 3]
+    there.view = NodeView((many("b", leaves_s=60.0), many("c")), {1: "b", 2: "c", 3: "c"})
+    after, _ = there.away(found, found.workers, 5.0) or (found, 0.0)
+    assert after.workers == [0, 2, 3], "0 is free again"
+
+
+def test_of_two_drained_nodes_both_give_their_workers_up_together() -> None:
+    nodes = many("a", leaves_s=60.0), many("b", leaves_s=10.0), many("c")
+    there, before = moves(*nodes, places={0: "a", 1: "b", 2: "c"}), plan(3)
+    assert there.away(before, before.workers, 0.0) == (renewed(before, [0, 1]), 5.0)
