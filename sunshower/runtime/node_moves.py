@@ -8,14 +8,16 @@ as in any rebalance, with their states.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from math import inf
 
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.placement import can_move, placed, unused
-from sunshower.runtime.nodes import NodeRoom, NodeView, choices, misfit, waits
+from sunshower.runtime.nodes import MAKE_ROOM, NodeRoom, NodeView, choices, misfit, waits
 from sunshower.runtime.plan import ACKER, Plan, Task
 
 _AGAIN_S = 30.0  # before a worker leaves its node again, if the first time was cancelled
 _LAST_S = 30.0  # before a node ends, its workers leave it, also if no other one has room
+_START_S = 300.0  # likewise where an autoscaler may add a node: it sees only workers without one
 
 
 class NodeMoves:
@@ -66,16 +68,13 @@ class NodeMoves:
         """The plan with new workers for those that leave a node that is being drained, and how long
         pending trees may take; None if none does."""
         leaving = self.view.leaving(plan.workers)
-        movable = {one: plan.request_of(one) for one in leaving if not pinned(plan, one)}
-        hosted = {one: at for one, at in self.view.places.items() if one in plan.workers}
-        view = NodeView(self.view.nodes, hosted)
-        room = choices(movable, view, plan.graph.config.placement)
+        movable = [one for one in leaving if not pinned(plan, one)]
+        room = self._with_room(plan, movable)
         self._again_s = {one: at for one, at in self._again_s.items() if one in leaving}
         going = [
             one
             for one in movable
-            if now >= self._again_s.get(one, now)
-            and (one in room or self.view.grows or leaving[one] <= _LAST_S)
+            if now >= self._again_s.get(one, now) and (one in room or leaving[one] <= self._last_s)
         ]
         if not going:
             return None
@@ -87,26 +86,39 @@ class NodeMoves:
         """A line for each request that waits for room, and for each worker that stays on a node
         that is being drained. `lives`: of the workers that have said hello."""
         unjoined = {one: plan.request_of(one) for one in plan.workers if one not in lives}
+        leaving = self.view.leaving(plan.workers)
+        room = self._with_room(plan, [one for one in leaving if not pinned(plan, one)])
         held = [
             f"worker {worker} stays on node {self.view.places[worker][:8]}, which is being "
-            f"drained: {why}"
-            for worker in sorted(self.view.leaving(plan.workers))
-            if (why := self._why_held(plan, worker))
+            f"drained: {self._why_held(plan, worker, leaving[worker])}"
+            for worker in sorted(leaving.keys() - room)
         ]
         return (*waits(unjoined, self.view), *held)
 
-    def _why_held(self, plan: Plan, worker: int) -> str | None:
+    @property
+    def _last_s(self) -> float:
+        return _START_S if self.view.grows else _LAST_S
+
+    def _with_room(self, plan: Plan, workers: Iterable[int]) -> Collection[int]:
+        """Those of these workers for which nodes that stay have room."""
+        hosted = {one: at for one, at in self.view.places.items() if one in plan.workers}
+        requests = {one: plan.request_of(one) for one in workers}
+        view = NodeView(self.view.nodes, hosted)
+        return choices(requests, view, plan.graph.config.placement).keys()
+
+    def _why_held(self, plan: Plan, worker: int, left_s: float) -> str:
         if tasks := pinned(plan, worker):
             names = ", ".join(f"{task.component}[{task.index}]" for task in tasks)
             return (
                 f"the state of {names} is in memory and cannot move. Write snapshot() and "
                 "restore(state), or give it a state= in a store"
             )
-        request = plan.request_of(worker)
-        hosted = NodeRoom(self.view.staying, ())
-        if not self.view.grows and hosted.choose(request) is None:
-            return f"no other node has {request} free"
-        return None
+        why = "all nodes are being drained"
+        if self.view.staying:
+            why = f"no other node has {plan.request_of(worker)} free"
+        if left_s == inf:
+            return f"{why}; {MAKE_ROOM}"
+        return f"{why}; {MAKE_ROOM}, or it leaves {self._last_s:g} s before the end of the node"
 
 
 def pinned(plan: Plan, worker: int) -> list[Task]:

@@ -139,14 +139,42 @@ def test_without_room_elsewhere_a_worker_stays_until_the_node_is_about_to_end() 
     before, full = plan(1, need=ONE), NodeState("b", Resources(num_cpus=9), NONE)
     there = moves(many("a", leaves_s=100.0), full, places={0: "a"})
     assert there.away(before, [], 0.0) is None
-    assert "no other node has 2 CPU free" in there.problems(before, {0: 1})[0]
+    (line,) = there.problems(before, {0: 1})
+    assert line == (
+        "worker 0 stays on node a, which is being drained: no other node has 2 CPU free; add a "
+        "node, or end what else requests resources, or it leaves 30 s before the end of the node"
+    )
     there = moves(many("a", leaves_s=20.0), full, places={0: "a"})
     assert there.away(before, [], 0.0) is not None, "its state is stored, and it starts later"
 
 
-def test_without_room_a_worker_leaves_at_once_where_an_autoscaler_adds_nodes() -> None:
-    there = moves(many("a", leaves_s=inf), places={0: "a"}, grows=True)
-    assert there.away(plan(1, need=ONE), [], 0.0) is not None
+def test_without_room_a_worker_leaves_in_time_for_a_node_that_an_autoscaler_adds() -> None:
+    before = plan(1, need=ONE)
+    there = moves(many("a", leaves_s=301.0), places={0: "a"}, grows=True)
+    assert there.away(before, [], 0.0) is None, "the autoscaler may be at its limit"
+    (line,) = there.problems(before, {0: 1})
+    assert "all nodes are being drained; add a node" in line
+    assert line.endswith("or it leaves 300 s before the end of the node")
+    there.view = moves(many("a", leaves_s=299.0), places={0: "a"}, grows=True).view
+    assert there.away(before, [], 0.0) is not None
+
+
+def test_without_room_a_worker_stays_on_a_node_that_is_drained_without_a_deadline() -> None:
+    before = plan(1, need=ONE)
+    there = moves(many("a", leaves_s=inf), NodeState("b"), places={0: "a"}, grows=True)
+    assert there.away(before, [], 0.0) is None
+    (line,) = there.problems(before, {0: 1})
+    assert line.endswith(
+        "no other node has 2 CPU free; add a node, or end what else requests resources"
+    )
+
+
+def test_of_two_workers_that_leave_the_one_without_room_is_named() -> None:
+    before, one = plan(2, need=ONE), NodeState("b", ONE, ONE)
+    there = moves(many("a", leaves_s=900.0), one, places={0: "a", 1: "a"})
+    (line,) = there.problems(before, {0: 1, 1: 1})
+    assert line.startswith("worker 1 stays on node a, which is being drained: no other node has")
+    assert there.away(before, [], 0.0) == (renewed(before, [0]), 30.0)
 
 
 def test_a_cancelled_leave_is_tried_again_after_half_a_minute() -> None:
