@@ -284,7 +284,7 @@ class MasterProcessBase(ABC):
         if going := self.change(lambda: self.core.watch(self.now())):
             names = ", ".join(f"worker {worker}" for worker in going)
             self._topology_log.note("node drained", f"{names} on it moves to other nodes")
-        problems = self.core.nodes.problems(self.core.plan, self.core.lives)
+        problems = self.core.nodes.problems(self.core.plan, self.core.absent)
         for line in problems:
             if line not in self._unplaced:
                 self._topology_log.note("no node", line, "warning")

@@ -7,12 +7,12 @@ as in any rebalance, with their states.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from math import inf
 
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.placement import can_move, placed, unused
-from sunshower.runtime.nodes import MAKE_ROOM, NodeRoom, NodeView, choices, misfit, waits
+from sunshower.runtime.nodes import MAKE_ROOM, NodeRoom, NodeView, choices, misfit, unmet, waits
 from sunshower.runtime.plan import ACKER, Plan, Task
 
 _AGAIN_S = 30.0  # before a worker leaves its node again, if the first time was cancelled
@@ -82,10 +82,13 @@ class NodeMoves:
         wait_s = min(plan.graph.config.message_timeout_s, *(leaving[one] / 2 for one in going))
         return renewed(plan, going, taken), wait_s
 
-    def problems(self, plan: Plan, lives: Mapping[int, int]) -> tuple[str, ...]:
+    def unmet(self, plan: Plan, absent: Collection[int]) -> tuple[int, ...]:
+        """The workers that wait for room. `absent`: those that may have no process."""
+        return tuple(unmet({one: plan.request_of(one) for one in absent}, self.view))
+
+    def problems(self, plan: Plan, absent: Collection[int]) -> tuple[str, ...]:
         """A line for each request that waits for room, and for each worker that stays on a node
-        that is being drained. `lives`: of the workers that have said hello."""
-        unjoined = {one: plan.request_of(one) for one in plan.workers if one not in lives}
+        that is being drained. `absent`: as above."""
         leaving = self.view.leaving(plan.workers)
         room = self._with_room(plan, [one for one in leaving if not pinned(plan, one)])
         held = [
@@ -93,7 +96,8 @@ class NodeMoves:
             f"drained: {self._why_held(plan, worker, leaving[worker])}"
             for worker in sorted(leaving.keys() - room)
         ]
-        return (*waits(unjoined, self.view), *held)
+        requests = {one: plan.request_of(one) for one in absent}
+        return (*waits(requests, self.view), *held)
 
     @property
     def _last_s(self) -> float:

@@ -201,12 +201,16 @@ def misfit(requests: Requests, view: NodeView, others: Requests = NONE) -> str |
     return None
 
 
+def unmet(requests: Requests, view: NodeView) -> list[int]:
+    """Those of these workers, which have no process, that wait for room."""
+    return [worker for worker, request in sorted(requests.items()) if request in view.unmet]
+
+
 def waits(requests: Requests, view: NodeView) -> list[str]:
-    """A line for each request of these workers, which have no process yet, that waits for room."""
+    """A line for each request of these workers, which have no process, that waits for room."""
     wanted: dict[str, list[int]] = {}
-    for worker, request in sorted(requests.items()):
-        if request in view.unmet:
-            wanted.setdefault(str(request), []).append(worker)
+    for worker in unmet(requests, view):
+        wanted.setdefault(str(requests[worker]), []).append(worker)
     return [_wait(workers, requests[workers[0]], view) for workers in wanted.values()]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -109,6 +110,19 @@ def test_a_new_worker_must_fit_beside_those_that_stay() -> None:
         there.check(plan(2, need=ONE), [0])
 
 
+# ---- a worker without room -------------------------------------------------------------------
+
+
+def test_a_worker_that_lost_its_node_and_one_that_has_none_yet_wait_for_room() -> None:
+    before, full = plan(3, need=ONE, tasks=3), NodeState("a", ONE, NONE)
+    there = moves(full, places={0: "a", 1: "lost"})
+    there.view = replace(there.view, unmet=(ONE,))
+    (line,) = there.problems(before, [1, 2])
+    assert line.startswith("workers 1, 2 wait for a node with 1 CPU free for each: the largest, a")
+    assert there.unmet(before, [1, 2]) == (1, 2)
+    assert there.unmet(before, []) == (), "a process of another topology waits"
+
+
 # ---- a node that is drained ------------------------------------------------------------------
 
 
@@ -119,7 +133,7 @@ def test_workers_leave_a_node_that_is_being_drained_and_the_others_stay() -> Non
     assert found == renewed(before, [0])
     assert found.workers == [1, 2]
     assert wait_s == before.graph.config.message_timeout_s
-    assert there.problems(before, {0: 1, 1: 1}) == ()
+    assert there.problems(before, []) == ()
 
 
 def test_pending_trees_get_half_of_the_time_that_the_node_has_left() -> None:
@@ -131,7 +145,7 @@ def test_a_worker_whose_state_cannot_move_stays_and_status_says_so() -> None:
     there = moves(many("a", leaves_s=inf), many("b"), places={0: "a", 1: "b"})
     before = plan(2, Held)
     assert there.away(before, [], 0.0) is None
-    (line,) = there.problems(before, {0: 1, 1: 1})
+    (line,) = there.problems(before, [])
     assert line.startswith("worker 0 stays on node a, which is being drained: the state of b[0] is")
 
 
@@ -139,7 +153,7 @@ def test_without_room_elsewhere_a_worker_stays_until_the_node_is_about_to_end() 
     before, full = plan(1, need=ONE), NodeState("b", Resources(num_cpus=9), NONE)
     there = moves(many("a", leaves_s=100.0), full, places={0: "a"})
     assert there.away(before, [], 0.0) is None
-    (line,) = there.problems(before, {0: 1})
+    (line,) = there.problems(before, [])
     assert line == (
         "worker 0 stays on node a, which is being drained: no other node has 2 CPU free; add a "
         "node, or end what else requests resources, or it leaves 30 s before the end of the node"
@@ -152,7 +166,7 @@ def test_without_room_a_worker_leaves_in_time_for_a_node_that_an_autoscaler_adds
     before = plan(1, need=ONE)
     there = moves(many("a", leaves_s=301.0), places={0: "a"}, grows=True)
     assert there.away(before, [], 0.0) is None, "the autoscaler may be at its limit"
-    (line,) = there.problems(before, {0: 1})
+    (line,) = there.problems(before, [])
     assert "all nodes are being drained; add a node" in line
     assert line.endswith("or it leaves 300 s before the end of the node")
     there.view = moves(many("a", leaves_s=299.0), places={0: "a"}, grows=True).view
@@ -163,7 +177,7 @@ def test_without_room_a_worker_stays_on_a_node_that_is_drained_without_a_deadlin
     before = plan(1, need=ONE)
     there = moves(many("a", leaves_s=inf), NodeState("b"), places={0: "a"}, grows=True)
     assert there.away(before, [], 0.0) is None
-    (line,) = there.problems(before, {0: 1})
+    (line,) = there.problems(before, [])
     assert line.endswith(
         "no other node has 2 CPU free; add a node, or end what else requests resources"
     )
@@ -172,7 +186,7 @@ def test_without_room_a_worker_stays_on_a_node_that_is_drained_without_a_deadlin
 def test_of_two_workers_that_leave_the_one_without_room_is_named() -> None:
     before, one = plan(2, need=ONE), NodeState("b", ONE, ONE)
     there = moves(many("a", leaves_s=900.0), one, places={0: "a", 1: "a"})
-    (line,) = there.problems(before, {0: 1, 1: 1})
+    (line,) = there.problems(before, [])
     assert line.startswith("worker 1 stays on node a, which is being drained: no other node has")
     assert there.away(before, [], 0.0) == (renewed(before, [0]), 30.0)
 

@@ -40,7 +40,7 @@ def wait_for_workers(plan: Plan, look: Callable[[], Snapshot]) -> None:
         if now >= look_s:
             look_s, view = now + _LOOK_S, node_view({})
             _check(plan, view)
-            if snapshot.unplaced and view.grows:
+            if snapshot.without_room and view.grows:
                 end_s = now + _START_S
         if now >= end_s:
             why = "; ".join(snapshot.unplaced) or (
