@@ -27,7 +27,7 @@ from sunshower.actors.names import (
     worker_name,
 )
 from sunshower.actors.nodes.cluster_nodes import NodeWatch
-from sunshower.actors.nodes.worker_options import worker_options
+from sunshower.actors.nodes.worker_options import why_refused, worker_options
 from sunshower.actors.processes import RayProcess, end_with_ray, kill_soon, processes_of
 from sunshower.actors.ray_metrics import EXPORT_S, RayMetrics
 from sunshower.actors.shipping import pickled
@@ -168,6 +168,9 @@ class MasterActor(MasterProcessBase):
             node = self._node_for(worker, request, placement)
             options = worker_options(self._run, worker, request, node, placement)
             WorkerClass.options(**options).remote(self._run, worker)
+
+    def why_refused(self, request: Resources) -> str | None:
+        return why_refused(request)
 
     def end_worker(self, worker: int) -> None:
         if (handle := self._handle(worker)) is not None:

@@ -7,9 +7,10 @@ as in any rebalance, with their states.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from math import inf
 
+from sunshower.config import Resources
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.placement import can_move, placed, unused
 from sunshower.runtime.nodes import MAKE_ROOM, NodeRoom, NodeView, choices, misfit, unmet, waits
@@ -19,12 +20,15 @@ _AGAIN_S = 30.0  # before a worker leaves its node again, if the first time was 
 _LAST_S = 30.0  # before a node ends, its workers leave it, also if no other one has room
 _START_S = 300.0  # likewise where an autoscaler may add a node: it sees only workers without one
 
+WhyRefused = Callable[[Resources], str | None]  # why no process can request that; None: one can
+
 
 class NodeMoves:
     """The master's part that knows the nodes."""
 
     def __init__(self) -> None:
         self.view = NodeView()  # from the adapter
+        self.why_refused: WhyRefused = lambda _: None  # likewise
         self._again_s: dict[int, float] = {}  # worker → when it may leave its node again
 
     def rebalanced(self, before: Plan, after: Plan, taken: Iterable[int]) -> Plan:
@@ -55,11 +59,12 @@ class NodeMoves:
         return plan
 
     def check(self, plan: Plan, staying: Collection[int] = ()) -> None:
-        """Raise LifecycleError if the nodes cannot hold the new workers of a plan. `staying`: those
-        that keep their process."""
+        """Raise LifecycleError if the nodes cannot hold the new workers of a plan, or one of them
+        cannot request its sum. `staying`: those that keep their process."""
         new = {one: plan.request_of(one) for one in plan.workers if one not in staying}
         others = {one: plan.request_of(one) for one in staying}
-        if (why := misfit(new, self.view, others)) is not None:
+        why = refused(plan, new, self.why_refused) or misfit(new, self.view, others)
+        if why is not None:
             raise LifecycleError(
                 f"topology {plan.graph.id!r} cannot have this plan: {why}. Nothing has been changed"
             )
@@ -129,6 +134,20 @@ def pinned(plan: Plan, worker: int) -> list[Task]:
     """The tasks of a worker that cannot continue in another process without losing state."""
     tasks = [task for task in plan.tasks_on(worker) if task.component != ACKER]
     return [task for task in tasks if not can_move(plan.component(task))]
+
+
+def refused(plan: Plan, workers: Iterable[int], why_refused: WhyRefused) -> str | None:
+    """A sentence about the first of these workers that cannot request its sum; None: all can."""
+    for worker in workers:
+        request = plan.request_of(worker)
+        if (why := why_refused(request)) is not None:
+            tasks = [task for task in plan.tasks_on(worker) if task.component != ACKER]
+            names = [task.name for task in tasks if plan.component(task).resources]
+            return (
+                f"worker {worker} would request {request} for {', '.join(names)}, and Ray refuses "
+                f"that: {why.rstrip('.')}; another number of workers makes other sums"
+            )
+    return None
 
 
 def renewed(plan: Plan, workers: Collection[int], taken: Iterable[int] = ()) -> Plan:

@@ -110,6 +110,18 @@ def test_a_new_worker_must_fit_beside_those_that_stay() -> None:
         there.check(plan(2, need=ONE), [0])
 
 
+def test_a_sum_that_a_process_cannot_request_is_refused_before_anything_changes() -> None:
+    there, before = moves(), plan(3, need=Resources(custom={"TPU": 1}), tasks=3)
+    there.why_refused = lambda request: "one or two" if request.custom.get("TPU", 0) > 2 else None
+    assert there.rebalanced(before, placed(before, replan(before, 2)), [])
+    with pytest.raises(
+        LifecycleError,
+        match=r"worker \d would request 3 TPU for b\[0\], b\[1\], b\[2\], and Ray refuses that: "
+        r"one or two; another number of workers .* Nothing has been changed",
+    ):
+        there.rebalanced(before, placed(before, replan(before, 1)), [])
+
+
 # ---- a worker without room -------------------------------------------------------------------
 
 

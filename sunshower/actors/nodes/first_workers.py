@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable
 
 from sunshower.actors.nodes.cluster_nodes import node_view
-from sunshower.actors.nodes.worker_options import worker_options
+from sunshower.actors.nodes.worker_options import why_refused, worker_options
 from sunshower.actors.worker import WorkerClass
 from sunshower.errors import ClusterError
 from sunshower.runtime.control.lifecycle import NOT_STARTED
 from sunshower.runtime.events.metrics import Snapshot
+from sunshower.runtime.node_moves import refused
 from sunshower.runtime.nodes import NodeView, choices, misfit
 from sunshower.runtime.plan import Plan
 
@@ -20,8 +21,10 @@ _POLL_S = 0.1
 
 
 def create_workers(run: str, plan: Plan) -> None:
-    """Create each worker on the node that is best for it. Raises ClusterError if the nodes cannot
-    hold them."""
+    """Create each worker on the node that is best for it. Raises ClusterError if Ray refuses what
+    one requests, or the nodes cannot hold them."""
+    if (why := refused(plan, plan.workers, why_refused)) is not None:
+        raise ClusterError(f"topology {plan.graph.id!r} cannot start: {why}")
     view, placement = node_view({}), plan.graph.config.placement
     _check(plan, view)
     requests = {worker: plan.request_of(worker) for worker in plan.workers}

@@ -160,7 +160,7 @@ class OneTask:
 
     def begin(self, life: int) -> None:
         """A worker says hello."""
-        self.log.start(0, life, [self.task], None, moved=False)
+        self.log.start(0, life, [self.task], None)
 
     def report(self, life: int, health: Health) -> None:
         """Its statistics arrive, a minute later."""
