@@ -79,9 +79,18 @@ def may_add_nodes(status: bytes | None) -> bool:
     return any(kind != f"node_{node}" for node, kind in types.items())
 
 
-def node_view(places: Mapping[int, str]) -> NodeView:
-    """All of this. `places`: worker → node id."""
-    return NodeView(cluster_nodes(), places, *unmet_requests())
+def node_view() -> NodeView:
+    """All of this, without the places of workers."""
+    return NodeView(cluster_nodes(), {}, *unmet_requests())
+
+
+def next_view(last: NodeView) -> NodeView:
+    """The present view; the last one if the head does not answer."""
+    try:
+        return node_view()
+    except Exception as error:
+        _log.debug("Ray does not say which nodes there are: %s", error)
+        return last
 
 
 class NodeWatch:
@@ -97,10 +106,7 @@ class NodeWatch:
 
     def _look(self) -> None:
         while True:
-            try:
-                self._view = node_view({})
-            except Exception as error:
-                _log.debug("Ray does not say which nodes there are: %s", error)
+            self._view = next_view(self._view)
             time.sleep(_READ_S)
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from sunshower.actors.nodes.cluster_nodes import node_view
+import ray
+
+from sunshower.actors.nodes.cluster_nodes import next_view, node_view
 from sunshower.actors.nodes.worker_options import why_refused, worker_options
+from sunshower.actors.starting import first_line
 from sunshower.actors.worker import WorkerClass
 from sunshower.errors import ClusterError
 from sunshower.runtime.control.lifecycle import NOT_STARTED
@@ -22,11 +25,19 @@ _POLL_S = 0.1
 
 def create_workers(run: str, plan: Plan) -> None:
     """Create each worker on the node that is best for it. Raises ClusterError if Ray refuses what
-    one requests, or the nodes cannot hold them."""
+    one requests, the head does not answer, or the nodes cannot hold them."""
     if (why := refused(plan, plan.workers, why_refused)) is not None:
         raise ClusterError(f"topology {plan.graph.id!r} cannot start: {why}")
-    view, placement = node_view({}), plan.graph.config.placement
+    try:
+        view = node_view()
+    except Exception as error:
+        raise ClusterError(
+            f"topology {plan.graph.id!r} cannot start: the head of the Ray cluster, "
+            f"{ray.get_runtime_context().gcs_address}, does not say which nodes there are: "
+            f"{first_line(error)}. Submit it again once `ray status` answers"
+        ) from error
     _check(plan, view)
+    placement = plan.graph.config.placement
     requests = {worker: plan.request_of(worker) for worker in plan.workers}
     nodes = choices(requests, view, placement)
     for worker, request in requests.items():
@@ -37,11 +48,11 @@ def create_workers(run: str, plan: Plan) -> None:
 def wait_for_workers(plan: Plan, look: Callable[[], Snapshot]) -> None:
     """Return once every worker has said hello. While one waits for a node that the autoscaler may
     add, there is no limit. Raises ClusterError if they do not start."""
-    end_s, look_s = time.monotonic() + _START_S, time.monotonic() + _LOOK_S
+    end_s, look_s, view = time.monotonic() + _START_S, time.monotonic() + _LOOK_S, NodeView()
     while (snapshot := look()).state in NOT_STARTED:
         now = time.monotonic()
         if now >= look_s:
-            look_s, view = now + _LOOK_S, node_view({})
+            look_s, view = now + _LOOK_S, next_view(view)
             _check(plan, view)
             if snapshot.without_room and view.grows:
                 end_s = now + _START_S
