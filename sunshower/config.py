@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import ceil
-from typing import Literal
+from types import MappingProxyType
+from typing import Any, Literal
 
 from sunshower.arguments import COUNT, FLAG, SECONDS, TEXT, Instance, Values, check_all
 from sunshower.errors import ConfigError
@@ -55,8 +57,9 @@ class Resources:
 
     Ray reserves what is requested, as for any actor: it starts the worker on a node where that much
     is free, and limits nothing. By default nothing is requested. Raises ConfigError for an amount
-    that is negative or not finite, has more than four decimals, and for the name of a built-in
-    resource in `custom`. Ray: num_cpus, num_gpus, memory and resources of an actor.
+    that is negative or not finite, has more than four decimals, or is a part of a byte, and for the
+    name of a built-in resource in `custom`, of which it keeps a copy that cannot be changed. Ray:
+    num_cpus, num_gpus, memory and resources of an actor.
     """
 
     num_cpus: float = 0.0  #: CPUs
@@ -83,6 +86,18 @@ class Resources:
                     f"Resources: {name} is {amount!r}; Ray counts in steps of 0.0001, so give four "
                     "decimals at most"
                 )
+        if self.memory != int(self.memory):
+            raise ConfigError(
+                f"Resources: memory is {self.memory!r}; it counts bytes: give a whole number"
+            )
+        object.__setattr__(self, "custom", MappingProxyType(dict(self.custom)))
+
+    def __hash__(self) -> int:
+        amounts = self.num_cpus, self.num_gpus, self.memory
+        return hash((*amounts, frozenset(self.custom.items())))
+
+    def __reduce__(self) -> tuple[Any, ...]:  # pickle cannot copy a MappingProxyType
+        return partial(Resources, **{**vars(self), "custom": dict(self.custom)}), ()
 
     def __bool__(self) -> bool:
         return any(self.amounts.values())

@@ -27,7 +27,7 @@ from sunshower.actors.names import (
     worker_name,
 )
 from sunshower.actors.nodes.cluster_nodes import NodeWatch
-from sunshower.actors.nodes.worker_options import worker_options
+from sunshower.actors.nodes.worker_options import why_refused, worker_options
 from sunshower.actors.processes import RayProcess, end_with_ray, kill_soon, processes_of
 from sunshower.actors.ray_metrics import EXPORT_S, RayMetrics
 from sunshower.actors.shipping import pickled
@@ -169,6 +169,9 @@ class MasterActor(MasterProcessBase):
             options = worker_options(self._run, worker, request, node, placement)
             WorkerClass.options(**options).remote(self._run, worker)
 
+    def why_refused(self, request: Resources) -> str | None:
+        return why_refused(request)
+
     def end_worker(self, worker: int) -> None:
         if (handle := self._handle(worker)) is not None:
             ray.kill(handle)
@@ -210,11 +213,14 @@ class MasterActor(MasterProcessBase):
         timer.start()
 
     def node_view(self) -> NodeView:
-        living = {worker: process.node for worker, process in self._processes.items()}
-        return self._nodes.with_places(self._chosen | living)
+        return self._nodes.with_places(self._places)
+
+    @property
+    def _places(self) -> dict[int, str]:
+        return self._chosen | {one: process.node for one, process in self._processes.items()}
 
     def _node_for(self, worker: int, request: Resources, placement: str) -> str | None:
-        plan, view = self.core.plan, self.node_view()
+        plan, view = self.core.plan, self._nodes.with_workers(self._places)
         view = replace(view, places={w: at for w, at in view.places.items() if w in plan.workers})
         starting = view.places.keys() - self._processes.keys() - {worker}
         counted = {one: plan.request_of(one) for one in starting}

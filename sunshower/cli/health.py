@@ -146,6 +146,8 @@ def current_problems(snapshot: Snapshot) -> Iterator[str]:
     yield from map(str, snapshot.stuck.values())
     yield from snapshot.unplaced
     for number, for_s in sorted(snapshot.silent.items()):
+        if number in snapshot.without_room:
+            continue
         yield (
             f"worker {number} has been silent for {elapsed(for_s)}: it is stopped, cut off or does "
             "not start, or its user code holds the interpreter's lock. After worker_timeout_s it "

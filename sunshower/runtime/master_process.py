@@ -11,14 +11,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
+from sunshower.config import Resources
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.lifecycle import KillReport, State, why_unchanged
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.master_state import MasterState
-from sunshower.runtime.control.messages import DesiredState, Orders, Welcome
+from sunshower.runtime.control.messages import DesiredState, Welcome
 from sunshower.runtime.control.plan_changes import AS_THEY_ARE
-from sunshower.runtime.control.task_moves import ROLLED_BACK
 from sunshower.runtime.control.topology_log import TopologyLog
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.log_lines import LogLine
@@ -43,16 +43,14 @@ class MasterProcessBase(ABC):
         plan = self.load_plan(found.plan)
         other = None if found.other_plan is None else self.load_plan(found.other_plan)
         self.core = Master(plan, found, now, other)
+        self.core.nodes.why_refused = self.why_refused
         self._saved = saved
         self._saved_s = now
         self._saved_plans: set[int] = set()
         self._keep_plans()
         self._desired_state: DesiredState | None = None  # as last sent to all workers
         self._will_look = False
-        self._cancelled = {*found.cancelled}  # changes that are in this log, or a former one
-        self._topology_log = TopologyLog(self.wall)
-        self._unplaced: tuple[str, ...] = ()  # the problems with nodes that are in this log
-        self._is_moving = False  # tasks, in a rebalance that is in this log
+        self._topology_log = TopologyLog(self.wall, found.cancelled)
         for worker in self.core.lives:  # a former master knew them: ask for what was missed
             self._tell(worker, "report")
             self._send_lives(worker)  # the former master may have died before that
@@ -104,6 +102,10 @@ class MasterProcessBase(ABC):
     def create_worker(self, worker: int) -> None:
         """Create a worker's process, unless there is one or one is starting."""
 
+    def why_refused(self, request: Resources) -> str | None:
+        """Why no process can request that, whatever the nodes have; None: one can."""
+        return None
+
     @abstractmethod
     def end_worker(self, worker: int) -> None:
         """End the process of a worker that is no longer needed."""
@@ -131,7 +133,7 @@ class MasterProcessBase(ABC):
             if other != worker:
                 self._send_lives(other)
         mine = [task for task in self.core.plan.tasks_on(worker) if task.component != ACKER]
-        self._topology_log.start(worker, welcome.life, mine, crash_report, moved=self._is_moving)
+        self._topology_log.start(worker, welcome.life, mine, crash_report)
         return welcome
 
     def beat(self, worker: int, life: int) -> bool | None:
@@ -282,13 +284,9 @@ class MasterProcessBase(ABC):
         heartbeats come."""
         self.core.nodes.view = self.node_view()
         if going := self.change(lambda: self.core.watch(self.now())):
-            names = ", ".join(f"worker {worker}" for worker in going)
-            self._topology_log.note("node drained", f"{names} on it moves to other nodes")
-        problems = self.core.nodes.problems(self.core.plan, self.core.lives)
-        for line in problems:
-            if line not in self._unplaced:
-                self._topology_log.note("no node", line, "warning")
-        self._unplaced = problems
+            self._topology_log.leave(going)
+        problems = self.core.nodes.problems(self.core.plan, self.core.absent)
+        self._topology_log.problems("no node", problems)
         self._obey()
 
     def change(self, change: Callable[[], T]) -> T:
@@ -358,7 +356,7 @@ class MasterProcessBase(ABC):
             for worker in self.core.lives:
                 self._tell(worker, "desired_state", self._desired_state)
         orders = self.core.orders()
-        self._log_move(orders)
+        self._topology_log.rebalance(orders, self.core.stored.cancelled)
         if orders.replace:
             self._save()  # no life that is replaced here may be accepted by the next master
         for worker in orders.replace:
@@ -367,8 +365,7 @@ class MasterProcessBase(ABC):
             self._tell(worker, "pack", self.core.stored.moves + 1, leaving, orders.fresh)
         for worker in orders.again:
             self._tell(worker, "again", self.core.stored.moves)
-        for worker in orders.create:
-            self.create_worker(worker)
+        self._create(orders.create)
         for worker in orders.end:
             self.end_worker(worker)
             self.core.ended(worker)
@@ -380,18 +377,16 @@ class MasterProcessBase(ABC):
             self._will_look = True
             self.look_after(_LOOK_S)
 
-    def _log_move(self, orders: Orders) -> None:
-        for number, why in self.core.stored.cancelled.items():
-            if number not in self._cancelled:
-                self._cancelled.add(number)
-                name = "upgrade rolled back" if why.startswith(ROLLED_BACK) else "change cancelled"
-                self._topology_log.note(name, why, "error")
-        if orders.pack and not self._is_moving:
-            self._is_moving = True
-            self._topology_log.note("rebalance begins", "all workers stop, and tasks move")
-        elif orders.unload and self._is_moving:
-            self._is_moving = False
-            self._topology_log.note("rebalance ends", "all tasks run in their new places")
+    def _create(self, workers: list[int]) -> None:
+        failed = []
+        for worker in workers:
+            try:
+                self.create_worker(worker)
+            except Exception as error:  # it is tried again; a kill must not wait for it
+                why = f"{type(error).__name__}: {error}"
+                failed.append(f"worker {worker} has no process, and creating one failed: {why}")
+        if workers:
+            self._topology_log.problems("not created", failed, "error")
 
     def _send_lives(self, worker: int) -> None:
         """Send a worker the lives of all workers, and the crash reports of former ones."""

@@ -7,16 +7,20 @@ as in any rebalance, with their states.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from math import inf
 
+from sunshower.config import Resources
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.placement import can_move, placed, unused
-from sunshower.runtime.nodes import NodeRoom, NodeView, choices, misfit, waits
+from sunshower.runtime.nodes import MAKE_ROOM, NodeRoom, NodeView, choices, misfit, unmet, waits
 from sunshower.runtime.plan import ACKER, Plan, Task
 
-_AGAIN_S = 30.0  # before workers leave a node again, if the first time was cancelled
+_AGAIN_S = 30.0  # before a worker leaves its node again, if the first time was cancelled
 _LAST_S = 30.0  # before a node ends, its workers leave it, also if no other one has room
+_START_S = 300.0  # likewise where an autoscaler may add a node: it sees only workers without one
+
+WhyRefused = Callable[[Resources], str | None]  # why no process can request that; None: one can
 
 
 class NodeMoves:
@@ -24,7 +28,8 @@ class NodeMoves:
 
     def __init__(self) -> None:
         self.view = NodeView()  # from the adapter
-        self._next_s = -inf
+        self.why_refused: WhyRefused = lambda _: None  # likewise
+        self._again_s: dict[int, float] = {}  # worker → when it may leave its node again
 
     def rebalanced(self, before: Plan, after: Plan, taken: Iterable[int]) -> Plan:
         """The plan `after`, with new workers where the request changes or another node is better.
@@ -48,14 +53,18 @@ class NodeMoves:
         for worker in sorted(requests.keys() - (staying - changed)):
             room.choose(requests[worker])
         movable = {worker: requests[worker] for worker in staying - changed - fixed}
-        plan = renewed(after, changed | {*room.moves(movable, places)}, taken)
-        self.check(plan)
+        leaving = changed | {*room.moves(movable, places)}
+        plan = renewed(after, leaving, taken)
+        self.check(plan, staying - leaving)
         return plan
 
-    def check(self, plan: Plan) -> None:
-        """Raise LifecycleError if the nodes cannot hold the workers of a plan."""
-        requests = {worker: plan.request_of(worker) for worker in plan.workers}
-        if (why := misfit(requests, self.view)) is not None:
+    def check(self, plan: Plan, staying: Collection[int] = ()) -> None:
+        """Raise LifecycleError if the nodes cannot hold the new workers of a plan, or one of them
+        cannot request its sum. `staying`: those that keep their process."""
+        new = {one: plan.request_of(one) for one in plan.workers if one not in staying}
+        others = {one: plan.request_of(one) for one in staying}
+        why = refused(plan, new, self.why_refused) or misfit(new, self.view, others)
+        if why is not None:
             raise LifecycleError(
                 f"topology {plan.graph.id!r} cannot have this plan: {why}. Nothing has been changed"
             )
@@ -64,49 +73,81 @@ class NodeMoves:
         """The plan with new workers for those that leave a node that is being drained, and how long
         pending trees may take; None if none does."""
         leaving = self.view.leaving(plan.workers)
-        movable = {one: plan.request_of(one) for one in leaving if not pinned(plan, one)}
-        hosted = {one: at for one, at in self.view.places.items() if one in plan.workers}
-        view = NodeView(self.view.nodes, hosted)
-        room = choices(movable, view, plan.graph.config.placement)
+        movable = [one for one in leaving if not pinned(plan, one)]
+        room = self._with_room(plan, movable)
+        self._again_s = {one: at for one, at in self._again_s.items() if one in leaving}
         going = [
-            one for one in movable if one in room or self.view.grows or leaving[one] <= _LAST_S
+            one
+            for one in movable
+            if now >= self._again_s.get(one, now) and (one in room or leaving[one] <= self._last_s)
         ]
-        if not going or now < self._next_s:
+        if not going:
             return None
-        self._next_s = now + _AGAIN_S
+        self._again_s |= dict.fromkeys(going, now + _AGAIN_S)
         wait_s = min(plan.graph.config.message_timeout_s, *(leaving[one] / 2 for one in going))
         return renewed(plan, going, taken), wait_s
 
-    def problems(self, plan: Plan, lives: Mapping[int, int]) -> tuple[str, ...]:
+    def unmet(self, plan: Plan, absent: Collection[int]) -> tuple[int, ...]:
+        """The workers that wait for room. `absent`: those that may have no process."""
+        return tuple(unmet({one: plan.request_of(one) for one in absent}, self.view))
+
+    def problems(self, plan: Plan, absent: Collection[int]) -> tuple[str, ...]:
         """A line for each request that waits for room, and for each worker that stays on a node
-        that is being drained. `lives`: of the workers that have said hello."""
-        unjoined = {one: plan.request_of(one) for one in plan.workers if one not in lives}
+        that is being drained. `absent`: as above."""
+        leaving = self.view.leaving(plan.workers)
+        room = self._with_room(plan, [one for one in leaving if not pinned(plan, one)])
         held = [
             f"worker {worker} stays on node {self.view.places[worker][:8]}, which is being "
-            f"drained: {why}"
-            for worker in sorted(self.view.leaving(plan.workers))
-            if (why := self._why_held(plan, worker))
+            f"drained: {self._why_held(plan, worker, leaving[worker])}"
+            for worker in sorted(leaving.keys() - room)
         ]
-        return (*waits(unjoined, self.view), *held)
+        requests = {one: plan.request_of(one) for one in absent}
+        return (*waits(requests, self.view), *held)
 
-    def _why_held(self, plan: Plan, worker: int) -> str | None:
+    @property
+    def _last_s(self) -> float:
+        return _START_S if self.view.grows else _LAST_S
+
+    def _with_room(self, plan: Plan, workers: Iterable[int]) -> Collection[int]:
+        """Those of these workers for which nodes that stay have room."""
+        hosted = {one: at for one, at in self.view.places.items() if one in plan.workers}
+        requests = {one: plan.request_of(one) for one in workers}
+        view = NodeView(self.view.nodes, hosted)
+        return choices(requests, view, plan.graph.config.placement).keys()
+
+    def _why_held(self, plan: Plan, worker: int, left_s: float) -> str:
         if tasks := pinned(plan, worker):
             names = ", ".join(f"{task.component}[{task.index}]" for task in tasks)
             return (
                 f"the state of {names} is in memory and cannot move. Write snapshot() and "
                 "restore(state), or give it a state= in a store"
             )
-        request = plan.request_of(worker)
-        hosted = NodeRoom(self.view.staying, ())
-        if not self.view.grows and hosted.choose(request) is None:
-            return f"no other node has {request} free"
-        return None
+        why = "all nodes are being drained"
+        if self.view.staying:
+            why = f"no other node has {plan.request_of(worker)} free"
+        if left_s == inf:
+            return f"{why}; {MAKE_ROOM}"
+        return f"{why}; {MAKE_ROOM}, or it leaves {self._last_s:g} s before the end of the node"
 
 
 def pinned(plan: Plan, worker: int) -> list[Task]:
     """The tasks of a worker that cannot continue in another process without losing state."""
     tasks = [task for task in plan.tasks_on(worker) if task.component != ACKER]
     return [task for task in tasks if not can_move(plan.component(task))]
+
+
+def refused(plan: Plan, workers: Iterable[int], why_refused: WhyRefused) -> str | None:
+    """A sentence about the first of these workers that cannot request its sum; None: all can."""
+    for worker in workers:
+        request = plan.request_of(worker)
+        if (why := why_refused(request)) is not None:
+            tasks = [task for task in plan.tasks_on(worker) if task.component != ACKER]
+            names = [task.name for task in tasks if plan.component(task).resources]
+            return (
+                f"worker {worker} would request {request} for {', '.join(names)}, and Ray refuses "
+                f"that: {why.rstrip('.')}; another number of workers makes other sums"
+            )
+    return None
 
 
 def renewed(plan: Plan, workers: Collection[int], taken: Iterable[int] = ()) -> Plan:

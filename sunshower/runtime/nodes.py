@@ -9,11 +9,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from sunshower.config import Config, Resources
 
 Requests = Mapping[int, Resources]  # worker → what it requests
+
+MAKE_ROOM = "add a node, or end what else requests resources"
+NONE: Requests = MappingProxyType({})
+_TINY = 1e-9  # by which a sum of amounts may differ
+_ALL_DRAINED = "all nodes are being drained"
 
 
 @dataclass(frozen=True)
@@ -23,7 +29,7 @@ class NodeState:
     id: str
     total: Resources = field(default_factory=Resources)
     free: Resources = field(default_factory=Resources)
-    workers: int = 0  # of all topologies
+    workers: int = 0  # of all topologies; 0 if not known
     leaves_s: float | None = None  # seconds until it ends, if it is being drained; else None
 
 
@@ -74,6 +80,14 @@ class NodeRoom:
         if node in self._nodes:
             self._add(node, request, 1)
             self._hosted[node] -= 1
+
+    def fits(self, request: Resources) -> bool:
+        """Whether a node has room for a worker."""
+        return any(self._fits(id, request) for id in self._nodes)
+
+    def free(self, name: str) -> float:
+        """How much of a resource is free on all nodes together."""
+        return sum(free.get(name, 0.0) for free in self._free.values())
 
     def moves(self, requests: Requests, places: Mapping[int, str]) -> list[int]:
         """Which of these workers are better on another node, in few moves: the nodes get more even
@@ -155,57 +169,68 @@ def choice(
     return room.choose(request, [former]) or room.choose(request)
 
 
-def misfit(requests: Requests, view: NodeView) -> str | None:
-    """A sentence about requests that the nodes cannot hold, even if they were empty; None: there
-    are none, or the autoscaler may add nodes."""
-    if view.grows or not view.nodes:
+def misfit(requests: Requests, view: NodeView, others: Requests = NONE) -> str | None:
+    """A sentence about requests that the nodes cannot hold, even if nothing but the `others` of the
+    topology, which keep their process, were there; None: there are none, or the autoscaler may add
+    nodes."""
+    if view.grows or not view.nodes or not requests:
         return None
-    nodes = view.staying
+    if not view.staying:
+        return _ALL_DRAINED
+    room = NodeRoom([replace(one, free=one.total) for one in view.staying], ())
+    for worker, request in others.items():
+        room.reserve(view.places.get(worker, ""), request)
     for worker, request in sorted(requests.items()):
-        if not any(_fits(request, node.total.amounts) for node in nodes):
+        if not room.fits(request):
             return (
                 f"worker {worker} requests {request}, and no node has that much: "
-                f"{_largest(request, nodes)}"
+                f"{_largest(request, view)}"
             )
-    wanted = Resources.total(requests.values())
-    offered = Resources.total(node.total for node in nodes)
-    for name, amount in wanted.amounts.items():
-        if amount > (there := offered.amounts.get(name, 0.0)):
+    wanted: dict[str, float] = {}
+    for request in requests.values():
+        for name, amount in request.amounts.items():
+            wanted[name] = wanted.get(name, 0.0) + amount
+    for name, amount in wanted.items():
+        if amount > (there := room.free(name)) + _TINY:
             one, all_of = _one(name, amount), _one(name, there)
-            return f"its workers request {one} together, and all nodes have {all_of}"
+            whose = "its new workers" if others else "its workers"
+            besides = " besides what its other workers request" if others else ""
+            drained = len(view.staying) < len(view.nodes)
+            nodes = "all nodes that are not being drained" if drained else "all nodes"
+            return f"{whose} request {one} together, and {nodes} have {all_of}{besides}"
     return None
 
 
+def unmet(requests: Requests, view: NodeView) -> list[int]:
+    """Those of these workers, which have no process, that wait for room."""
+    return [worker for worker, request in sorted(requests.items()) if request in view.unmet]
+
+
 def waits(requests: Requests, view: NodeView) -> list[str]:
-    """A line for each request of these workers, which have no process yet, that waits for room."""
+    """A line for each request of these workers, which have no process, that waits for room."""
     wanted: dict[str, list[int]] = {}
-    for worker, request in sorted(requests.items()):
-        if request in view.unmet:
-            wanted.setdefault(str(request), []).append(worker)
+    for worker in unmet(requests, view):
+        wanted.setdefault(str(requests[worker]), []).append(worker)
     return [_wait(workers, requests[workers[0]], view) for workers in wanted.values()]
 
 
 def _wait(workers: list[int], request: Resources, view: NodeView) -> str:
-    if one := len(workers) == 1:
-        who = f"worker {workers[0]}"
+    free = f"{request or 'memory'} free"
+    if len(workers) == 1:
+        wait = f"worker {workers[0]} waits for a node with {free}"
     else:
-        who = f"workers {', '.join(map(str, workers))}"
-    way_out = (
-        "Ray's autoscaler may add a node"
-        if view.grows
-        else "add a node, or end what else requests resources"
-    )
-    return (
-        f"{who} wait{'s' * one} for a node with {request} free{'' if one else ' for each'}: "
-        f"{_largest(request, view.staying)}; {way_out}"
-    )
+        wait = f"workers {', '.join(map(str, workers))} wait for a node with {free} for each"
+    way_out = "Ray's autoscaler may add a node" if view.grows else MAKE_ROOM
+    return f"{wait}: {_largest(request, view)}; {way_out}"
 
 
-def _largest(request: Resources, nodes: Collection[NodeState]) -> str:
-    """What the node has that lacks least."""
-    if not nodes:
-        return "there is no node"
+def _largest(request: Resources, view: NodeView) -> str:
+    """What the node has that lacks least, of those that are not being drained."""
+    if not (nodes := view.staying):
+        return _ALL_DRAINED if view.nodes else "there is no node"
     names = request.amounts
+    if not names:  # a byte of memory: see worker_options.py
+        return "others request all memory of the nodes"
 
     def lack(node: NodeState) -> tuple[float, float]:
         free, total = node.free.amounts, node.total.amounts
@@ -231,4 +256,4 @@ def _size(request: Resources) -> float:
 
 
 def _fits(request: Resources, room: Mapping[str, float]) -> bool:
-    return all(amount <= room.get(name, 0.0) + 1e-9 for name, amount in request.amounts.items())
+    return all(amount <= room.get(name, 0.0) + _TINY for name, amount in request.amounts.items())

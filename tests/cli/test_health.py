@@ -318,6 +318,14 @@ def test_the_summary_counts_skipped_batches_and_says_where_their_rows_are(
     assert list(dead_letter_lines(topology.graph(), snapshot(*tasks))) == wanted
 
 
+def test_a_worker_that_waits_for_a_node_is_not_said_to_be_silent() -> None:
+    line = "worker 1 waits"
+    lost = Snapshot("t", silent={1: 30.0, 2: 40.0}, unplaced=(line,), without_room=(1,))
+    first, second = current_problems(lost)
+    assert first == line
+    assert second.startswith("worker 2 has been silent for 40")
+
+
 def test_workers_without_a_node_are_a_problem_that_is_printed_whenever_it_changes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -96,6 +97,44 @@ def test_a_plan_that_no_node_can_hold_is_refused_unless_nodes_may_be_added() -> 
     moves(many("a"), grows=True).check(large)
 
 
+def test_workers_that_cannot_leave_a_drained_node_do_not_hinder_a_rebalance() -> None:
+    before = plan(2, Held, ONE)
+    drained = NodeState("b", Resources(num_cpus=2), NONE, leaves_s=600.0)
+    there = moves(NodeState("a", ONE, NONE), drained, places={0: "a", 1: "b"})
+    assert there.rebalanced(before, before, []) == before
+
+
+def test_a_new_worker_must_fit_beside_those_that_stay() -> None:
+    there = moves(NodeState("a", ONE, NONE), places={0: "a"})
+    with pytest.raises(LifecycleError, match="worker 1 requests 1 CPU, and no node has that much"):
+        there.check(plan(2, need=ONE), [0])
+
+
+def test_a_sum_that_a_process_cannot_request_is_refused_before_anything_changes() -> None:
+    there, before = moves(), plan(3, need=Resources(custom={"TPU": 1}), tasks=3)
+    there.why_refused = lambda request: "one or two" if request.custom.get("TPU", 0) > 2 else None
+    assert there.rebalanced(before, placed(before, replan(before, 2)), [])
+    with pytest.raises(
+        LifecycleError,
+        match=r"worker \d would request 3 TPU for b\[0\], b\[1\], b\[2\], and Ray refuses that: "
+        r"one or two; another number of workers .* Nothing has been changed",
+    ):
+        there.rebalanced(before, placed(before, replan(before, 1)), [])
+
+
+# ---- a worker without room -------------------------------------------------------------------
+
+
+def test_a_worker_that_lost_its_node_and_one_that_has_none_yet_wait_for_room() -> None:
+    before, full = plan(3, need=ONE, tasks=3), NodeState("a", ONE, NONE)
+    there = moves(full, places={0: "a", 1: "lost"})
+    there.view = replace(there.view, unmet=(ONE,))
+    (line,) = there.problems(before, [1, 2])
+    assert line.startswith("workers 1, 2 wait for a node with 1 CPU free for each: the largest, a")
+    assert there.unmet(before, [1, 2]) == (1, 2)
+    assert there.unmet(before, []) == (), "a process of another topology waits"
+
+
 # ---- a node that is drained ------------------------------------------------------------------
 
 
@@ -106,7 +145,7 @@ def test_workers_leave_a_node_that_is_being_drained_and_the_others_stay() -> Non
     assert found == renewed(before, [0])
     assert found.workers == [1, 2]
     assert wait_s == before.graph.config.message_timeout_s
-    assert there.problems(before, {0: 1, 1: 1}) == ()
+    assert there.problems(before, []) == ()
 
 
 def test_pending_trees_get_half_of_the_time_that_the_node_has_left() -> None:
@@ -118,7 +157,7 @@ def test_a_worker_whose_state_cannot_move_stays_and_status_says_so() -> None:
     there = moves(many("a", leaves_s=inf), many("b"), places={0: "a", 1: "b"})
     before = plan(2, Held)
     assert there.away(before, [], 0.0) is None
-    (line,) = there.problems(before, {0: 1, 1: 1})
+    (line,) = there.problems(before, [])
     assert line.startswith("worker 0 stays on node a, which is being drained: the state of b[0] is")
 
 
@@ -126,14 +165,42 @@ def test_without_room_elsewhere_a_worker_stays_until_the_node_is_about_to_end() 
     before, full = plan(1, need=ONE), NodeState("b", Resources(num_cpus=9), NONE)
     there = moves(many("a", leaves_s=100.0), full, places={0: "a"})
     assert there.away(before, [], 0.0) is None
-    assert "no other node has 2 CPU free" in there.problems(before, {0: 1})[0]
+    (line,) = there.problems(before, [])
+    assert line == (
+        "worker 0 stays on node a, which is being drained: no other node has 2 CPU free; add a "
+        "node, or end what else requests resources, or it leaves 30 s before the end of the node"
+    )
     there = moves(many("a", leaves_s=20.0), full, places={0: "a"})
     assert there.away(before, [], 0.0) is not None, "its state is stored, and it starts later"
 
 
-def test_without_room_a_worker_leaves_at_once_where_an_autoscaler_adds_nodes() -> None:
-    there = moves(many("a", leaves_s=inf), places={0: "a"}, grows=True)
-    assert there.away(plan(1, need=ONE), [], 0.0) is not None
+def test_without_room_a_worker_leaves_in_time_for_a_node_that_an_autoscaler_adds() -> None:
+    before = plan(1, need=ONE)
+    there = moves(many("a", leaves_s=301.0), places={0: "a"}, grows=True)
+    assert there.away(before, [], 0.0) is None, "the autoscaler may be at its limit"
+    (line,) = there.problems(before, [])
+    assert "all nodes are being drained; add a node" in line
+    assert line.endswith("or it leaves 300 s before the end of the node")
+    there.view = moves(many("a", leaves_s=299.0), places={0: "a"}, grows=True).view
+    assert there.away(before, [], 0.0) is not None
+
+
+def test_without_room_a_worker_stays_on_a_node_that_is_drained_without_a_deadline() -> None:
+    before = plan(1, need=ONE)
+    there = moves(many("a", leaves_s=inf), NodeState("b"), places={0: "a"}, grows=True)
+    assert there.away(before, [], 0.0) is None
+    (line,) = there.problems(before, [])
+    assert line.endswith(
+        "no other node has 2 CPU free; add a node, or end what else requests resources"
+    )
+
+
+def test_of_two_workers_that_leave_the_one_without_room_is_named() -> None:
+    before, one = plan(2, need=ONE), NodeState("b", ONE, ONE)
+    there = moves(many("a", leaves_s=900.0), one, places={0: "a", 1: "a"})
+    (line,) = there.problems(before, [])
+    assert line.startswith("worker 1 stays on node a, which is being drained: no other node has")
+    assert there.away(before, [], 0.0) == (renewed(before, [0]), 30.0)
 
 
 def test_a_cancelled_leave_is_tried_again_after_half_a_minute() -> None:
@@ -141,3 +208,19 @@ def test_a_cancelled_leave_is_tried_again_after_half_a_minute() -> None:
     assert there.away(before, [], 0.0) is not None
     assert there.away(before, [], 29.0) is None
     assert there.away(before, [], 30.0) is not None
+
+
+def test_a_second_node_that_is_drained_meanwhile_gives_its_workers_up_at_once() -> None:
+    before = plan(3)
+    there = moves(many("a", leaves_s=60.0), many("b"), many("c"), places={0: "a", 1: "b", 2: "c"})
+    found, _ = there.away(before, before.workers, 0.0) or (before, 0.0)
+    assert found.workers == [1, 2, 3]
+    there.view = NodeView((many("b", leaves_s=60.0), many("c")), {1: "b", 2: "c", 3: "c"})
+    after, _ = there.away(found, found.workers, 5.0) or (found, 0.0)
+    assert after.workers == [0, 2, 3], "0 is free again"
+
+
+def test_of_two_drained_nodes_both_give_their_workers_up_together() -> None:
+    nodes = many("a", leaves_s=60.0), many("b", leaves_s=10.0), many("c")
+    there, before = moves(*nodes, places={0: "a", 1: "b", 2: "c"}), plan(3)
+    assert there.away(before, before.workers, 0.0) == (renewed(before, [0, 1]), 5.0)

@@ -134,6 +134,16 @@ def test_requests_that_all_nodes_together_cannot_hold_are_named() -> None:
     assert misfit(dict.fromkeys(range(2), TWO), there) is None
 
 
+def test_what_staying_workers_request_is_not_there_for_new_ones() -> None:
+    there = view(node("a", 2), node("b", 2), node("c", 9, leaves_s=inf), places={0: "a", 1: "c"})
+    staying = {0: ONE, 1: ONE}
+    assert misfit({2: TWO, 3: ONE}, there, staying) is None, "worker 1 is on a drained node"
+    assert misfit({2: TWO, 3: TWO}, there, staying) == (
+        "its new workers request 4 CPU together, and all nodes that are not being drained have "
+        "3 CPU besides what its other workers request"
+    )
+
+
 def test_where_an_autoscaler_may_add_nodes_everything_may_fit() -> None:
     assert misfit({0: TWO}, view(node("a", 1), grows=True)) is None
 
@@ -147,3 +157,25 @@ def test_a_wait_names_the_workers_their_request_and_what_is_free() -> None:
         "abcdefgh, has 0 CPU free of 2 CPU, 0 GiB of memory free of 3 GiB of memory; "
         "Ray's autoscaler may add a node"
     )
+
+
+def test_a_wait_of_one_worker_says_how_to_make_room() -> None:
+    (line,) = waits({1: TWO}, NodeView((node("a", 2, free=1),), {}, (TWO,)))
+    assert line == (
+        "worker 1 waits for a node with 2 CPU free: the largest, a, has 1 CPU free of 2 CPU; "
+        "add a node, or end what else requests resources"
+    )
+
+
+def test_a_worker_that_requests_nothing_waits_where_others_request_all_memory() -> None:
+    (line,) = waits({0: NONE}, NodeView((node("a", 2),), {}, (NONE,)))
+    assert line == (
+        "worker 0 waits for a node with memory free: others request all memory of the nodes; "
+        "add a node, or end what else requests resources"
+    )
+
+
+def test_where_all_nodes_are_being_drained_that_is_the_reason() -> None:
+    there = NodeView((node("a", 4, leaves_s=inf),), {}, (ONE,))
+    assert misfit({0: NONE}, there) == misfit({0: ONE}, there) == "all nodes are being drained"
+    assert "1 CPU free: all nodes are being drained; add a node" in waits({0: ONE}, there)[0]

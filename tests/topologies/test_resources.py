@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
+from copy import deepcopy
 from math import inf, nan
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ray import cloudpickle
 
 from sunshower import Counter, Number, Resources, Topology
 from sunshower.errors import ConfigError, TopologyError
@@ -46,6 +49,38 @@ def test_an_amount_that_cannot_be_is_refused_by_its_name(name: str, amount: Any)
 def test_a_custom_resource_that_cannot_be_is_refused(custom: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         Resources(custom=custom)
+
+
+def test_a_part_of_a_byte_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^Resources: memory is 0\.5; it counts bytes"):
+        Resources(memory=0.5)
+
+
+def test_resources_keep_what_was_checked_when_their_custom_amounts_are_changed() -> None:
+    given_first = {"license": 1.0}
+    kept = Resources(custom=given_first)
+    given_first["license"] = -1.0
+    assert kept.amounts == {"license": 1.0}
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        kept.custom["license"] = -1.0  # type: ignore[index]
+
+
+def test_equal_resources_have_equal_hashes_whatever_the_order_of_their_names() -> None:
+    one, other = Resources(custom={"a": 1, "b": 2}), Resources(custom={"b": 2, "a": 1})
+    assert {one, other, ONE} == {one, ONE}
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        deepcopy,
+        lambda one: pickle.loads(pickle.dumps(one)),
+        lambda one: cloudpickle.loads(cloudpickle.dumps(one)),
+    ],
+    ids=["deepcopy", "pickle", "cloudpickle"],
+)
+def test_resources_are_copied_and_pickled(copied: Any) -> None:
+    assert copied(ONE) == ONE
 
 
 def test_resources_of_another_type_are_refused_where_they_are_declared() -> None:

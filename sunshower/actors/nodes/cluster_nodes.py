@@ -23,32 +23,43 @@ from sunshower.runtime.nodes import NodeState, NodeView
 
 _READ_S = 1.0  # between two looks at the nodes
 _TIMEOUT_S = 5
-_BYTE = 1.0  # which every worker requests: see worker_options.py
+_BYTE = 1  # which every worker requests: see worker_options.py
 _STATUS = "__autoscaling_status"  # the key of the report of Ray's autoscaler
 _log = logging.getLogger(__name__)
 
 
 def cluster_nodes() -> tuple[NodeState, ...]:
-    """The living nodes. Raises an error of Ray's if the head does not answer."""
+    """The living nodes, without their workers. Raises an error of Ray's if the head does not
+    answer."""
     from ray._private import state  # no public API without Ray's dashboard: see the pin of ray
 
     table = state.state
     total, free = table.total_resources_per_node(), table.available_resources_per_node()
     draining, now = table.get_draining_nodes(), time.time()
-    alive = state.actors(actor_state_name="ALIVE").values()
-    workers = Counter(
-        one["Address"]["NodeID"] for one in alive if worker_of(one["Name"]) is not None
-    )
     return tuple(
         NodeState(
             id,
             _resources(amounts),
             _resources(free.get(id, {})),
-            workers[id],
-            None if id not in draining else _left_s(draining[id], now),
+            leaves_s=None if id not in draining else _left_s(draining[id], now),
         )
         for id, amounts in sorted(total.items())
     )
+
+
+def workers_by_node() -> Counter[str]:
+    """How many workers of all topologies each node has. It reads all actors of the cluster, so it
+    is only for the choice of a node. Raises as `cluster_nodes`."""
+    from ray._private import state  # see above
+
+    alive = state.state.actors(actor_state_name="ALIVE").values()
+    return Counter(one["Address"]["NodeID"] for one in alive if worker_of(one["Name"]) is not None)
+
+
+def with_workers(view: NodeView, workers: Mapping[str, int]) -> NodeView:
+    """The view with so many workers of all topologies on each node."""
+    nodes = (replace(one, workers=workers.get(one.id, 0)) for one in view.nodes)
+    return replace(view, nodes=tuple(nodes))
 
 
 def unmet_requests() -> tuple[tuple[Resources, ...], bool]:
@@ -79,9 +90,18 @@ def may_add_nodes(status: bytes | None) -> bool:
     return any(kind != f"node_{node}" for node, kind in types.items())
 
 
-def node_view(places: Mapping[int, str]) -> NodeView:
-    """All of this. `places`: worker → node id."""
-    return NodeView(cluster_nodes(), places, *unmet_requests())
+def node_view() -> NodeView:
+    """All of this, without the places of workers."""
+    return NodeView(cluster_nodes(), {}, *unmet_requests())
+
+
+def next_view(last: NodeView) -> NodeView:
+    """The present view; the last one if the head does not answer."""
+    try:
+        return node_view()
+    except Exception as error:
+        _log.debug("Ray does not say which nodes there are: %s", error)
+        return last
 
 
 class NodeWatch:
@@ -89,27 +109,36 @@ class NodeWatch:
 
     def __init__(self) -> None:
         self._view = NodeView()
+        self._workers, self._counted_s = Counter[str](), -inf
         threading.Thread(target=self._look, name="nodes", daemon=True).start()
 
     def with_places(self, places: Mapping[int, str]) -> NodeView:
         """The latest view. `places`: worker → node id."""
         return replace(self._view, places=places)
 
+    def with_workers(self, places: Mapping[int, str]) -> NodeView:
+        """The same with the workers of all topologies, for the choice of a node. They are counted
+        once for processes that are created at once; without an answer the last count is taken."""
+        if (now := time.monotonic()) - self._counted_s >= _READ_S:
+            self._counted_s = now
+            try:
+                self._workers = workers_by_node()
+            except Exception as error:
+                _log.debug("Ray does not say which actors there are: %s", error)
+        return with_workers(self.with_places(places), self._workers)
+
     def _look(self) -> None:
         while True:
-            try:
-                self._view = node_view({})
-            except Exception as error:
-                _log.debug("Ray does not say which nodes there are: %s", error)
+            self._view = next_view(self._view)
             time.sleep(_READ_S)
 
 
 def _resources(amounts: Mapping[str, Any]) -> Resources:
     own = {name: round(float(amount), 4) for name, amount in amounts.items()}
-    memory = own.pop("memory", 0.0)
+    memory = int(own.pop("memory", 0.0))
     cpus, gpus = own.pop("CPU", 0.0), own.pop("GPU", 0.0)
     own.pop("object_store_memory", None)
-    memory = 0.0 if memory == _BYTE else memory
+    memory = 0 if memory == _BYTE else memory
     return Resources(num_cpus=cpus, num_gpus=gpus, memory=memory, custom=own)
 
 

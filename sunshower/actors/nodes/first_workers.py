@@ -5,12 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from sunshower.actors.nodes.cluster_nodes import node_view
-from sunshower.actors.nodes.worker_options import worker_options
+import ray
+
+from sunshower.actors.nodes.cluster_nodes import next_view, node_view, with_workers, workers_by_node
+from sunshower.actors.nodes.worker_options import why_refused, worker_options
+from sunshower.actors.starting import first_line
 from sunshower.actors.worker import WorkerClass
 from sunshower.errors import ClusterError
 from sunshower.runtime.control.lifecycle import NOT_STARTED
 from sunshower.runtime.events.metrics import Snapshot
+from sunshower.runtime.node_moves import refused
 from sunshower.runtime.nodes import NodeView, choices, misfit
 from sunshower.runtime.plan import Plan
 
@@ -20,10 +24,20 @@ _POLL_S = 0.1
 
 
 def create_workers(run: str, plan: Plan) -> None:
-    """Create each worker on the node that is best for it. Raises ClusterError if the nodes cannot
-    hold them."""
-    view, placement = node_view({}), plan.graph.config.placement
+    """Create each worker on the node that is best for it. Raises ClusterError if Ray refuses what
+    one requests, the head does not answer, or the nodes cannot hold them."""
+    if (why := refused(plan, plan.workers, why_refused)) is not None:
+        raise ClusterError(f"topology {plan.graph.id!r} cannot start: {why}")
+    try:
+        view = with_workers(node_view(), workers_by_node())
+    except Exception as error:
+        raise ClusterError(
+            f"topology {plan.graph.id!r} cannot start: the head of the Ray cluster, "
+            f"{ray.get_runtime_context().gcs_address}, does not say which nodes there are: "
+            f"{first_line(error)}. Submit it again once `ray status` answers"
+        ) from error
     _check(plan, view)
+    placement = plan.graph.config.placement
     requests = {worker: plan.request_of(worker) for worker in plan.workers}
     nodes = choices(requests, view, placement)
     for worker, request in requests.items():
@@ -34,13 +48,13 @@ def create_workers(run: str, plan: Plan) -> None:
 def wait_for_workers(plan: Plan, look: Callable[[], Snapshot]) -> None:
     """Return once every worker has said hello. While one waits for a node that the autoscaler may
     add, there is no limit. Raises ClusterError if they do not start."""
-    end_s, look_s = time.monotonic() + _START_S, time.monotonic() + _LOOK_S
+    end_s, look_s, view = time.monotonic() + _START_S, time.monotonic() + _LOOK_S, NodeView()
     while (snapshot := look()).state in NOT_STARTED:
         now = time.monotonic()
         if now >= look_s:
-            look_s, view = now + _LOOK_S, node_view({})
+            look_s, view = now + _LOOK_S, next_view(view)
             _check(plan, view)
-            if snapshot.unplaced and view.grows:
+            if snapshot.without_room and view.grows:
                 end_s = now + _START_S
         if now >= end_s:
             why = "; ".join(snapshot.unplaced) or (

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ray._private.accelerators import get_all_accelerator_resource_names
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sunshower.actors.names import detached, worker_name
+from sunshower.actors.worker import WorkerClass
 from sunshower.config import Resources
 
 
@@ -29,3 +31,16 @@ def worker_options(
         "scheduling_strategy": strategy,
         "get_if_exists": True,  # of a run that resumes, master and client create the workers
     }
+
+
+def why_refused(request: Resources) -> str | None:
+    """What Ray has against a worker that requests that, whatever the nodes have; None: nothing."""
+    try:
+        WorkerClass.options(**worker_options("", 0, request, None, "spread"))
+    except ValueError as error:
+        return str(error)
+    accelerators = get_all_accelerator_resource_names()
+    for name, amount in request.custom.items():  # what Ray refuses only when it creates the actor
+        if name in accelerators and amount > 1 and amount != int(amount):
+            return f"{amount:g} {name}: more than one must be a whole number"
+    return None

@@ -118,6 +118,12 @@ class Master:
         """The workers without heartbeats, and for how many seconds."""
         return self._detector.silent()
 
+    @property
+    def absent(self) -> set[int]:
+        """The workers that may have no process: they have not said hello, are silent or fenced."""
+        silent = self.silent.keys() | self.stored.fenced.keys()
+        return {one for one in self.plan.workers if one in silent or one not in self.lives}
+
     def snapshot(self, now: float, *, windows: bool = False) -> Snapshot:
         """The current statistics of the topology; `windows`: with those of the last hour."""
         stored, stats = self.stored, dict(self._stats)
@@ -135,7 +141,8 @@ class Master:
             self.silent,
             {kind: dict(kept) for kind, kept in stored.latencies_by_kind.items()},
             self._windows.at(now, stored.totals(stats.values())) if windows else {},
-            self.nodes.problems(self.plan, self.lives),
+            self.nodes.problems(self.plan, self.absent),
+            self.nodes.unmet(self.plan, self.absent),
         )
 
     def report(self, now: float) -> KillReport:

@@ -7,11 +7,13 @@ a worker. Lines of user code's own `logging` come from the workers (log_lines.py
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from sunshower.runtime.control.crash_report import CrashReport
+from sunshower.runtime.control.messages import Orders
+from sunshower.runtime.control.task_moves import ROLLED_BACK
 from sunshower.runtime.events.log_lines import LINE_BYTES, LogLine, RepeatedEvents
 from sunshower.runtime.events.metrics import FailurePlace, TaskStats, WorkerStats
 from sunshower.runtime.plan import Plan, Task
@@ -25,9 +27,12 @@ _NUMBERS_A_SECOND = 1000
 class TopologyLog:
     """The last 2,000 lines. It is in memory: the next process of the master begins a new one."""
 
-    def __init__(self, wall: Callable[[], float]) -> None:
-        """`wall`: the Unix time. Numbers begin with it, so those of a next master are higher."""
+    def __init__(self, wall: Callable[[], float], cancelled: Iterable[int] = ()) -> None:
+        """`wall`: the Unix time. Numbers begin with it, so those of a next master are higher.
+        `cancelled`: numbers of changes that are in the log of a former master."""
         self._wall = wall
+        self._cancelled = {*cancelled}
+        self._is_moving = False  # tasks, in a rebalance that is in this log
         self._next = int(wall() * _NUMBERS_A_SECOND) + 1
         self._lines: deque[LogLine] = deque(maxlen=_LINES_MAX)
         self._last: dict[int, WorkerStats] = {}  # worker → its statistics before
@@ -36,6 +41,7 @@ class TopologyLog:
         self._waits_since_s: dict[int, float] = {}  # task → Unix time
         self._failures = RepeatedEvents()
         self._texts: dict[tuple[object, ...], LogLine] = {}  # of the failures not logged yet
+        self._problems: dict[str, Collection[str]] = {}  # event → the problems that are there
 
     def read(self, after: int = 0) -> list[LogLine]:
         """The lines with numbers above `after`, in order."""
@@ -52,20 +58,47 @@ class TopologyLog:
         """Add an event that happens now."""
         self.add([LogLine(self._wall(), level, event, clip(text, LINE_BYTES), **place)])
 
+    def problems(self, event: str, there: Collection[str], level: str = "warning") -> None:
+        """Add those problems that are there and were not at the last call for this event."""
+        for line in there:
+            if line not in self._problems.get(event, ()):
+                self.note(event, line, level)
+        self._problems[event] = there
+
+    def leave(self, workers: Sequence[int]) -> None:
+        """Add that these workers leave nodes that are being drained."""
+        text = f"worker {workers[0]} moves to another node: its node is being drained"
+        if len(workers) > 1:
+            names = ", ".join(map(str, workers))
+            text = f"workers {names} move to other nodes: theirs are being drained"
+        self.note("node drained", text)
+
+    def rebalance(self, orders: Orders, cancelled: Mapping[int, str]) -> None:
+        """Add that a rebalance begins or ends, by its orders, and the changes that were cancelled.
+        `cancelled`: the number of each → why."""
+        for number, why in cancelled.items():
+            if number not in self._cancelled:
+                self._cancelled.add(number)
+                name = "upgrade rolled back" if why.startswith(ROLLED_BACK) else "change cancelled"
+                self.note(name, why, "error")
+        if orders.pack and not self._is_moving:
+            self._is_moving = True
+            self.note("rebalance begins", "all workers stop, and tasks move")
+        elif orders.unload and self._is_moving:
+            self._is_moving = False
+            self.note("rebalance ends", "all tasks run in their new places")
+
     def start(
         self,
         worker: int,
         life: int,
         tasks: Iterable[Task],
         report: CrashReport | None,
-        *,
-        moved: bool,
     ) -> None:
-        """A worker begins a life; `report`: of its former process, if that died in user code;
-        `moved`: because of a rebalance."""
+        """A worker begins a life; `report`: of its former process, if that died in user code."""
         here, self._begun[worker] = list(tasks), life
         names = ", ".join(f"{one.component}[{one.index}]" for one in here) or "only ackers"
-        if life == 1 or moved:
+        if life == 1 or self._is_moving:
             self.note("started", f"worker {worker} runs {names}", worker=worker)
             return
         place: dict[str, Any] = {"worker": worker}

@@ -238,6 +238,7 @@ class Snapshot:
     # (see time_windows.py) → component → what it did in this time; only in an overview
     unplaced: tuple[str, ...] = ()  # a line about workers that wait for a node with room, or stay
     # on one that is being drained
+    without_room: tuple[int, ...] = ()  # the workers in `unplaced` that wait; they may be `silent`
 
     def tasks(self) -> Iterable[TaskStats]:
         """All tasks, worker by worker."""

@@ -7,13 +7,16 @@ from collections.abc import Iterator
 import pytest
 
 from sunshower import Bolt, Counter, Number, Topology
+from sunshower.config import NOTHING
 from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.master import Master, State
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.events.metrics import Counts, TaskStats, WorkerStats
+from sunshower.runtime.nodes import NodeState, NodeView
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.runtime.tasks.supervision import Health, Standing
 from sunshower.runtime.tasks.user_code import TaskError
+from sunshower.runtime.transport.peer_link import SUSPECT
 
 SPOUT, BOLT, ACKER = 0, 1, 2  # workers
 
@@ -55,6 +58,32 @@ def test_new_tasks_keep_the_layout(master: Master) -> None:
     master.rebalance(None, None, None, 0.0, {"bolt": 3})
     tasks = master.stored.next_tasks or []
     assert len({task.worker for task in tasks}) == len(tasks) == 5
+
+
+def test_a_worker_may_have_no_process_until_it_says_hello_and_while_it_is_silent_or_fenced(
+    master: Master,
+) -> None:
+    assert master.absent == {SPOUT, BOLT, ACKER}
+    everybody(master)
+    assert master.absent == set()
+    timeout_s = master.plan.graph.config.worker_timeout_s
+    for now in range(int(timeout_s) + 1):
+        master.beat(SPOUT, 1, now)
+        master.beat(ACKER, 1, now)
+        master.watch(now)
+        assert master.absent == ({BOLT} if now >= SUSPECT * timeout_s else set())
+    assert master.stored.fenced == {BOLT: 1}
+    assert Master(master.plan, master.stored).absent == {BOLT}, "also for the next master"
+
+
+def test_a_snapshot_names_the_silent_workers_that_wait_for_room(master: Master) -> None:
+    master.nodes.view = NodeView((NodeState("a"),), {}, (NOTHING,))
+    everybody(master)
+    assert not master.snapshot(0.0).unplaced
+    master.stored.fenced[BOLT] = 1
+    found = master.snapshot(0.0)
+    assert found.without_room == (BOLT,)
+    assert found.unplaced[0].startswith("worker 1 waits for a node with memory free")
 
 
 class Ticking(Bolt[Number, Number]):
