@@ -65,7 +65,8 @@ class Resources:
     num_cpus: float = 0.0  #: CPUs
     num_gpus: float = 0.0  #: GPUs
     memory: float = 0.0  #: Bytes
-    custom: Mapping[str, float] = field(default_factory=dict)  #: Other resources of nodes, by name.
+    #: Other resources of nodes, by name.
+    custom: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         _CUSTOM.check("Resources: custom", self.custom)
@@ -91,10 +92,6 @@ class Resources:
                 f"Resources: memory is {self.memory!r}; it counts bytes: give a whole number"
             )
         object.__setattr__(self, "custom", MappingProxyType(dict(self.custom)))
-
-    def __hash__(self) -> int:
-        amounts = self.num_cpus, self.num_gpus, self.memory
-        return hash((*amounts, frozenset(self.custom.items())))
 
     def __reduce__(self) -> tuple[Any, ...]:  # pickle cannot copy a MappingProxyType
         return partial(Resources, **{**vars(self), "custom": dict(self.custom)}), ()

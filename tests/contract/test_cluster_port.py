@@ -2,52 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from sunshower import Topology
 from sunshower.errors import ClusterError, LifecycleError, TopologyFailed
-from sunshower.runtime.cluster import Cluster, Run
+from sunshower.runtime.cluster import Run
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.events.injected_faults import InjectedFaults, Link, Raise, SlowTask
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout
-from sunshower.simulation.cluster import SimCluster
+from tests.contract.conftest import Submit
 from tests.contract.topologies import TOTAL, Paced, chain, refuse
 
 PATIENCE_S = 60.0
-Submit = Callable[..., Run]
 
 
 # The core does it, the adapters only pass it on: `make test` runs it on the simulator.
 ON_RAY = pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.long])
 of_the_core = pytest.mark.parametrize("cluster", ["sim", ON_RAY], indirect=True)
-
-
-@pytest.fixture(params=["sim", pytest.param("ray", marks=pytest.mark.ray)])
-def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    if request.param == "ray":
-        yield request.getfixturevalue("ray_cluster")
-        return
-    with SimCluster(seed=1, check=True) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def submit(cluster: Cluster) -> Iterator[Submit]:
-    """Start a topology, isolated and with a whole history unless told otherwise; it is stopped."""
-    runs: list[Run] = []
-
-    def start(topology: Topology, layout: Layout = Layout.ISOLATE, **how: Any) -> Run:
-        runs.append(cluster.submit(topology.graph(), layout, **{"sample": 1, **how}))
-        return runs[-1]
-
-    yield start
-    for run in runs:
-        run.stop()
 
 
 def until(run: Run, enough: Callable[[Snapshot], bool]) -> Snapshot:
