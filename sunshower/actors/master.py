@@ -213,11 +213,14 @@ class MasterActor(MasterProcessBase):
         timer.start()
 
     def node_view(self) -> NodeView:
-        living = {worker: process.node for worker, process in self._processes.items()}
-        return self._nodes.with_places(self._chosen | living)
+        return self._nodes.with_places(self._places)
+
+    @property
+    def _places(self) -> dict[int, str]:
+        return self._chosen | {one: process.node for one, process in self._processes.items()}
 
     def _node_for(self, worker: int, request: Resources, placement: str) -> str | None:
-        plan, view = self.core.plan, self.node_view()
+        plan, view = self.core.plan, self._nodes.with_workers(self._places)
         view = replace(view, places={w: at for w, at in view.places.items() if w in plan.workers})
         starting = view.places.keys() - self._processes.keys() - {worker}
         counted = {one: plan.request_of(one) for one in starting}

@@ -29,7 +29,7 @@ class NodeState:
     id: str
     total: Resources = field(default_factory=Resources)
     free: Resources = field(default_factory=Resources)
-    workers: int = 0  # of all topologies
+    workers: int = 0  # of all topologies; 0 if not known
     leaves_s: float | None = None  # seconds until it ends, if it is being drained; else None
 
 

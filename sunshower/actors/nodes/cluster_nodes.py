@@ -29,26 +29,37 @@ _log = logging.getLogger(__name__)
 
 
 def cluster_nodes() -> tuple[NodeState, ...]:
-    """The living nodes. Raises an error of Ray's if the head does not answer."""
+    """The living nodes, without their workers. Raises an error of Ray's if the head does not
+    answer."""
     from ray._private import state  # no public API without Ray's dashboard: see the pin of ray
 
     table = state.state
     total, free = table.total_resources_per_node(), table.available_resources_per_node()
     draining, now = table.get_draining_nodes(), time.time()
-    alive = state.actors(actor_state_name="ALIVE").values()
-    workers = Counter(
-        one["Address"]["NodeID"] for one in alive if worker_of(one["Name"]) is not None
-    )
     return tuple(
         NodeState(
             id,
             _resources(amounts),
             _resources(free.get(id, {})),
-            workers[id],
-            None if id not in draining else _left_s(draining[id], now),
+            leaves_s=None if id not in draining else _left_s(draining[id], now),
         )
         for id, amounts in sorted(total.items())
     )
+
+
+def workers_by_node() -> Counter[str]:
+    """How many workers of all topologies each node has. It reads all actors of the cluster, so it
+    is only for the choice of a node. Raises as `cluster_nodes`."""
+    from ray._private import state  # see above
+
+    alive = state.actors(actor_state_name="ALIVE").values()
+    return Counter(one["Address"]["NodeID"] for one in alive if worker_of(one["Name"]) is not None)
+
+
+def with_workers(view: NodeView, workers: Mapping[str, int]) -> NodeView:
+    """The view with so many workers of all topologies on each node."""
+    nodes = (replace(one, workers=workers.get(one.id, 0)) for one in view.nodes)
+    return replace(view, nodes=tuple(nodes))
 
 
 def unmet_requests() -> tuple[tuple[Resources, ...], bool]:
@@ -98,11 +109,23 @@ class NodeWatch:
 
     def __init__(self) -> None:
         self._view = NodeView()
+        self._workers, self._counted_s = Counter[str](), -inf
         threading.Thread(target=self._look, name="nodes", daemon=True).start()
 
     def with_places(self, places: Mapping[int, str]) -> NodeView:
         """The latest view. `places`: worker → node id."""
         return replace(self._view, places=places)
+
+    def with_workers(self, places: Mapping[int, str]) -> NodeView:
+        """The same with the workers of all topologies, for the choice of a node. They are counted
+        once for processes that are created at once; without an answer the last count is taken."""
+        if (now := time.monotonic()) - self._counted_s >= _READ_S:
+            self._counted_s = now
+            try:
+                self._workers = workers_by_node()
+            except Exception as error:
+                _log.debug("Ray does not say which actors there are: %s", error)
+        return with_workers(self.with_places(places), self._workers)
 
     def _look(self) -> None:
         while True:

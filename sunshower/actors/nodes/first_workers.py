@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import ray
 
-from sunshower.actors.nodes.cluster_nodes import next_view, node_view
+from sunshower.actors.nodes.cluster_nodes import next_view, node_view, with_workers, workers_by_node
 from sunshower.actors.nodes.worker_options import why_refused, worker_options
 from sunshower.actors.starting import first_line
 from sunshower.actors.worker import WorkerClass
@@ -29,7 +29,7 @@ def create_workers(run: str, plan: Plan) -> None:
     if (why := refused(plan, plan.workers, why_refused)) is not None:
         raise ClusterError(f"topology {plan.graph.id!r} cannot start: {why}")
     try:
-        view = node_view()
+        view = with_workers(node_view(), workers_by_node())
     except Exception as error:
         raise ClusterError(
             f"topology {plan.graph.id!r} cannot start: the head of the Ray cluster, "

@@ -1,12 +1,23 @@
-"""What the report of Ray's autoscaler says about nodes that may be added."""
+"""What Ray says about nodes: their resources, their workers, and nodes that may be added."""
 
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from ray._private import state
 
-from sunshower.actors.nodes.cluster_nodes import may_add_nodes
+from sunshower import Resources
+from sunshower.actors.names import worker_name
+from sunshower.actors.nodes.cluster_nodes import (
+    cluster_nodes,
+    may_add_nodes,
+    with_workers,
+    workers_by_node,
+)
+from sunshower.runtime.nodes import NodeState, NodeView
 
 
 @pytest.mark.parametrize(
@@ -23,3 +34,32 @@ def test_nodes_of_a_declared_type_are_of_an_autoscaler(
 @pytest.mark.parametrize("status", [None, b'{"monitor_pid": 1}'])
 def test_before_the_first_report_nodes_may_be_added(status: bytes | None) -> None:
     assert may_add_nodes(status)
+
+
+def test_actors_are_read_only_to_count_the_workers_of_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    actors = {
+        str(number): {"Name": name, "Address": {"NodeID": "a"}}
+        for number, name in enumerate([worker_name("run", 0), worker_name("other", 3), "else"])
+    }
+
+    def alive(actor_state_name: str) -> dict[str, Any]:
+        return {"ALIVE": actors}[actor_state_name]
+
+    table = SimpleNamespace(
+        total_resources_per_node=lambda: {"a": {"CPU": 2.0, "memory": 2.0**30}, "b": {}},
+        available_resources_per_node=lambda: {"a": {"CPU": 1.0, "memory": 2.0**30 - 1}},
+        get_draining_nodes=dict,
+    )
+    monkeypatch.setattr(state, "state", table)
+    monkeypatch.delattr(state, "actors")
+    found = cluster_nodes()
+    total = Resources(num_cpus=2, memory=2**30)
+    one = NodeState("a", total, Resources(num_cpus=1, memory=2**30 - 1))
+    assert found == (one, NodeState("b"))
+    monkeypatch.setattr(
+        state, "actors", lambda actor_state_name: {"ALIVE": actors}[actor_state_name], raising=False
+    )
+    view = with_workers(NodeView(found), workers_by_node())
+    assert [one.workers for one in view.nodes] == [2, 0]
