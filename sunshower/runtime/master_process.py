@@ -284,8 +284,7 @@ class MasterProcessBase(ABC):
         heartbeats come."""
         self.core.nodes.view = self.node_view()
         if going := self.change(lambda: self.core.watch(self.now())):
-            names = ", ".join(f"worker {worker}" for worker in going)
-            self._topology_log.note("node drained", f"{names} on it moves to other nodes")
+            self._topology_log.leave(going)
         problems = self.core.nodes.problems(self.core.plan, self.core.absent)
         self._topology_log.problems("no node", problems)
         self._obey()

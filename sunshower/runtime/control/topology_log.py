@@ -7,7 +7,7 @@ a worker. Lines of user code's own `logging` come from the workers (log_lines.py
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -64,6 +64,14 @@ class TopologyLog:
             if line not in self._problems.get(event, ()):
                 self.note(event, line, level)
         self._problems[event] = there
+
+    def leave(self, workers: Sequence[int]) -> None:
+        """Add that these workers leave nodes that are being drained."""
+        text = f"worker {workers[0]} moves to another node: its node is being drained"
+        if len(workers) > 1:
+            names = ", ".join(map(str, workers))
+            text = f"workers {names} move to other nodes: theirs are being drained"
+        self.note("node drained", text)
 
     def rebalance(self, orders: Orders, cancelled: Mapping[int, str]) -> None:
         """Add that a rebalance begins or ends, by its orders, and the changes that were cancelled.

@@ -13,6 +13,7 @@ from ray.cluster_utils import Cluster
 from sunshower import Counter, Resources, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.names import worker_name
+from sunshower.cli.health import current_problems
 from sunshower.errors import ClusterError, LifecycleError
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.topologies.graph import Graph
@@ -31,9 +32,8 @@ def made(name: str, tasks: int, need: Resources, workers: int, **settings: Any) 
 def check_packed(cluster: RayCluster) -> None:
     run = cluster.submit(made("packed", 3, CPU, 3, placement="pack"), active=False)
     assert sorted(map(len, run.nodes().values())) == [1, 2], "two CPUs are full"
-    pid = run.kill_worker(0)
+    run.kill_worker(0)
     until(lambda: run.snapshot().restarts == 1)
-    assert pid
     until(lambda: ray.available_resources().get("CPU") == 1)  # it requests the same again
     with pytest.raises(LifecycleError, match="3 CPU"):
         run.rebalance(workers=1)  # three CPUs in one worker
@@ -45,6 +45,7 @@ def check_refused(cluster: RayCluster) -> None:
     for graph, why in [
         (made("large", 1, Resources(num_cpus=5), 1), "worker 0 requests 5 CPU, and no node"),
         (made("many", 5, CPU, 5), "its workers request 5 CPU together, and all nodes have 4 CPU"),
+        (made("chips", 3, Resources(custom={"TPU": 1}), 1), "would request 3 TPU for .*, and Ray"),
     ]:
         with pytest.raises(ClusterError, match=why):
             cluster.submit(graph)
@@ -67,15 +68,31 @@ def check_wait(cluster: RayCluster) -> None:
     first.stop()
 
 
+def check_lost_node(cluster: RayCluster, nodes: Cluster, second: Any) -> None:
+    """A worker whose node has ended waits for another one, and is not called silent."""
+    run = cluster.submit(made("lost", 2, Resources(num_cpus=2), 2), active=False)
+    (lost,) = run.nodes()[second.node_id]
+    nodes.remove_node(second)
+    until(lambda: run.snapshot().without_room == (lost,))
+    until(lambda: lost in run.snapshot().silent)
+    (line,) = current_problems(run.snapshot())
+    assert line.startswith(f"worker {lost} waits for a node with 2 CPU free: the largest, ")
+    nodes.add_node(**FEW)
+    until(lambda: run.snapshot().restarts == 1 and not run.snapshot().unplaced)
+    run.stop()
+
+
 def main(_: Path) -> None:
     nodes = Cluster(initialize_head=True, head_node_args=FEW | {"include_dashboard": False})
-    nodes.add_node(**FEW)
+    second = nodes.add_node(**FEW)
     try:
         with RayCluster(nodes.address) as cluster:
             check_packed(cluster)
             until(lambda: ray.available_resources().get("CPU") == 4)
             check_refused(cluster)
             check_wait(cluster)
+            until(lambda: ray.available_resources().get("CPU") == 4)
+            check_lost_node(cluster, nodes, second)
     finally:
         nodes.shutdown()
 

@@ -208,3 +208,20 @@ def test_a_quarantine_that_lasts_for_several_lives_is_logged_once() -> None:
     one.report(2, Health())
     events = [event for event, _ in one.found("quarantined", "quarantine ends")]
     assert events == ["quarantined", "quarantine ends"]
+
+
+def test_workers_that_leave_drained_nodes_are_named_in_one_line() -> None:
+    log = TopologyLog(lambda: 0.0)
+    log.leave([1])
+    log.leave([1, 2])
+    assert [line.text for line in log.read()] == [
+        "worker 1 moves to another node: its node is being drained",
+        "workers 1, 2 move to other nodes: theirs are being drained",
+    ]
+
+
+def test_a_problem_is_logged_when_it_begins_and_when_it_is_there_again() -> None:
+    log = TopologyLog(lambda: 0.0)
+    for there in (["a"], ["a", "b"], ["a"], [], ["a"]):
+        log.problems("no node", there)
+    assert [line.text for line in log.read()] == ["a", "b", "a"]
