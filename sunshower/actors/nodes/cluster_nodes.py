@@ -52,7 +52,7 @@ def workers_by_node() -> Counter[str]:
     is only for the choice of a node. Raises as `cluster_nodes`."""
     from ray._private import state  # see above
 
-    alive = state.state.actors(actor_state_name="ALIVE").values()
+    alive = state.actors(actor_state_name="ALIVE").values()
     return Counter(one["Address"]["NodeID"] for one in alive if worker_of(one["Name"]) is not None)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from ray._private import state
@@ -42,16 +43,23 @@ def test_actors_are_read_only_to_count_the_workers_of_nodes(
         str(number): {"Name": name, "Address": {"NodeID": "a"}}
         for number, name in enumerate([worker_name("run", 0), worker_name("other", 3), "else"])
     }
+
+    def alive(actor_state_name: str) -> dict[str, Any]:
+        return {"ALIVE": actors}[actor_state_name]
+
     table = SimpleNamespace(
         total_resources_per_node=lambda: {"a": {"CPU": 2.0, "memory": 2.0**30}, "b": {}},
         available_resources_per_node=lambda: {"a": {"CPU": 1.0, "memory": 2.0**30 - 1}},
         get_draining_nodes=dict,
-    )  # it has no actors
+    )
     monkeypatch.setattr(state, "state", table)
+    monkeypatch.delattr(state, "actors")
     found = cluster_nodes()
     total = Resources(num_cpus=2, memory=2**30)
     one = NodeState("a", total, Resources(num_cpus=1, memory=2**30 - 1))
     assert found == (one, NodeState("b"))
-    table.actors = lambda actor_state_name: actors if actor_state_name == "ALIVE" else {}
+    monkeypatch.setattr(
+        state, "actors", lambda actor_state_name: {"ALIVE": actors}[actor_state_name], raising=False
+    )
     view = with_workers(NodeView(found), workers_by_node())
     assert [one.workers for one in view.nodes] == [2, 0]

@@ -5,35 +5,10 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 
-import pytest
-
 from sunshower import Spout, Topology
 from sunshower.runtime.wiring import context
 from tests.runtime.chains import Number, Numbers, sink
 from tests.runtime.rig import Rig, records_of
-
-
-def test_a_process_that_cannot_be_created_is_logged_once_and_hinders_no_kill(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def refuse(worker: int) -> None:
-        raise ValueError("no TPU")
-
-    net, _ = network(1)
-    net.until(lambda: net.state is State.ACTIVE)
-    workers = net.master.plan.workers
-    monkeypatch.setattr(net.master_process, "create_worker", refuse)
-    rebalance(net, len(workers) + 1, None, 0)
-    net.until(lambda: bool(net.master.stored.moves))
-    for _ in range(10):
-        net.master_process.look()
-    assert net.state is not State.KILLED
-    net.steer(lambda master: master.kill(0.0, net.clock.now()))
-    net.until(lambda: net.state is State.KILLED)
-    lines = net.master_process.read_log(0)
-    assert [one.text for one in lines if one.event == "not created"] == [
-        f"worker {len(workers)} has no process, and creating one failed: ValueError: no TPU"
-    ]
 
 
 def test_a_source_goes_on_when_the_task_of_the_former_places_is_thrown_away() -> None:

@@ -93,3 +93,21 @@ def test_a_history_changes_nothing_of_a_run(seed: int) -> None:
         assert run.wait(60.0)
         ends.append((run.now(), run.snapshot().component("numbers")))
     assert ends[0] == ends[1] == ends[2]
+
+
+def test_a_process_that_cannot_be_created_is_logged_once_and_hinders_no_kill(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(master: SimMaster, worker: int) -> None:
+        raise ValueError("no TPU")
+
+    run = submitted(1, Layout.PACK)
+    workers = run.plan.workers
+    monkeypatch.setattr(SimMaster, "create_worker", refuse)
+    run.rebalance(workers=len(workers) + 1, wait_s=0.0, waits=False)
+    run.wait(5.0)
+    assert [one.text for one in run.log_lines() if one.event == "not created"] == [
+        f"worker {len(workers)} has no process, and creating one failed: ValueError: no TPU"
+    ]
+    run.kill(0.0)
+    assert run.stopped
