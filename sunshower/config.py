@@ -94,7 +94,7 @@ class Resources:
 
     def __hash__(self) -> int:
         amounts = self.num_cpus, self.num_gpus, self.memory
-        return hash((*amounts, frozenset(self.custom.items())))
+        return (*amounts, frozenset(self.custom.items())).__hash__()
 
     def __reduce__(self) -> tuple[Any, ...]:  # pickle cannot copy a MappingProxyType
         return partial(Resources, **{**vars(self), "custom": dict(self.custom)}), ()
