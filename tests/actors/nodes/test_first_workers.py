@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+import ray
 
 from sunshower import Counter, Topology
 from sunshower.actors.nodes import cluster_nodes, first_workers
@@ -34,7 +35,7 @@ def test_a_head_that_does_not_answer_is_named_before_any_worker_is_created(
     plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = SimpleNamespace(gcs_address="10.0.0.1:6379")
-    monkeypatch.setattr(first_workers.ray, "get_runtime_context", lambda: context)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
     said = "'numbers' cannot start: the head of the Ray cluster, 10.0.0.1:6379, .* Exceeded. Submit"
     with pytest.raises(ClusterError, match=said):
         create_workers("numbers-1", plan)
