@@ -28,7 +28,8 @@ def test_a_worker_that_is_dead_silences_no_other(
     ray_cluster: RayCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def worker(said: str) -> Any:
-        return SimpleNamespace(stop=SimpleNamespace(remote=lambda: stop.remote(said)))
+        call = SimpleNamespace(remote=lambda: stop.remote(said))
+        return SimpleNamespace(stop=call, _actor_id=SimpleNamespace(hex=lambda: said))
 
     living = [worker("not closed"), worker("dead"), worker("nor this")]
     monkeypatch.setattr(processes, "living_workers", lambda _: iter(living))
