@@ -108,10 +108,11 @@ class Master:
     def desired_state(self) -> DesiredState:
         """What the workers shall do now. The adapter sends every change to all workers."""
         stored = self.stored
-        active, is_opening = stored.active and not stored.is_changing, self.moves.is_opening
+        active, keeping = stored.active and not stored.is_changing, stored.keeping
         is_cut = bool(self.silent or any(w.links for w in self._stats.values()))
         conditions = replace(self._conditions.now, is_cut=is_cut)
-        return DesiredState(active, stored.draining, stored.injected, conditions, is_opening)
+        own = active, stored.draining, stored.injected, conditions
+        return DesiredState(*own, is_opening=self.moves.is_opening, keeping=keeping)
 
     @property
     def silent(self) -> Mapping[int, float]:

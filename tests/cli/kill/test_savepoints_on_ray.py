@@ -1,0 +1,112 @@
+"""Tests of `kill --keep` and `submit --resume` on a real Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sunshower.runtime.events.metrics import Snapshot
+from tests.cli.conftest import Command, Write
+
+if TYPE_CHECKING:
+    from sunshower.actors.cluster import RayCluster
+    from sunshower.actors.run import RayRun
+
+pytestmark = pytest.mark.ray
+
+TOTAL = 40
+WORDS = """
+    from pathlib import Path
+    from sunshower import Spout, KeyState
+
+    GATE = Path({gate!r})
+
+    class Word(NamedTuple):
+        key: int
+        number: int
+
+    class Note(NamedTuple):
+        word: Word
+
+    class Words(Spout[Word]):
+        def records(self) -> Iterator[Word | None]:
+            for number in range({total}):
+                while number == {total} // 2 and not GATE.exists():
+                    yield None
+                yield Word(number % 2, number)
+
+    class Emits(Spout[Word]):
+        def open(self, context):
+            self.next = 0
+
+        def next_tuple(self, out):
+            if self.next < {total} // 2:
+                out.emit(Word(0, self.next), message_id=Word(1, self.next))
+                self.next += 1
+
+        def snapshot(self):
+            return self.next
+
+        def restore(self, next):
+            self.next = next
+
+    def lag(word: Word, state: KeyState[Word]) -> list[Word]:
+        old, state.value = state.value, word
+        return [] if old is None else [old]
+
+    def late(word: Word) -> Iterator[Word]:
+        if not GATE.exists():
+            raise ValueError("not yet")
+        yield word
+
+    class Sink(Bolt[Word, None]):
+        def prepare(self, context: Context) -> None:
+            self.seen = set()
+
+        def process(self, word: Word) -> None:
+            self.seen.add(Note(word))
+
+        def snapshot(self) -> object:
+            return self.seen
+
+        def restore(self, state: object) -> None:
+            self.seen = state
+
+        def result(self) -> list[int]:
+            assert all(type(one) is Note and type(one.word) is Word for one in self.seen)
+            return sorted(one.word.number for one in self.seen)
+
+    topology = Topology("words", workers=2, attempts_max=1_000)
+    words = topology.spout("words", Words())
+    words.group_by("key").process(lag, name="lag").shuffle().bolt("sink", Sink)
+    topology.spout("emits", Emits()).shuffle().bolt("late", late).shuffle().bolt("all", Sink)
+"""
+
+
+def until(run: RayRun, what: Callable[[Snapshot], bool]) -> None:
+    """Wait until this is true of the topology."""
+    while not what(run.snapshot()):
+        assert not run.wait(0.1)
+
+
+def test_objects_of_classes_in_the_submitted_file_are_of_the_resumed_code(
+    command: Command, ray_cluster: RayCluster, write: Write, tmp_path: Path
+) -> None:
+    path = write(WORDS.format(gate=str(tmp_path / "gate"), total=TOTAL))
+    savepoint = tmp_path / "words.savepoint"
+    command("submit", path)
+    run = ray_cluster.find("words")
+    until(run, lambda seen: seen.component("sink").executed == TOTAL // 2 - 2)
+    until(run, lambda seen: seen.component("late").failed >= TOTAL // 2)
+    command("kill", "words", "--wait", 0, "--keep", savepoint)
+    command("submit", path, "--resume", savepoint)
+    (tmp_path / "gate").touch()
+    run = ray_cluster.find("words")
+    until(run, lambda seen: seen.component("words").acked == TOTAL // 2)
+    until(run, lambda seen: seen.component("emits").acked == TOTAL // 2)
+    assert run.results("sink") == [[*range(TOTAL - 2)]], "each word but the last of each key"
+    assert run.results("all") == [[*range(TOTAL // 2)]]
+    assert not run.snapshot().component("words").failed
