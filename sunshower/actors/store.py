@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import ray
@@ -101,6 +101,12 @@ def write_resumed(run: str, savepoint: Savepoint, state: MasterState) -> None:
     for task, packed in savepoint.transfers.items():
         store.write(transfer_key(run, state.moves, task), packed)
     store.write(master_state_key(run), state.to_bytes())
+
+
+def transfers_of(run: str, move: int) -> Callable[[int], bytes | None]:
+    """Returns the pickled TaskTransfer that a task has stored in rebalance number `move`."""
+    store = RayStore()
+    return lambda task: store.read(transfer_key(run, move, task))
 
 
 def remove_stored(run: str, prefix: str) -> None:

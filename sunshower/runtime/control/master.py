@@ -270,9 +270,9 @@ class Master:
         self._lifecycle.allow(Command.DRAIN, self.state(now))
         self._lifecycle.drain()
 
-    def kill(self, wait_s: float | None, now: float) -> None:
-        """Drain for `wait_s` at most (None: the message timeout), then end."""
-        self._lifecycle.kill(self._wait_s(wait_s), now)
+    def kill(self, wait_s: float | None, now: float, kept: int | None = None) -> None:
+        """Drain for `wait_s` at most (None: the message timeout), then end. See Lifecycle."""
+        self._lifecycle.kill(self._wait_s(wait_s), now, kept)
         self.look(now)
 
     def rebalance(
@@ -308,10 +308,15 @@ class Master:
         return number, changes(self.plan, plan)
 
     def keep(self, wait_s: float | None, now: float) -> int:
-        """Pack all tasks, for a savepoint. Returns the number of this change; see TaskMoves."""
+        """Pack all tasks, for a savepoint. Returns the number of this change, for `kill` and
+        `go_on`; see TaskMoves."""
         self._lifecycle.allow(Command.KEEP, self.state(now))
         tasks, wait_s = all_elsewhere(self.plan, self.stored.lives), self._wait_s(wait_s)
         return self._lifecycle.change(self.plan.tasks, tasks, wait_s, now, keeps=True)
+
+    def go_on(self, kept: int) -> bool:
+        """See Lifecycle."""
+        return self._lifecycle.go_on(kept, self.plan.tasks)
 
     def disturb(self, injected: InjectedFaults) -> None:
         """Inject these faults instead of the former ones; `InjectedFaults()` ends them.
@@ -331,7 +336,7 @@ class Master:
 
     def look(self, now: float) -> None:
         """Continue if a wait is over, or if all workers have packed."""
-        self._lifecycle.look(self._facts(now), now)
+        self._lifecycle.look(self._facts(now), now, is_kept=self.moves.is_kept)
         if self.moves.may_move(now):
             self._lifecycle.move()
             self.moves.move(now)
