@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from sunshower.runtime.events.metrics import Snapshot
+from sunshower.runtime.savepoint import Savepoint
 from tests.cli.conftest import Command, Write
 
 if TYPE_CHECKING:
@@ -92,6 +94,16 @@ def until(run: RayRun, what: Callable[[Snapshot], bool]) -> None:
         assert not run.wait(0.1)
 
 
+def gone(file: Path) -> Path:
+    """A savepoint with an object of a package that this machine does not have."""
+    made = Savepoint.from_bytes(file.name, file.read_bytes())
+    sink = next(task.id for task in made.tasks if task.component == "sink")
+    other = replace(made, transfers={**made.transfers, sink: b"cgone_package\nThing\n."})
+    path = file.with_name("gone")
+    path.write_bytes(other.to_bytes())
+    return path
+
+
 def test_objects_of_classes_in_the_submitted_file_are_of_the_resumed_code(
     command: Command, ray_cluster: RayCluster, write: Write, tmp_path: Path
 ) -> None:
@@ -102,6 +114,10 @@ def test_objects_of_classes_in_the_submitted_file_are_of_the_resumed_code(
     until(run, lambda seen: seen.component("sink").executed == TOTAL // 2 - 2)
     until(run, lambda seen: seen.component("late").failed >= TOTAL // 2)
     command("kill", "words", "--wait", 0, "--keep", savepoint)
+    said = command("submit", path, "--resume", gone(savepoint), status=1).stderr
+    assert "the state of sink[0]" in said
+    assert "No module named 'gone_package'" in said
+    assert "There is no topology" in command("list").stdout
     command("submit", path, "--resume", savepoint)
     (tmp_path / "gate").touch()
     run = ray_cluster.find("words")

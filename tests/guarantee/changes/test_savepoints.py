@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
 from sunshower import Bolt, Context, Topology, count, max_
-from sunshower.cli.control import write_savepoint
 from sunshower.errors import LifecycleError, VersionMismatch
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.savepoint import Savepoint
@@ -178,13 +176,6 @@ def test_a_file_that_is_no_savepoint_is_refused() -> None:
             Savepoint.from_bytes("words", bad)
     with pytest.raises(VersionMismatch, match="words has version 2"):
         Savepoint.from_bytes("words", data.replace(b"sunshower 1", b"sunshower 2", 1))
-
-
-def test_a_savepoint_that_cannot_be_written_leaves_no_file(tmp_path: Path) -> None:
-    (tmp_path / "words").mkdir()
-    with pytest.raises(LifecycleError, match="goes on within a minute"):
-        write_savepoint(kept(numbers), tmp_path / "words")
-    assert [one.name for one in tmp_path.iterdir()] == ["words"]
 
 
 def test_a_kill_more_than_a_minute_after_the_savepoint_is_refused_once() -> None:
