@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sunshower import Bolt, Context, Counter, Number, Topology
+from sunshower.errors import LifecycleError
+from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.savepoint import Savepoint
 from tests.cli.conftest import Command, Write
@@ -126,3 +129,39 @@ def test_objects_of_classes_in_the_submitted_file_are_of_the_resumed_code(
     assert run.results("sink") == [[*range(TOTAL - 2)]], "each word but the last of each key"
     assert run.results("all") == [[*range(TOTAL // 2)]]
     assert not run.snapshot().component("words").failed
+
+
+class Odd(Bolt[Number, None]):
+    """Has an object in memory of a class that only its process knows."""
+
+    def prepare(self, context: Context) -> None:
+        self.seen = type("Local", (), {})()
+
+    def process(self, number: Number) -> None: ...
+
+    def snapshot(self) -> object:
+        return self.seen
+
+    def restore(self, state: object) -> None:
+        self.seen = state
+
+
+def even(number: Number) -> None: ...
+
+
+@pytest.mark.parametrize("bolt", [Odd, even])
+def test_a_topology_without_a_savepoint_or_whose_savepoint_is_not_used_goes_on(
+    ray_cluster: RayCluster, bolt: Any
+) -> None:
+    topology = Topology("numbers", workers=2, spout_pending=64)
+    topology.spout("count", Counter()).shuffle().bolt("sink", bolt)
+    run = ray_cluster.submit(topology.graph())
+    if bolt is even:
+        run.keep()
+        assert run.go_on()
+    else:
+        with pytest.raises(LifecycleError, match="refers to class Local of module tests"):
+            run.keep()
+    acked = run.snapshot().component("count").acked
+    until(run, lambda seen: seen.state == State.ACTIVE and seen.component("count").acked > acked)
+    run.kill(0.0)
