@@ -83,7 +83,7 @@ class RayCluster:
                 )
             self._remove_leftovers(graph.id)
             run.create(active, sample, resume)
-        run.start(look)
+        run.start(look, resumes=resume is not None)
         return run
 
     def runs(self) -> dict[str, str]:

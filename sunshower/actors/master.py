@@ -22,7 +22,6 @@ from sunshower.actors.names import (
     plan_key,
     plan_keys,
     silent,
-    transfer_key,
     transfer_keys,
     worker_name,
 )
@@ -147,11 +146,6 @@ class MasterActor(MasterProcessBase):
         stored = self.core.stored
         other = None if known == stored.plan else without_code(self.core.plan)
         return stored.plan, other, stored.tasks
-
-    def read_transfers(self, move: int) -> dict[int, bytes]:
-        keys = {task.id: transfer_key(self._run, move, task.id) for task in self.core.plan.tasks}
-        found = {id: self._store.read(key) for id, key in keys.items()}
-        return {id: packed for id, packed in found.items() if packed is not None}
 
     def remove_transfers(self) -> None:
         self._store.remove(transfer_keys(self._run))

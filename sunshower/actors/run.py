@@ -36,16 +36,17 @@ from sunshower.actors.processes import (
     send,
 )
 from sunshower.actors.shipping import pickled
-from sunshower.actors.starting import call, died_meanwhile
+from sunshower.actors.starting import call, call_once
 from sunshower.actors.store import (
     RayStore,
     remove_stored,
+    transfers_of,
     write_packet_key,
     write_resumed,
     write_version,
 )
 from sunshower.clock import SystemClock
-from sunshower.errors import ClusterError, TopologyFailed
+from sunshower.errors import ClusterError, LifecycleError, TopologyFailed
 from sunshower.runtime import queries
 from sunshower.runtime.asking import Caller, answered, worker_of_requests
 from sunshower.runtime.control.lifecycle import KillReport, State
@@ -79,6 +80,7 @@ class RayRun:
         self._known: tuple[int | None, Any] = (None if plan is None else 0), plan
         self._master_is_paused = False
         self._is_stopped = False
+        self._kept: int | None = None  # the number of its savepoint
 
     def create(
         self, active: bool = True, sample: int | None = None, resume: Savepoint | None = None
@@ -96,11 +98,15 @@ class RayRun:
                 self.id, active, time.time()
             )
 
-    def start(self, look: Look | None = None) -> None:
-        """Create the workers; return once every worker has said hello. Calls `look` meanwhile."""
+    def start(self, look: Look | None = None, *, resumes: bool = False) -> None:
+        """Create the workers; return once every worker has said hello, and after a savepoint has
+        read its part of it. Calls `look` meanwhile."""
         with self._stopped_on_error():
             create_workers(self.id, self._known[1])
             wait_for_workers(self._known[1], lambda: self._look(look))
+            if resumes:  # until all have read what they continue from
+                workers = {*self._known[1].workers}
+                self._wait_until(lambda: workers <= self._look(look).workers.keys(), None)
 
     @property
     def plan(self) -> Plan:
@@ -280,16 +286,29 @@ class RayRun:
             self._call_master("check_change", number)
 
     def keep(self, wait_s: float | None = None, *, look: Look | None = None) -> Savepoint:
-        number, found = self._call_once("keep", wait_s), list[Savepoint]()
-        while not found:
-            self._look(look)
-            found += filter(None, [self._call_master("savepoint", number)])
-            time.sleep(_POLL_S)
-        return found[0]
+        self._kept = self._call_once("keep", wait_s)
+        try:
+            while (packed := self._call_master("savepoint", self._kept)) is None:
+                self._look(look)
+                time.sleep(_POLL_S)
+            savepoint: Savepoint = packed.with_transfers(transfers_of(self.id, packed.move))
+        except BaseException:  # also Ctrl-C
+            with contextlib.suppress(Exception):
+                self.go_on()
+            raise
+        return savepoint
+
+    def go_on(self) -> bool:
+        kept, self._kept = self._kept, None
+        return not self._is_stopped and (kept is None or self._call_master("go_on", kept))
 
     def kill(self, wait_s: float | None = None, *, look: Look | None = None) -> KillReport:
         """Calls `look` with snapshots while it waits."""
-        self._call_master("kill", wait_s)
+        try:
+            self._call_master("kill", wait_s, self._kept)
+        except LifecycleError:
+            self._kept = None
+            raise
         self._wait_until(lambda: self._look(look).state == State.KILLED, None)
         report: KillReport = self._call_master("kill_report")
         self.stop()
@@ -366,15 +385,9 @@ class RayRun:
         return self._call(getattr(self._master, what), *args, within_s=within_s)
 
     def _call_once(self, what: str, *args: Any) -> Any:
-        """Not repeated if the master dies: it may have been carried out."""
         _ = self.plan  # waits for a master that is starting
         self._check_not_stopped()
-        try:
-            return self._call(getattr(self._master, what).options(max_task_retries=0), *args)
-        except ClusterError as error:
-            if isinstance(error.__cause__, ray.exceptions.RayActorError):
-                raise died_meanwhile(self.topology, what) from error
-            raise
+        return call_once(self.topology, self._master, what, *args)
 
     def _call(self, method: Any, *args: Any, within_s: float = CALL_S) -> Any:
         return call(self.topology, method, *args, within_s=within_s)

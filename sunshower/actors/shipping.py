@@ -1,10 +1,16 @@
-"""Pickles user code by value, so that workers need not import the submitter's modules."""
+"""Pickles user code by value, so that workers need not import the submitter's modules.
+
+In a savepoint the classes of user code are stored by name instead (CodeClasses): after
+`submit --resume` they are other objects, and a record of a former class fits no stream.
+"""
 
 from __future__ import annotations
 
 import io
+import pickle
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from importlib import import_module
 from importlib.abc import InspectLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -14,9 +20,10 @@ from types import ModuleType
 from typing import Any
 
 from ray import cloudpickle
+from ray.cloudpickle.cloudpickle import _should_pickle_by_reference  # no public API: see the pin
 
 from sunshower.actors.starting import first_line
-from sunshower.errors import TopologyError
+from sunshower.errors import LifecycleError, TopologyError
 from sunshower.runtime.plan import Plan
 
 # The source of modules that protoc has generated, by module name: of those that this process has
@@ -67,6 +74,91 @@ def _dumps(value: Any) -> bytes:
     file = io.BytesIO()
     _Pickler(file).dump(value)
     return file.getvalue()
+
+
+class CodeClasses:
+    """Pickles values for a savepoint, and reads them, with the classes of the code of a `plan` by
+    module and name: all classes that its components, or functions and methods of them, refer to.
+
+    Others are pickled as usual: by name if a module that can be imported has them.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    @cached_property
+    def _found(self) -> dict[_ClassName, type]:
+        collector = _ClassCollector(io.BytesIO())
+        collector.dump(self._plan)
+        return collector.found
+
+    def dumps(self, value: Any) -> bytes:
+        """Raises LifecycleError for a class that can neither be imported nor is in the plan."""
+        file = io.BytesIO()
+        _NamingPickler(file, self).dump(value)
+        return file.getvalue()
+
+    def loads(self, data: bytes) -> Any:
+        """The value that `dumps`, or cloudpickle, has pickled. Raises LifecycleError for a class
+        that the plan does not have; like pickle, anything else."""
+        return _NamingUnpickler(io.BytesIO(data), self).load()
+
+    def name_of(self, kind: type) -> _ClassName | None:
+        """The name of a class that cannot be imported; None: it can."""
+        if kind.__module__ == "builtins" or _should_pickle_by_reference(kind):
+            return None
+        name = _class_name(kind)
+        if self._found.get(name) is not kind:
+            raise LifecycleError(f"no code of the topology refers to {_format_class(name)}")
+        return name
+
+    def named(self, name: _ClassName) -> type:
+        """The class with this name."""
+        if name not in self._found:
+            raise LifecycleError(f"the code has no {_format_class(name)}")
+        return self._found[name]
+
+
+_ClassName = tuple[str, str]  # module, qualified name
+
+
+def _class_name(kind: type) -> _ClassName:
+    return kind.__module__, kind.__qualname__
+
+
+def _format_class(name: _ClassName) -> str:
+    return f"class {name[1]} of module {name[0]}"
+
+
+class _ClassCollector(_Pickler):
+    """Finds the classes that are pickled with a value."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.found: dict[_ClassName, type] = {}
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, type):
+            self.found.setdefault(_class_name(obj), obj)
+        return super().reducer_override(obj)
+
+
+class _NamingPickler(_Pickler):
+    def __init__(self, file: io.BytesIO, classes: CodeClasses) -> None:
+        super().__init__(file)
+        self._classes = classes
+
+    def persistent_id(self, obj: Any) -> _ClassName | None:
+        return self._classes.name_of(obj) if isinstance(obj, type) else None
+
+
+class _NamingUnpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, classes: CodeClasses) -> None:
+        super().__init__(file)
+        self._classes = classes
+
+    def persistent_load(self, pid: Any) -> type:
+        return self._classes.named(pid)
 
 
 class _WithSource:

@@ -171,9 +171,15 @@ def _failed_call(topology: str, error: ray.exceptions.RayError) -> SunshowerErro
     )
 
 
-def died_meanwhile(topology: str, command: str) -> ClusterError:
-    """The error of a command whose master died, perhaps after it had begun to carry it out."""
-    return ClusterError(
-        f"the master of {topology!r} died meanwhile; `sunshower status {topology}` shows whether "
-        f"the {command} has happened"
-    )
+def call_once(topology: str, master: Any, command: str, *args: Any) -> Any:
+    """Call a method of a master, and do not repeat that if the master dies, perhaps after it had
+    begun to carry it out. Raises as `call`; ClusterError says how to find out."""
+    try:
+        return call(topology, getattr(master, command).options(max_task_retries=0), *args)
+    except ClusterError as error:
+        if not isinstance(error.__cause__, ray.exceptions.RayActorError):
+            raise
+        raise ClusterError(
+            f"the master of {topology!r} died meanwhile; `sunshower status {topology}` shows "
+            f"whether the {command} has happened"
+        ) from error

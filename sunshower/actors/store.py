@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import ray
@@ -22,13 +22,16 @@ from sunshower.actors.names import (
     transfer_key,
     version_key,
 )
+from sunshower.actors.shipping import CodeClasses
 from sunshower.actors.starting import first_line
-from sunshower.errors import ClusterError, StoreUnreachable
+from sunshower.errors import ClusterError, LifecycleError, StoreUnreachable
 from sunshower.runtime.control.master_state import MasterState
-from sunshower.runtime.plan import Plan
+from sunshower.runtime.control.task_transfer import TaskTransfer
+from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.savepoint import Savepoint
 
 _log = logging.getLogger(__name__)
+_TRANSFER_BYTES_MAX = 1 << 28  # of what one task takes along; Ray's store takes 512 MiB
 
 
 class RayStore:
@@ -100,6 +103,12 @@ def write_resumed(run: str, savepoint: Savepoint, state: MasterState) -> None:
     store.write(master_state_key(run), state.to_bytes())
 
 
+def transfers_of(run: str, move: int) -> Callable[[int], bytes | None]:
+    """Returns the pickled TaskTransfer that a task has stored in rebalance number `move`."""
+    store = RayStore()
+    return lambda task: store.read(transfer_key(run, move, task))
+
+
 def remove_stored(run: str, prefix: str) -> None:
     """Remove what a run that has ended has stored under this prefix, or log why not."""
     try:
@@ -142,3 +151,55 @@ class RayReservationStore:
 
     def write(self, task: int, number: int) -> None:
         self._store.write(reservation_key(self._run, task), b"%d" % number)
+
+
+class RayTransferStore:
+    """The TaskTransfers of one run's tasks, in Ray's store; `plan`: with the code that is packed,
+    or continues. Its methods raise StoreUnreachable."""
+
+    def __init__(self, run: str, plan: Plan) -> None:
+        self._run = run
+        self._store = RayStore()
+        self._classes = CodeClasses(plan)
+
+    def load(self, move: int, task: Task) -> TaskTransfer | None:
+        """See WorkerProcessBase. Raises LifecycleError if what is stored cannot be read here."""
+        packed = self._store.read(transfer_key(self._run, move, task.id))
+        if packed is None:
+            return None
+        try:
+            transfer: TaskTransfer = self._classes.loads(packed)
+        except Exception as error:
+            why = str(error) if isinstance(error, LifecycleError) else first_line(error)
+            raise LifecycleError(
+                f"the state of {_name_of(task)}, which is in a savepoint or comes from another "
+                f"process, cannot be read here: {why}. Install what it needs on all nodes; or kill "
+                "the topology, and submit it without --resume"
+            ) from error
+        return transfer
+
+    def save(self, move: int, task: Task, transfer: TaskTransfer, keeping: bool) -> None:
+        """See WorkerProcessBase. Raises LifecycleError if it is too large, or, for a savepoint, if
+        it has an object of a class that other code does not know."""
+        key = transfer_key(self._run, move, task.id)
+        if self._store.read(key) is not None:
+            return
+        try:
+            packed = (self._classes.dumps if keeping else cloudpickle.dumps)(transfer)
+        except LifecycleError as error:
+            raise LifecycleError(
+                f"{_name_of(task)} cannot be kept: {error}, and it has an object of this class in "
+                "memory. Use plain values, a class that the code of the topology names, or one in "
+                "an installed module; or kill the topology without --keep"
+            ) from error
+        if len(packed) > _TRANSFER_BYTES_MAX:
+            raise LifecycleError(
+                f"{_name_of(task)} cannot move to another process: it takes along {len(packed):,} "
+                f"bytes, more than {_TRANSFER_BYTES_MAX:,}. Return less from snapshot(), such "
+                "as the name of a file or of a state"
+            )
+        self._store.write(key, packed)
+
+
+def _name_of(task: Task) -> str:
+    return f"{task.component}[{task.index}]"

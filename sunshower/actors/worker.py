@@ -24,7 +24,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 import ray
-from ray import cloudpickle
 
 from sunshower.actors import event_log_files, flight_recorder, niceness, watchdog
 from sunshower.actors.event_log_files import EventLogFile, EventLogFolder
@@ -35,16 +34,15 @@ from sunshower.actors.names import (
     packet_key,
     silent,
     topology_of,
-    transfer_key,
 )
 from sunshower.actors.packets.sender import PacketSender
 from sunshower.actors.packets.sockets import Endpoint, PacketSockets
 from sunshower.actors.processes import RayProcess, end_with_ray
 from sunshower.actors.profiles.process_profiler import PROFILER, WorkerProfile
-from sunshower.actors.store import RayReservationStore, RayStore, check_version
+from sunshower.actors.store import RayReservationStore, RayStore, RayTransferStore, check_version
 from sunshower.actors.watchdog import Slow
 from sunshower.clock import SystemClock
-from sunshower.errors import ClusterError, LifecycleError, StoreUnreachable, SunshowerError
+from sunshower.errors import ClusterError, StoreUnreachable, SunshowerError
 from sunshower.runtime.control.flight_recorder import Recorder
 from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.task_transfer import TaskTransfer
@@ -52,7 +50,7 @@ from sunshower.runtime.events.event_log import EventWriter
 from sunshower.runtime.events.log_lines import FAILURES_LOGGER, LogCapture, Place
 from sunshower.runtime.events.trace_recorder import WorkerTraces
 from sunshower.runtime.garbage import collect_seldom
-from sunshower.runtime.plan import Plan
+from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.queries import Query
 from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.runtime.tracking.ids import seeded
@@ -67,7 +65,6 @@ _STATS_AGAIN_S = 10.0  # statistics are sent again, although unchanged: a call m
 _STORE_RETRY_S, _STORE_RETRY_MAX_S = 0.1, 10.0  # the first wait, and the longest
 _LOG = logging.getLogger("sunshower")
 _FAILURES = logging.getLogger(FAILURES_LOGGER)
-_TRANSFER_BYTES_MAX = 1 << 28  # of what one task takes along; Ray's store takes 512 MiB
 
 T = TypeVar("T")
 
@@ -168,24 +165,15 @@ class WorkerActor(WorkerProcessBase):
         return Equipment(generator, clock, self._recorder, reservations, event_writer, clock)
 
     def load_plan(self, number: int) -> Plan:
-        return self._retry_store(partial(self._store.load_plan, self._run, number))
+        plan = self._retry_store(partial(self._store.load_plan, self._run, number))
+        self._transfers = RayTransferStore(self._run, plan)
+        return plan
 
-    def load_transfer(self, move: int, task: int) -> TaskTransfer | None:
-        key = transfer_key(self._run, move, task)
-        packed = self._retry_store(partial(self._store.read, key))
-        return None if packed is None else cloudpickle.loads(packed)
+    def load_transfer(self, move: int, task: Task) -> TaskTransfer | None:
+        return self._retry_store(partial(self._transfers.load, move, task))
 
-    def save_transfer(self, move: int, task: int, transfer: TaskTransfer) -> None:
-        key = transfer_key(self._run, move, task)
-        if self._retry_store(partial(self._store.read, key)) is None:
-            packed = cloudpickle.dumps(transfer)
-            if len(packed) > _TRANSFER_BYTES_MAX:
-                raise LifecycleError(
-                    f"task {task} cannot move to another process: it takes along {len(packed):,} "
-                    f"bytes, more than {_TRANSFER_BYTES_MAX:,}. Return less from snapshot(), such "
-                    "as the name of a file or of a state"
-                )
-            self._retry_store(partial(self._store.write, key, packed))
+    def save_transfer(self, move: int, task: Task, transfer: TaskTransfer, keeping: bool) -> None:
+        self._retry_store(partial(self._transfers.save, move, task, transfer, keeping))
 
     def log(self, line: str) -> None:
         _FAILURES.warning("%s", line)

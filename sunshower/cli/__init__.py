@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from sunshower.cli.control import activate, deactivate, kill, rebalance, submit, upgrade
+from sunshower.cli.control import activate, deactivate, rebalance, submit, upgrade
 from sunshower.cli.dead.command import dead
 from sunshower.cli.demo import demo
 from sunshower.cli.dev import dev
@@ -16,6 +16,7 @@ from sunshower.cli.doctor.command import doctor
 from sunshower.cli.experiment import app as experiment
 from sunshower.cli.formatting import echo, escape_what_python_prints, format_error
 from sunshower.cli.kafka import kafka
+from sunshower.cli.kill.command import kill
 from sunshower.cli.logs.command import logs
 from sunshower.cli.metrics.command import metrics
 from sunshower.cli.new.command import new

@@ -1,4 +1,4 @@
-"""The commands that change a cluster: submit, activate, deactivate, rebalance, upgrade, kill."""
+"""The commands submit, activate, deactivate, rebalance and upgrade."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from sunshower.cli.cluster_options import (
     progress,
     without_option,
 )
-from sunshower.cli.formatting import Terminal, duration, echo, number_of, print_lines
+from sunshower.cli.formatting import Terminal, echo, number_of, print_lines
+from sunshower.cli.kill.command import refuse_savepoint
 from sunshower.cli.run import LayoutName, Settings, Target, Workers, load_graph
-from sunshower.errors import LifecycleError, LoadError
+from sunshower.errors import LoadError
 
 if TYPE_CHECKING:
     from sunshower.actors.run import RayRun
-    from sunshower.runtime.control.lifecycle import KillReport
-    from sunshower.runtime.savepoint import Savepoint
 
 NewWorkers = Annotated[
     int | None,
@@ -59,18 +58,6 @@ Timeout = Annotated[
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print what would change, or why it is refused.")
-]
-Now = Annotated[
-    bool,
-    typer.Option("--now", help="End every process at once: nothing is finished, nothing closed."),
-]
-Keep = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="SAVEPOINT",
-        show_default=False,
-        help="Write positions and states in memory to this new file, for `submit --resume`.",
-    ),
 ]
 Resume = Annotated[
     Path | None,
@@ -135,7 +122,7 @@ def submit(
     from sunshower.actors.ray_jobs import is_dashboard
 
     if is_dashboard(address):
-        _refuse_savepoint("--resume", resume)
+        refuse_savepoint("--resume", resume)
         _send_as_job(target, working_dir, address)
     if working_dir is not None:
         sys.path.insert(0, str(working_dir.resolve()))
@@ -278,95 +265,6 @@ def upgrade(
     for line in lines:
         echo(line)
     echo(f"{name} would have the new code." if dry_run else f"{name} has the new code.")
-
-
-def kill(
-    name: Name,
-    wait_s: Wait = None,
-    now: Now = False,
-    keep: Keep = None,
-    address: Address = "auto",
-) -> None:
-    """End a topology and remove it.
-
-    Its spouts emit nothing new, and pending tuples may finish; then every task is closed. With
-    --keep, what is still pending after the wait is in the savepoint, and is emitted again when
-    `sunshower submit FILE --resume SAVEPOINT` continues the topology, also on another cluster.
-    """
-    if now and (wait_s is not None or keep is not None):
-        raise typer.BadParameter(
-            "--now neither waits nor keeps anything: leave one of them away", param_hint="--now"
-        )
-    if keep is not None:
-        _check_new(keep, address)
-
-    with connect(address) as cluster:
-        run = cluster.find(name)
-        if now:
-            run.kill_actors()
-            run.stop()
-            echo(f"{name} is gone; nothing was finished.")
-            return
-        if keep is not None:
-            look = progress(Terminal(stderr=True), f"Packing {name}")
-            write_savepoint(run.keep(wait_s, look=look), keep)
-            wait_s = 0.0
-        report = run.kill(wait_s, look=progress(Terminal(stderr=True), f"Draining {name}"))
-    _print_report(name, report, keep)
-
-
-def write_savepoint(savepoint: Savepoint, file: Path) -> None:
-    """Write a savepoint to a new file, whole or not at all. Raises LifecycleError."""
-    from sunshower.state.files.durable_files import sync_path
-
-    unfinished = file.with_name(f".{file.name}.unfinished")
-    try:
-        unfinished.write_bytes(savepoint.to_bytes())
-        sync_path(unfinished)
-        unfinished.rename(file)
-        sync_path(file.parent)
-    except OSError as error:
-        unfinished.unlink(missing_ok=True)
-        raise LifecycleError(
-            f"the savepoint cannot be written ({error}), so {savepoint.topology!r} is not ended: "
-            "it goes on within a minute"
-        ) from error
-
-
-def _refuse_savepoint(option: str, file: Path | None) -> None:
-    if file is not None:
-        raise typer.BadParameter(
-            "a command that is sent to a dashboard has no files of this machine: run it on a node "
-            "of the cluster",
-            param_hint=option,
-        )
-
-
-def _check_new(keep: Path, address: str) -> None:
-    """Raise typer.BadParameter unless a savepoint can be written to this file."""
-    from sunshower.actors.ray_jobs import is_dashboard
-
-    _refuse_savepoint("--keep", keep if is_dashboard(address) else None)
-    if keep.exists() or not keep.parent.is_dir():
-        why = "is there already" if keep.exists() else f"cannot be made: there is no {keep.parent}"
-        raise typer.BadParameter(f"{keep} {why}; name another file", param_hint="--keep")
-
-
-def _print_report(name: str, report: KillReport, keep: Path | None) -> None:
-    for spout, counts in report.spouts.items():
-        echo(
-            f"{spout}: {counts.emitted:,} emitted, {counts.acked:,} acked, "
-            f"{counts.failed:,} failed, {counts.replayed:,} replayed"
-        )
-    if keep is not None:
-        echo(f"{name} is gone. `sunshower submit FILE --resume {keep}` continues it.")
-        return
-    pending = (
-        f"{report.unsettled:,} records were still pending: only their source can give them again"
-        if report.unsettled
-        else "nothing was pending any more"
-    )
-    echo(f"{name} is gone after {duration(report.seconds)}; {pending}.")
 
 
 def _first_waits(run: RayRun) -> list[str]:

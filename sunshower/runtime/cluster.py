@@ -161,13 +161,23 @@ class Run(Protocol):
     def keep(self, wait_s: float | None = None) -> Savepoint:
         """Stop the spouts as in a rebalance, pack all tasks, and return what they have in memory.
 
-        The topology then stands still for a minute: kill it, or it goes on. Raises LifecycleError
-        if a task has a state without `snapshot` and `restore`, or if the state of the topology does
-        not allow it.
+        The topology then stands still, until `kill`, or `go_on`, or for a minute; then it goes on,
+        and the savepoint must not be used. Raises LifecycleError, and the topology goes on, if the
+        state of the topology does not allow it, if a task has a state without `snapshot` and
+        `restore`, or if something in memory cannot be pickled for other code (OPERATING.md).
+        Flink: stop with savepoint.
         """
 
+    def go_on(self) -> bool:
+        """Let a topology go on after `keep` at once, whose savepoint must not be used then.
+        Returns whether it goes on; False: it is being killed, or was."""
+
     def kill(self, wait_s: float | None = None) -> KillReport:
-        """Drain, at most `wait_s` (default: the message timeout), then stop. Returns a report."""
+        """Drain, at most `wait_s` (default: the message timeout), then stop. Returns a report.
+
+        After `keep` it ends at once. If the topology has gone on since, this raises LifecycleError
+        and ends nothing: do not use the savepoint. The next `kill` is as without `keep`.
+        """
 
     def stop(self) -> None:
         """Close every task and end every worker. A second call does nothing.

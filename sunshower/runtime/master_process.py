@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from sunshower.config import Resources
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.crash_report import CrashReport
-from sunshower.runtime.control.lifecycle import KillReport, State, why_unchanged
+from sunshower.runtime.control.lifecycle import KillReport, State, why_not_kept, why_unchanged
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import DesiredState, Welcome
@@ -25,7 +25,7 @@ from sunshower.runtime.events.log_lines import LogLine
 from sunshower.runtime.events.metrics import Snapshot, WorkerStats
 from sunshower.runtime.nodes import NodeView
 from sunshower.runtime.plan import ACKER, Layout, Plan
-from sunshower.runtime.savepoint import Savepoint
+from sunshower.runtime.savepoint import PackedTasks
 
 _SAVE_S = 1.0  # how often the workers' positions are stored
 _LOOK_S = 0.1  # how often to call `look` during a kill or rebalance
@@ -85,10 +85,6 @@ class MasterProcessBase(ABC):
     @abstractmethod
     def keep_plans(self, numbers: Collection[int]) -> None:
         """Remove all saved plans but these."""
-
-    @abstractmethod
-    def read_transfers(self, move: int) -> dict[int, bytes]:
-        """Task id → the pickled TaskTransfer that a worker stored for this move."""
 
     @abstractmethod
     def remove_transfers(self) -> None:
@@ -209,9 +205,9 @@ class MasterProcessBase(ABC):
         for worker in isolated.keys() - self.core.stored.isolated.keys():
             self._catch_up(worker)
 
-    def kill(self, wait_s: float | None) -> None:
-        """Drain the topology, then kill it."""
-        self.change(lambda: self.core.kill(wait_s, self.now()))
+    def kill(self, wait_s: float | None, kept: int | None = None) -> None:
+        """Drain the topology, then kill it. `kept`: the number of its savepoint."""
+        self.change(lambda: self.core.kill(wait_s, self.now(), kept))
         self._topology_log.note("command", "kill")
 
     def rebalance(
@@ -243,21 +239,22 @@ class MasterProcessBase(ABC):
         self._topology_log.note("command", "keep")
         return number
 
-    def savepoint(self, number: int) -> Savepoint | None:
-        """The savepoint, once all tasks are packed. Raises LifecycleError if it is not made."""
-        stored, moves = self.core.stored, self.core.moves
-        if stored.change == number and stored.keeping and moves.has_packed:
-            return Savepoint.of(self.core.plan, stored, self.read_transfers(stored.moves + 1))
-        self.check_change(number)
+    def savepoint(self, number: int) -> PackedTasks | None:
+        """What all tasks have packed, once they have. Raises LifecycleError if they will not."""
+        stored = self.core.stored
+        if stored.keeps(number) and self.core.moves.is_kept:
+            return PackedTasks.of(self.core.plan, stored, self.core.snapshot(self.now()).tasks())
+        self._check(number, why_not_kept)
         return None
+
+    def go_on(self, kept: int) -> bool:
+        """Do not wait for the kill after a savepoint. Returns whether the topology goes on."""
+        return self.change(lambda: self.core.go_on(kept))
 
     def check_change(self, number: int) -> None:
         """Raise LifecycleError if a rebalance or an upgrade did not happen, or if the topology
         ended before that was known."""
-        state = self.change(lambda: self.core.state(self.now()))
-        if (why := why_unchanged(self.core.stored, number, state)) is not None:
-            name = self.core.plan.graph.id
-            raise LifecycleError(f"topology {name!r} {why}")
+        self._check(number, why_unchanged)
 
     def status(self) -> tuple[Snapshot, str | None]:
         """The current statistics, and why the topology failed, or None."""
@@ -297,6 +294,11 @@ class MasterProcessBase(ABC):
         return result
 
     # ---- helpers ---------------------------------------------------------------------------------
+
+    def _check(self, number: int, why_not: Callable[[MasterState, int, State], str | None]) -> None:
+        state = self.change(lambda: self.core.state(self.now()))
+        if (why := why_not(self.core.stored, number, state)) is not None:
+            raise LifecycleError(f"topology {self.core.plan.graph.id!r} {why}")
 
     def _place_of(self, task: int) -> dict[str, Any]:
         found = next((one for one in self.core.plan.tasks if one.id == task), None)

@@ -7,7 +7,7 @@ savepoints, https://nightlies.apache.org/flink/flink-docs-stable/docs/ops/state/
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass, fields, replace
 from zlib import crc32
 
@@ -17,7 +17,9 @@ from sunshower import versions
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.placement import can_move, unused
+from sunshower.runtime.events.metrics import TaskStats
 from sunshower.runtime.plan import Plan, Task
+from sunshower.runtime.tasks.supervision import Standing
 from sunshower.topologies.graph import Component, Level
 from sunshower.topologies.operators.compiled_stage import OperatorBolt
 from sunshower.topologies.operators.state_shapes import StateShape, states_of
@@ -82,8 +84,8 @@ class Savepoint:
     transfers: Mapping[int, bytes]
 
     @staticmethod
-    def of(plan: Plan, stored: MasterState, transfers: Mapping[int, bytes]) -> Savepoint:
-        """The savepoint of a topology whose tasks are packed."""
+    def of(plan: Plan, stored: MasterState) -> Savepoint:
+        """The savepoint of a topology whose tasks are packed, without their TaskTransfers."""
         return Savepoint(
             plan.graph.id,
             plan.tasks,
@@ -96,7 +98,7 @@ class Savepoint:
             dict(stored.drawn),
             stored.last_task_id,
             tuple(sorted(stored.proven)),
-            transfers,
+            {},
         )
 
     def resumed(self, given: Plan) -> Plan:
@@ -161,6 +163,42 @@ class Savepoint:
         for name, kept in self.components.items():
             one = given.graph.components.get(name)
             yield from kept.problems(name, None if one is None else KeptComponent.of(one))
+
+
+@dataclass(frozen=True)
+class PackedTasks:
+    """A savepoint whose TaskTransfers are still in the store. Whoever has asked for it reads them
+    itself: they may be large, and the master has other calls to answer."""
+
+    savepoint: Savepoint
+    move: int  # the number of the rebalance under which they are stored
+    open: frozenset[int]  # the tasks that were open, each of which has one
+
+    @staticmethod
+    def of(plan: Plan, stored: MasterState, tasks: Iterable[TaskStats]) -> PackedTasks:
+        """`tasks`: their statistics when they were packed."""
+        running = {
+            task.task
+            for task in tasks
+            if task.health.standing is Standing.RUNNING and task.health.wait is None
+        }
+        return PackedTasks(Savepoint.of(plan, stored), stored.moves + 1, frozenset(running))
+
+    def with_transfers(self, read: Callable[[int], bytes | None]) -> Savepoint:
+        """The whole savepoint. `read`: returns the pickled TaskTransfer of the task with this id,
+        None if there is none. Raises LifecycleError if one is missing: only a task that was never
+        open, because it waits or is quarantined, has none."""
+        made = self.savepoint
+        tasks = [task for task in made.tasks if task.component in made.components]
+        found = {task.id: read(task.id) for task in tasks}
+        if missing := [t for t in tasks if found[t.id] is None and t.id in self.open]:
+            names = ", ".join(f"{task.component}[{task.index}]" for task in missing)
+            raise LifecycleError(
+                f"topology {made.topology!r} has no savepoint: what {names} had in memory is no "
+                "longer stored. Try again"
+            )
+        whole = {id: packed for id, packed in found.items() if packed is not None}
+        return replace(made, transfers=whole)
 
 
 def all_elsewhere(plan: Plan, taken: Collection[int]) -> list[Task]:

@@ -26,7 +26,7 @@ from sunshower.runtime.control.messages import DesiredState, Welcome
 from sunshower.runtime.control.task_transfer import TaskTransfer, check_nothing_kept
 from sunshower.runtime.events.event_log import EventWriter
 from sunshower.runtime.events.trace_recorder import TraceRecorder, WorkerTraces
-from sunshower.runtime.plan import Plan
+from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.queries import Query, answer
 from sunshower.runtime.tasks.letter_replays import taker_of
 from sunshower.runtime.tasks.spouts.emit_reservation import ReservationStore
@@ -75,6 +75,7 @@ class WorkerProcessBase(ABC):
         self._packet_receiver: PacketReceiver | None = None
         self._staying: dict[int, TaskTransfer] = {}  # tasks that stay in this process
         self._move = 0  # the last rebalance that this process knows of
+        self._keeping = False  # whether what is packed goes into a savepoint
         self._last_pulse: tuple[object, ...] | None = None  # as last sent to the master
         self._trace_recorder: TraceRecorder | None = None  # kept through all lives
         self._trace_epoch_s: float | None = None  # Unix time less that of the recorder's clock
@@ -99,12 +100,13 @@ class WorkerProcessBase(ABC):
         """The plan that the master has saved under that number."""
 
     @abstractmethod
-    def load_transfer(self, move: int, task: int) -> TaskTransfer | None:
+    def load_transfer(self, move: int, task: Task) -> TaskTransfer | None:
         """A task's state that was stored in rebalance number `move`; None if there is none."""
 
     @abstractmethod
-    def save_transfer(self, move: int, task: int, transfer: TaskTransfer) -> None:
-        """Store a task's state, unless a former life of this worker has.
+    def save_transfer(self, move: int, task: Task, transfer: TaskTransfer, keeping: bool) -> None:
+        """Store a task's state, unless a former life of this worker has. `keeping`: other code
+        will read it, from a savepoint.
 
         Raises any exception but SunshowerError if it cannot be copied.
         """
@@ -121,7 +123,7 @@ class WorkerProcessBase(ABC):
 
     def desired_state(self, desired_state: DesiredState) -> None:
         """The master sends a new DesiredState."""
-        self.put(lambda: self._core.desired_state(desired_state))
+        self.put(partial(self._receive_desired_state, desired_state))
 
     def report(self) -> None:
         """A new master requests the statistics of this worker."""
@@ -210,9 +212,10 @@ class WorkerProcessBase(ABC):
         for task in plan.tasks_on(self._worker):
             if task.id in staying:
                 transfer[task.id] = staying[task.id]
-            elif welcome.move and (found := self.load_transfer(welcome.move, task.id)) is not None:
+            elif welcome.move and (found := self.load_transfer(welcome.move, task)) is not None:
                 transfer[task.id] = found
         self._move, self._staying = welcome.move, {}
+        self._keeping = welcome.desired_state.keeping
         equipment = self.equip(plan, welcome.life)
         self._clock = equipment.clock
         if self._trace_recorder is None and plan.graph.config.trace_share:
@@ -302,19 +305,23 @@ class WorkerProcessBase(ABC):
         else:
             self.call_master("packed", self._core.stats())
 
-    def _save(self, move: int, fresh: list[int], task: int, transfer: TaskTransfer) -> None:
-        component = next(t.component for t in self._core.plan.tasks if t.id == task)
-        if task in fresh:
-            check_nothing_kept(component, transfer)
+    def _receive_desired_state(self, desired_state: DesiredState) -> None:
+        self._keeping = desired_state.keeping
+        self._core.desired_state(desired_state)
+
+    def _save(self, move: int, fresh: list[int], id: int, transfer: TaskTransfer) -> None:
+        task = next(one for one in self._core.plan.tasks if one.id == id)
+        if id in fresh:
+            check_nothing_kept(task.component, transfer)
             return
         try:
-            self.save_transfer(move, task, transfer)
+            self.save_transfer(move, task, transfer, self._keeping)
         except SunshowerError:
             raise
         except Exception as error:
             raise LifecycleError(
-                f"{component!r} cannot move to another process: what its snapshot() returned, or a "
-                f"message id, cannot be copied ({describe_error(error)}). Return plain values"
+                f"{task.component!r} cannot move to another process: what its snapshot() returned, "
+                f"or a message id, cannot be copied ({describe_error(error)}). Return plain values"
             ) from error
 
     def _begin_again(self, move: int) -> None:

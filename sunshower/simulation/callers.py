@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from sunshower.errors import ClusterError, RequestError
+from sunshower.errors import ClusterError, RequestError, SunshowerError, TopologyFailed
 from sunshower.runtime.asking import Caller
 from sunshower.simulation.environment import SimEnvironment
 from sunshower.simulation.network import SimProcess
@@ -69,3 +70,17 @@ class SimCaller(SimProcess):
             except RequestError as error:
                 self._error = error
             self._world.after(self._caller.wait_s, self._send)
+
+
+@contextmanager
+def user_code_of(topology: str) -> Iterator[None]:
+    """Around a call of user code: raises TopologyFailed for errors that are not Sunshower's."""
+    try:
+        yield
+    except SunshowerError:
+        raise
+    except Exception as error:
+        raise TopologyFailed(
+            f"topology {topology!r} was asked something and user code raised "
+            f"{type(error).__name__}: {error}"
+        ) from error

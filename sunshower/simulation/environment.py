@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from mmap import mmap
 from typing import TYPE_CHECKING
 
+from sunshower.errors import LifecycleError
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import Entry
@@ -15,6 +16,7 @@ from sunshower.runtime.savepoint import Savepoint
 from sunshower.simulation.network import Network
 from sunshower.simulation.world import SimConditions, World
 from sunshower.state.byte_store import MemoryStore
+from sunshower.texts import describe_error
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,6 +58,19 @@ class SimEnvironment:
         for task, packed in savepoint.transfers.items():
             self.transfer[state.moves, task] = pickle.loads(packed)  # noqa: S301 (of this program)
         self.store.write(STATE, state.to_bytes())
+
+    def packed(self, move: int, task: int) -> bytes | None:
+        """The pickled TaskTransfer of a task. Raises LifecycleError if it cannot be pickled."""
+        if (transfer := self.transfer.get((move, task))) is None:
+            return None
+        try:
+            return pickle.dumps(transfer)
+        except Exception as error:
+            found = next((one.component for one in self.plan.tasks if one.id == task), task)
+            raise LifecycleError(
+                f"{found!r} cannot be kept: what its snapshot() returned, or a message id, cannot "
+                f"be pickled ({describe_error(error)}). Return plain values"
+            ) from error
 
     def plan_of(self, number: int) -> Plan:
         """The plan of that number."""

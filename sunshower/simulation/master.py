@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Collection
 from typing import Any, Protocol, TypeVar
 
@@ -97,10 +96,6 @@ class SimMaster(SimProcess, MasterProcessBase):
     def keep_plans(self, numbers: Collection[int]) -> None:
         for number in self._env.plans.keys() - numbers:
             del self._env.plans[number]
-
-    def read_transfers(self, move: int) -> dict[int, bytes]:
-        stored = self._env.transfer.items()
-        return {task: pickle.dumps(one) for (of, task), one in stored if of == move}
 
     def remove_transfers(self) -> None:
         self._env.transfer.clear()

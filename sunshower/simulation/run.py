@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import chain
 from math import inf
 from typing import Any, TypeVar
 
-from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
+from sunshower.errors import ClusterError, TopologyFailed
 from sunshower.runtime import queries
 from sunshower.runtime.asking import worker_of_requests
 from sunshower.runtime.control.lifecycle import NOT_STARTED, KillReport, State
@@ -21,9 +22,9 @@ from sunshower.runtime.events.log_lines import LogLine
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.runtime.queries import Query
-from sunshower.runtime.savepoint import Savepoint
+from sunshower.runtime.savepoint import PackedTasks, Savepoint
 from sunshower.runtime.tuple_traces import Traces, assemble, root_number
-from sunshower.simulation.callers import SimCaller
+from sunshower.simulation.callers import SimCaller, user_code_of
 from sunshower.simulation.descriptions import describe
 from sunshower.simulation.environment import SimEnvironment
 from sunshower.simulation.machines import Machines
@@ -53,6 +54,7 @@ class SimRun:
         self._plan = env.plan  # in force, as last read from the master
         self._settle_s = _SETTLE_S / (1 - env.conditions.drift)
         self._stopped = False
+        self._kept: int | None = None  # the number of its savepoint
 
     def start(self) -> None:
         """Return once every worker has said hello."""
@@ -85,9 +87,8 @@ class SimRun:
 
     def overview(self) -> Overview:
         """As of a run on Ray: with the windows of time, also if the topology has failed."""
-        plan = self.plan
         found = self._ask(lambda master: master.core.snapshot(master.now(), windows=True))
-        return Overview(plan, found, self._master.core.error, 0.0, {})
+        return Overview(self.plan, found, self._master.core.error, 0.0, {})
 
     def finished(self) -> bool:
         return self.snapshot().state == State.FINISHED
@@ -103,10 +104,9 @@ class SimRun:
 
     def results(self, component: str) -> list[Any]:
         """In the order of the task ids."""
-        tasks = self.plan.tasks_of(component)
-        found: dict[int, list[Any]] = {}
-        for worker in dict.fromkeys(task.worker for task in tasks):
-            found[worker] = self._ask_worker(worker, lambda there: there.results(component))
+        tasks, ask = self.plan.tasks_of(component), self._ask_worker
+        workers = dict.fromkeys(task.worker for task in tasks)
+        found = {worker: ask(worker, lambda there: there.results(component)) for worker in workers}
         return [found[task.worker].pop(0) for task in tasks]
 
     def ask(self, name: str, value: Any, *, timeout_s: float = 10.0) -> list[Any]:
@@ -224,13 +224,11 @@ class SimRun:
         waits: bool = True,
     ) -> None:
         number = self._ask(lambda master: master.rebalance(workers, layout, wait_s, tasks))
-        if waits:
+        if waits and number:  # else nothing changes
             self._wait_for_change(number, wait_s)
 
     def _wait_for_change(self, number: int, wait_s: float | None) -> None:
-        """Raises LifecycleError if that rebalance or upgrade did not happen; 0: it is none."""
-        if not number:
-            return
+        """Raises LifecycleError if that rebalance or upgrade did not happen."""
         config = self._env.plan.graph.config
         longest_s = (config.message_timeout_s if wait_s is None else wait_s) + _MOVE_S
         try:
@@ -253,24 +251,32 @@ class SimRun:
     ) -> list[str]:
         given = make_plan(graph, self.plan.layout)
         number, lines = self._ask(lambda master: master.upgrade(given, wait_s, open_s, dry_run))
-        if waits:
+        if waits and number:
             self._wait_for_change(number, wait_s)
         return lines
 
     def keep(self, wait_s: float | None = None) -> Savepoint:
-        number = self._ask(lambda master: master.keep(wait_s))
-        found: list[Savepoint | None] = [None]
+        self._kept = number = self._ask(lambda master: master.keep(wait_s))
+        found: list[PackedTasks] = []
 
         def has_packed() -> bool:
-            found[0] = self._ask(lambda master: master.savepoint(number))
-            return found[0] is not None
+            found.extend(filter(None, [self._ask(lambda master: master.savepoint(number))]))
+            return bool(found)
 
-        self._wait_for(has_packed, None)
-        assert found[0] is not None
-        return found[0]
+        try:
+            self._wait_for(has_packed, None)
+            return found[0].with_transfers(partial(self._env.packed, found[0].move))
+        except BaseException:
+            self.go_on()
+            raise
+
+    def go_on(self) -> bool:
+        kept, self._kept = self._kept, None
+        return not self._stopped and (kept is None or self._ask(lambda master: master.go_on(kept)))
 
     def kill(self, wait_s: float | None = None) -> KillReport:
-        self._ask(lambda master: master.kill(wait_s))
+        kept, self._kept = self._kept, None
+        self._ask(lambda master: master.kill(wait_s, kept))
         self._wait_for(lambda: self._state(fails=False) == State.KILLED, None)
         report = self._ask(lambda master: master.kill_report())
         self.stop()
@@ -330,9 +336,8 @@ class SimRun:
     def _wait_for(self, done: Callable[[], bool], timeout_s: float | None) -> None:
         """Let time pass until `done()`, which is checked while the master answers. Raises
         TimeoutError, and ClusterError if no event is left and there is no timeout."""
-        world, end_s = self._world, inf
-        if timeout_s is not None:
-            end_s = world.now_s + timeout_s
+        world = self._world
+        end_s = inf if timeout_s is None else world.now_s + timeout_s
         look_s = world.now_s  # again, once the master is certain that nothing is in flight
         while True:
             over = world.now_s >= end_s
@@ -378,15 +383,8 @@ class SimRun:
             )
         process = there[worker]
         assert isinstance(process, SimWorker)
-        try:
+        with user_code_of(self.topology):
             return what(process)
-        except SunshowerError:
-            raise
-        except Exception as error:
-            raise TopologyFailed(
-                f"topology {self.topology!r} was asked something and user code raised "
-                f"{type(error).__name__}: {error}"
-            ) from error
 
     def _comes_true(self, what: Callable[[], bool]) -> bool:
         """Let time pass until `what()`, for 30 s at most. Returns whether it came true."""

@@ -21,7 +21,7 @@ from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import Entry, EventWriter, What
 from sunshower.runtime.events.injected_faults import flipped
-from sunshower.runtime.plan import Plan
+from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.transport.packets import Answer
 from sunshower.runtime.worker import Worker
 from sunshower.runtime.worker_process import Equipment, WorkerProcessBase
@@ -164,12 +164,12 @@ class SimWorker(SimProcess, WorkerProcessBase):
     def load_plan(self, number: int) -> Plan:
         return self._env.plan_of(number)
 
-    def load_transfer(self, move: int, task: int) -> TaskTransfer | None:
-        return deepcopy(self._env.transfer.get((move, task)))
+    def load_transfer(self, move: int, task: Task) -> TaskTransfer | None:
+        return deepcopy(self._env.transfer.get((move, task.id)))
 
-    def save_transfer(self, move: int, task: int, transfer: TaskTransfer) -> None:
-        if (move, task) not in self._env.transfer:
-            self._env.transfer[move, task] = deepcopy(transfer)
+    def save_transfer(self, move: int, task: Task, transfer: TaskTransfer, keeping: bool) -> None:
+        if (move, task.id) not in self._env.transfer:
+            self._env.transfer[move, task.id] = deepcopy(transfer)
 
     def log(self, line: str) -> None:
         """Not kept."""

@@ -120,8 +120,8 @@ EXTERNAL: dict[str, set[str]] = {
     "rich": {"cli", "experiments/runner"},
     "sqlite3": {"state"},
     # They run code on the bytes they read: nothing from a store, a broker or a packet.
-    # Of Ray's object store · only `dumps`, to compare · of savepoints.
-    "pickle": {"spark_integration", "runtime", "simulation"},
+    # Of Ray's object store · only `dumps`, to compare · of savepoints, in both adapters.
+    "pickle": {"spark_integration", "runtime", "simulation", "actors"},
     "marshal": set(),
     "shelve": set(),
     "dill": set(),

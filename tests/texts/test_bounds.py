@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import io
 from sys import getsizeof
-from typing import Any
 
 import numpy as np
 import pytest
 
-from sunshower import Retry
-from sunshower.actors import worker as actors
+from sunshower import Counter, Retry, Topology
+from sunshower.actors import store
 from sunshower.errors import LifecycleError
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import Entry, What, decode, encode
 from sunshower.runtime.events.log_limit import RateLimitedLog
+from sunshower.runtime.plan import Layout, Task, make_plan
 from sunshower.runtime.tasks.bolts.dead_letters import dead_letter
 from sunshower.runtime.tasks.spouts.retry_queue import Replay, RetryQueue
 from sunshower.runtime.tasks.supervision import _figures
@@ -175,10 +175,14 @@ def test_what_a_task_takes_along(monkeypatch: pytest.MonkeyPatch) -> None:
         def write(self, key: str, value: bytes) -> None:
             assert len(value) <= MIB
 
-    worker: Any = object.__new__(actors.WorkerActor)
-    worker._run, worker._store = "r", Store()
-    worker._retry_store = lambda call: call()
-    monkeypatch.setattr(actors, "_TRANSFER_BYTES_MAX", MIB)
-    worker.save_transfer(1, 2, TaskTransfer(state=b"x"))
-    with pytest.raises(LifecycleError, match="Return less from snapshot"):
-        worker.save_transfer(1, 2, TaskTransfer(state=b"x" * MIB))
+    topology = Topology("counts")
+    topology.spout("count", Counter(1))
+    monkeypatch.setattr(store, "RayStore", Store)
+    monkeypatch.setattr(store, "_TRANSFER_BYTES_MAX", MIB)
+    stored, task = (
+        store.RayTransferStore("r", make_plan(topology.graph(), Layout.PACK)),
+        Task(2, "count", 0, 0),
+    )
+    stored.save(1, task, TaskTransfer(state=b"x"), False)
+    with pytest.raises(LifecycleError, match=r"count\[0\].*Return less from snapshot"):
+        stored.save(1, task, TaskTransfer(state=b"x" * MIB), False)

@@ -9,9 +9,9 @@
                    └──the spouts are exhausted──▶ FINISHED      a task failed: FAILED
 
 An upgrade is possible when a rebalance is, and has the same states. So is a savepoint; the tasks
-then stay packed until the kill, for a minute at most. `kill`, and the failure of a task, are
-possible in every state; `drain` in every state before the end. The requests are in the MasterState,
-so a restarted master continues; a running wait restarts.
+then stay packed until the kill, which ends them at once, for a minute at most. `kill`, and the
+failure of a task, are possible in every state; `drain` in every state before the end. The requests
+are in the MasterState, so a restarted master continues; a running wait restarts.
 Storm: org.apache.storm.daemon.nimbus.Nimbus (TOPO_STATE_TRANSITIONS). There, too, activating an
 active topology is no error, a second kill begins a new wait, and a new leader restarts the waits.
 """
@@ -54,7 +54,7 @@ class Command(StrEnum):
     DEACTIVATE = "deactivate"
     REBALANCE = "rebalance"
     UPGRADE = "upgrade"
-    KEEP = "keep"
+    KEEP = "kill --keep"
     DRAIN = "drain"
     KILL = "kill"
 
@@ -192,8 +192,14 @@ class Lifecycle:
         if self._stored.next_tasks and not self._stored.packing:
             self.cancel("the topology was drained or killed before its tasks had stopped")
 
-    def kill(self, wait_s: float, now: float) -> None:
-        """Drain for `wait_s` at most, then end. A second kill begins a new wait."""
+    def kill(self, wait_s: float, now: float, kept: int | None = None) -> None:
+        """Drain for `wait_s` at most, then end. A second kill begins a new wait. `kept`: the change
+        whose savepoint was read; raises LifecycleError if the topology has gone on since."""
+        if kept is not None and not self._stored.keeps(kept):
+            raise LifecycleError(
+                f"topology {self._topology!r} is not ended: it has gone on since its savepoint, "
+                "which must not be used, because it was not ended within a minute. Try again"
+            )
         self.drain()
         self._stored.killing = True
         self._stored.wait_s, self._since_s = wait_s, now
@@ -219,6 +225,13 @@ class Lifecycle:
         stored.wait_s, self._since_s = wait_s, now
         return stored.change
 
+    def go_on(self, number: int, present: Sequence[Task]) -> bool:
+        """Cancel the savepoint of that number, if it is under way. Returns whether the topology
+        goes on; False: it is being killed."""
+        if not self._stored.killing and self._stored.keeps(number):
+            self.cancel("its savepoint was not stored", present)
+        return not self._stored.killing
+
     def cancel(self, why: str, tasks: Sequence[Task] = ()) -> None:
         """Give up the change under way. If workers pack already, all of them begin a new life with
         the same `tasks` as before."""
@@ -227,11 +240,12 @@ class Lifecycle:
         stored.next_plan, stored.next_tasks = None, [*tasks] if stored.packing else None
         stored.keeping = False
 
-    def look(self, facts: Observations, now: float) -> None:
-        """Continue if a wait is over or no longer needed."""
+    def look(self, facts: Observations, now: float, *, is_kept: bool = False) -> None:
+        """Continue if a wait is over or no longer needed; `is_kept`: all is packed for a
+        savepoint, so that nothing would finish."""
         stored = self._stored
         waited = now >= self._since_s + stored.wait_s
-        if stored.killing and (waited or facts.done or stored.error is not None):
+        if stored.killing and (waited or facts.done or is_kept or stored.error is not None):
             stored.killed = True
         elif stored.next_tasks and facts.arrived and (waited or facts.quiet):
             stored.packing = True
@@ -267,4 +281,16 @@ def why_unchanged(stored: MasterState, number: int, state: State) -> str | None:
         what = "the new code opens" if is_upgrade else "all tasks can move"
         end = "failed" if state == State.FAILED else "was drained or killed"
         return f"{end} before it was known whether {what}; see `sunshower logs`"
+    return None
+
+
+def why_not_kept(stored: MasterState, number: int, state: State) -> str | None:
+    """Why there is no savepoint of that number, likewise; None: it is under way."""
+    if number in stored.cancelled:
+        return f"has no savepoint: {stored.cancelled[number]}"
+    if not stored.keeps(number):
+        return "has gone on, because it was not ended within a minute: it has no savepoint"
+    if state != State.REBALANCING:
+        end = "failed" if state == State.FAILED else "was drained or killed"
+        return f"{end} before all its tasks had stopped: it has no savepoint; see `sunshower logs`"
     return None

@@ -108,10 +108,11 @@ class Master:
     def desired_state(self) -> DesiredState:
         """What the workers shall do now. The adapter sends every change to all workers."""
         stored = self.stored
-        active, is_opening = stored.active and not stored.is_changing, self.moves.is_opening
+        active, keeping = stored.active and not stored.is_changing, stored.keeping
         is_cut = bool(self.silent or any(w.links for w in self._stats.values()))
         conditions = replace(self._conditions.now, is_cut=is_cut)
-        return DesiredState(active, stored.draining, stored.injected, conditions, is_opening)
+        own = active, stored.draining, stored.injected, conditions
+        return DesiredState(*own, is_opening=self.moves.is_opening, keeping=keeping)
 
     @property
     def silent(self) -> Mapping[int, float]:
@@ -276,9 +277,9 @@ class Master:
         self._lifecycle.allow(Command.DRAIN, self.state(now))
         self._lifecycle.drain()
 
-    def kill(self, wait_s: float | None, now: float) -> None:
-        """Drain for `wait_s` at most (None: the message timeout), then end."""
-        self._lifecycle.kill(self._wait_s(wait_s), now)
+    def kill(self, wait_s: float | None, now: float, kept: int | None = None) -> None:
+        """Drain for `wait_s` at most (None: the message timeout), then end. See Lifecycle."""
+        self._lifecycle.kill(self._wait_s(wait_s), now, kept)
         self.look(now)
 
     def rebalance(
@@ -314,10 +315,15 @@ class Master:
         return number, changes(self.plan, plan)
 
     def keep(self, wait_s: float | None, now: float) -> int:
-        """Pack all tasks, for a savepoint. Returns the number of this change; see TaskMoves."""
+        """Pack all tasks, for a savepoint. Returns the number of this change, for `kill` and
+        `go_on`; see TaskMoves."""
         self._lifecycle.allow(Command.KEEP, self.state(now))
         tasks, wait_s = all_elsewhere(self.plan, self.stored.lives), self._wait_s(wait_s)
         return self._lifecycle.change(self.plan.tasks, tasks, wait_s, now, keeps=True)
+
+    def go_on(self, kept: int) -> bool:
+        """See Lifecycle."""
+        return self._lifecycle.go_on(kept, self.plan.tasks)
 
     def disturb(self, injected: InjectedFaults) -> None:
         """Inject these faults instead of the former ones; `InjectedFaults()` ends them.
@@ -337,7 +343,7 @@ class Master:
 
     def look(self, now: float) -> None:
         """Continue if a wait is over, or if all workers have packed."""
-        self._lifecycle.look(self._facts(now), now)
+        self._lifecycle.look(self._facts(now), now, is_kept=self.moves.is_kept)
         if self.moves.may_move(now):
             self._lifecycle.move()
             self.moves.move(now)

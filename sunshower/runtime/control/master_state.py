@@ -101,6 +101,10 @@ class MasterState:
         """Whether tasks will move, or a new plan is opening: spouts emit nothing."""
         return bool(self.next_tasks) or self.former_plan is not None
 
+    def keeps(self, number: int) -> bool:
+        """Whether change `number` is a savepoint, and nothing has gone on since it was packed."""
+        return self.keeping and self.change == number
+
     def note_cancelled(self, why: str) -> None:
         """Note why the last requested change did not happen."""
         self.cancelled[self.change] = clip(why, ERROR_BYTES)

@@ -19,6 +19,7 @@ class DesiredState:
     injected: InjectedFaults = field(default_factory=InjectedFaults)
     conditions: Conditions = field(default_factory=Conditions)
     is_opening: bool = False  # new code is being opened, which may be rolled back: nothing ticks
+    keeping: bool = False  # what is packed goes into a savepoint: other code will read it
 
 
 @dataclass(frozen=True)

@@ -52,14 +52,19 @@ class TaskMoves:
         """Whether all workers have packed."""
         return self._stored.packing and self._packed >= set(self.plan.workers)
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether all workers have packed for a savepoint."""
+        return self._stored.keeping and self.has_packed
+
     def may_move(self, now: float) -> bool:
         """Whether the tasks can move. For a savepoint they wait for the kill, and move to new
         processes if it does not come."""
-        if not self.has_packed or not self._stored.keeping:
+        if not self.is_kept:
             return self.has_packed
         if self._packed_since_s is None:
             self._packed_since_s = now
-        return now - self._packed_since_s >= _KEEP_S
+        return not self._stored.killing and now - self._packed_since_s >= _KEEP_S
 
     def move(self, now: float) -> None:
         """The MasterState has the next tasks: they are in force from now on."""

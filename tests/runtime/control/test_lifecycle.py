@@ -12,6 +12,7 @@ from sunshower.runtime.control.lifecycle import (
     Lifecycle,
     Observations,
     State,
+    why_not_kept,
     why_unchanged,
 )
 from sunshower.runtime.control.master_state import MasterState
@@ -215,3 +216,29 @@ def test_kill_gives_up_a_rebalance_unless_tasks_are_packed(packing: bool) -> Non
     lifecycle.kill(30.0, now=0.0)
     assert book.next_tasks == (TASKS if packing else None)
     assert lifecycle.state(WORKING) is State.DRAINING
+
+
+def test_whoever_asks_for_a_savepoint_learns_why_there_is_none() -> None:
+    book = MasterState(lives={0: 1})
+    lifecycle = Lifecycle("t", book, 0.0)
+    number = lifecycle.change(TASKS, TASKS, 0.0, 0.0, keeps=True)
+    lifecycle.look(QUIET, 0.0)
+    assert why_not_kept(book, number, State.REBALANCING) is None
+    assert "drained or killed before all" in (why_not_kept(book, number, State.DRAINING) or "")
+    assert "failed before all" in (why_not_kept(book, number, State.FAILED) or "")
+    assert "has gone on" in (why_not_kept(book, number - 1, State.REBALANCING) or "")
+    assert lifecycle.go_on(number, TASKS)
+    assert "was not stored" in (why_not_kept(book, number, State.REBALANCING) or "")
+
+
+def test_what_is_kept_ends_at_once_and_does_not_go_on_when_it_is_killed() -> None:
+    book = MasterState(lives={0: 1})
+    lifecycle = Lifecycle("t", book, 0.0)
+    number = lifecycle.change(TASKS, TASKS, 0.0, 0.0, keeps=True)
+    lifecycle.look(QUIET, 0.0)
+    lifecycle.kill(30.0, 1.0, number)
+    assert not lifecycle.go_on(number, TASKS)
+    lifecycle.look(WORKING, 1.0, is_kept=True)
+    assert book.killed
+    lifecycle.kill(30.0, 1.0, number)  # the call is repeated, because the master has died
+    assert book.killed

@@ -1,0 +1,1 @@
+"""`sunshower kill`: end a topology, with or without a savepoint."""

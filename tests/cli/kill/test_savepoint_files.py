@@ -1,0 +1,144 @@
+"""Tests of what `kill --keep` leaves behind when a step of it fails."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sunshower.cli.kill.command import end_with_savepoint
+from sunshower.errors import ClusterError, LifecycleError
+from sunshower.runtime.control.lifecycle import KillReport, State
+from sunshower.simulation.cluster import SimCluster
+from sunshower.simulation.run import SimRun
+from sunshower.state.files.new_file import NewFile
+from sunshower.trident import MemoryState
+from tests.cli.conftest import PrintedBy
+from tests.guarantee.changes.counted import program
+
+
+@pytest.fixture
+def run() -> Iterator[SimRun]:
+    """A topology that has run for half a second."""
+    with SimCluster(1, latency_s=0.005) as cluster:
+        run = cluster.submit(program(MemoryState()).graph())
+        run.wait(0.5)
+        yield run
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(one.name for one in folder.iterdir())
+
+
+def test_the_file_has_its_name_once_the_topology_has_ended_and_is_private(
+    run: SimRun, tmp_path: Path
+) -> None:
+    path = tmp_path / "words"
+    with NewFile(path) as file:
+        savepoint = run.keep()
+        assert names(tmp_path) == [".words.unfinished"]
+        end_with_savepoint(run, savepoint, file)
+    assert run.stopped
+    assert names(tmp_path) == ["words"]
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.read_bytes() == savepoint.to_bytes()
+
+
+def test_a_savepoint_that_cannot_be_written_leaves_no_file_and_the_topology_goes_on(
+    run: SimRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: NewFile, __: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(NewFile, "write", full)
+    with (
+        NewFile(tmp_path / "words") as file,
+        pytest.raises(LifecycleError, match=r"No space left on device.*it goes on"),
+    ):
+        end_with_savepoint(run, run.keep(), file)
+    assert names(tmp_path) == []
+    run.wait(0.5)
+    assert run.snapshot().state is State.ACTIVE
+
+
+def test_a_kill_that_comes_too_late_leaves_no_file(run: SimRun, tmp_path: Path) -> None:
+    with NewFile(tmp_path / "words") as file:
+        savepoint = run.keep()
+        run.wait(61)
+        with pytest.raises(LifecycleError, match="must not be used"):
+            end_with_savepoint(run, savepoint, file)
+    assert names(tmp_path) == []
+    assert run.wait(600)
+
+
+def test_ctrl_c_while_the_topology_is_packed_lets_it_go_on(
+    run: SimRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: NewFile, __: bytes) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(NewFile, "write", interrupted)
+    with NewFile(tmp_path / "words") as file, pytest.raises(KeyboardInterrupt):
+        end_with_savepoint(run, run.keep(), file)
+    assert names(tmp_path) == []
+    run.wait(0.5)
+    assert run.snapshot().state is State.ACTIVE
+
+
+def test_a_topology_that_ends_although_its_client_fails_keeps_its_savepoint(
+    run: SimRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kill = run.kill
+
+    def fails(wait_s: float | None = None) -> KillReport:
+        kill(wait_s)
+        raise ClusterError("its actors do not answer")
+
+    monkeypatch.setattr(run, "kill", fails)
+    with (
+        NewFile(tmp_path / "words") as file,
+        pytest.raises(ClusterError, match="'words' ends, and its savepoint is"),
+    ):
+        end_with_savepoint(run, run.keep(), file)
+    assert names(tmp_path) == ["words"]
+
+
+def test_if_nobody_knows_whether_the_topology_has_ended_the_unfinished_file_stays(
+    run: SimRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    savepoint = run.keep()
+
+    def fails(_: float | None = None) -> KillReport:
+        raise ClusterError("it does not answer")
+
+    monkeypatch.setattr(run, "kill", fails)
+    monkeypatch.setattr(run, "go_on", fails)
+    with (
+        NewFile(tmp_path / "words") as file,
+        pytest.raises(ClusterError, match=r"not known whether 'words' has ended.*\.unfinished"),
+    ):
+        end_with_savepoint(run, savepoint, file)
+    assert names(tmp_path) == [".words.unfinished"]
+
+
+def test_a_file_that_has_appeared_meanwhile_is_not_replaced(run: SimRun, tmp_path: Path) -> None:
+    path = tmp_path / "words"
+    with NewFile(path) as file:
+        savepoint = run.keep()
+        path.write_text("of somebody else")
+        with pytest.raises(ClusterError, match=r"has ended.*savepoint is .*\.unfinished"):
+            end_with_savepoint(run, savepoint, file)
+    assert path.read_text() == "of somebody else"
+    assert (tmp_path / ".words.unfinished").read_bytes() == savepoint.to_bytes()
+
+
+def test_a_file_of_a_kill_that_did_not_finish_is_named(
+    printed_by: PrintedBy, tmp_path: Path
+) -> None:
+    (tmp_path / ".words.unfinished").touch()
+    said = printed_by("kill", "words", "--keep", tmp_path / "words", status=2).err
+    text = "".join(said.replace("│", "").split())
+    assert ".words.unfinishedistherealready;nameanotherfile" in text

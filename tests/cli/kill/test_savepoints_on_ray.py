@@ -1,0 +1,167 @@
+"""Tests of `kill --keep` and `submit --resume` on a real Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sunshower import Bolt, Context, Counter, Number, Topology
+from sunshower.errors import LifecycleError
+from sunshower.runtime.control.lifecycle import State
+from sunshower.runtime.events.metrics import Snapshot
+from sunshower.runtime.savepoint import Savepoint
+from tests.cli.conftest import Command, Write
+
+if TYPE_CHECKING:
+    from sunshower.actors.cluster import RayCluster
+    from sunshower.actors.run import RayRun
+
+pytestmark = pytest.mark.ray
+
+TOTAL = 40
+WORDS = """
+    from pathlib import Path
+    from sunshower import Spout, KeyState
+
+    GATE = Path({gate!r})
+
+    class Word(NamedTuple):
+        key: int
+        number: int
+
+    class Note(NamedTuple):
+        word: Word
+
+    class Words(Spout[Word]):
+        def records(self) -> Iterator[Word | None]:
+            for number in range({total}):
+                while number == {total} // 2 and not GATE.exists():
+                    yield None
+                yield Word(number % 2, number)
+
+    class Emits(Spout[Word]):
+        def open(self, context):
+            self.next = 0
+
+        def next_tuple(self, out):
+            if self.next < {total} // 2:
+                out.emit(Word(0, self.next), message_id=Word(1, self.next))
+                self.next += 1
+
+        def snapshot(self):
+            return self.next
+
+        def restore(self, next):
+            self.next = next
+
+    def lag(word: Word, state: KeyState[Word]) -> list[Word]:
+        old, state.value = state.value, word
+        return [] if old is None else [old]
+
+    def late(word: Word) -> Iterator[Word]:
+        if not GATE.exists():
+            raise ValueError("not yet")
+        yield word
+
+    class Sink(Bolt[Word, None]):
+        def prepare(self, context: Context) -> None:
+            self.seen = set()
+
+        def process(self, word: Word) -> None:
+            self.seen.add(Note(word))
+
+        def snapshot(self) -> object:
+            return self.seen
+
+        def restore(self, state: object) -> None:
+            self.seen = state
+
+        def result(self) -> list[int]:
+            assert all(type(one) is Note and type(one.word) is Word for one in self.seen)
+            return sorted(one.word.number for one in self.seen)
+
+    topology = Topology("words", workers=2, attempts_max=1_000)
+    words = topology.spout("words", Words())
+    words.group_by("key").process(lag, name="lag").shuffle().bolt("sink", Sink)
+    topology.spout("emits", Emits()).shuffle().bolt("late", late).shuffle().bolt("all", Sink)
+"""
+
+
+def until(run: RayRun, what: Callable[[Snapshot], bool]) -> None:
+    """Wait until this is true of the topology."""
+    while not what(run.snapshot()):
+        assert not run.wait(0.1)
+
+
+def gone(file: Path) -> Path:
+    """A savepoint with an object of a package that this machine does not have."""
+    made = Savepoint.from_bytes(file.name, file.read_bytes())
+    sink = next(task.id for task in made.tasks if task.component == "sink")
+    other = replace(made, transfers={**made.transfers, sink: b"cgone_package\nThing\n."})
+    path = file.with_name("gone")
+    path.write_bytes(other.to_bytes())
+    return path
+
+
+def test_objects_of_classes_in_the_submitted_file_are_of_the_resumed_code(
+    command: Command, ray_cluster: RayCluster, write: Write, tmp_path: Path
+) -> None:
+    path = write(WORDS.format(gate=str(tmp_path / "gate"), total=TOTAL))
+    savepoint = tmp_path / "words.savepoint"
+    command("submit", path)
+    run = ray_cluster.find("words")
+    until(run, lambda seen: seen.component("sink").executed == TOTAL // 2 - 2)
+    until(run, lambda seen: seen.component("late").failed >= TOTAL // 2)
+    command("kill", "words", "--wait", 0, "--keep", savepoint)
+    said = command("submit", path, "--resume", gone(savepoint), status=1).stderr
+    assert "the state of sink[0]" in said
+    assert "No module named 'gone_package'" in said
+    assert "There is no topology" in command("list").stdout
+    command("submit", path, "--resume", savepoint)
+    (tmp_path / "gate").touch()
+    run = ray_cluster.find("words")
+    until(run, lambda seen: seen.component("words").acked == TOTAL // 2)
+    until(run, lambda seen: seen.component("emits").acked == TOTAL // 2)
+    assert run.results("sink") == [[*range(TOTAL - 2)]], "each word but the last of each key"
+    assert run.results("all") == [[*range(TOTAL // 2)]]
+    assert not run.snapshot().component("words").failed
+
+
+class Odd(Bolt[Number, None]):
+    """Has an object in memory of a class that only its process knows."""
+
+    def prepare(self, context: Context) -> None:
+        self.seen = type("Local", (), {})()
+
+    def process(self, number: Number) -> None: ...
+
+    def snapshot(self) -> object:
+        return self.seen
+
+    def restore(self, state: object) -> None:
+        self.seen = state
+
+
+def even(number: Number) -> None: ...
+
+
+@pytest.mark.parametrize("bolt", [Odd, even])
+def test_a_topology_without_a_savepoint_or_whose_savepoint_is_not_used_goes_on(
+    ray_cluster: RayCluster, bolt: Any
+) -> None:
+    topology = Topology("numbers", workers=2, spout_pending=64)
+    topology.spout("count", Counter()).shuffle().bolt("sink", bolt)
+    run = ray_cluster.submit(topology.graph())
+    if bolt is even:
+        run.keep()
+        assert run.go_on()
+    else:
+        with pytest.raises(LifecycleError, match="refers to class Local of module tests"):
+            run.keep()
+    acked = run.snapshot().component("count").acked
+    until(run, lambda seen: seen.state == State.ACTIVE and seen.component("count").acked > acked)
+    run.kill(0.0)
