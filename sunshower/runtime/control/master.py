@@ -71,8 +71,7 @@ class Master:
         self._stuck: dict[int, tuple[StuckCall, int, float]] = {}  # worker → call, task, start time
         self._observer = Observer()
         self._begin_places()
-        fenced = self.stored.fenced.keys() & set(self.plan.workers)
-        self.nodes = NodeMoves()
+        self.nodes, fenced = NodeMoves(), self.stored.fenced.keys() & set(self.plan.workers)
         self._detector = FailureDetector(plan.graph.config.worker_timeout_s, now, sorted(fenced))
         self._replacing: list[int] = []  # silent workers, until the adapter has replaced them
         self._windows = TimeWindows(None if self.stored.lives else now)
@@ -273,7 +272,7 @@ class Master:
         self._lifecycle.activate(active)
 
     def drain(self, now: float) -> None:
-        """Let no spout emit new records from now on, in this life or a later one."""
+        """Let no spout emit new records, in this life or a later one."""
         self._lifecycle.allow(Command.DRAIN, self.state(now))
         self._lifecycle.drain()
 
@@ -311,12 +310,11 @@ class Master:
         if dry_run:
             return 0, changes(self.plan, plan)
         self.moves.next_plan, self.stored.open_s, wait_s = plan, open_s, self._wait_s(wait_s)
-        number = self._lifecycle.change(self.plan.tasks, plan.tasks, wait_s, now, is_upgrade=True)
-        return number, changes(self.plan, plan)
+        change = self._lifecycle.change(self.plan.tasks, plan.tasks, wait_s, now, is_upgrade=True)
+        return change, changes(self.plan, plan)
 
     def keep(self, wait_s: float | None, now: float) -> int:
-        """Pack all tasks, for a savepoint. Returns the number of this change, for `kill` and
-        `go_on`; see TaskMoves."""
+        """Pack all tasks, for a savepoint. Returns the number of this change; see TaskMoves."""
         self._lifecycle.allow(Command.KEEP, self.state(now))
         tasks, wait_s = all_elsewhere(self.plan, self.stored.lives), self._wait_s(wait_s)
         return self._lifecycle.change(self.plan.tasks, tasks, wait_s, now, keeps=True)
