@@ -217,5 +217,6 @@ def _single(shared: list[list[Any]]) -> FailedRoots:
         failure = Failure(**{**given, "cause": Cause(given["cause"])})
         if any(type(getattr(failure, name)) is not kind for name, kind in _FAILURE_TYPES.items()):
             raise TypeError("a field of a failure has another type")
-        found.add((root, failure) for root in np.array(roots, np.uint64).tolist())
+        numbers = np.array(roots, np.uint64).reshape(len(roots))  # refuses lists of lists
+        found.add((root, failure) for root in numbers.tolist())
     return found

@@ -82,23 +82,23 @@ def exposed(*topologies: Observed) -> Samples:
 
 
 def test_numbers_are_those_of_the_snapshot_and_of_what_was_processed() -> None:
-    topology = numbers(100)
+    topology = numbers(60)
     snapshot = run_inline(topology.graph()).snapshot
     found = exposed(observed(topology, snapshot))
     spout = ("count", "numbers")
-    # 15 of the numbers are multiples of 7, which fail twice each.
-    assert found["dead_letters_total", spout] == 15
-    assert found["tuples_acked_total", ("bury", "numbers")] == 15
-    assert found["tuples_acked_total", ("drop", "numbers")] == 85
-    assert found["tuples_failed_total", spout] == 30
-    assert found["trees_failed_total", ("exception", "count", "numbers")] == 30
+    # Nine of the numbers are multiples of 7, which fail twice each: too few in a row for a doubt.
+    assert found["dead_letters_total", spout] == 9
+    assert found["tuples_acked_total", ("bury", "numbers")] == 9
+    assert found["tuples_acked_total", ("drop", "numbers")] == 51
+    assert found["tuples_failed_total", spout] == 18
+    assert found["trees_failed_total", ("exception", "count", "numbers")] == 18
     assert found["complete_latency_seconds_count", spout] == found["tuples_acked_total", spout]
     for component in topology.graph().components:
         counts, labels = snapshot.component(component), (component, "numbers")
         for name in ("emitted", "transferred", "acked", "failed"):
             assert found[f"tuples_{name}_total", labels] == getattr(counts, name)
     check = snapshot.component("check")
-    assert found["tuples_executed_total", ("check", "numbers")] == check.executed == 115
+    assert found["tuples_executed_total", ("check", "numbers")] == check.executed == 69
     assert found["busy_seconds_total", ("check", "numbers")] == check.busy_s > 0
     assert found["complete_latency_seconds_sum", spout] == snapshot.latencies("count").sum_s
     assert found["tasks", ("check", "numbers")] == 2
