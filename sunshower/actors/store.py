@@ -172,7 +172,7 @@ class RayTransferStore:
         except Exception as error:
             why = str(error) if isinstance(error, LifecycleError) else first_line(error)
             raise LifecycleError(
-                f"the state of {_name_of(task)}, which is in a savepoint or comes from another "
+                f"the state of {task.name}, which is in a savepoint or comes from another "
                 f"process, cannot be read here: {why}. Install what it needs on all nodes; or kill "
                 "the topology, and submit it without --resume"
             ) from error
@@ -188,18 +188,14 @@ class RayTransferStore:
             packed = (self._classes.dumps if keeping else cloudpickle.dumps)(transfer)
         except LifecycleError as error:
             raise LifecycleError(
-                f"{_name_of(task)} cannot be kept: {error}, and it has an object of this class in "
+                f"{task.name} cannot be kept: {error}, and it has an object of this class in "
                 "memory. Use plain values, a class that the code of the topology names, or one in "
                 "an installed module; or kill the topology without --keep"
             ) from error
         if len(packed) > _TRANSFER_BYTES_MAX:
             raise LifecycleError(
-                f"{_name_of(task)} cannot move to another process: it takes along {len(packed):,} "
+                f"{task.name} cannot move to another process: it takes along {len(packed):,} "
                 f"bytes, more than {_TRANSFER_BYTES_MAX:,}. Return less from snapshot(), such "
                 "as the name of a file or of a state"
             )
         self._store.write(key, packed)
-
-
-def _name_of(task: Task) -> str:
-    return f"{task.component}[{task.index}]"

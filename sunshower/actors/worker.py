@@ -311,7 +311,7 @@ class WorkerActor(WorkerProcessBase):
 
     def _report_slow(self, slow: Slow) -> None:
         """Log a slow call and report it to the master. Runs on the watchdog's thread."""
-        found = (f"{one.component}[{one.index}]" for one in self.plan.tasks if one.id == slow.task)
+        found = (one.name for one in self.plan.tasks if one.id == slow.task)
         _LOG.warning(
             "%s has been in one call for %.0f s; after %g s (block_max_s) its process is ended "
             "and started again. It is in:\n%s",

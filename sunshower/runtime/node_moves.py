@@ -42,8 +42,8 @@ class NodeMoves:
             raise LifecycleError(
                 f"topology {before.graph.id!r} cannot be rebalanced so: worker {stuck[0]} would "
                 f"request {after.request_of(stuck[0])} instead of {before.request_of(stuck[0])}, "
-                f"for which it needs a new process, and the state of {task.component}"
-                f"[{task.index}] is in memory and cannot move. Write snapshot() and "
+                f"for which it needs a new process, and the state of {task.name} "
+                f"is in memory and cannot move. Write snapshot() and "
                 f"restore(state) for {task.component!r}; nothing has been changed"
             )
         requests = {worker: after.request_of(worker) for worker in after.workers}
@@ -117,7 +117,7 @@ class NodeMoves:
 
     def _why_held(self, plan: Plan, worker: int, left_s: float) -> str:
         if tasks := pinned(plan, worker):
-            names = ", ".join(f"{task.component}[{task.index}]" for task in tasks)
+            names = ", ".join(task.name for task in tasks)
             return (
                 f"the state of {names} is in memory and cannot move. Write snapshot() and "
                 "restore(state), or give it a state= in a store"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from itertools import count
 
 from sunshower.config import Resources
 from sunshower.errors import ConfigError
@@ -132,6 +133,16 @@ class Plan:
         wrap around: see ids.py."""
         count = len(self.spouts)
         return life % lives_max(count) * count + self.spouts.index(spout)
+
+
+def numbered(tasks: Iterable[Task], former: Sequence[Task], last_id: int = 0) -> tuple[Task, ...]:
+    """The tasks with the ids that they had among the `former` ones, by component and index, in the
+    order of their ids. New ones have ids above `last_id` and those of the former ones."""
+    ids = {(task.component, task.index): task.id for task in former}
+    new_ids = count(max(last_id, *ids.values()) + 1)
+    found = [(ids.get((task.component, task.index)), task) for task in tasks]
+    kept = [replace(task, id=next(new_ids) if id is None else id) for id, task in found]
+    return tuple(sorted(kept, key=lambda task: task.id))
 
 
 def make_plan(graph: Graph, layout: Layout = Layout.PACK) -> Plan:

@@ -18,7 +18,7 @@ from sunshower.errors import LifecycleError
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.placement import can_move, unused
 from sunshower.runtime.events.metrics import TaskStats
-from sunshower.runtime.plan import Plan, Task
+from sunshower.runtime.plan import Plan, Task, numbered
 from sunshower.runtime.tasks.supervision import Standing
 from sunshower.topologies.graph import Component, Level
 from sunshower.topologies.operators.compiled_stage import OperatorBolt
@@ -109,15 +109,7 @@ class Savepoint:
                 f"topology {given.graph.id!r} cannot continue from this savepoint: "
                 f"{'; '.join(problems)}. Give it the code that fits, or {_ANEW}"
             )
-        ids = {(task.component, task.index): task.id for task in self.tasks}
-        last_id = max(self.last_task_id, *ids.values())
-        tasks = list[Task]()
-        for task in given.tasks:
-            id = ids.get((task.component, task.index))
-            if id is None:
-                id = last_id = last_id + 1
-            tasks.append(replace(task, id=id))
-        return replace(given, tasks=tuple(sorted(tasks, key=lambda task: task.id)))
+        return replace(given, tasks=numbered(given.tasks, self.tasks, self.last_task_id))
 
     def master_state(self, plan: Plan, *, active: bool) -> MasterState:
         """With what the master of the resumed run begins."""
@@ -192,7 +184,7 @@ class PackedTasks:
         tasks = [task for task in made.tasks if task.component in made.components]
         found = {task.id: read(task.id) for task in tasks}
         if missing := [t for t in tasks if found[t.id] is None and t.id in self.open]:
-            names = ", ".join(f"{task.component}[{task.index}]" for task in missing)
+            names = ", ".join(task.name for task in missing)
             raise LifecycleError(
                 f"topology {made.topology!r} has no savepoint: what {names} had in memory is no "
                 "longer stored. Try again"

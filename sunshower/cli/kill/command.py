@@ -88,13 +88,13 @@ def end_with_savepoint(run: Run, savepoint: Savepoint, file: NewFile) -> KillRep
     try:
         report = run.kill(0.0)
     except BaseException as error:
-        _learn_fate(run, name, file, error)
+        _check_end(run, name, file, error)
         raise
     _publish(name, file)
     return report
 
 
-def _learn_fate(run: Run, name: str, file: NewFile, error: BaseException) -> None:
+def _check_end(run: Run, name: str, file: NewFile, error: BaseException) -> None:
     """Return if the topology goes on although its kill was tried; else raise what has happened."""
     try:
         goes_on = run.go_on()

@@ -97,7 +97,7 @@ class TopologyLog:
     ) -> None:
         """A worker begins a life; `report`: of its former process, if that died in user code."""
         here, self._begun[worker] = list(tasks), life
-        names = ", ".join(f"{one.component}[{one.index}]" for one in here) or "only ackers"
+        names = ", ".join(one.name for one in here) or "only ackers"
         if life == 1 or self._is_moving:
             self.note("started", f"worker {worker} runs {names}", worker=worker)
             return

@@ -14,7 +14,7 @@ from dataclasses import replace
 from sunshower.errors import LifecycleError
 from sunshower.runtime.control.placement import can_move, unused
 from sunshower.runtime.control.plan_changes import BATCHES, kept_in_memory, refusal
-from sunshower.runtime.plan import ACKER, Plan, Task
+from sunshower.runtime.plan import ACKER, Plan, numbered
 from sunshower.topologies.graph import Component, Level
 from sunshower.topologies.logs import LogSpout
 from sunshower.topologies.operators.state_shapes import states_of
@@ -35,22 +35,16 @@ def upgraded(before: Plan, given: Plan, taken: Iterable[int], last_id: int = 0) 
             f"topology {before.graph.id!r} cannot be upgraded: {'; '.join(problems)}. "
             "Nothing has been changed"
         )
-    ids = {(task.component, task.index): task.id for task in before.tasks}
     numbers = unused({*before.workers, *taken}, len(given.workers))
     worker_of = dict(zip(given.workers, numbers, strict=True))
-    tasks, last_id = list[Task](), max(last_id, *ids.values())
-    for task in given.tasks:
-        id = ids.get((task.component, task.index))
-        if id is None:
-            id = last_id = last_id + 1
-        tasks.append(replace(task, id=id, worker=worker_of[task.worker]))
+    placed = [replace(task, worker=worker_of[task.worker]) for task in given.tasks]
     former = before.graph.components
     components = {
         name: _continued(former[name], one) if name in former else one
         for name, one in given.graph.components.items()
     }
     graph = replace(given.graph, components=components)
-    return replace(given, graph=graph, tasks=tuple(sorted(tasks, key=lambda task: task.id)))
+    return replace(given, graph=graph, tasks=numbered(placed, before.tasks, last_id))
 
 
 def _continued(old: Component, new: Component) -> Component:
