@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from itertools import count
 
 from sunshower.config import Resources
 from sunshower.errors import ConfigError
@@ -139,7 +139,7 @@ def numbered(tasks: Iterable[Task], former: Sequence[Task], last_id: int = 0) ->
     """The tasks with the ids that they had among the `former` ones, by component and index, in the
     order of their ids. New ones have ids above `last_id` and those of the former ones."""
     ids = {(task.component, task.index): task.id for task in former}
-    new_ids = count(max(last_id, *ids.values()) + 1)
+    new_ids = itertools.count(max(last_id, *ids.values()) + 1)
     found = [(ids.get((task.component, task.index)), task) for task in tasks]
     kept = [replace(task, id=next(new_ids) if id is None else id) for id, task in found]
     return tuple(sorted(kept, key=lambda task: task.id))
