@@ -10,7 +10,6 @@ Look for: the batches that were begun again, and that the counts are the same al
 
 from __future__ import annotations
 
-import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from functools import cache, partial
 from heapq import merge
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from confluent_kafka import Producer
@@ -45,7 +45,6 @@ from sunshower.trident import Bounds, InSqlite, SqliteState, batches, count
 
 LINES = 20_000
 WORDS = ["sun", "rain", "wind", "snow", "hail", "storm", "cloud", "mist", "frost", "thaw"]
-FOLDER = Path(tempfile.mkdtemp(prefix="exactly-once-"))
 
 
 class Word(NamedTuple):
@@ -92,10 +91,11 @@ class SameCounts:
     name = "same-counts"
 
     def check(self, history: History, facts: Facts) -> CheckResult:
-        (file,) = FOLDER.glob("*.counts.db")
+        folder = Path(temporary_folder().name)
+        (file,) = folder.glob("*.counts.db")
         wanted = Counter(word for line in lines() for word in line.split())
         found = dict(SqliteState(file).items())
-        for done_with in FOLDER.iterdir():  # the next repeat has files of its own
+        for done_with in folder.iterdir():  # the next repeat has files of its own
             done_with.unlink()
         wrong = {
             word: (found.get(word), times)
@@ -109,6 +109,12 @@ class SameCounts:
         return CheckResult(holds, unknown=[*said, "it did not come to its end"])
 
 
+@cache
+def temporary_folder() -> TemporaryDirectory[str]:
+    """The folder for the files of all runs, removed when this process ends."""
+    return TemporaryDirectory(prefix="exactly-once-", ignore_cleanup_errors=True)
+
+
 def topology() -> Topology:
     topic = filled()
     spout = KafkaOpaque(
@@ -120,8 +126,9 @@ def topology() -> Topology:
         options=BatchOptions(bounds=Bounds(records=150), until_end=True),
     )
     topology = Topology("exactly-once")
-    store = InSqlite(FOLDER / f"{topic}.batches.db")
-    state = SqliteState(FOLDER / f"{topic}.counts.db")
+    folder = Path(temporary_folder().name)
+    store = InSqlite(folder / f"{topic}.batches.db")
+    state = SqliteState(folder / f"{topic}.counts.db")
     read = batches(
         topology, "lines", spout, parallelism=2, store=store, max_batches=3, interval_s=0.2
     )

@@ -10,11 +10,12 @@ less than the plain one; replays may make it higher.
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, NamedTuple
 
 from sunshower import Bolt, Context, KeyState, Spout, Topology, count, tumbling
@@ -38,7 +39,6 @@ from sunshower.experiments import (
 from sunshower.trident import SqliteState
 
 TOTAL, WINDOW, WITHIN = 1_200, 20, 1
-FOLDER = Path(tempfile.mkdtemp(prefix="keyed-streams-"))
 
 
 class Event(NamedTuple):
@@ -85,8 +85,14 @@ class Note(Bolt[Any, None]):
         self.context.wrote((self.kind, *row[:-1]), row[-1])
 
 
+@cache
+def temporary_folder() -> TemporaryDirectory[str]:
+    """The folder for the files of all runs, removed when this process ends."""
+    return TemporaryDirectory(prefix="keyed-streams-", ignore_cleanup_errors=True)
+
+
 def topology(rate: float) -> Topology:
-    folder = Path(tempfile.mkdtemp(dir=FOLDER))  # each run begins with empty states
+    folder = Path(mkdtemp(dir=temporary_folder().name))  # each run begins with empty states
     topology = Topology("keyed-streams", workers=3, attempts_max=1_000)
     clicks = topology.spout("clicks", Events("clicks", rate))
     buys = topology.spout("buys", Events("buys", rate))
