@@ -63,17 +63,21 @@ def ray_cluster() -> Iterator[RayCluster]:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Whoever asks for Ray is marked, so that `-m 'not ray'` leaves all of them out."""
+    """Mark each test that uses `ray_cluster`, so that `-m 'not ray'` leaves all of them out.
+
+    And group the tests for `--dist loadgroup`: all of Spark in one process, the others by file.
+    """
     if "ray_cluster" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.ray)
+    group = "spark" if item.get_closest_marker("spark") else item.nodeid.partition("::")[0]
+    item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Those of one kind stand together, Ray's first: idle servers take some of the processors from
     those who measure. A process has one session of Spark: who starts its own precedes who shares
-    one (`place`). With `--dist loadgroup` one process has all of Spark, and begins with it; all
-    others of a file are in one process, too."""
+    one (`place`)."""
     kinds = {"ray": 1, "spark": 2, "servers": 3}
 
     def kind(item: pytest.Item) -> str:
@@ -83,9 +87,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return kinds.get(kind(item), 0), "place" in getattr(item, "fixturenames", ())
 
     items.sort(key=order)
-    for item in items:
-        group = "spark" if item.get_closest_marker("spark") else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

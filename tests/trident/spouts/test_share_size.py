@@ -91,6 +91,7 @@ def test_a_skipped_batch_says_nothing_about_the_time_of_rows(
     run = SimCluster(1).submit(topology.graph())
     assert run.wait(600.0), run._describe()
     assert run.snapshot().restarts == 0
+    run.kill(0.0)
     with Path("letters.jsonl").open() as letters:
         assert len(dict(state.items())) + len([*letters]) == 500
 
