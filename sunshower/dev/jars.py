@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import importlib.util
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sunshower.errors import Unobtainable
+from sunshower.installed import check_packages
 
 Look = Callable[[str], None]  # receives progress messages
 
@@ -205,8 +205,7 @@ def _locked(cache: Path) -> Iterator[None]:
 def maven(cache: Path) -> Any:
     """A context of jgo, which accesses Maven repositories without mvn or Java and caches downloads
     in `cache`. Raises Unobtainable without jgo."""
-    if not importlib.util.find_spec("jgo"):
-        raise Unobtainable("jgo, which fetches it, is missing: make setup EXTRAS=spark")
+    check_packages("spark", "which fetches jars", "jgo", error=Unobtainable)
     from jgo.config import GlobalSettings
     from jgo.maven import MavenContext
 
