@@ -58,7 +58,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # level 4: adapters; `actors` and `simulation` are independent of each other
     "trident": {"topologies", "runtime", "state"},
     "actors": {"topologies", "runtime", "state"},
-    "simulation": {"topologies", "runtime", "state"},
+    "simulation": {"topologies", "runtime"},
     "experiments": {"topologies", "runtime"},
     # level 5: extensions
     "kafka": {"topologies", "trident", "state"},
