@@ -17,9 +17,9 @@ from urllib.parse import quote, urlsplit
 
 from sunshower.arguments import COUNT, SECONDS, Instance, check_all
 from sunshower.clock import SystemClock
-from sunshower.connectors.packages import check_package
 from sunshower.connectors.record_parts import Part, RecordParts
 from sunshower.errors import ConfigError, HttpRefused, HttpUnavailable
+from sunshower.installed import check_packages
 from sunshower.records import Schema
 from sunshower.scalars import for_json
 from sunshower.secret import Secret, address, is_secret, reveal, without_secrets
@@ -82,7 +82,7 @@ class HttpSink(Bolt[Any, None]):
         connections: int = 8,
         timeout_s: float = 10.0,
     ) -> None:
-        check_package("httpx2", "http", "HttpSink")
+        check_packages("http", "which HttpSink needs", "httpx2")
         _URL.check("HttpSink: url", url)
         self.url = address(url)
         if not _is_url(reveal(url)):

@@ -67,7 +67,7 @@ class SimWorker(SimProcess, WorkerProcessBase):
         self._kept = 0  # how many of them a death cannot undo
         env.entries.append(self._entries)
         _, box = env.recorders.get(worker, ("", b""))  # also from another living machine
-        saved = env.store.read(STATE)
+        saved = env.store.get(STATE)
         number = MasterState.from_bytes(saved).plan if saved else 0
         self.start(self.load_plan(number), read(box, worker), number)
 

@@ -39,8 +39,8 @@ def metrics(host: Host = "127.0.0.1", port: Port = 9470, address: Address = "aut
     Each request to /metrics asks the topologies once. docs/METRICS.md lists the metrics, and how to
     install the alert rules and the Grafana dashboard.
     """
-    from sunshower.cli.doctor.packages import check_packages
     from sunshower.experiments.runner.interrupts import Interrupts
+    from sunshower.installed import check_packages
 
     check_packages("metrics", "which serves the metrics", "prometheus_client")
     with (

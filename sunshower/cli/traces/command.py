@@ -50,7 +50,7 @@ def trace(
     from sunshower.cli.traces.facts import missing, no_such_tree, traces_fields, why_none
 
     if otlp is not None:
-        from sunshower.cli.doctor.packages import check_packages
+        from sunshower.installed import check_packages
 
         check_packages("traces", "which sends spans", "opentelemetry.exporter.otlp.proto.http")
     with connect(address) as cluster:

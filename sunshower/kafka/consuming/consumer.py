@@ -13,7 +13,7 @@ from sunshower.kafka.partitions.broker_metadata import (
     client_errors,
     new_client,
 )
-from sunshower.kafka.partitions.ports import Directory, Partition
+from sunshower.kafka.partitions.ports import Directory, Partition, RetainedOffsets
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer as Client
@@ -80,10 +80,10 @@ class Consumer:
         """Fetch from these again."""
         self._call("resuming", self.client.resume, _bare(partitions))
 
-    def bounds(self, partition: Partition) -> tuple[int, int]:
-        """The earliest retained offset and the next offset to be written. Raises KafkaError."""
+    def retained(self, partition: Partition) -> RetainedOffsets:
+        """The offsets that the partition has now. Raises KafkaError."""
         (target,) = _bare([partition])
-        what = f"the bounds of {partition}"
+        what = f"the offsets of {partition}"
         try:
             found = self._call(what, self.client.get_watermark_offsets, target, ANSWER_S)
         except UnknownTopic:  # the client's metadata do not contain a new partition yet
@@ -91,8 +91,7 @@ class Consumer:
             found = self._call(what, self.client.get_watermark_offsets, target, ANSWER_S)
         if found is None:
             raise as_ours(self._late(), what, self.address)
-        low, high = found
-        return low, high
+        return RetainedOffsets(*found)
 
     def end(self, partition: Partition) -> int | None:
         """The end offset in the last fetch response, without a request; None if unknown."""

@@ -177,19 +177,13 @@ class PartitionReader:
             where = StartPosition.EARLIEST
         if stored is not None and self._known(stored):
             return Start(stored.offset)
-        earliest, latest = self._consumer.bounds(partition)
+        retained = self._consumer.retained(partition)
         stamped = None
         if isinstance(where, StartTime):
             stamped = self._consumer.since(partition, where.timestamp_ms)
-        check_start(where, partition, stored and stored.offset, earliest, latest)
+        check_start(where, partition, stored and stored.offset, retained)
         return find_start(
-            where,
-            stored,
-            self._deployment,
-            earliest,
-            latest,
-            stamped=stamped,
-            behind_max=behind_max,
+            where, stored, self._deployment, retained, stamped=stamped, behind_max=behind_max
         )
 
     # ---- messages -----------------------------------------------------------------------------
@@ -274,18 +268,18 @@ class PartitionReader:
 
     def _find(self, place: ReadPartition) -> None:
         """The next offset is out of range: it was deleted, or the topic was recreated."""
-        earliest, latest = self._consumer.bounds(place.partition)
+        retained = self._consumer.retained(place.partition)
         wanted = place.progress.emitted
-        check_start(self._options.first, place.partition, wanted, earliest, latest)
-        start = within(wanted, earliest, latest, self._options.first)
+        check_start(self._options.first, place.partition, wanted, retained)
+        start = within(wanted, retained, self._options.first)
         self._drop_ahead(place.partition)
-        if wanted < earliest:
-            self._skip(place, earliest, "they were removed before they were read")
-        elif wanted > latest:
+        if wanted < retained.earliest:
+            self._skip(place, retained.earliest, "they were removed before they were read")
+        elif wanted > retained.latest:
             _LOG.warning(
                 "%s ends at %d, and %d was to be read next: it has been truncated or made anew, "
                 "and is read from %d",
-                *(place.partition, latest, wanted, start.offset),
+                *(place.partition, retained.latest, wanted, start.offset),
             )
             self._forget_skipped(place)
             place.progress = Progress(start.first)

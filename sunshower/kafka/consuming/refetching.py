@@ -113,7 +113,7 @@ class Refetcher:
         left = wanted[wanted >= self._cursor.at[partition]]
         self._cursor.leave([partition])  # after such an error the client does not read it any more
         try:
-            first, end = self._cursor.consumer.bounds(partition)
+            first, end = self._cursor.consumer.retained(partition)
         except KafkaUnreachable:
             return  # the next `find` gets the same error
         for at in left.tolist():

@@ -55,7 +55,6 @@ _PARTS = (
     ("sunshower/state/", TimePart.OPERATORS),
     ("sunshower/kafka/", TimePart.OPERATORS),
     ("sunshower/spark_integration/", TimePart.OPERATORS),
-    ("sunshower/async_calls", TimePart.OPERATORS),
 )
 # The functions in which a worker waits: for packets, mail and times, and for async calls.
 _WAITS = ("PacketSockets._wait", "SystemClock.sleep")
@@ -99,7 +98,7 @@ def split_time(stacks: Stacks) -> dict[str, Counter[TimePart]]:
 
 
 def _part_of_ours(frame: StackFrame, innermost: str) -> TimePart:
-    is_async = frame.file.startswith("sunshower/async_calls")
+    is_async = frame.file.startswith("sunshower/topologies/async_calls")
     if frame.name in _WAITS or (is_async and innermost == "select"):
         return TimePart.WAITING
     for start, part in _PARTS:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from sunshower.async_calls import Outcome
 from sunshower.clock import Clock, SystemClock
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
@@ -34,6 +33,7 @@ from sunshower.runtime.transport.batch import Anchors, Batch, join
 from sunshower.runtime.transport.channels import Inbox
 from sunshower.runtime.transport.credits import ServiceTime
 from sunshower.runtime.transport.output_streams import NotSent, OutputStreams
+from sunshower.topologies.async_calls import Outcome
 from sunshower.topologies.components import DEFAULT, Bolt, Context, OnStream
 
 Note = Callable[[U64], None]
