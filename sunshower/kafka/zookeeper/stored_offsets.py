@@ -1,4 +1,4 @@
-"""Stores offsets in a tree (ZooKeeper, SQLite, memory), in Storm's or in Kafka's old layout.
+"""Commits offsets to a tree (ZooKeeper, SQLite, memory), in Storm's or in Kafka's old layout.
 
 layout   path                                       value
 Storm    <root>/<id>/[<topic>/]partition_<n>        JSON: offset, topology's id and name, …

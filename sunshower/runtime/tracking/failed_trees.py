@@ -1,4 +1,4 @@
-"""Remembers trees that have failed, so that workers can drop their tuples from queues.
+"""Drops queued tuples whose trees have failed already.
 
 A spout that will replay a message announces to all workers that its tree failed. An input is
 dropped only if all of its trees have failed: never because of its age, and never if untracked. An

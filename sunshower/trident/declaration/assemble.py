@@ -31,7 +31,10 @@ from sunshower.trident.coordination.attempts import (
     letters_id,
     master_id,
 )
-from sunshower.trident.coordination.batch_master import GroupPlan, MasterSpout
+from sunshower.trident.coordination.master_batch_coordinator import (
+    GroupPlan,
+    MasterBatchCoordinator,
+)
 from sunshower.trident.coordination.phases import phases
 from sunshower.trident.coordination.spout_coordinator import SpoutCoordinatorBolt
 from sunshower.trident.stages.plan import Group, Stage
@@ -63,7 +66,7 @@ def assemble(topology: Topology, group: Group) -> None:
         skip=group.skip,
         bolts=frozenset(own),
     )
-    master = topology.spout(master_id(group.id), MasterSpout(plan), fields=())
+    master = topology.spout(master_id(group.id), MasterBatchCoordinator(plan), fields=())
     for source in sources:
         bolt = SpoutCoordinatorBolt(source.id, source.spout, group.store, group.root)
         words = [master.stream(BATCH).global_(), master.stream(SUCCESS).global_()]
