@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 Now = Annotated[
     bool,
-    typer.Option("--now", help="End every process at once: nothing is finished, nothing closed."),
+    typer.Option(
+        "--now",
+        help="End every process at once, without finishing tuples or closing tasks.",
+    ),
 ]
 Keep = Annotated[
     Path | None,
@@ -46,9 +49,10 @@ def kill(
 ) -> None:
     """End a topology and remove it.
 
-    Its spouts emit nothing new, and pending tuples may finish; then every task is closed. With
-    --keep, what is still pending after the wait is in the savepoint, and is emitted again when
-    `sunshower submit FILE --resume SAVEPOINT` continues the topology, also on another cluster.
+    The spouts emit nothing new, and pending tuples are finished, for at most --wait seconds; then
+    every task is closed. With --keep, records that are still pending are in the savepoint.
+    `sunshower submit FILE --resume SAVEPOINT` emits them again when it continues the topology, also
+    on another cluster.
     """
     if now and (wait_s is not None or keep is not None):
         raise typer.BadParameter(

@@ -25,19 +25,25 @@ Host = Annotated[
     str,
     typer.Option(
         metavar="HOST",
-        help="Where to listen. Everyone who can connect can read the metrics: no password.",
+        help="The address to listen on. There is no password: everyone who connects can read.",
     ),
 ]
 Port = Annotated[
-    int, typer.Option(metavar="N", min=0, max=65535, help="Where to listen; 0: any free port.")
+    int,
+    typer.Option(
+        metavar="N",
+        min=0,
+        max=65535,
+        help="The port to listen on; 0: any free port.",
+    ),
 ]
 
 
 def metrics(host: Host = "127.0.0.1", port: Port = 9470, address: Address = "auto") -> None:
     """Serve the statistics of all topologies of a cluster to Prometheus, until Ctrl-C.
 
-    Each request to /metrics asks the topologies once. docs/METRICS.md lists the metrics, and how to
-    install the alert rules and the Grafana dashboard.
+    Each request to /metrics queries every topology once. docs/METRICS.md lists the metrics, and
+    shows how to install the alert rules and the Grafana dashboard.
     """
     from sunshower.cli.doctor.packages import check_packages
     from sunshower.experiments.runner.interrupts import Interrupts
