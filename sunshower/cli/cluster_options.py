@@ -220,6 +220,6 @@ def moment_of(text: str, now_s: float, hint: str) -> float:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError):
         raise typer.BadParameter(
-            f"{text!r} is no time; write 2026-01-31T12:00, or 30s, 15m, 2h or 7d for so long ago",
+            f"{text!r} is not a time; write 2026-01-31T12:00, or 30s, 15m, 2h or 7d before now",
             param_hint=hint,
         ) from None

@@ -162,7 +162,7 @@ def _bring_up(name: str, options: UpOptions, console: Console) -> Unit:
         if gone := unit.silent():
             raise ServerError(
                 f"{unit.release} was started, and does not answer at {', '.join(gone)} (its logs: "
-                f"{', '.join(unit.logs)}). End it first: sunshower dev down {name}"
+                f"{', '.join(unit.logs)}). Stop it first: sunshower dev down {name}"
             )
         ending = f"`sunshower dev down {name}` ends it"
         echo(f"{unit.release} is up already, and stays as it is; {ending}.")

@@ -127,7 +127,7 @@ class WaitNews:
         del self._outages[component]
         quarantined = {error.component for error in snapshot.degraded.values()}
         if outage.shown and component not in quarantined:
-            yield f"{component} goes on, after {elapsed(now - outage.since_s)}"
+            yield f"{component} continues, after {elapsed(now - outage.since_s)}"
 
 
 def task_error_text(error: TaskError) -> str:

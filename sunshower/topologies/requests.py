@@ -248,7 +248,7 @@ def check_requests(graph: Graph) -> None:
             continue
         if answer_bolt(spout.id).id not in graph.components:
             raise TopologyError(
-                f"{where}: nobody answers them; end a stream that follows from them with .answer()"
+                f"{where}: they have no answers; end a stream that is made from them with .answer()"
             )
         if not graph.config.tracked:
             raise TopologyError(f"{where}: they must be tracked; leave ackers=0 away")

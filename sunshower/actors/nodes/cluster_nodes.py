@@ -100,7 +100,7 @@ def next_view(last: NodeView) -> NodeView:
     try:
         return node_view()
     except Exception as error:
-        _log.debug("Ray does not say which nodes there are: %s", error)
+        _log.debug("Ray does not list the nodes: %s", error)
         return last
 
 

@@ -86,7 +86,7 @@ def end_with_savepoint(run: Run, savepoint: Savepoint, file: NewFile) -> KillRep
             run.go_on()
         if isinstance(error, OSError):
             raise LifecycleError(
-                f"the savepoint cannot be written ({error}), so {name!r} is not ended: it goes on"
+                f"the savepoint cannot be written ({error}), so {name!r} is not ended"
             ) from error
         raise
     try:

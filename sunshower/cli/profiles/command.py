@@ -107,7 +107,7 @@ def profile(
     print_lines(errors, _remarks(found), "yellow")
     if not found.stacks:
         raise ClusterError(
-            f"nothing was recorded of {name!r}: its workers began anew meanwhile; try again"
+            f"nothing was recorded of {name!r}: its workers were restarted meanwhile; try again"
         )
     _write(output, _content(found, form, " · ".join(filter(None, (name, component)))))
     from sunshower.cli.profiles.tables import time_table

@@ -98,7 +98,7 @@ class KafkaOffsets(Offsets):
         for refusal in errors:
             if refusal.name() in _STALE:
                 raise StaleGeneration(
-                    f"{self._what}: partitions have changed hands meanwhile ({refusal.str()}); "
+                    f"{self._what}: partitions were reassigned meanwhile ({refusal.str()}); "
                     "nothing is committed"
                 )
             raise as_ours(refusal, self._what, self._consumer.address)

@@ -145,7 +145,7 @@ class StoredOffsets(Offsets):
             lost = sorted(partition for partition in offsets if not self._owns(partition))
         if lost:
             raise StaleGeneration(
-                f"{', '.join(map(str, lost))} belong to somebody else by now: nothing is committed"
+                f"{', '.join(map(str, lost))} were reassigned meanwhile: nothing is committed"
             )
         for partition, committed in offsets.items():
             path = self._layout.path(partition)

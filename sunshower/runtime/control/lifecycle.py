@@ -197,7 +197,7 @@ class Lifecycle:
         whose savepoint was read; raises LifecycleError if the topology has gone on since."""
         if kept is not None and not self._stored.keeps(kept):
             raise LifecycleError(
-                f"topology {self._topology!r} is not ended: it has gone on since its savepoint, "
+                f"topology {self._topology!r} is not ended: it has continued since its savepoint, "
                 "which must not be used, because it was not ended within a minute. Try again"
             )
         self.drain()

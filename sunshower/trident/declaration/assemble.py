@@ -51,9 +51,7 @@ def assemble(topology: Topology, group: Group) -> None:
     if not sources:
         raise TopologyError(f"{where}: it has no spout; begin a stream with one")
     if not topology.config.tracked:
-        raise TopologyError(
-            f"{where}: with ackers=0 nobody knows when a batch is done; leave the ackers in"
-        )
+        raise TopologyError(f"{where}: with ackers=0 batches cannot be tracked; remove ackers=0")
     spouts = {source.id: source.spout for source in sources}
     own = {coordinator_id(id) for id in spouts} | {one.id for one in group.stages if not one.leaves}
     plan = GroupPlan(
