@@ -313,7 +313,7 @@ class Supervised:
         `stats` do; `stats` costs ten times as much."""
         raise NotImplementedError
 
-    def hear(self, what: str, call: Callable[[], Any]) -> TaskError | None:
+    def call_hook(self, what: str, call: Callable[[], Any]) -> TaskError | None:
         """Call user code whose error does not stop the task: it is recorded and returned."""
         try:
             guard(self.task, what, call)
@@ -330,7 +330,7 @@ class Supervised:
         """The metrics that user code reports with `figures()`; empty while it does not run."""
         found: dict[str, float] = {}
         if self.supervision.runs and hasattr(code, "figures"):
-            self.hear("figures", lambda: found.update(_figures(code.figures())))
+            self.call_hook("figures", lambda: found.update(_figures(code.figures())))
         return found
 
 
