@@ -100,7 +100,7 @@ class TaskScheduler:
         for ticker in self._opening.tickers:
             task = ticker.task
             if ticker.take(now) and task.supervision.runs:
-                self._call(task.task, "tick", partial(task.call_hook, "tick", task.tick))
+                self._call(task.task, "tick", partial(task.notify, "tick", task.tick))
                 self._pass_on_postponed(task)
 
     def run_one(self, now: float) -> bool:

@@ -229,9 +229,7 @@ class BoltTask(Supervised):
     def close(self) -> TaskError | None:
         if self.in_progress:
             self.in_progress.cancel()
-        return (
-            self.call_hook("cleanup", self.bolt.cleanup) if hasattr(self.bolt, "cleanup") else None
-        )
+        return self.notify("cleanup", self.bolt.cleanup) if hasattr(self.bolt, "cleanup") else None
 
     def stats(self) -> TaskStats:
         """The task's current statistics."""
