@@ -54,7 +54,7 @@ def unreached(snapshot: Snapshot, limit_s: float = FIRST_REACH_S) -> str | None:
                 f"{task.component} has never reached a dependency that it needs, in "
                 f"{elapsed(wait.for_s)} and {wait.tries:,} tries; the last error: "
                 f"{wait.error.line}. Start the dependency, or correct its address, and run again. "
-                f"(`sunshower submit` goes on trying.){traceback}"
+                f"(`sunshower submit` continues trying.){traceback}"
             )
     return None
 

@@ -248,7 +248,7 @@ class MasterProcessBase(ABC):
         return None
 
     def go_on(self, kept: int) -> bool:
-        """Do not wait for the kill after a savepoint. Returns whether the topology goes on."""
+        """Do not wait for the kill after a savepoint. Returns whether the topology continues."""
         return self.change(lambda: self.core.go_on(kept))
 
     def check_change(self, number: int) -> None:

@@ -31,7 +31,7 @@ _ANEW = "submit the topology without --resume to begin anew"
 
 @dataclass(frozen=True)
 class KeptComponent:
-    """What the code that resumes a component must have in common with the former code."""
+    """What the code that resumes a component must have in common with the old code."""
 
     level: str
     parallelism: int

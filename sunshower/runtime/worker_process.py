@@ -181,7 +181,7 @@ class WorkerProcessBase(ABC):
         if (stopped_s := self.lease.stopped_for(now)) and self.core is not None:
             self.put(lambda: self._core.stopped_for(stopped_s))
             self.lease.awake_s = now
-        self.lease.ticked_s = now  # not before: the loop goes on now
+        self.lease.ticked_s = now  # not before: the loop continues now
 
     def beat_answered(self, life: int, sent_s: float, answer: bool | None, now: float) -> bool:
         """Apply the master's answer to a heartbeat; None: there was none. Returns whether this

@@ -119,7 +119,7 @@ class SimRun:
         return caller.result
 
     def send(self, name: str, value: Any, *, timeout_s: float = 10.0) -> SimCaller:
-        """Send a request without waiting for its answer; it goes on while time passes."""
+        """Send a request without waiting for its answer; it continues while time passes."""
         worker_of_requests(self.plan, name)
 
         def worker() -> int:

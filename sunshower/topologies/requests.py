@@ -64,7 +64,7 @@ class _Open:
     """A request without a reply."""
 
     record: Any
-    ends_s: float  # nobody waits for it any more
+    ends_s: float  # no caller waits after this time
     tell: Callable[[Reply | RequestProgress, float], None]
     is_emitted: bool = False
     rows: dict[int, list[Any]] = field(default_factory=dict)  # root → the rows of this attempt

@@ -2,7 +2,7 @@
 
     unfinished file made ─▶ tasks packed ─▶ file written ─▶ topology ended ─▶ file has its name
 
-If a step before the end fails, the topology goes on, and the file is removed.
+If a step before the end fails, the topology continues, and the file is removed.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def end_with_savepoint(run: Run, savepoint: Savepoint, file: NewFile) -> KillRep
     try:
         file.write(savepoint.to_bytes())
     except BaseException as error:  # also Ctrl-C
-        with suppress(Exception):  # if the master does not answer, it goes on within a minute
+        with suppress(Exception):  # if the master does not answer, it continues within a minute
             run.go_on()
         if isinstance(error, OSError):
             raise LifecycleError(
@@ -99,7 +99,7 @@ def end_with_savepoint(run: Run, savepoint: Savepoint, file: NewFile) -> KillRep
 
 
 def _check_end(run: Run, name: str, file: NewFile, error: BaseException) -> None:
-    """Return if the topology goes on although its kill was tried; else raise what has happened."""
+    """Return if the topology continues although a kill was tried; else raise an error."""
     try:
         goes_on = run.go_on()
     except Exception:

@@ -117,7 +117,7 @@ def _samples(family: Family, topologies: list[Observed]) -> Metric:
 @contextmanager
 def served(look: Callable[[], list[Observed]], host: str, port: int) -> Iterator[str]:
     """Serve what `look` finds at each request; yields the address of the metrics. Raises
-    ConfigError if nobody can listen there."""
+    ConfigError if the address cannot be used."""
     from prometheus_client import CollectorRegistry, start_http_server
 
     registry = CollectorRegistry()

@@ -227,7 +227,7 @@ class Lifecycle:
 
     def go_on(self, number: int, present: Sequence[Task]) -> bool:
         """Cancel the savepoint of that number, if it is under way. Returns whether the topology
-        goes on; False: it is being killed."""
+        continues; False: it is being killed."""
         if not self._stored.killing and self._stored.keeps(number):
             self.cancel("its savepoint was not stored", present)
         return not self._stored.killing

@@ -17,8 +17,8 @@ from sunshower.runtime.events.metrics import TaskStats
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.tasks.supervision import Standing
 
-_KEEP_S = 60.0  # how long all stay packed, until whoever makes a savepoint has ended the topology
-ROLLED_BACK = "the new code did not open, and the former code goes on: "  # begins the reason
+_KEEP_S = 60.0  # how long all stay packed, until the client of a savepoint ends the topology
+ROLLED_BACK = "the new code did not open, and the old code continues: "  # begins the reason
 
 
 class TaskMoves:

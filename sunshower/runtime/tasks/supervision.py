@@ -314,7 +314,7 @@ class Supervised:
         raise NotImplementedError
 
     def notify(self, what: str, call: Callable[[], Any]) -> TaskError | None:
-        """Notify user code. An error that it raises is recorded and returned; the task continues."""
+        """Notify user code. An error that it raises is recorded and returned, and stops nothing."""
         try:
             guard(self.task, what, call)
         except Raised as raised:

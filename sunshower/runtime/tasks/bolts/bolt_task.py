@@ -189,7 +189,7 @@ class BoltTask(Supervised):
 
     @property
     def is_busy(self) -> bool:
-        """Whether it has taken inputs that it has not settled yet, and goes on with them."""
+        """Whether it has taken inputs that it has not settled yet, and continues with them."""
         return self.unfinished is not None or bool(self.in_progress)
 
     def end_calls(self, batch: Batch, outcomes: Sequence[Outcome]) -> None:
