@@ -1,4 +1,4 @@
-"""Describes what is wrong with a running topology, a line each: waits, errors, dead letters."""
+"""Describes the problems of a running topology, a line each: waits, errors, dead letters."""
 
 from __future__ import annotations
 

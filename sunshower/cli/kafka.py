@@ -1,4 +1,4 @@
-"""`sunshower kafka lag`: shows how far a consumer group has read its topics."""
+"""`sunshower kafka lag`: shows the progress of a consumer group in its topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that ask a cluster something: list, status, query, ask."""
+"""The commands that query a cluster: list, status, query, ask."""
 
 from __future__ import annotations
 

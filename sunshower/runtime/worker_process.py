@@ -1,4 +1,4 @@
-"""The process of a worker, without what differs between Ray and the simulator.
+"""The process of a worker: the part that Ray and the simulator share.
 
 Adapters derive from it. The abstract methods are the port: how to call the master, where to store
 what moves in a rebalance, and what a new life needs.

@@ -1,4 +1,4 @@
-"""Reads from annotations and base classes what user code reads and emits."""
+"""Reads the input and output types of user code from annotations and base classes."""
 
 from __future__ import annotations
 

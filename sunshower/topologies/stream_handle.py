@@ -1,4 +1,4 @@
-"""What a stream is a handle of: an output stream of a component, or the rows of an operator."""
+"""The target of a stream handle: an output stream of a component, or the rows of an operator."""
 
 from __future__ import annotations
 

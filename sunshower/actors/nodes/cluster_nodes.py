@@ -1,4 +1,4 @@
-"""Reads the nodes of the cluster from Ray: what is free, what is drained, what has no room.
+"""Reads the nodes of the cluster from Ray: free resources, drained nodes, requests without room.
 
 It asks the head, which may be away: the master does so on a thread of its own.
 """

@@ -1,4 +1,4 @@
-"""`sunshower new` makes a small project: a topology, its tests, an experiment, a Makefile."""
+"""`sunshower new` creates a small project: a topology, its tests, an experiment, a Makefile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sunshower profile`: records running workers, writes a flame graph, prints where time goes."""
+"""`sunshower profile`: records running workers, writes a flame graph, prints shares of time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Carries out a rebalance or an upgrade: which plan is in force, who has packed, what is ordered.
+"""Carries out a rebalance or an upgrade: the valid plan, the stored tasks, the next commands.
 
 An upgrade moves all tasks to new workers, with the new code, which is *opening* until all
 components are open. Until then the spouts emit nothing. If a component does not open, the former

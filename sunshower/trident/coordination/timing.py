@@ -1,4 +1,4 @@
-"""Measures how long the batches of a group take, and records what becomes of their attempts."""
+"""Measures the phases of a group's batches, and records the outcome of their attempts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converts values that travel between workers to types that every state stores, and back.
+"""Converts values that can be sent between workers to types that every state stores, and back.
 
     Visit(3, Color.RED)     {"<Visit>": {"count": 3, "color": {"<Color>": "RED"}}}
     {1: "a"}                {"(dict)": [[1, "a"]]}       keys that are no texts
