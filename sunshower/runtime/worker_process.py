@@ -18,7 +18,6 @@ import numpy as np
 
 from sunshower.clock import Clock
 from sunshower.errors import LifecycleError, SunshowerError, VersionMismatch
-from sunshower.runtime.asking import Replies
 from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.failure_detector import Lease
 from sunshower.runtime.control.flight_recorder import Recorder
@@ -28,6 +27,7 @@ from sunshower.runtime.events.event_log import EventWriter
 from sunshower.runtime.events.trace_recorder import TraceRecorder, WorkerTraces
 from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.queries import Query, answer
+from sunshower.runtime.request_calls import Replies
 from sunshower.runtime.tasks.letter_replays import taker_of
 from sunshower.runtime.tasks.spouts.emit_reservation import ReservationStore
 from sunshower.runtime.tasks.user_code import TaskError

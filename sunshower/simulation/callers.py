@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from sunshower.errors import ClusterError, RequestError, SunshowerError, TopologyFailed
-from sunshower.runtime.asking import Caller
+from sunshower.runtime.request_calls import Caller
 from sunshower.simulation.environment import SimEnvironment
 from sunshower.simulation.network import SimProcess
 from sunshower.topologies.requests import Reply, RequestProgress

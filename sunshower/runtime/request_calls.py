@@ -1,4 +1,4 @@
-"""A caller of a stream of requests: it sends its request again until it has the answer.
+"""A caller of a stream of requests: sends its request again until it has the answer.
 
 The worker of the requests keeps them in memory. If it dies, or the tasks move, the caller sends its
 request to the next one; the same request is processed once at a time, and answered once.
@@ -90,7 +90,7 @@ def worker_of_requests(plan: Plan, name: str) -> int:
     return plan.tasks_of(name)[0].worker
 
 
-def answered(
+def send_until_answered(
     caller: Caller,
     ask_whom: Callable[[float], int],
     ask: Callable[[int, str, Request], Reply | RequestProgress],
