@@ -80,13 +80,13 @@ class FailedTrees:
         """Return a batch without the records whose trees have all failed."""
         if not (self._failed or self._former) or not batch.tracked:
             return batch
-        over = self.have_failed(batch.roots)
-        if not over.any():
+        failed = self.have_failed(batch.roots)
+        if not failed.any():
             return batch
         if batch.shared:
-            over = np.full(len(batch), over.all())
+            failed = np.full(len(batch), failed.all())
         elif batch.offsets is not None:  # each record has several trees, or none
             counts = np.diff(batch.offsets)
-            ends = np.concatenate(([0], np.cumsum(over)))[batch.offsets]
-            over = (counts > 0) & (np.diff(ends) == counts)
-        return batch.select(np.flatnonzero(~over))
+            ends = np.concatenate(([0], np.cumsum(failed)))[batch.offsets]
+            failed = (counts > 0) & (np.diff(ends) == counts)
+        return batch.select(np.flatnonzero(~failed))
