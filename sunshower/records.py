@@ -106,7 +106,7 @@ def prepare_tables() -> None:
 def rows_of(values: Any, width: int) -> Iterable[tuple[Any, ...]]:
     """Tuples of `width` values each; undoes `Schema.flat`. Raises ValueError if some are left."""
     if type(values) is not list or type(width) is not int or width < 1 or len(values) % width:
-        raise ValueError(f"these are no rows of {width} values")
+        raise ValueError(f"these are not rows of {width} values")
     if len(values) == width:  # half the time of zip
         return (tuple(values),)
     return zip(*[iter(values)] * width, strict=True)

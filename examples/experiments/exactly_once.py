@@ -106,7 +106,7 @@ class SameCounts:
         holds = f"{sum(wanted.values()):,} words in {len(wanted)} counts"
         if facts.ending is Ending.FINISHED:
             return CheckResult(holds, broken=said)
-        return CheckResult(holds, unknown=[*said, "it did not come to its end"])
+        return CheckResult(holds, unknown=[*said, "it did not finish"])
 
 
 @cache

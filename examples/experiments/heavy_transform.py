@@ -70,7 +70,7 @@ class SameRows:
         holds = f"{wanted.total():,} sales are there, each once, as they were"
         if facts.ending is Ending.FINISHED:
             return CheckResult(holds, broken=said)
-        return CheckResult(holds, unknown=[*said, "it did not come to its end"])
+        return CheckResult(holds, unknown=[*said, "it did not finish"])
 
 
 def plain(files: Path) -> Iterator[tuple[Any, ...]]:

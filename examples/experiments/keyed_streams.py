@@ -146,7 +146,7 @@ class SameResults:
         said = [f"{len(wrong)} results are missing, less or made up: {wrong[:3]}"] * bool(wrong)
         holds = f"{len(wanted):,} results, {more} of them higher because of replays"
         if facts.ending is not Ending.FINISHED:
-            return CheckResult(holds, unknown=[*said, "it did not come to its end"])
+            return CheckResult(holds, unknown=[*said, "it did not finish"])
         return CheckResult(holds, broken=said)
 
 

@@ -169,7 +169,7 @@ class SameTable:
         wrong = differences(rows, broker().bootstrap, folder.name) if folder else ["no run"]
         holds = f"{len(rows):,} sales in {count} batches, each once"
         if facts.ending is not Ending.FINISHED:
-            return CheckResult(holds, unknown=[*wrong, "it did not come to its end"])
+            return CheckResult(holds, unknown=[*wrong, "it did not finish"])
         few = [f"{len(history.faults)} of {FAULTS} faults began"]
         return CheckResult(holds, broken=wrong, unknown=few * (len(history.faults) < FAULTS))
 

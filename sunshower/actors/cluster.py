@@ -145,7 +145,7 @@ def claimed(topology: str) -> Iterator[None]:
         claim = _ClaimClass.options(name=claim_name(topology), namespace=NAMESPACE).remote()
     except ValueError:
         raise ClusterError(
-            f"somebody else is submitting a topology {topology!r} at this moment; "
+            f"another client is submitting a topology {topology!r} at this moment; "
             f"`sunshower status {topology}` shows whether it has started"
         ) from None
     try:

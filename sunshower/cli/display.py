@@ -22,7 +22,7 @@ from sunshower.cli.statistics.spark_status import open_batches
 from sunshower.runtime.events.metrics import Counts, Snapshot
 from sunshower.topologies.graph import Graph
 from sunshower.trident.coordination.attempts import batch_group_of
-from sunshower.trident.coordination.coordinator import Status
+from sunshower.trident.coordination.batch_scheduler import Status
 
 _HEADINGS = ("emitted", "acked", "failed", "replayed", "pending", "per s", "p50", "p99")
 _WINDOW_S = 3.0  # rates are averages over this time

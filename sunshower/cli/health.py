@@ -1,4 +1,4 @@
-"""Describes what is wrong with a running topology, a line each: waits, errors, dead letters."""
+"""Describes the problems of a running topology, a line each: waits, errors, dead letters."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def unreached(snapshot: Snapshot, limit_s: float = FIRST_REACH_S) -> str | None:
                 f"{task.component} has never reached a dependency that it needs, in "
                 f"{elapsed(wait.for_s)} and {wait.tries:,} tries; the last error: "
                 f"{wait.error.line}. Start the dependency, or correct its address, and run again. "
-                f"(`sunshower submit` goes on trying.){traceback}"
+                f"(`sunshower submit` continues trying.){traceback}"
             )
     return None
 
@@ -127,7 +127,7 @@ class WaitNews:
         del self._outages[component]
         quarantined = {error.component for error in snapshot.degraded.values()}
         if outage.shown and component not in quarantined:
-            yield f"{component} goes on, after {elapsed(now - outage.since_s)}"
+            yield f"{component} continues, after {elapsed(now - outage.since_s)}"
 
 
 def task_error_text(error: TaskError) -> str:

@@ -1,4 +1,4 @@
-"""The environment of one simulated run: what its processes share, and what survives them."""
+"""The environment of one simulated run: data that its processes share, or that survive them."""
 
 from __future__ import annotations
 

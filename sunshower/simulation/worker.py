@@ -1,4 +1,4 @@
-"""The simulated process around a worker: what `actors/worker.py` is on Ray.
+"""The simulated process around a worker; on Ray, actors/worker.py.
 
 Its main thread takes calls at once, unless it is paused; its loop works in slices. A slice is
 computed at one moment of the world; its cost passes afterwards, and then its packets leave.

@@ -83,7 +83,7 @@ def errors(file: Path, theirs: Sequence[BaseException] = ()) -> Iterator[None]:
         if is_unavailable(error) or _code(error) in _NOT_MOUNTED:
             raise StoreUnreachable(f"{file} cannot be used as a store: {error}") from error
         raise StoreError(
-            f"{file} cannot keep that, now or later: {error}. If it is damaged, restore it, or "
+            f"{file} cannot store that: {error}. If it is damaged, restore it, or "
             "remove it to begin anew"
         ) from error
 

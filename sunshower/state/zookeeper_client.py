@@ -130,7 +130,7 @@ def connect(access: ZooKeeperAccess, answer_within_s: float) -> tuple[Any, LastM
         raise StoreUnreachable(
             f"no ZooKeeper has answered at {access.hosts} for {answer_within_s:g} s"
             f"{' (' + last.text + ')' if last.text else ''}. Is it running, and is that its "
-            f"address{'' if access.tls else ', and does it want no TLS'}?"
+            f"address{'' if access.tls else ', and does it use no TLS'}?"
         )
     return client, last
 

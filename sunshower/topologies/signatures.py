@@ -1,4 +1,4 @@
-"""Reads from annotations and base classes what user code reads and emits."""
+"""Reads the input and output types of user code from annotations and base classes."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def _level(code: Any, base: type[Any], levels: Mapping[str, Level], where: str) 
     takes_out = written[0] in ("execute", "next_tuple")
     if takes_out and inspect.isgeneratorfunction(function):
         raise TopologyError(
-            f"{where}: {kind.__name__}.{written[0]} yields, and nobody would ever run it; emit "
+            f"{where}: {kind.__name__}.{written[0]} is a generator, which would never run; emit "
             "with out.emit(...)"
         )
     if kind is code:

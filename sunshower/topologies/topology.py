@@ -317,8 +317,8 @@ class Topology:
         for spout in graph.spouts:
             if DEAD_LETTERS in spout.streams and not any(graph.subscribers(spout.id, DEAD_LETTERS)):
                 raise TopologyError(
-                    f"topology {self.id!r}: nobody reads the dead letters of spout {spout.id!r}; "
-                    f"lead spout.stream({DEAD_LETTERS!r}).shuffle() to a bolt, or name a file: "
+                    f"topology {self.id!r}: no bolt reads the dead letters of spout {spout.id!r}; "
+                    f"connect spout.stream({DEAD_LETTERS!r}).shuffle() to a bolt, or name a file: "
                     'retry=Retry(dead_letters="dead.jsonl")'
                 )
         return graph
@@ -350,7 +350,7 @@ class Topology:
                 "bolt reads streams of its own topology"
             )
         if bolt.level.is_spout:
-            raise TopologyError(f"{where} is a spout, which has no inputs; lead {source} to a bolt")
+            raise TopologyError(f"{where} is a spout, without inputs; connect {source} to a bolt")
         reads: Any = Any
         if isinstance(bolt.implementation, StageDraft):
             check_equal(bolt.implementation.input.schema, spec.schema, where)

@@ -17,7 +17,7 @@ from sunshower.runtime.events.latencies import Latencies, LatencyKind
 from sunshower.runtime.events.metrics import Activity, Counts, Snapshot, TaskStats
 from sunshower.runtime.events.time_windows import ALL, WINDOWS_S
 from sunshower.trident.coordination.attempts import batch_group_of
-from sunshower.trident.coordination.coordinator import Status
+from sunshower.trident.coordination.batch_scheduler import Status
 
 _PERCENTS = (50, 90, 99)
 _PHASES = [status.value for status in Status]

@@ -1,4 +1,4 @@
-"""The fields of `sunshower status --json` about what tasks have handed to Spark."""
+"""The fields of `sunshower status --json` about batches that tasks sent to Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the experiments that one command asks for, one after the other, and writes their files."""
+"""Runs the experiments of one command, one after the other, and writes their files."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sunshower.errors import KafkaError, KafkaUnreachable
-from sunshower.kafka.consuming.background_commits import Committer
+from sunshower.kafka.consuming.committer import Committer
 from sunshower.kafka.consuming.consumer import Consumer
 from sunshower.kafka.consuming.cursor import Fetched, partition_of_message
 from sunshower.kafka.consuming.message_ids import ReadPartition, ReadPartitions

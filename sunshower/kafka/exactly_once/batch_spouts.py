@@ -335,7 +335,7 @@ class KafkaBatches(Partitioned):
             raise FailedBatch(
                 f"{problem}: the topic was made anew, or has lost its end. Say which, with "
                 "options=BatchOptions(shortened=StartPosition.EARLIEST), which reads all that "
-                "is there, or StartPosition.LATEST, which goes on at the end"
+                "is there, or StartPosition.LATEST, which continues at the end"
             )
         from_start = self.options.shortened is StartPosition.EARLIEST
         after = retained.earliest if from_start else retained.latest
@@ -368,7 +368,7 @@ class KafkaTransactional(KafkaBatches, PartitionedSpout):
                 raise KafkaUnreachable(
                     f"{', '.join(map(str, sorted(silent)))} could not be read again within "
                     f"{self.options.answer_s:g} s, from {self._connect().address}; the "
-                    "batch is emitted again. If that goes on: do its brokers run?"
+                    "batch is emitted again. If that continues: do its brokers run?"
                 )
             return late
 

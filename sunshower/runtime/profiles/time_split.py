@@ -1,4 +1,4 @@
-"""Computes from the stacks of a profile where a component's time goes.
+"""Computes the shares of a component's time from the stacks of a profile.
 
 The innermost frame that is not of a library decides: what user code calls in a library is user
 code, and what the runtime calls there is of the runtime. Samples outside of any task's frame are

@@ -40,7 +40,7 @@ class Job:
         return self.cost
 
     def cancel(self) -> None:
-        self.settle(error=SparkError(f"batch {self.batch.id} was given up: nobody waits for it"))
+        self.settle(error=SparkError(f"batch {self.batch.id} was given up: no task waits for it"))
         if self.cancel_tasks is not None:
             self.cancel_tasks()
 

@@ -173,7 +173,7 @@ class SessionHost:
         job.settle(
             error=SparkUnavailable(
                 f"Spark has not answered within {_START_S:g} s: its Java is ended, and the next "
-                "job opens another. If it goes on, its machine lacks processors or memory"
+                "job opens another. If it continues, its machine lacks processors or memory"
             )
         )
         self._add_slot()

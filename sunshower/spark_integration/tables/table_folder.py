@@ -233,7 +233,7 @@ def _read(path: Path) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise StateMismatch(f"{path} is not what was written there: remove its folder as a whole")
+        raise StateMismatch(f"{path} was changed: remove its whole folder")
     return found
 
 

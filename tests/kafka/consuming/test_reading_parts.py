@@ -14,7 +14,7 @@ import pytest
 
 from sunshower.clock import ManualClock
 from sunshower.errors import ConfigError, KafkaUnreachable, StaleGeneration, UnknownTopic
-from sunshower.kafka.consuming.background_commits import Committer
+from sunshower.kafka.consuming.committer import Committer
 from sunshower.kafka.consuming.start_position import Start, StartPosition, StartTime, find_start
 from sunshower.kafka.consuming.subscription import TopicSubscription
 from sunshower.kafka.formats import Bytes, Json, MessagePack, Text

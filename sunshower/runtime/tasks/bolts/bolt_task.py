@@ -189,7 +189,7 @@ class BoltTask(Supervised):
 
     @property
     def is_busy(self) -> bool:
-        """Whether it has taken inputs that it has not settled yet, and goes on with them."""
+        """Whether it has taken inputs that it has not settled yet, and continues with them."""
         return self.unfinished is not None or bool(self.in_progress)
 
     def end_calls(self, batch: Batch, outcomes: Sequence[Outcome]) -> None:
@@ -229,7 +229,7 @@ class BoltTask(Supervised):
     def close(self) -> TaskError | None:
         if self.in_progress:
             self.in_progress.cancel()
-        return self.hear("cleanup", self.bolt.cleanup) if hasattr(self.bolt, "cleanup") else None
+        return self.notify("cleanup", self.bolt.cleanup) if hasattr(self.bolt, "cleanup") else None
 
     def stats(self) -> TaskStats:
         """The task's current statistics."""
