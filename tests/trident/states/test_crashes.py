@@ -50,17 +50,24 @@ def submitted(rig: Rig, seed: int, layout: Layout) -> SimRun:
 
 
 HOW = ((1, 1, Layout.ISOLATE), (2, 3, Layout.ISOLATE), (3, 1, Layout.PACK), (4, 3, Layout.PACK))
+# Each step in one of these ways, and in `make test-all` in all of them.
+CRASHES = [
+    pytest.param(kind, step, *way, marks=pytest.mark.long if (place + how) % len(HOW) else [])
+    for place, (kind, step) in enumerate((kind, step) for kind in STEPS for step in STEPS[kind])
+    for how, way in enumerate(HOW)
+]
 
 
-@pytest.mark.parametrize(("kind", "step"), [(k, step) for k in STEPS for step in STEPS[k]])
-def test_whoever_dies_at_a_step_nothing_is_lost_or_counted_twice(kind: str, step: str) -> None:
-    for time, max_batches, layout in HOW:
-        steps = Steps(step, time, die)
-        rig = rig_of(kind, steps, max_batches, real=max_batches > 1)
-        run = submitted(rig, time, layout)
-        assert run.wait(300.0), run._describe()
-        rig.check()
-        assert run.snapshot().restarts == (steps.seen[step] >= time)
+@pytest.mark.parametrize(("kind", "step", "time", "max_batches", "layout"), CRASHES)
+def test_whoever_dies_at_a_step_nothing_is_lost_or_counted_twice(
+    kind: str, step: str, time: int, max_batches: int, layout: Layout
+) -> None:
+    steps = Steps(step, time, die)
+    rig = rig_of(kind, steps, max_batches, real=max_batches > 1)
+    run = submitted(rig, time, layout)
+    assert run.wait(300.0), run._describe()
+    rig.check()
+    assert run.snapshot().restarts == (steps.seen[step] >= time)
 
 
 def dies_at_rest(component: str, seed: int) -> tuple[Rig, SimRun]:
