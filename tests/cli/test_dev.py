@@ -155,7 +155,7 @@ def test_without_java_nothing_starts(
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", "nowhere")
     said = refused(sunshower, capsys, "up", "kafka", status=1)
-    assert "sunshower: JAVA_HOME is nowhere, and there is no bin/java in it. Unset it" in said
+    assert "JAVA_HOME is nowhere, and there is no bin/java in it. Unset it" in said
 
 
 def test_a_server_that_fails_shows_the_end_of_its_log(

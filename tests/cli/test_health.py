@@ -212,7 +212,7 @@ def test_a_dependency_that_comes_and_goes_is_reported_once_in_ten_seconds() -> N
         lines += news.see(snapshot(wait(0, 0.1) if tenth % 2 else well()), now)
     assert [line.partition(",")[0] for line in lines] == [
         "store[0] waits for a dependency: 0 s",
-        "store goes on",
+        "store continues",
     ] * 2
 
 

@@ -105,7 +105,7 @@ class PartitionReader:
                 self.committer.kept[partition] = kept
             if start.skipped:
                 self._skip(
-                    place, start.offset, "too far behind, removed, or of a topic that was made anew"
+                    place, start.offset, "too far behind, removed, or of a topic that was recreated"
                 )
         try:
             self._read({partition: start.offset for partition, start in starts.items()})
@@ -277,7 +277,7 @@ class PartitionReader:
             self._skip(place, retained.earliest, "they were removed before they were read")
         elif wanted > retained.latest:
             _LOG.warning(
-                "%s ends at %d, and %d was to be read next: it has been truncated or made anew, "
+                "%s ends at %d, and %d was to be read next: it has been truncated or recreated, "
                 "and is read from %d",
                 *(place.partition, retained.latest, wanted, start.offset),
             )
@@ -285,7 +285,7 @@ class PartitionReader:
             place.progress = Progress(start.first)
             self.gone.append(place.numbers)
             self._skip(
-                place, start.offset, "the topic was cut or made anew, and is read from its end"
+                place, start.offset, "the topic was cut or recreated, and is read from its end"
             )
         self._go_on(place, start.offset)
 

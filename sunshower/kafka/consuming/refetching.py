@@ -120,4 +120,4 @@ class Refetcher:
             if at < first:
                 yield Gone(partition, at, "it was removed")
             elif at >= end:
-                yield Gone(partition, at, f"the topic ends at {end}: it was cut, or made anew")
+                yield Gone(partition, at, f"the topic ends at {end}: it was cut, or recreated")

@@ -122,7 +122,7 @@ def check_start(
     problem = "no offset is committed"
     if offset is not None:
         problem = f"offset {offset} was to be read next; retention has removed it, or the topic "
-        problem += "was cut or made anew"
+        problem += "was cut or recreated"
     raise BadOffset(
         f"{partition}: {problem}, and first=StartPosition.NONE begins nowhere else. The partition "
         f"has the offsets from {earliest} up to {latest}: commit one of them for the group, or say "

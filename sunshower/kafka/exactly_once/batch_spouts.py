@@ -333,9 +333,9 @@ class KafkaBatches(Partitioned):
         problem = f"{partition} ends at {retained.latest}, and {wanted} was to be read next"
         if self.options.shortened is None:
             raise FailedBatch(
-                f"{problem}: the topic was made anew, or has lost its end. Say which, with "
-                "options=BatchOptions(shortened=StartPosition.EARLIEST), which reads all that "
-                "is there, or StartPosition.LATEST, which continues at the end"
+                f"{problem}: the topic was recreated, or has lost its end. Read it from its "
+                "start with options=BatchOptions(shortened=StartPosition.EARLIEST), or from its "
+                "end with StartPosition.LATEST"
             )
         from_start = self.options.shortened is StartPosition.EARLIEST
         after = retained.earliest if from_start else retained.latest
@@ -397,5 +397,5 @@ class KafkaTransactional(KafkaBatches, PartitionedSpout):
             f"{extent.count} records, and {len(messages)} are there now"
             f"{'' if len(messages) != extent.count else ', which are others'}; the partition has "
             f"{earliest} to {latest - 1}. Retention or compaction has removed them, or the topic "
-            "was made anew: keep records until their batches are committed, or use KafkaOpaque"
+            "was recreated: keep records until their batches are committed, or use KafkaOpaque"
         )

@@ -175,7 +175,7 @@ class _ResultOffsets(Offsets):
                 if settled is not None and committed.offset < settled:
                     raise BadOffset(
                         f"{partition} is read from {committed.offset}, and all below {settled} "
-                        "was done: was the topic made anew? Then give another id"
+                        "was done: was the topic recreated? Then give another id"
                     )
             self._results.settle(
                 {partition: committed.offset for partition, committed in offsets.items()}

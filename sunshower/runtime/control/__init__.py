@@ -1,1 +1,1 @@
-"""The master: lifecycle, placement, rebalances, restarts, crash reports. Storm: Nimbus."""
+"""The master: lifecycle, placement, rebalances, restarts, crash reports (Storm: Nimbus)."""
