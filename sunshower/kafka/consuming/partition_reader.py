@@ -20,7 +20,6 @@ from sunshower.kafka.consuming.record_batch import MessageBatch
 from sunshower.kafka.consuming.start_position import (
     Start,
     StartPosition,
-    StartTime,
     check_start,
     find_start,
     within,
@@ -178,9 +177,7 @@ class PartitionReader:
         if stored is not None and self._known(stored):
             return Start(stored.offset)
         retained = self._consumer.retained(partition)
-        stamped = None
-        if isinstance(where, StartTime):
-            stamped = self._consumer.since(partition, where.timestamp_ms)
+        stamped = self._consumer.since(partition, where)
         check_start(where, partition, stored and stored.offset, retained)
         return find_start(
             where, stored, self._deployment, retained, stamped=stamped, behind_max=behind_max

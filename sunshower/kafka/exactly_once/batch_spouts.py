@@ -31,7 +31,6 @@ from sunshower.kafka.consuming.lag import PartitionStatus, figures
 from sunshower.kafka.consuming.record_batch import MessageBatch
 from sunshower.kafka.consuming.start_position import (
     StartPosition,
-    StartTime,
     Where,
     check_start,
     find_start,
@@ -298,9 +297,7 @@ class KafkaBatches(Partitioned):
         if stored is None and partition_name(partition) in self._added:
             where = StartPosition.EARLIEST
         retained = consumer.retained(partition)
-        late = None
-        if isinstance(where, StartTime):
-            late = consumer.since(partition, where.timestamp_ms)
+        late = consumer.since(partition, where)
         kept = where.by_anyone or (extent is not None and extent.deployment == self._topology)
         if extent is not None and kept and extent.end > retained.latest:
             at = self._shortened(partition, extent.end, retained)

@@ -29,17 +29,16 @@ class FailedTrees:
     Generations up to that one have ended too, because a slot has one tree at a time.
     """
 
-    def __init__(self, spouts: int, kept_s: float = _KEPT_S) -> None:
+    def __init__(self, spouts: int) -> None:
         self._spouts = spouts  # incarnation i belongs to spout task i % spouts
         self._incarnation: dict[int, int] = {}  # spout task → the incarnation of its table
         self._failed: dict[int, NDArray[np.uint32]] = {}
-        self._kept_s = kept_s
         self._former: FailedTrees | None = None  # the entries of the previous period
         self._turned_s = 0.0
 
     def turn(self, now: float) -> None:
         """Forget entries that are more than one or two minutes old."""
-        if now - self._turned_s >= self._kept_s:
+        if now - self._turned_s >= _KEPT_S:
             if self._failed:
                 self._former = FailedTrees(self._spouts)
                 self._former._failed, self._failed = self._failed, {}

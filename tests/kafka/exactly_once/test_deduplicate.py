@@ -22,7 +22,7 @@ from sunshower.records import Schema
 from sunshower.state.memory_tree import MemoryForest, MemoryTree
 from sunshower.state.sqlite_tree import SqliteTree
 from sunshower.state.tree import Node
-from sunshower.topologies.timing import tick_of
+from sunshower.topologies.signatures import tick_of
 from tests.kafka.producing.rig import Driven, paused
 from tests.kafka.topics import new_topic, read_all, values_of
 
