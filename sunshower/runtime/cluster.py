@@ -189,6 +189,8 @@ class Run(Protocol):
 class Cluster(Protocol):
     """Runs topologies."""
 
+    name: str  # the kind, which the results of an experiment state: sim or ray
+
     def submit(
         self,
         graph: Graph,
