@@ -57,12 +57,13 @@ class Events(Spout[Event]):
         self.events, self.rate = events(kind), rate
 
     def open(self, context: Context) -> None:
-        self.clock = context.clock
+        self.context = context
 
     def records(self) -> Iterator[Event | None]:
-        begun_s = self.clock.now()
+        clock, done = self.context.clock, self.context.committed
+        begun_s = clock.now()
         for number, event in enumerate(self.events):
-            while self.clock.now() < begun_s + number / self.rate:
+            while clock.now() < begun_s + (number - done) / self.rate:
                 yield None
             yield event
 
