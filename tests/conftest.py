@@ -76,9 +76,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those of one kind stand together, Ray's first: idle servers take some of the processors from
-    those who measure. A process has one session of Spark: who starts its own precedes who shares
-    one (`place`)."""
+    """Sort the tests by what they need: one process has all on Ray, and another all on Spark. There
+    is one session of Spark in a process: tests that start their own precede those that share one
+    (`place`)."""
     kinds = {"ray": 1, "spark": 2, "servers": 3}
 
     def kind(item: pytest.Item) -> str:

@@ -45,6 +45,7 @@ from sunshower.trident import Bounds, InSqlite, SqliteState, batches, count
 
 LINES = 20_000
 WORDS = ["sun", "rain", "wind", "snow", "hail", "storm", "cloud", "mist", "frost", "thaw"]
+FOLDER = TemporaryDirectory(prefix="exactly-once-", ignore_cleanup_errors=True)  # of all runs
 
 
 class Word(NamedTuple):
@@ -91,7 +92,7 @@ class SameCounts:
     name = "same-counts"
 
     def check(self, history: History, facts: Facts) -> CheckResult:
-        folder = Path(temporary_folder().name)
+        folder = Path(FOLDER.name)
         (file,) = folder.glob("*.counts.db")
         wanted = Counter(word for line in lines() for word in line.split())
         found = dict(SqliteState(file).items())
@@ -109,12 +110,6 @@ class SameCounts:
         return CheckResult(holds, unknown=[*said, "it did not finish"])
 
 
-@cache
-def temporary_folder() -> TemporaryDirectory[str]:
-    """The folder for the files of all runs, removed when this process ends."""
-    return TemporaryDirectory(prefix="exactly-once-", ignore_cleanup_errors=True)
-
-
 def topology() -> Topology:
     topic = filled()
     spout = KafkaOpaque(
@@ -126,7 +121,7 @@ def topology() -> Topology:
         options=BatchOptions(bounds=Bounds(records=150), until_end=True),
     )
     topology = Topology("exactly-once")
-    folder = Path(temporary_folder().name)
+    folder = Path(FOLDER.name)
     store = InSqlite(folder / f"{topic}.batches.db")
     state = SqliteState(folder / f"{topic}.counts.db")
     read = batches(

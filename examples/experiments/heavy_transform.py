@@ -15,7 +15,6 @@ import runpy
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import chdir
-from functools import cache
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -41,6 +40,7 @@ from sunshower.experiments import (
 )
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "heavy_transform.py"
+FOLDER = TemporaryDirectory(prefix="heavy-transform-", ignore_cleanup_errors=True)  # of all runs
 CATEGORIES: dict[str, str] = {}  # of the example's pages
 COLUMNS = ("id", "hour", "page", "price", "category")
 
@@ -90,22 +90,16 @@ def ranked(rows: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], int]]:
         yield from ((row, rank) for rank, row in enumerate(group, start=1))
 
 
-@cache
-def temporary_folder() -> TemporaryDirectory[str]:
-    """The folder for the files of all runs, removed when this process ends."""
-    return TemporaryDirectory(prefix="heavy-transform-", ignore_cleanup_errors=True)
-
-
 def written() -> Path | None:
     """The folder of the run that began its table last; each repetition has its own."""
-    begun = Path(temporary_folder().name).glob("*/heavy/sales/_sunshower/table.json")
+    begun = Path(FOLDER.name).glob("*/heavy/sales/_sunshower/table.json")
     newest = max(begun, key=lambda one: one.stat().st_mtime, default=None)
     return None if newest is None else newest.parents[2]
 
 
 def topology() -> Topology:
     # The example writes all files to the working directory.
-    with chdir(mkdtemp(dir=temporary_folder().name)):
+    with chdir(mkdtemp(dir=FOLDER.name)):
         example = runpy.run_path(str(EXAMPLE))
     CATEGORIES.update((row["page"], row["category"]) for row in example["PAGES"].to_pylist())
     declared: Topology = example["topology"]

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory, mkdtemp
@@ -39,6 +38,7 @@ from sunshower.experiments import (
 from sunshower.trident import SqliteState
 
 TOTAL, WINDOW, WITHIN = 1_200, 20, 1
+FOLDER = TemporaryDirectory(prefix="keyed-streams-", ignore_cleanup_errors=True)  # of all runs
 
 
 class Event(NamedTuple):
@@ -85,14 +85,8 @@ class Note(Bolt[Any, None]):
         self.context.wrote((self.kind, *row[:-1]), row[-1])
 
 
-@cache
-def temporary_folder() -> TemporaryDirectory[str]:
-    """The folder for the files of all runs, removed when this process ends."""
-    return TemporaryDirectory(prefix="keyed-streams-", ignore_cleanup_errors=True)
-
-
 def topology(rate: float) -> Topology:
-    folder = Path(mkdtemp(dir=temporary_folder().name))  # each run begins with empty states
+    folder = Path(mkdtemp(dir=FOLDER.name))  # each run begins with empty states
     topology = Topology("keyed-streams", workers=3, attempts_max=1_000)
     clicks = topology.spout("clicks", Events("clicks", rate))
     buys = topology.spout("buys", Events("buys", rate))

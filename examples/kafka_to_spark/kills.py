@@ -46,8 +46,8 @@ from sunshower.spark_integration import delta, table
 
 SALES, BATCH = 2_000, 200
 FAULTS, MOMENT_S, AWAY_S, WITHIN_S = 5, 0.1, 2.0, 200.0
-ENDING_WITH_US = tempfile.TemporaryDirectory(prefix="kafka-to-spark-", ignore_cleanup_errors=True)
-FOLDER = Path(ENDING_WITH_US.name)  # has a folder for each run, with the name of its topic
+TEMPORARY = tempfile.TemporaryDirectory(prefix="kafka-to-spark-", ignore_cleanup_errors=True)
+FOLDER = Path(TEMPORARY.name)  # has a folder for each run, with the name of its topic
 
 
 @cache

@@ -29,6 +29,8 @@ class RayCluster:
     started or reached, or if the process is connected to another one than `address`.
     """
 
+    name = "ray"
+
     def __init__(
         self,
         address: str | None = None,

@@ -201,9 +201,9 @@ def rebalance(
     """Distribute a running topology over more or fewer workers, as more or fewer tasks.
 
     The spouts stop meanwhile. Tuples that are still pending after the wait are emitted again. A
-    state in memory moves to other workers only with snapshot() and restore(), and its number of
-    tasks cannot change. That of an operator with a keyed state in a store can change. That of
-    spouts, and of classes with state=, cannot.
+    state in memory moves to other workers only with snapshot() and restore(). The number of tasks
+    of spouts, of components with a state in memory, and of classes with state= cannot change. The
+    number of tasks of an operator with a keyed state in a store can change.
     """
     from sunshower.runtime.plan import ACKER, Layout
 

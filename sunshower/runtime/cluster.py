@@ -159,7 +159,7 @@ class Run(Protocol):
         """
 
     def keep(self, wait_s: float | None = None) -> Savepoint:
-        """Stop the spouts as in a rebalance, and return the positions and states of all tasks.
+        """Stop the spouts as in a rebalance, and return positions and states in memory.
 
         The topology is then paused, until `kill` or `go_on`, or for a minute. If it continues, the
         savepoint must not be used. Raises LifecycleError, and the topology continues, if the state
@@ -188,6 +188,8 @@ class Run(Protocol):
 
 class Cluster(Protocol):
     """Runs topologies."""
+
+    name: str  # the kind, which the results of an experiment state: sim or ray
 
     def submit(
         self,

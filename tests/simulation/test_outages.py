@@ -14,7 +14,6 @@ SEEDS = 40
 AWAY_MAX_S = 600.0
 
 
-@pytest.mark.long
 @seeds(SEEDS)
 def test_outages_cost_time_and_no_tuple(seed: int) -> None:
     day = run_day(seed, AWAY_MAX_S)

@@ -86,7 +86,7 @@ Since = Annotated[
     typer.Option(
         metavar="TIME",
         show_default=False,
-        help="From 2026-01-31T12:00 on, or since 15m, 2h, 7d.",
+        help="From 2026-01-31T12:00 on, or the last 15m, 2h or 7d.",
     ),
 ]
 Until = Annotated[

@@ -132,7 +132,7 @@ class SessionHost:
         group = f"sunshower-{next(self._numbers)}"
         context = runner.session.spark.sparkContext
         ended = threading.Event()
-        job.cancel_tasks = partial(cancel, context, group, ended)
+        job.cancel_tasks = partial(cancel, runner.session, group, ended)
         limit = after(job.step.timeout_s, lambda: self._give_up(job))
         try:
             if not job.done():
@@ -209,14 +209,15 @@ def _description(job: Job) -> str:
     return f"{where}{job.step}, batch {job.batch.id}, attempt {job.batch.attempt}"
 
 
-def cancel(context: Any, group: str, ended: threading.Event) -> None:
-    """Cancel the Spark tasks of a job in the background until its thread has ended. Spark cancels
-    only what runs: the job may start tasks later, such as those of a query it still plans."""
+def cancel(session: OpenSession, group: str, ended: threading.Event) -> None:
+    """Cancel the Spark tasks of a job in the background until the job or its JVM has ended. Spark
+    cancels only what runs: the job may start tasks later, such as those of a query it still
+    plans."""
 
     def cancel_until_ended() -> None:
-        while True:
-            with suppress(Exception):  # the JVM may have died
-                context.cancelJobGroup(group)
+        while session.alive():
+            with suppress(Exception):  # the JVM may have died since
+                session.spark.sparkContext.cancelJobGroup(group)
             if ended.wait(_CANCEL_AGAIN_S):
                 return
 

@@ -8,7 +8,7 @@
              not active; begun again with the next attempt after a back-off
 
 `next_step` returns the next step and changes nothing. The caller stores what the step requires,
-carries it out, and calls `confirm`. After a failed write `next_step` returns the same step again.
+calls `confirm`, and emits the tuple. After a failed write `next_step` returns the same step again.
 Batches begin and commit in txid order, one commit at a time. Reports about an attempt that is not
 the active one of its txid are ignored (Storm's fail removes the active one:
 MasterBatchCoordinator.java:145).

@@ -138,11 +138,11 @@ def experiment() -> Iterator[dict[str, Any]]:
     """Its names; what it has written is removed."""
     found = runpy.run_path(str(EXPERIMENT))
     yield found
-    found["temporary_folder"]().cleanup()
+    found["FOLDER"].cleanup()
 
 
 def folders_of_runs(experiment: dict[str, Any]) -> list[Path]:
-    return [*Path(experiment["temporary_folder"]().name).iterdir()]
+    return [*Path(experiment["FOLDER"].name).iterdir()]
 
 
 def test_each_repeat_of_the_experiment_has_files_of_its_own(experiment: dict[str, Any]) -> None:

@@ -47,7 +47,7 @@ class Away(Hook):
             raise StoreUnreachable("it is away")
 
 
-SHORT = {"an operator", "the store, of metadata"}
+SHORT = {"a state", "the store, of the current batch"}
 
 
 @pytest.mark.parametrize(
