@@ -1,11 +1,11 @@
-"""Exactly once: five actors and the broker are killed, and no word counts twice or not at all.
+"""Exactly once: five actors and the broker are killed, and each word is counted once.
 
     sunshower experiment run examples/experiments/exactly_once.py --cluster ray
 
-It needs the extras `kafka` and `servers`. A real Kafka is filled with lines; they are read in
-batches (opaque) and counted by word into a file of SQLite. Meanwhile five random actors get a
-SIGKILL, and so does the broker. At the end the counts are compared with those of a plain program.
-Look for: the batches that were begun again, and that the counts are the same all the same.
+It needs the extras `kafka` and `servers`. A real Kafka is filled with lines, which are read in
+opaque batches and counted by word in SQLite. Meanwhile five random actors and the broker get a
+SIGKILL. At the end the counts are compared with those of a plain program. Look for: some batches
+are repeated, and the counts are nevertheless the same.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def lines() -> list[str]:
 
 @cache
 def broker() -> Kafka:
-    """A real one, which ends with this process."""
+    """A real broker, which ends with this process."""
     return Kafka().start()
 
 
@@ -96,7 +96,7 @@ class SameCounts:
         (file,) = folder.glob("*.counts.db")
         wanted = Counter(word for line in lines() for word in line.split())
         found = dict(SqliteState(file).items())
-        for done_with in folder.iterdir():  # the next repeat has files of its own
+        for done_with in folder.iterdir():  # the next repetition uses new files
             done_with.unlink()
         wrong = {
             word: (found.get(word), times)

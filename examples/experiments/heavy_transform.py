@@ -1,12 +1,12 @@
-"""Heavy transform: workers are killed while Spark works, and its table has each sale once.
+"""Heavy transform: workers are killed during Spark jobs, and the table has each sale once.
 
     sunshower experiment run examples/experiments/heavy_transform.py --cluster ray
 
-It needs `make setup EXTRAS=spark`. The topology is that of `examples/heavy_transform.py`: sales out
-of files are joined and ranked by Spark, batch by batch, and written to a table. Meanwhile three
-actors get a SIGKILL: that of Spark, whose Java dies with it, a random one, and Spark's once more.
-At the end the rows of the table are compared with what a plain program makes of the files.
-Look for: the batches that were begun again, and that no sale is there twice or not at all.
+It needs `make setup EXTRAS=spark`. The topology is that of `examples/heavy_transform.py`: Spark
+joins and ranks sales from files, batch by batch, and writes them to a table. Meanwhile three actors
+get a SIGKILL: that of Spark, whose Java dies with it, a random one, and that of Spark again. At the
+end the rows of the table are compared with those that a plain program computes from the files.
+Look for: some batches are repeated, and no sale is missing or duplicated.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ COLUMNS = ("id", "hour", "page", "price", "category")
 
 
 class SameRows:
-    """The table has the sales that are in the files, each whole, joined, and ranked."""
+    """The table has each sale of the files, complete, joined and ranked."""
 
     name = "same-rows"
 
@@ -74,7 +74,7 @@ class SameRows:
 
 
 def plain(files: Path) -> Iterator[tuple[Any, ...]]:
-    """The sales of the files, as the table is to have them."""
+    """The rows that the table must have."""
     for file in files.glob("*.txt"):
         for line in file.read_text().splitlines():
             if not line.startswith("?"):
@@ -91,14 +91,14 @@ def ranked(rows: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], int]]:
 
 
 def written() -> Path | None:
-    """The folder of the run that has begun its table last; each repeat has one of its own."""
+    """The folder of the run that began its table last; each repetition has its own."""
     begun = Path(FOLDER.name).glob("*/heavy/sales/_sunshower/table.json")
     newest = max(begun, key=lambda one: one.stat().st_mtime, default=None)
     return None if newest is None else newest.parents[2]
 
 
 def topology() -> Topology:
-    # The example keeps everything in the folder that it is started in.
+    # The example writes all files to the working directory.
     with chdir(mkdtemp(dir=FOLDER.name)):
         example = runpy.run_path(str(EXAMPLE))
     CATEGORIES.update((row["page"], row["category"]) for row in example["PAGES"].to_pylist())

@@ -3,9 +3,9 @@
     sunshower experiment run examples/experiments/keyed_streams.py --cluster ray
 
 Clicks and purchases are counted by user in windows, joined, and counted in a keyed state and in
-totals; all of it is kept in SQLite. A random process gets a SIGKILL every `kill_s` seconds. The
+totals, all with state in SQLite. Every `kill_s` seconds a random process gets a SIGKILL. The
 results are compared with those of a plain program. Look for: no result is missing, and no count is
-less than the plain one; replays may make it higher.
+lower than in the plain program; replays may make it higher.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def topology(rate: float) -> Topology:
 
 
 def plain() -> Counter[tuple[Any, ...]]:
-    """What the topology must at least write: (kind, key …) → count."""
+    """The least counts that the topology must write: (kind, key …) → count."""
     clicks, buys, found = events("clicks"), events("buys"), Counter[tuple[Any, ...]]()
     for user, at in clicks:
         window = at - at % WINDOW + WINDOW
@@ -123,7 +123,7 @@ def plain() -> Counter[tuple[Any, ...]]:
 
 
 class SameResults:
-    """Every result of a plain program was written, and no count is less."""
+    """Every result of a plain program was written, and no count is lower."""
 
     name = "same-results"
 
