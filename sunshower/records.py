@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
-from functools import partial
 from itertools import chain, repeat
 from math import isnan
 from operator import attrgetter, countOf, itemgetter
@@ -246,16 +245,18 @@ class RecordParts:
         self._names = schema.fields
 
     def getter(self, part: Part) -> Callable[[Any], Any]:
-        """A function that returns a part of a record."""
-        return partial(self.read, part)
-
-    def read(self, part: Part, record: Any) -> Any:
-        """A part of a record."""
+        """A function that returns a part of a record. Call it when all inputs are checked."""
         if callable(part):
-            return part(record)
-        if type(record) is tuple:
-            return record[self._names.index(part)]
-        return getattr(record, part)
+            return part
+        get_field = attrgetter(part)
+        if part not in self._names:
+            return get_field
+        index = self._names.index(part)
+
+        def get(record: Any) -> Any:
+            return record[index] if type(record) is tuple else get_field(record)
+
+        return get
 
     def named(self, record: Any) -> Mapping[str, Any]:
         """Field → value."""
