@@ -76,7 +76,7 @@ class Composer:
 
     def check(self, schema: Schema) -> None:
         """Check that records have the fields. Raises UnknownField, RecordMismatch."""
-        self.parts.check(schema, [one for one in (self._value, self._key) if one is not None])
+        self.parts.check(schema, [self._value, *([] if self._key is None else [self._key])])
 
     def compose(self, record: Any) -> Message:
         """The message of a record. Raises what the functions raise, and TypeError or ValueError
@@ -90,7 +90,7 @@ class Composer:
 
     @cached_property  # prepared for the first message: all inputs have been checked by then
     def _get_value(self) -> Callable[[Any], Any]:
-        return self.parts.named if self._value is None else self.parts.getter(self._value)
+        return self.parts.getter(self._value)
 
     @cached_property
     def _get_key(self) -> Callable[[Any], Any] | None:
