@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
-from functools import partial
 from itertools import chain, repeat
 from math import isnan
 from operator import attrgetter, countOf, itemgetter
@@ -224,41 +223,56 @@ class Schema:
 
 
 class RecordParts:
-    """Reads parts of records, also of plain tuples: the inputs' schemas have their names."""
+    """Reads parts of records, also of plain tuples: the inputs' schemas have their names. The part
+    None is the whole record, as field → value."""
 
     def __init__(self, where: str) -> None:
         self._where = where
-        self._names: tuple[str, ...] = ()  # of plain tuples
+        self._names: dict[str | None, tuple[str, ...]] = {}  # of plain tuples, by part
 
-    def check(self, schema: Schema, parts: Iterable[Part]) -> None:
-        """Check that records of an input have the fields. Raises UnknownField, and RecordMismatch
-        for plain tuples whose fields are not those of another input."""
+    def check(self, schema: Schema, parts: Iterable[Part | None]) -> None:
+        """Check that records of an input have the parts. Raises UnknownField, and RecordMismatch
+        for plain tuples that have a field at another position than those of another input, or
+        other fields if the whole record is a part. A function takes any record."""
         for part in parts:
-            if isinstance(part, str):
+            if callable(part):
+                continue
+            if part is not None:
                 schema.check_field(part, self._where)
-        if schema.type is not tuple:
-            return
-        if self._names and self._names != schema.fields:
+            if schema.type is tuple:
+                self._check_names(schema, part)
+
+    def _check_names(self, schema: Schema, part: str | None) -> None:
+        names = self._names.setdefault(part, schema.fields)
+        if part is None:
+            differs, at = names != schema.fields, ""
+        else:
+            differs = names.index(part) != schema.fields.index(part)
+            at = f", with {part!r} at different positions"
+        if differs:
             raise RecordMismatch(
                 f"{self._where}: its inputs are plain tuples of different fields, "
-                f"({', '.join(self._names)}) and {schema.name}; emit NamedTuples, or add a sink"
+                f"({', '.join(names)}) and {schema.name}{at}; emit NamedTuples, or add a sink"
             )
-        self._names = schema.fields
 
-    def getter(self, part: Part) -> Callable[[Any], Any]:
-        """A function that returns a part of a record."""
-        return partial(self.read, part)
-
-    def read(self, part: Part, record: Any) -> Any:
-        """A part of a record."""
+    def getter(self, part: Part | None) -> Callable[[Any], Any]:
+        """A function that returns a part of a record. Call it when all inputs are checked."""
+        if part is None:
+            return self._named
         if callable(part):
-            return part(record)
-        if type(record) is tuple:
-            return record[self._names.index(part)]
-        return getattr(record, part)
+            return part
+        get_field = attrgetter(part)
+        if part not in self._names:
+            return get_field
+        index = self._names[part].index(part)
 
-    def named(self, record: Any) -> Mapping[str, Any]:
-        """Field → value."""
+        def get(record: Any) -> Any:
+            return record[index] if type(record) is tuple else get_field(record)
+
+        return get
+
+    def _named(self, record: Any) -> Mapping[str, Any]:
         if isinstance(record, tuple):
-            return dict(zip(getattr(record, "_fields", self._names), record, strict=True))
+            names = getattr(record, "_fields", self._names.get(None, ()))
+            return dict(zip(names, record, strict=True))
         return {one.name: getattr(record, one.name) for one in dataclasses.fields(record)}

@@ -102,7 +102,7 @@ class HttpSink(Bolt[Any, None]):
 
     def check_input(self, schema: Schema) -> None:
         """Raise an error if records lack the fields to be sent."""
-        self._reader.check(schema, [part for part in (self.value, self.id) if part is not None])
+        self._reader.check(schema, [self.value, *([] if self.id is None else [self.id])])
 
     def prepare(self, context: Context) -> None:
         """Create the client; it connects with the first request."""
@@ -110,7 +110,7 @@ class HttpSink(Bolt[Any, None]):
 
         self._clock = context.clock
         self._collector: Collector[Any]  # the same object in each call
-        self._value = self._reader.named if self.value is None else self._reader.getter(self.value)
+        self._value = self._reader.getter(self.value)
         self._id = None if self.id is None else self._reader.getter(self.id)
         self._batch: _Items = []
         self._waiting: deque[_Items] = deque()  # halves of a refused request

@@ -18,7 +18,14 @@ from sunshower.errors import (
     UnknownComponent,
 )
 from sunshower.topologies.components import BatchFunction, Bolt, In, Out, R, Spout
-from sunshower.topologies.graph import Component, Graph, Level, StreamSpec, Subscription
+from sunshower.topologies.graph import (
+    Component,
+    Graph,
+    Level,
+    StreamSpec,
+    Subscription,
+    own_copy,
+)
 from sunshower.topologies.groupings import Fields, describe
 from sunshower.topologies.operators.keyed.process_settings import (
     BoltOptions,
@@ -364,8 +371,11 @@ class Topology:
             )
         if any((i.source, i.stream) == (stream.component, stream.id) for i in bolt.inputs):
             raise TopologyError(f"{where}: it reads {source} already; one grouping for each stream")
-        if isinstance(bolt.implementation, Bolt):
-            bolt.implementation.check_input(spec.schema)
+        code = bolt.implementation
+        if isinstance(code, Bolt) and type(code).check_input is not Bolt.check_input:
+            code = own_copy(code, where)  # it may keep the schema; `bolt` may be in other places
+            code.check_input(spec.schema)
+            bolt = replace(bolt, implementation=code)
         is_keyed = isinstance(grouped.grouping, Fields)
         if bolt.store is not None and bolt.parallelism > 1 and not is_keyed:
             raise TopologyError(

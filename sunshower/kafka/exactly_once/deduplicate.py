@@ -76,6 +76,7 @@ class Deduplicated(OnceBolt):
     def prepare(self, context: Context) -> None:
         """Load the stored keys and results of the previous process."""
         self.begin()
+        self._get_key = self._parts.getter(self._key)
         self._stored = KeyCache(self._memory)
         self.bolt.prepare(context)
         self._tree = self._open() if self._open else None
@@ -86,7 +87,7 @@ class Deduplicated(OnceBolt):
             self.load()
 
     def key_of(self, record: Any) -> Hashable:
-        return self._parts.read(self._key, record)  # type: ignore[no-any-return]
+        return self._get_key(record)  # type: ignore[no-any-return]
 
     def is_stored(self, key: Hashable) -> bool:
         return key in self._stored

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from types import NoneType
 from typing import Any, NamedTuple, TypeAlias, TypedDict
 
@@ -75,18 +76,25 @@ class Composer:
 
     def check(self, schema: Schema) -> None:
         """Check that records have the fields. Raises UnknownField, RecordMismatch."""
-        self.parts.check(schema, [one for one in (self._value, self._key) if one is not None])
+        self.parts.check(schema, [self._value, *([] if self._key is None else [self._key])])
 
     def compose(self, record: Any) -> Message:
         """The message of a record. Raises what the functions raise, and TypeError or ValueError
         for a value that JSON cannot represent."""
         topic = self._topic if isinstance(self._topic, str) else self._topic(record)
-        read = self.parts.read
-        value = self.parts.named(record) if self._value is None else read(self._value, record)
+        value = self._get_value(record)
         headers = _listed(self._headers(record)) if callable(self._headers) else self._headers
         partition = -1 if self._partition is None else self._partition(record)
-        key = None if self._key is None else as_bytes(read(self._key, record))
+        key = None if self._get_key is None else as_bytes(self._get_key(record))
         return Message(topic, as_bytes(value), key, headers, partition)
+
+    @cached_property  # prepared for the first message: all inputs have been checked by then
+    def _get_value(self) -> Callable[[Any], Any]:
+        return self.parts.getter(self._value)
+
+    @cached_property
+    def _get_key(self) -> Callable[[Any], Any] | None:
+        return None if self._key is None else self.parts.getter(self._key)
 
 
 def as_bytes(value: Any) -> bytes | None:

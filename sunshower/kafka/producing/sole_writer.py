@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any, Unpack
 
 from sunshower.errors import KafkaError
@@ -94,8 +95,12 @@ class SoleWriterBolt(KafkaBolt):
 
     def _id_of(self, record: Any) -> bytes:
         """Different ids are different bytes, also of texts that UTF-8 cannot encode."""
-        id = self._composer.parts.read(self._id, record)
+        id = self._get_id(record)
         return id.encode("utf-8", "surrogatepass") if isinstance(id, str) else as_bytes(id) or b""
+
+    @cached_property
+    def _get_id(self) -> Callable[[Any], Any]:
+        return self._composer.parts.getter(self._id)
 
     def _delivered(self, number: int, error: Any, message: Any) -> None:
         self._is_unconfirmed |= error is not None and error.name() not in TOO_LARGE

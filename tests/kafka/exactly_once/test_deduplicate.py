@@ -136,6 +136,14 @@ def test_only_a_bolt_that_keeps_its_results_is_taken() -> None:
         deduplicate("price", Count()).check_input(Schema.of(Sale))
 
 
+def test_a_function_makes_the_key_of_plain_tuples_with_different_names() -> None:
+    bolt = deduplicate(lambda record: record[0], Count())
+    for fields in (("id", "product"), ("id", "price")):
+        bolt.check_input(Schema(fields))
+    bolt.prepare(CONTEXT)
+    assert bolt.key_of((7, "tea")) == 7
+
+
 # ---- over deaths --------------------------------------------------------------------------------
 
 

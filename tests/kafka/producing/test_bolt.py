@@ -211,3 +211,10 @@ def test_plain_tuples_of_two_inputs_have_the_same_names() -> None:
     composer.check(Schema(("word", "count")))
     with pytest.raises(RecordMismatch, match=r"^here: .* tuples of different fields"):
         composer.check(Schema(("word", "weight")))
+
+
+def test_functions_make_messages_of_plain_tuples_with_different_names() -> None:
+    composer = Composer("here", "t", value=lambda record: record[1], key=lambda record: record[0])
+    composer.check(Schema(("word", "count")))
+    composer.check(Schema(("word", "weight")))
+    assert composer.compose(("a", 1))[1:3] == (b"1", b"a")
