@@ -98,7 +98,11 @@ def behind(program: Program) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("lives", [False, True], ids=["between two runs", "while it runs"])
+@pytest.mark.parametrize(
+    "lives",
+    [False, pytest.param(True, marks=pytest.mark.long)],
+    ids=["between two runs", "while it runs"],
+)
 def test_a_state_that_is_rolled_back_at_any_time_is_never_written_on(lives: bool) -> None:
     """If only what was not noted yet is lost, the batch is repeated, and nothing is refused."""
     times: Counter[str] = Counter()
