@@ -13,14 +13,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.measure import BenchmarkError
 from benchmarks.outage_scenarios import _gathered, redis
 from benchmarks.outage_scenarios._gathered import Keyed, gather, wrong
 from sunshower import Bolt, Context, Number, Spout, Topology
 from sunshower.actors.cluster import RayCluster
+from sunshower.actors.names import master_name
+from sunshower.actors.processes import processes_of
 from sunshower.actors.run import RayRun
 from sunshower.actors.shipping import ship
 from sunshower.actors.starting import SYSTEM_CONFIG
@@ -36,6 +39,7 @@ _NOTICE_S = 120  # that a drained node has left
 _LEAVE_MAX_S = _NOTICE_S + 30.0
 _CAUGHT_UP_S = 180.0
 _LOOK_S = 0.2
+_TRIES = 40  # of a submission
 _NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80_000_000}
 
 
@@ -150,16 +154,17 @@ def _drained(
     called = topology.spout("numbers", source).shuffle().bolt("call", Call(server.url), 2)
     called.group_by("key").process(gather, name="held", parallelism=2)
     called.group_by("key").process(gather, name="stored", state=state, parallelism=2)
-    run = cluster.submit(topology.graph())
+    run = _with_master_on(cluster, topology, {one.node_id for one in leaving})
     watch, found = Watch(run), Figures()
     watch.go_on(_AROUND_S)
-    node = next(one for one in leaving if one.node_id in run.nodes())
+    node = next(one for one in leaving if one.node_id == _master_node(run))
     found["left_s, flowing"] = _leave(nodes, node, watch)
     nodes.add_node(**_NODE)
     watch.go_on(_AROUND_S)
     server.stop()
     watch.go_on(_AROUND_S)
-    node = next(one for one in nodes.worker_nodes if one.node_id in run.nodes())
+    there = sorted(nodes.worker_nodes, key=lambda one: one.node_id != _master_node(run))
+    node = next(one for one in there if one.node_id in run.nodes())
     begun_s = time.monotonic()
     found["left_s, away"] = _leave(nodes, node, watch)
     watch.go_on(seconds - _AROUND_S - (time.monotonic() - begun_s))
@@ -194,14 +199,30 @@ def _drained(
     }
 
 
+def _with_master_on(cluster: RayCluster, topology: Topology, nodes: Collection[str]) -> RayRun:
+    """A run whose master is on one of these nodes: Ray chooses, so submit it until it is."""
+    for _ in range(_TRIES):
+        run = cluster.submit(topology.graph())
+        if _master_node(run) in nodes:
+            return run
+        run.stop()
+    raise BenchmarkError(f"the master was never on {', '.join(nodes)}")
+
+
+def _master_node(run: RayRun) -> str:
+    there = processes_of(run.id).get(master_name(run.id))
+    return "" if there is None else there.node
+
+
 def _leave(nodes: Any, node: Any, watch: Watch) -> float:
-    """Drain a node as an operator does, and end it when its workers have left. Returns after how
-    many seconds that was; -1: they have not."""
+    """Drain a node as an operator does, and end it when its workers, and the master, have left.
+    Returns after how many seconds that was; -1: they have not."""
     command = [sys.executable, "-m", "ray.scripts.scripts", "drain-node"]
     which = ["--address", nodes.address, "--node-id", node.node_id]
     why = ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "benchmark"]
     ends = ["--deadline-remaining-seconds", str(_NOTICE_S)]
     subprocess.run([*command, *which, *why, *ends], check=True, stdout=subprocess.DEVNULL)
-    left_s = watch.until(lambda: node.node_id not in watch.run.nodes(), _LEAVE_MAX_S)
+    used = lambda: {one.node for one in processes_of(watch.run.id).values()}  # noqa: E731
+    left_s = watch.until(lambda: node.node_id not in used(), _LEAVE_MAX_S)
     nodes.remove_node(node)
     return left_s
