@@ -67,7 +67,7 @@ class MasterActor(MasterProcessBase):
             os._exit(1)
         self._processes: dict[int, RayProcess] = {}
         self._chosen: dict[int, str] = {}  # worker → the node on which it was created
-        self._nodes = NodeWatch()
+        self._nodes = NodeWatch(run)
         self._handles: dict[int, Any] = {}
         super().__init__(active=active)
         self._metrics = RayMetrics(self.core.plan.graph.id)

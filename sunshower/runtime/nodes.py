@@ -41,6 +41,7 @@ class NodeView:
     places: Mapping[int, str] = field(default_factory=dict)  # worker → node id
     unmet: tuple[Resources, ...] = ()  # requests for which Ray has found no room
     grows: bool = False  # whether Ray's autoscaler may add nodes
+    starting: frozenset[int] = frozenset()  # workers without a process, if anything is unmet
 
     @property
     def staying(self) -> list[NodeState]:
@@ -207,12 +208,13 @@ def misfit(requests: Requests, view: NodeView, others: Requests = NONE) -> str |
 
 
 def unmet(requests: Requests, view: NodeView) -> list[int]:
-    """Those of these workers, which have no process, that wait for room."""
-    return [worker for worker, request in sorted(requests.items()) if request in view.unmet]
+    """Those of these workers, which may have no process, that wait for room."""
+    starting = {one: request for one, request in requests.items() if one in view.starting}
+    return [worker for worker, request in sorted(starting.items()) if request in view.unmet]
 
 
 def waits(requests: Requests, view: NodeView) -> list[str]:
-    """A line for each request of these workers, which have no process, that waits for room."""
+    """A line for each request of these workers, which may have no process, that waits for room."""
     wanted: dict[str, list[int]] = {}
     for worker in unmet(requests, view):
         wanted.setdefault(str(requests[worker]), []).append(worker)
