@@ -3,8 +3,8 @@
 numbers ─▶ call ─┬─▶ held      per key in memory: which numbers there were
                  └─▶ stored    the same in the Redis
 
-`call` takes 5 ms and writes to the Redis. All settings are defaults, the nodes are three raylets of
-this machine, and each drained node ends when its workers have left, as a spot instance does.
+`call` takes 5 ms and writes to the Redis. All settings are defaults. The nodes are three raylets of
+this machine; each drained node ends when its workers, and the master, have left.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sunshower.actors.run import RayRun
 from sunshower.actors.shipping import ship
 from sunshower.actors.starting import SYSTEM_CONFIG
 from sunshower.errors import ClusterError, TopologyFailed
-from sunshower.failures import _CHARGED
+from sunshower.failures import Cause, Failure
 from sunshower.trident import RedisState
 
 Figures = dict[str, Any]
@@ -36,7 +36,6 @@ _RATE = 100.0
 _CALL_S = 0.005
 _AROUND_S = 10.0  # of load before, between and after
 _NOTICE_S = 120  # that a drained node has left
-_LEAVE_MAX_S = _NOTICE_S + 30.0
 _CAUGHT_UP_S = 180.0
 _LOOK_S = 0.2
 _TRIES = 40  # of a submission
@@ -181,6 +180,7 @@ def _drained(
     held = dict(run.entries("held", 10 * _gathered.KEYS))
     run.stop()
     numbers = snapshot.component("numbers")
+    charged = [cause for cause in numbers.causes if Failure(Cause(cause)).is_charged]
     return {
         "state": snapshot.state if found["caught_up_s"] >= 0 else "failed: not finished",
         **found,
@@ -188,7 +188,7 @@ def _drained(
         "lost": _gathered.missing(dict(state.items()), total),
         "states_wrong": wrong(held, total) + wrong(dict(state.items()), total),
         **{f"failed: {cause}": count for cause, count in sorted(numbers.causes.items())},
-        "charged": sum(numbers.causes.get(cause, 0) for cause in _CHARGED),
+        "charged": sum(numbers.causes[cause] for cause in charged),
         "dead letters": numbers.dead,
         "quarantined": len(snapshot.degraded),
         "restarts": snapshot.restarts,
@@ -200,13 +200,14 @@ def _drained(
 
 
 def _with_master_on(cluster: RayCluster, topology: Topology, nodes: Collection[str]) -> RayRun:
-    """A run whose master is on one of these nodes: Ray chooses, so submit it until it is."""
+    """A run whose master and a worker are on one of these nodes. Ray chooses the master's, so it
+    is submitted until they are."""
     for _ in range(_TRIES):
         run = cluster.submit(topology.graph())
-        if _master_node(run) in nodes:
+        if _master_node(run) in {*nodes} & run.nodes().keys():
             return run
         run.stop()
-    raise BenchmarkError(f"the master was never on {', '.join(nodes)}")
+    raise BenchmarkError(f"the master was never beside a worker on {', '.join(nodes)}")
 
 
 def _master_node(run: RayRun) -> str:
@@ -216,13 +217,15 @@ def _master_node(run: RayRun) -> str:
 
 def _leave(nodes: Any, node: Any, watch: Watch) -> float:
     """Drain a node as an operator does, and end it when its workers, and the master, have left.
-    Returns after how many seconds that was; -1: they have not."""
+    Returns after how many seconds that was. Raises BenchmarkError if they have not."""
     command = [sys.executable, "-m", "ray.scripts.scripts", "drain-node"]
     which = ["--address", nodes.address, "--node-id", node.node_id]
     why = ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "benchmark"]
     ends = ["--deadline-remaining-seconds", str(_NOTICE_S)]
     subprocess.run([*command, *which, *why, *ends], check=True, stdout=subprocess.DEVNULL)
     used = lambda: {one.node for one in processes_of(watch.run.id).values()}  # noqa: E731
-    left_s = watch.until(lambda: node.node_id not in used(), _LEAVE_MAX_S)
+    left_s = watch.until(lambda: node.node_id not in used(), _NOTICE_S)
+    if left_s < 0:
+        raise BenchmarkError(f"the drained node had processes for {_NOTICE_S} s")
     nodes.remove_node(node)
     return left_s
