@@ -217,15 +217,14 @@ def _master_node(run: RayRun) -> str:
 
 def _leave(nodes: Any, node: Any, watch: Watch) -> float:
     """Drain a node as an operator does, and end it when its workers, and the master, have left.
-    Returns after how many seconds that was. Raises BenchmarkError if they have not."""
+    Returns after how many seconds the workers had. Raises BenchmarkError if one has not."""
     command = [sys.executable, "-m", "ray.scripts.scripts", "drain-node"]
     which = ["--address", nodes.address, "--node-id", node.node_id]
     why = ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "benchmark"]
     ends = ["--deadline-remaining-seconds", str(_NOTICE_S)]
     subprocess.run([*command, *which, *why, *ends], check=True, stdout=subprocess.DEVNULL)
-    used = lambda: {one.node for one in processes_of(watch.run.id).values()}  # noqa: E731
-    left_s = watch.until(lambda: node.node_id not in used(), _NOTICE_S)
-    if left_s < 0:
-        raise BenchmarkError(f"the drained node had processes for {_NOTICE_S} s")
+    left_s = watch.until(lambda: node.node_id not in watch.run.nodes(), _NOTICE_S)
+    if left_s < 0 or watch.until(lambda: node.node_id != _master_node(watch.run), _NOTICE_S) < 0:
+        raise BenchmarkError(f"a worker, or the master, was on the drained node for {_NOTICE_S} s")
     nodes.remove_node(node)
     return left_s

@@ -10,7 +10,6 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from sunshower.cli.dead.letters import StoredLetter, indexes_of
-from sunshower.cli.health import WaitNews
 from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
 
 if TYPE_CHECKING:
@@ -46,6 +45,8 @@ def outages_of(
 ) -> Callable[[], Iterator[str]]:
     """A function that yields which components that these letters reach have begun to wait for a
     dependency, and why, and which go on: a line each, that is new since its last call."""
+    from sunshower.cli.health import WaitNews
+
     news = WaitNews(run.overview().reached_from({one.letter.spout for one in letters}))
 
     def look() -> Iterator[str]:
