@@ -27,6 +27,7 @@ _ZERO_TOO = (
     "batch_counts_wrong",
     "states_wrong",
     "acked_early",
+    "charged",
     "zombies",
     "needless_replacements",
 )

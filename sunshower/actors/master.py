@@ -43,6 +43,7 @@ from sunshower.runtime.nodes import NodeView, choice
 from sunshower.runtime.plan import Plan, Task
 
 _WATCH_S = 1.0  # how often to look for silent workers
+_LEAVE_S = 30.0  # how old a master is that leaves its node, should Ray start one on such a node
 _ELSEWHERE_S = 2.0  # until Ray starts a refused master again, perhaps on another node
 _LOG = logging.getLogger("sunshower")
 
@@ -66,11 +67,11 @@ class MasterActor(MasterProcessBase):
             os._exit(1)
         self._processes: dict[int, RayProcess] = {}
         self._chosen: dict[int, str] = {}  # worker → the node on which it was created
-        self._nodes = NodeWatch()
+        self._nodes = NodeWatch(run)
         self._handles: dict[int, Any] = {}
         super().__init__(active=active)
         self._metrics = RayMetrics(self.core.plan.graph.id)
-        self._exported_s = self.now()
+        self._begun_s = self._exported_s = self.now()
         self._watch_later()
 
     def hello(self, worker: int, process: RayProcess, crash_report: CrashReport | None) -> Welcome:
@@ -186,6 +187,7 @@ class MasterActor(MasterProcessBase):
         try:
             super().watch()
             self._export()
+            self._leave_node()
         finally:
             self._watch_later()
 
@@ -193,6 +195,15 @@ class MasterActor(MasterProcessBase):
         if (now := self.now()) - self._exported_s >= EXPORT_S:
             self._exported_s = now
             self._metrics.export(self.core.plan, self.core.snapshot(now, windows=True))
+
+    def _leave_node(self) -> None:
+        """End on a node that is being drained, once no task moves: all is saved, and Ray starts the
+        next master on a node that stays. The calls of workers and clients wait for it."""
+        here = ray.get_runtime_context().get_node_id()
+        is_settled = not self.core.restless and self.now() - self._begun_s >= _LEAVE_S
+        if is_settled and self.core.nodes.view.should_leave(here):
+            _LOG.info("the master leaves node %s, which is being drained", here[:8])
+            os._exit(1)  # Ray does not restart an actor that exits otherwise
 
     def look_after(self, seconds: float) -> None:
         me = ray.get_runtime_context().current_actor

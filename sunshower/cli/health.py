@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from sunshower.cli.formatting import elapsed, number_of, user_frames
@@ -81,9 +81,10 @@ class _Outage:
 
 class WaitNews:
     """Reports when components begin to wait and when they continue, each at most every ten
-    seconds."""
+    seconds. `components`: None, all of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, components: Container[str] | None = None) -> None:
+        self._components = components
         self._outages: dict[str, _Outage] = {}
         self._quiet_until_s: dict[str, float] = {}
 
@@ -91,7 +92,8 @@ class WaitNews:
         """Yield the lines that are new with this snapshot. `now`: seconds on a monotonic clock."""
         waiting: dict[str, list[TaskStats]] = {}
         for task in snapshot.waiting():
-            waiting.setdefault(task.component, []).append(task)
+            if self._components is None or task.component in self._components:
+                waiting.setdefault(task.component, []).append(task)
         for component, tasks in waiting.items():
             yield from self._see_waits(component, tasks, now)
         for component in list(self._outages):

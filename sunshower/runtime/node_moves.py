@@ -104,6 +104,17 @@ class NodeMoves:
         requests = {one: plan.request_of(one) for one in absent}
         return (*waits(requests, self.view), *held)
 
+    def lines(self, plan: Plan, absent: Collection[int]) -> tuple[str, ...]:
+        """The problems, and a line for each worker that leaves a node that is being drained."""
+        leaving = self.view.leaving(plan.workers)
+        going = self._with_room(plan, [one for one in leaving if not pinned(plan, one)])
+        moves = [
+            f"worker {worker} leaves node {self.view.places[worker][:8]}, which is being drained: "
+            "the spouts stop until nothing is pending, or the wait is over, then its tasks move"
+            for worker in sorted(going)
+        ]
+        return (*self.problems(plan, absent), *moves)
+
     @property
     def _last_s(self) -> float:
         return _START_S if self.view.grows else _LAST_S

@@ -41,11 +41,17 @@ class NodeView:
     places: Mapping[int, str] = field(default_factory=dict)  # worker → node id
     unmet: tuple[Resources, ...] = ()  # requests for which Ray has found no room
     grows: bool = False  # whether Ray's autoscaler may add nodes
+    starting: frozenset[int] = frozenset()  # workers without a process, if anything is unmet
 
     @property
     def staying(self) -> list[NodeState]:
         """The nodes that are not being drained."""
         return [node for node in self.nodes if node.leaves_s is None]
+
+    def should_leave(self, node: str) -> bool:
+        """Whether a process of that node should go: it is being drained, and another one stays."""
+        is_drained = any(one.id == node and one.leaves_s is not None for one in self.nodes)
+        return is_drained and bool(self.staying)
 
     def leaving(self, workers: Iterable[int]) -> dict[int, float]:
         """Those of these workers whose node is being drained → seconds until it ends."""
@@ -202,12 +208,13 @@ def misfit(requests: Requests, view: NodeView, others: Requests = NONE) -> str |
 
 
 def unmet(requests: Requests, view: NodeView) -> list[int]:
-    """Those of these workers, which have no process, that wait for room."""
-    return [worker for worker, request in sorted(requests.items()) if request in view.unmet]
+    """Those of these workers, which may have no process, that wait for room."""
+    starting = {one: request for one, request in requests.items() if one in view.starting}
+    return [worker for worker, request in sorted(starting.items()) if request in view.unmet]
 
 
 def waits(requests: Requests, view: NodeView) -> list[str]:
-    """A line for each request of these workers, which have no process, that waits for room."""
+    """A line for each request of these workers, which may have no process, that waits for room."""
     wanted: dict[str, list[int]] = {}
     for worker in unmet(requests, view):
         wanted.setdefault(str(requests[worker]), []).append(worker)

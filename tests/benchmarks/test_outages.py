@@ -41,6 +41,7 @@ def test_figures_that_miss_a_bound_are_named() -> None:
         "records of all keys flow after 61.0 s",
     ]
     assert outages.complaints({**good, "zombies": 1, "needless_replacements": 2})
+    assert outages.complaints({**good, "charged": 1}) == ["1 charged"]
     assert not outages.complaints({**good, "replaced_s": 22.0, "resumed_s": 3.0, "zombies": 0})
     assert outages.complaints({**good, "worst_s": 5.1})
     assert outages.complaints({**good, "speed": 0.89})

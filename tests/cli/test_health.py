@@ -188,6 +188,11 @@ def test_a_wait_is_reported_when_it_begins_and_when_it_ends() -> None:
     assert list(news.see(snapshot(well()), 140.0)) == []
 
 
+def test_waits_of_other_components_than_those_asked_for_are_not_reported() -> None:
+    assert list(WaitNews({"parse"}).see(snapshot(wait()), 0.0)) == []
+    assert len(list(WaitNews({"store"}).see(snapshot(wait()), 0.0))) == 1
+
+
 def test_a_component_continues_when_its_last_task_does() -> None:
     news = WaitNews()
     assert len(list(news.see(snapshot(wait(0, 1), wait(1, 1)), 1.0))) == 1

@@ -128,11 +128,17 @@ def test_a_sum_that_a_process_cannot_request_is_refused_before_anything_changes(
 def test_a_worker_that_lost_its_node_and_one_that_has_none_yet_wait_for_room() -> None:
     before, full = plan(3, need=ONE, tasks=3), NodeState("a", ONE, NONE)
     there = moves(full, places={0: "a", 1: "lost"})
-    there.view = replace(there.view, unmet=(ONE,))
+    there.view = replace(there.view, unmet=(ONE,), starting=frozenset({1, 2}))
     (line,) = there.problems(before, [1, 2])
     assert line.startswith("workers 1, 2 wait for a node with 1 CPU free for each: the largest, a")
     assert there.unmet(before, [1, 2]) == (1, 2)
     assert there.unmet(before, []) == (), "a process of another topology waits"
+
+
+def test_a_silent_worker_does_not_wait_for_room_while_others_wait_for_as_much() -> None:
+    before, there = plan(2, need=ONE), moves(NodeState("a", ONE, NONE), places={0: "a", 1: "a"})
+    there.view = replace(there.view, unmet=(ONE,))
+    assert there.unmet(before, [1]) == there.problems(before, [1]) == ()
 
 
 # ---- a node that is drained ------------------------------------------------------------------
@@ -146,6 +152,9 @@ def test_workers_leave_a_node_that_is_being_drained_and_the_others_stay() -> Non
     assert found.workers == [1, 2]
     assert wait_s == before.graph.config.message_timeout_s
     assert there.problems(before, []) == ()
+    (line,) = there.lines(before, [])
+    assert line.startswith("worker 0 leaves node a, which is being drained: the spouts stop until")
+    assert there.lines(found, []) == (), "its tasks have moved"
 
 
 def test_pending_trees_get_half_of_the_time_that_the_node_has_left() -> None:

@@ -80,6 +80,18 @@ def test_a_replaced_worker_avoids_its_former_node_if_there_is_another() -> None:
     assert choice(0, ONE, view(node("a", 1), places={0: "a"}), {}, "spread") == "a"
 
 
+# ---- processes that leave a node ----------------------------------------------------------------
+
+
+def test_a_process_leaves_a_node_that_is_being_drained_if_another_one_stays() -> None:
+    drained = node("a", 1, leaves_s=60.0)
+    both = view(drained, node("b", 0))
+    assert both.should_leave("a")
+    assert not both.should_leave("b")
+    assert not both.should_leave("unknown")
+    assert not view(drained, node("b", 1, leaves_s=inf)).should_leave("a"), "both are drained"
+
+
 # ---- moves to other nodes --------------------------------------------------------------------
 
 
@@ -150,7 +162,7 @@ def test_where_an_autoscaler_may_add_nodes_everything_may_fit() -> None:
 
 def test_a_wait_names_the_workers_their_request_and_what_is_free() -> None:
     big = Resources(num_cpus=2, memory=3 * GIB)
-    there = NodeView((NodeState("abcdefghij", big, NONE),), {}, (big,), grows=True)
+    there = NodeView((NodeState("abcdefghij", big, NONE),), {}, (big,), True, frozenset({0, 3, 4}))
     (line,) = waits({0: big, 3: big, 4: ONE}, there)  # worker 4 is starting
     assert line == (
         "workers 0, 3 wait for a node with 2 CPU, 3 GiB of memory free for each: the largest, "
@@ -160,7 +172,9 @@ def test_a_wait_names_the_workers_their_request_and_what_is_free() -> None:
 
 
 def test_a_wait_of_one_worker_says_how_to_make_room() -> None:
-    (line,) = waits({1: TWO}, NodeView((node("a", 2, free=1),), {}, (TWO,)))
+    (line,) = waits(
+        {1: TWO}, NodeView((node("a", 2, free=1),), {}, (TWO,), starting=frozenset({1}))
+    )
     assert line == (
         "worker 1 waits for a node with 2 CPU free: the largest, a, has 1 CPU free of 2 CPU; "
         "add a node, or end what else requests resources"
@@ -168,7 +182,7 @@ def test_a_wait_of_one_worker_says_how_to_make_room() -> None:
 
 
 def test_a_worker_that_requests_nothing_waits_where_others_request_all_memory() -> None:
-    (line,) = waits({0: NONE}, NodeView((node("a", 2),), {}, (NONE,)))
+    (line,) = waits({0: NONE}, NodeView((node("a", 2),), {}, (NONE,), starting=frozenset({0})))
     assert line == (
         "worker 0 waits for a node with memory free: others request all memory of the nodes; "
         "add a node, or end what else requests resources"
@@ -176,6 +190,6 @@ def test_a_worker_that_requests_nothing_waits_where_others_request_all_memory() 
 
 
 def test_where_all_nodes_are_being_drained_that_is_the_reason() -> None:
-    there = NodeView((node("a", 4, leaves_s=inf),), {}, (ONE,))
+    there = NodeView((node("a", 4, leaves_s=inf),), {}, (ONE,), starting=frozenset({0}))
     assert misfit({0: NONE}, there) == misfit({0: ONE}, there) == "all nodes are being drained"
     assert "1 CPU free: all nodes are being drained; add a node" in waits({0: ONE}, there)[0]

@@ -24,6 +24,7 @@ from sunshower.runtime.nodes import NodeState, NodeView
 _READ_S = 1.0  # between two looks at the nodes
 _TIMEOUT_S = 5
 _BYTE = 1  # which every worker requests: see worker_options.py
+_STARTING = ("PENDING_CREATION", "RESTARTING")  # states of Ray's actors
 _STATUS = "__autoscaling_status"  # the key of the report of Ray's autoscaler
 _log = logging.getLogger(__name__)
 
@@ -77,6 +78,16 @@ def unmet_requests() -> tuple[tuple[Resources, ...], bool]:
     return unmet, may_add_nodes(internal_kv._internal_kv_get(_STATUS))
 
 
+def starting_workers(run: str) -> frozenset[int]:
+    """The workers of a run for which Ray has no process: it looks for a node, or starts one there.
+    The head selects them among the actors of the cluster. Raises as `cluster_nodes`."""
+    from ray._private import state  # see above
+
+    found = [one for name in _STARTING for one in state.actors(actor_state_name=name).values()]
+    workers = {worker_of(one["Name"]) for one in found if one["Name"].startswith(f"{run}/")}
+    return frozenset(worker for worker in workers if worker is not None)
+
+
 def may_add_nodes(status: bytes | None) -> bool:
     """Whether Ray's autoscaler of version 1, whose report this is, may add nodes.
 
@@ -90,15 +101,17 @@ def may_add_nodes(status: bytes | None) -> bool:
     return any(kind != f"node_{node}" for node, kind in types.items())
 
 
-def node_view() -> NodeView:
-    """All of this, without the places of workers."""
-    return NodeView(cluster_nodes(), {}, *unmet_requests())
+def node_view(run: str = "") -> NodeView:
+    """All of this, without the places of workers. `run`: whose workers are starting."""
+    nodes, (unmet, grows) = cluster_nodes(), unmet_requests()
+    starting = starting_workers(run) if run and unmet else frozenset[int]()
+    return NodeView(nodes, {}, unmet, grows, starting)
 
 
-def next_view(last: NodeView) -> NodeView:
+def next_view(last: NodeView, run: str = "") -> NodeView:
     """The present view; the last one if the head does not answer."""
     try:
-        return node_view()
+        return node_view(run)
     except Exception as error:
         _log.debug("Ray does not list the nodes: %s", error)
         return last
@@ -107,8 +120,8 @@ def next_view(last: NodeView) -> NodeView:
 class NodeWatch:
     """Looks at the nodes every second, on a thread of its own."""
 
-    def __init__(self) -> None:
-        self._view = NodeView()
+    def __init__(self, run: str) -> None:
+        self._run, self._view = run, NodeView()
         self._workers, self._counted_s = Counter[str](), -inf
         threading.Thread(target=self._look, name="nodes", daemon=True).start()
 
@@ -129,7 +142,7 @@ class NodeWatch:
 
     def _look(self) -> None:
         while True:
-            self._view = next_view(self._view)
+            self._view = next_view(self._view, self._run)
             time.sleep(_READ_S)
 
 

@@ -20,7 +20,7 @@ from sunshower.cli.dead.letters import (
     indexes_of,
     read_letters,
 )
-from sunshower.cli.dead.replays import WAIT_S, ask_of, not_replayed, replayed
+from sunshower.cli.dead.replays import WAIT_S, ask_of, not_replayed, outages_of, replayed
 from sunshower.cli.dead.tables import as_json, details, letter_table
 from sunshower.cli.formatting import (
     Terminal,
@@ -215,8 +215,8 @@ def replay(
 
     Each record is a new tracked tuple, with all attempts: it is acked, or becomes a dead letter
     again. A file `….replayed` beside that of the letters, or for a topic in the current folder,
-    lists replayed letters, which are not replayed again. Exit status 1: some letters were not
-    settled.
+    lists replayed letters, which are not replayed again. While a component waits for a dependency,
+    this is printed, with the error. Exit status 1: some letters were not settled.
     """
     chosen = _selection(
         numbers=number, causes=cause, components=component, text=text, since=since, until=until
@@ -233,8 +233,10 @@ def replay(
     errors = Terminal(stderr=True)
     try:
         with connect(address, as_job=False) as cluster:
-            ask = ask_of(cluster.find(name), timeout_s)
-            for one, outcome in replayed(ask, new, name, time.time):
+            run = cluster.find(name)
+            outages = outages_of(run, new, time.monotonic)
+            look = lambda: print_lines(errors, outages(), "yellow")  # noqa: E731
+            for one, outcome in replayed(ask_of(run, timeout_s), new, name, time.time, look):
                 if isinstance(outcome, SunshowerError):
                     outcomes[None] += 1
                     print_lines(errors, [f"letter {one.number}: {format_error(outcome)}"], "red")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
 if TYPE_CHECKING:
     from sunshower.actors.run import RayRun
 
+_LOOK_S = 2.0
 WAIT_S = 60.0  # how long a letter may take, unless told otherwise
 _AT_ONCE = 16  # letters that a topology is sent at a time
 _FATAL = (ClusterError, TopologyFailed)  # no other letter can be replayed either
@@ -38,11 +40,33 @@ def not_replayed(letters: Iterable[StoredLetter]) -> list[StoredLetter]:
     return list(new.values())
 
 
+def outages_of(
+    run: RayRun, letters: Iterable[StoredLetter], now: Callable[[], float]
+) -> Callable[[], Iterator[str]]:
+    """A function that yields which components that these letters reach have begun to wait for a
+    dependency, and why, and which go on: a line each, that is new since its last call."""
+    from sunshower.cli.health import WaitNews
+
+    news = WaitNews(run.overview().reached_from({one.letter.spout for one in letters}))
+
+    def look() -> Iterator[str]:
+        with suppress(*_FATAL):  # the letters say that, too
+            yield from news.see(run.snapshot(), now())
+
+    return look
+
+
 def replayed(
-    ask: Ask, letters: Iterable[StoredLetter], name: str, wall: Callable[[], float]
+    ask: Ask,
+    letters: Iterable[StoredLetter],
+    name: str,
+    wall: Callable[[], float],
+    look: Callable[[], object] = lambda: None,
+    look_s: float = _LOOK_S,
 ) -> Iterator[tuple[StoredLetter, str | SunshowerError]]:
     """Send letters to topology `name`, and note in their indexes how they end, at the time of
-    `wall`. Yields how each has ended, or why not. Raises other errors than those of single letters,
+    `wall`. Yields how each has ended, or why not. Calls `look` whenever none has ended for `look_s`
+    seconds. Raises other errors than those of single letters,
     once the letters under way have ended. The end of the process does not wait for these."""
     letters = list(letters)
     indexes, left = indexes_of(letters), iter(letters)
@@ -61,7 +85,11 @@ def replayed(
             under_way += 1
         if not under_way:
             break
-        one, outcome = ended.get()
+        try:
+            one, outcome = ended.get(timeout=look_s)
+        except Empty:
+            look()
+            continue
         under_way -= 1
         if isinstance(outcome, str):
             indexes[one.index].add(one, name, outcome, wall())

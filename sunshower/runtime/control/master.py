@@ -141,7 +141,7 @@ class Master:
             self.silent,
             {kind: dict(kept) for kind, kept in stored.latencies_by_kind.items()},
             self._windows.at(now, stored.totals(stats.values())) if windows else {},
-            self.nodes.problems(self.plan, self.absent),
+            self.nodes.lines(self.plan, self.absent),
             self.nodes.unmet(self.plan, self.absent),
         )
 

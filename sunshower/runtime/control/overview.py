@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from sunshower.runtime.events.metrics import Snapshot
@@ -34,6 +34,17 @@ class Overview:
     edges: tuple[Edge, ...] = ()  # in declared order
     letters: Mapping[str, LetterStore | None] = field(default_factory=dict)  # bolt that reads dead
     # letters → where it writes them; None: that is not known
+
+    def reached_from(self, sources: Collection[str]) -> set[str]:
+        """The components that a record of these can reach."""
+        found: set[str] = set()
+        frontier = [*sources]
+        while frontier:
+            here = frontier.pop()
+            targets = {edge.target for edge in self.edges if edge.source == here} - found
+            found |= targets
+            frontier += targets
+        return found
 
 
 def edges_of(graph: Graph) -> tuple[Edge, ...]:

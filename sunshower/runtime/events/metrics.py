@@ -237,7 +237,7 @@ class Snapshot:
     windows: Mapping[str, Mapping[str, Activity]] = field(default_factory=dict)  # name of a window
     # (see time_windows.py) → component → what it did in this time; only in an overview
     unplaced: tuple[str, ...] = ()  # a line about workers that wait for a node with room, or stay
-    # on one that is being drained
+    # on one that is being drained, or leave it
     without_room: tuple[int, ...] = ()  # the workers in `unplaced` that wait; they may be `silent`
 
     def tasks(self) -> Iterable[TaskStats]:

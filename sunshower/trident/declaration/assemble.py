@@ -86,7 +86,13 @@ def assemble(topology: Topology, group: Group) -> None:
         kind = WaitingStageBolt if stage.waits else StageBolt
         executor = kind(group.id, stage, found[stage.id], group.max_batches, emitter)
         topology.bolt(
-            stage.id, executor, (), stage.parallelism, fields=(), streams=_streams(group, stage)
+            stage.id,
+            executor,
+            (),
+            stage.parallelism,
+            fields=(),
+            streams=_streams(group, stage),
+            resources=stage.resources,
         )
     for stage in group.stages:
         _connect(topology, group, stage, master)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias, TypedDict, Unpack, overload
+from typing import Any, TypeAlias, Unpack, overload
 
 from sunshower.arguments import COUNT, Instance, Rule, Values
+from sunshower.config import NOTHING, Resources
 from sunshower.errors import ConfigError, DuplicateComponent, TopologyError
 from sunshower.state.tree import Tree
 from sunshower.topologies.components import Out, Spout
@@ -18,6 +19,7 @@ from sunshower.trident.declaration.stage_builder import (
     RowSource,
     StageBuilder,
     StreamProgram,
+    TaskSettings,
 )
 from sunshower.trident.declaration.streams import BatchStream
 from sunshower.trident.spouts.adapting import as_trident_spout
@@ -38,10 +40,9 @@ _OPTIONS: dict[str, Rule] = {  # of a group
 }
 
 
-class Options(TypedDict, total=False):
+class Options(TaskSettings, total=False):
     """The options of a batch spout's stream and of its group."""
 
-    parallelism: int
     store: Callable[[], Tree] | None
     max_batches: int | None
     interval_s: float | None
@@ -67,12 +68,13 @@ def batches(
     interval_s: float | None = None,
     skip: Skip | None = None,
     group: str | None = None,
+    resources: Resources = NOTHING,
 ) -> BatchStream[Any]:
     """The stream of a batch spout, or of a source that can be adapted to one, as `TextFiles` can.
 
-    `id` names the spout in the store; a later run with the same id continues. Streams of the same
-    `group` share their batches and can be merged and joined; by default each stream is its own
-    group. Give the options of a group once:
+    `id` names the spout in the store; a later run with the same id continues. Its tasks:
+    see TaskSettings. Streams of the same `group` share their batches and can be merged and joined;
+    by default each stream is its own group. Give the options of a group once:
 
     - `store`: where its progress is stored (default: SQLite file `<topology>.batches.db` in the
       working directory)
@@ -113,7 +115,7 @@ def batches(
     _set_options(
         in_group, where, store=store, max_batches=max_batches, interval_s=interval_s, skip=skip
     )
-    stage = StageBuilder(in_group, id, parallelism, source)
+    stage = StageBuilder(in_group, id, parallelism, resources, source)
     stage.spout_rows = RowSource(stage, schema)
     return BatchStream(stage.spout_rows)
 

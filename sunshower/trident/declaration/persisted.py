@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Required, TypedDict
+from typing import Any, Required
 
 from sunshower.arguments import Instance, check_names
 from sunshower.errors import RecordMismatch, TopologyError
@@ -20,7 +20,7 @@ from sunshower.topologies.operators.states import StateFactory, StateKind
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.signatures import name_of
 from sunshower.trident.declaration.row_stream import RowStream, check_group
-from sunshower.trident.declaration.stage_builder import RowSource
+from sunshower.trident.declaration.stage_builder import RowSource, TaskSettings
 from sunshower.trident.stages.persisting import Lookup, ProcessByKey, QueryState, StateSlot
 from sunshower.trident.stages.sharing import ByFields, ToFirst
 from sunshower.trident.stages.windowing import Windows
@@ -72,18 +72,18 @@ def new_state(
     return StateSlot(factory, name, exactly_once=not not_exactly_once)
 
 
-class BatchProcessSettings(TypedDict, total=False):
+class BatchProcessSettings(TaskSettings, total=False):
     """The settings of `process` in batches.
 
     state           where states are, of kind opaque; it must be given
     name            of the bolt and of the state, by which a later run finds it; default: that of
                     the function
     parallelism     the number of tasks, 1; that of a stored state cannot change
+    resources       what each task requests of its node
     """
 
     state: Required[StateFactory]
     name: str
-    parallelism: int
 
 
 def processed(
@@ -122,7 +122,8 @@ def processed(
             "that is repeated, which the function is called with again; take one of kind opaque"
         )
     slot = new_state(state, id, stream, where, not_exactly_once=False, by=by)
-    rows = stream.send_groups(by, settings.get("parallelism", 1))
+    tasks: Any = {name: settings[name] for name in TaskSettings.__annotations__ if name in settings}
+    rows = stream.send_groups(by, tasks)
     out = calls.schema if calls.schema.fields else Schema(("nothing",))
     made = rows.then(ProcessByKey(slot, calls), out)
     made.varies = True  # with the order in which rows of several tasks come
@@ -161,14 +162,19 @@ def declare_query(
     function: Any,
     fields: str | Columns,
     where: str,
-    parallelism: int,
+    tasks: TaskSettings,
 ) -> RowSource:
-    """Each row with an answer of the state; `parallelism` is for a static state with groups."""
+    """Each row with an answer of the state; `tasks` are for a static state with groups."""
     schema = stream.schema
     if not isinstance(state, WrittenState) and not is_factory(state):
         raise TopologyError(
             f"{where}: {name_of(state)} is no state; give what aggregate(…, state=…) or "
             "partition_persist has returned, or StaticState(…)"
+        )
+    if tasks and (isinstance(state, WrittenState) or not by):
+        raise TopologyError(
+            f"{where}: the query begins no stage, so it has no {'= and '.join(tasks)}=; give that "
+            "where its stage begins: that of the state, or for a static state that of the rows"
         )
     if function is not None:
         state_code_returns(function, schema, where)
@@ -178,7 +184,7 @@ def declare_query(
         operator = QueryState(StateSlot(state, "static"), ask, schema, out, commits=False)
         if not by:
             return stream.add(operator, out)
-        return stream.send(ByFields(schema, tuple(by)), parallelism).then(operator, out)
+        return stream.send(ByFields(schema, tuple(by)), tasks).then(operator, out)
     check_group([stream.stage, state.rows.stage], where)
     if function is None:
         _check_keys(by, state, where)

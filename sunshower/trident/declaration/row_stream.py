@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
-from sunshower.arguments import FUNCTION
+from sunshower.arguments import FUNCTION, check_names
+from sunshower.config import NOTHING, Resources
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.groupings import CustomGrouping
@@ -22,7 +23,7 @@ from sunshower.topologies.operators.schemas import (
 from sunshower.topologies.operators.steps import BaseOperator
 from sunshower.topologies.outputs import check_id
 from sunshower.topologies.streams import Stream
-from sunshower.trident.declaration.stage_builder import RowSource, StageBuilder
+from sunshower.trident.declaration.stage_builder import RowSource, StageBuilder, TaskSettings
 from sunshower.trident.stages.plan import Sharing
 from sunshower.trident.stages.sharing import (
     ByBatch,
@@ -103,28 +104,28 @@ class RowStream(RecordOperators[R_co]):
 
     # ---- repartitionings -----------------------------------------------------------------------
 
-    def shuffle(self, *, parallelism: int = 1) -> Self:
-        """Distribute rows evenly over `parallelism` tasks."""
-        return self._of(self.send(RoundRobin(), parallelism))
+    def shuffle(self, **tasks: Unpack[TaskSettings]) -> Self:
+        """Distribute rows evenly over `parallelism` tasks. `tasks`: see TaskSettings."""
+        return self._of(self.send(RoundRobin(), tasks))
 
-    def partition_by(self, *fields: str, parallelism: int = 1) -> Self:
+    def partition_by(self, *fields: str, **tasks: Unpack[TaskSettings]) -> Self:
         """Send equal values of `fields` to the same of `parallelism` tasks."""
         self._check_fields("partition_by", fields)
-        return self._of(self.send(ByFields(self.schema, fields), parallelism))
+        return self._of(self.send(ByFields(self.schema, fields), tasks))
 
-    def broadcast(self, *, parallelism: int = 1) -> Self:
+    def broadcast(self, **tasks: Unpack[TaskSettings]) -> Self:
         """Send all rows to each of `parallelism` tasks."""
-        return self._of(self.send(ToAll(), parallelism))
+        return self._of(self.send(ToAll(), tasks))
 
-    def global_(self) -> Self:
-        """Send all rows to one task."""
-        return self._of(self.send(ToFirst(), 1))
+    def global_(self, *, resources: Resources = NOTHING) -> Self:
+        """Send all rows to one task, which requests `resources` of its node."""
+        return self._of(self.send(ToFirst(), {"resources": resources}))
 
-    def batch_global(self, *, parallelism: int = 1) -> Self:
+    def batch_global(self, **tasks: Unpack[TaskSettings]) -> Self:
         """Send all rows of a batch to one of `parallelism` tasks, chosen round-robin by txid."""
-        return self._of(self.send(ByBatch(), parallelism))
+        return self._of(self.send(ByBatch(), tasks))
 
-    def partition(self, grouping: CustomGrouping, *, parallelism: int = 1) -> Self:
+    def partition(self, grouping: CustomGrouping, **tasks: Unpack[TaskSettings]) -> Self:
         """Distribute rows as `grouping` chooses; it numbers the tasks 0, 1, 2 and so on. A
         transactional state behind it is exact only if `choose` depends on nothing but the row."""
         if not (hasattr(grouping, "prepare") and hasattr(grouping, "choose")):
@@ -132,7 +133,7 @@ class RowStream(RecordOperators[R_co]):
                 f"{self._where('partition')} needs an object with prepare(targets) and "
                 "choose(record), as in CustomGrouping"
             )
-        return self._of(self.send(ByGrouping(grouping), parallelism))
+        return self._of(self.send(ByGrouping(grouping), tasks))
 
     # ---- used by the other modules -------------------------------------------------------------
 
@@ -149,11 +150,11 @@ class RowStream(RecordOperators[R_co]):
             stages.setdefault(source.stage, []).append(source)
         return [stage.add(operator(), schema, sources) for stage, sources in stages.items()]
 
-    def send(self, sharing: Sharing, parallelism: int) -> RowSource:
+    def send(self, sharing: Sharing, tasks: TaskSettings) -> RowSource:
         """These rows in a new stage."""
-        return self.new_stage(parallelism).receive(self.sources, sharing)
+        return self.new_stage(tasks).receive(self.sources, sharing)
 
-    def records(self, id: str, *, parallelism: int = 1) -> Stream[R_co]:
+    def records(self, id: str, **tasks: Unpack[TaskSettings]) -> Stream[R_co]:
         """These rows as ordinary tuples for ordinary bolts, at least once. A batch is done when its
         rows are acked; a repeated batch emits them again. `id` names the bolt that emits them.
         Raises as Topology.bolt does."""
@@ -161,8 +162,9 @@ class RowStream(RecordOperators[R_co]):
         group.program.check_open(self._where(f"records({id!r})"))
         fields = schema.fields if schema.type is tuple else schema.type
         bolt = RecordsBolt(schema)
-        stream = group.program.topology.bolt(id, bolt, parallelism=parallelism, fields=fields)
-        stage = StageBuilder(group, self.stage.root, parallelism, name=id, leaves=True)
+        stream = group.program.topology.bolt(id, bolt, fields=fields, **tasks)
+        stage = self.new_stage(tasks)
+        stage.name, stage.leaves = id, True
         stage.add(BaseOperator(), schema, [stage.receive(self.sources, RoundRobin())])
         return stream
 
@@ -171,9 +173,9 @@ class RowStream(RecordOperators[R_co]):
         FUNCTION.check(self._where("apply"), assembly, TopologyError)
         return assembly(self)
 
-    def send_groups(self, by: tuple[str, ...], parallelism: int) -> RowSource:
-        """These rows in the tasks that have the state of their group."""
-        return self.send(ByFields(self.schema, by), parallelism) if by else self.send(ToFirst(), 1)
+    def send_groups(self, by: tuple[str, ...], tasks: TaskSettings) -> RowSource:
+        """These rows in the tasks that have the state of their group; without groups it is one."""
+        return self.send(ByFields(self.schema, by) if by else ToFirst(), tasks)
 
     def combined(self, given: Sequence[AnyAggregator], by: Sequence[str]) -> RowStream[Any]:
         """Combined rows (fields of the group, a value for each combiner), still in their tasks."""
@@ -184,16 +186,18 @@ class RowStream(RecordOperators[R_co]):
         """All stages that these rows depend on, those they are in included."""
         return {stage for source in self.sources for stage in source.stage.upstream()}
 
-    def new_stage(self, parallelism: int) -> StageBuilder:
+    def new_stage(self, tasks: TaskSettings) -> StageBuilder:
         """A new stage of the same group."""
-        return StageBuilder(self.stage.group, self.stage.root, parallelism)
+        check_names(tasks, TaskSettings.__annotations__, self._where(""), TopologyError)
+        return StageBuilder(self.stage.group, self.stage.root, **tasks)
 
     def _gather(self) -> tuple[RowSource, ...]:
         stages = {source.stage for source in self.sources}
         if len(stages) == 1:
             return self.sources
         if self._gathered is None:
-            self._gathered = self.send(RoundRobin(), max(stage.parallelism for stage in stages))
+            most = max(stage.parallelism for stage in stages)
+            self._gathered = self.send(RoundRobin(), {"parallelism": most})
         return (self._gathered,)
 
     def _with(

@@ -13,9 +13,10 @@ from copy import copy
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from sunshower.arguments import TASKS
+from sunshower.config import NOTHING, RESOURCES, Resources
 from sunshower.errors import DuplicateComponent, TopologyError
 from sunshower.records import Schema
 from sunshower.state.tree import Tree
@@ -93,6 +94,17 @@ class StreamProgram:
         self.folders[folder] = where
 
 
+class TaskSettings(TypedDict, total=False):
+    """The settings of the tasks of a stage, where a repartitioning begins it.
+
+    - `parallelism`: the number of tasks, 1
+    - `resources`: what each task requests of its node
+    """
+
+    parallelism: int
+    resources: Resources
+
+
 @dataclass(eq=False)
 class RowSource:
     """Rows that operators of `stage` can read, and the operators that read them."""
@@ -130,7 +142,8 @@ class StageBuilder:
 
     group: GroupBuilder
     root: str
-    parallelism: int
+    parallelism: int = 1
+    resources: Resources = NOTHING  # of each task
     spout: TridentSpout | None = None
     name: str | None = None
     leaves: bool = False  # as Stage.leaves
@@ -140,6 +153,7 @@ class StageBuilder:
 
     def __post_init__(self) -> None:
         TASKS.check(f"{self.where('')}: parallelism", self.parallelism, TopologyError)
+        RESOURCES.check(f"{self.where('')}: resources", self.resources, TopologyError)
         self.group.program.check_open(self.where(""))
         self.group.stages.append(self)
 
@@ -316,4 +330,5 @@ def _frozen(
             if origin.stage is stage and arrival.sharing is not None
         ),
         leaves=stage.leaves,
+        resources=stage.resources,
     )

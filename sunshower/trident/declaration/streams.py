@@ -45,7 +45,7 @@ from sunshower.trident.declaration.persisted import (
     processed,
 )
 from sunshower.trident.declaration.row_stream import RowStream, check_streams
-from sunshower.trident.declaration.stage_builder import RowSource
+from sunshower.trident.declaration.stage_builder import RowSource, TaskSettings
 from sunshower.trident.stages.joining import Join
 from sunshower.trident.stages.persisting import PersistPartition, StateSlot
 from sunshower.trident.stages.port import publishing
@@ -80,9 +80,9 @@ class Aggregations(Generic[R_co]):
         *aggregators: AnyAggregator,
         fields: type[Out],
         state: StateFactory | None = None,
-        parallelism: int = 1,
         name: str | None = None,
         not_exactly_once: bool = False,
+        **tasks: Unpack[TaskSettings],
     ) -> BatchStream[Out]: ...
     @overload
     def aggregate(
@@ -90,18 +90,18 @@ class Aggregations(Generic[R_co]):
         *aggregators: AnyAggregator,
         fields: Sequence[str] | None = None,
         state: StateFactory | None = None,
-        parallelism: int = 1,
         name: str | None = None,
         not_exactly_once: bool = False,
+        **tasks: Unpack[TaskSettings],
     ) -> BatchStream[tuple[Any, ...]]: ...
     def aggregate(
         self,
         *aggregators: AnyAggregator,
         fields: Columns | None = None,
         state: StateFactory | None = None,
-        parallelism: int = 1,
         name: str | None = None,
         not_exactly_once: bool = False,
+        **tasks: Unpack[TaskSettings],
     ) -> BatchStream[Any]:
         """The totals of each group, or of all rows together. Combiners first combine the rows
         within their task.
@@ -113,7 +113,8 @@ class Aggregations(Generic[R_co]):
         task has the state. Storm: persistentAggregate, newValuesStream.
 
         `name` is the id of the bolt and of the state, which a later run finds by it (default: of
-        the bolt as for any other, of the state the aggregators' fields). Raises TopologyError
+        the bolt as for any other, of the state the aggregators' fields). `tasks`: see TaskSettings.
+        Raises TopologyError
         unless a state is given one ReducerAggregator, or CombinerAggregators, and if spout and
         state together are not exactly once, unless `not_exactly_once` accepts that.
         """
@@ -121,14 +122,14 @@ class Aggregations(Generic[R_co]):
         where = self._location("aggregate")
         given, out = bound_aggregators(aggregators, stream.schema, by, fields, where)
         made = (
-            self._aggregated(given, out, parallelism)
+            self._aggregated(given, out, tasks)
             if state is None
-            else self._kept(given, out, state, parallelism, name, where, not_exactly_once)
+            else self._kept(given, out, state, tasks, name, where, not_exactly_once)
         )
         return made if name is None else made.named(name)
 
     def _aggregated(
-        self, given: Sequence[AnyAggregator], out: Schema, parallelism: int
+        self, given: Sequence[AnyAggregator], out: Schema, tasks: TaskSettings
     ) -> BatchStream[Any]:
         """The aggregates of each batch by itself."""
         stream, by = self._grouped()
@@ -139,38 +140,38 @@ class Aggregations(Generic[R_co]):
         else:
             last = Aggregate(stream.schema, by, given, out, empty)
         sharing = ByFields(stream.schema, by) if by else ByBatch()
-        return BatchStream(stream.send(sharing, parallelism).then(last, out))
+        return BatchStream(stream.send(sharing, tasks).then(last, out))
 
     def _kept(
         self,
         given: Sequence[AnyAggregator],
         out: Schema,
         state: StateFactory,
-        parallelism: int,
+        tasks: TaskSettings,
         name: str | None,
         where: str,
         not_exactly_once: bool,
     ) -> BatchStream[Any]:
         """What each batch changes in the aggregates of all batches."""
         stream, by = self._grouped()
-        one = single(given, by, parallelism, where)
+        one = single(given, by, tasks.get("parallelism", 1), where)
         slot = new_state(state, name or "-".join(one.emits), stream, where, not_exactly_once, by=by)
         if isinstance(one, CombinerAggregator):
             operator: Persist = PersistCombined(slot, len(by), one, out)
-            rows = stream.combined([one], by).send_groups(by, parallelism)
+            rows = stream.combined([one], by).send_groups(by, tasks)
             return _written(rows.then(operator, out), slot, by, one.result)
         operator = PersistReduced(slot, stream.schema, by, one, out)
-        return _written(stream.send_groups(by, parallelism).then(operator, out), slot, by)
+        return _written(stream.send_groups(by, tasks).then(operator, out), slot, by)
 
     def window(
         self,
         window: Window,
         *aggregators: AnyAggregator,
         state: StateFactory,
-        parallelism: int = 1,
         fields: Columns | None = None,
         name: str = "windows",
         not_exactly_once: bool = False,
+        **tasks: Unpack[TaskSettings],
     ) -> BatchStream[Any]:
         """Aggregate each group in each window: (group, window, aggregated values). `window` is the
         end of a time window or the number of a count window. The state `name` holds the contents of
@@ -185,8 +186,8 @@ class Aggregations(Generic[R_co]):
         given, out = bound_aggregators(aggregators, stream.schema, by, fields, where, more)
         slot = new_state(state, name, stream, where, not_exactly_once, by=by)
         operator = Windows(slot, window, stream.schema, by, given, out)
-        check_one_task(by, parallelism, where)
-        return _written(stream.send_groups(by, parallelism).then(operator, out), slot, by)
+        check_one_task(by, tasks.get("parallelism", 1), where)
+        return _written(stream.send_groups(by, tasks).then(operator, out), slot, by)
 
     def state_query(
         self,
@@ -194,7 +195,7 @@ class Aggregations(Generic[R_co]):
         function: Callable[..., Any] | None = None,
         *,
         fields: str | Columns = "value",
-        parallelism: int = 1,
+        **tasks: Unpack[TaskSettings],
     ) -> BatchStream[Any]:
         """Each row with an answer of a state: the value of its group (without groups: the single
         value), or what `function(state, rows)` returns, which is one answer per row.
@@ -203,12 +204,12 @@ class Aggregations(Generic[R_co]):
         has returned. `fields` names the answer's fields, or is a record type for row and answer
         together. A state of this program is queried by the tasks that write it, in the commit
         phase. Grouped rows go to the task of their group, others where they are: choose the task of
-        each row before. `parallelism` applies to grouped rows and a static state.
+        each row before. `tasks` are for grouped rows and a static state.
         """
         stream, by = self._grouped()
         where = self._location("state_query")
         asked: Any = (state.written or state) if isinstance(state, BatchStream) else state
-        return BatchStream(declare_query(stream, by, asked, function, fields, where, parallelism))
+        return BatchStream(declare_query(stream, by, asked, function, fields, where, tasks))
 
     def _location(self, word: str) -> str:
         stream, by = self._grouped()
@@ -318,7 +319,7 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
         schema = Schema(("nothing",)) if fields == () else columns_schema(fields, where)
         if not others:
             return BatchStream(self.add(operator, schema))
-        stage = self.new_stage(1)
+        stage = self.new_stage({})
         inputs = [[stage.receive(stream.sources, ToFirst())] for stream in streams]
         return BatchStream(stage.add(operator, schema, *inputs))
 
@@ -356,7 +357,7 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
         *,
         how: Literal["inner", "left"] = "inner",
         fields: Columns | None = None,
-        parallelism: int = 1,
+        **tasks: Unpack[TaskSettings],
     ) -> BatchStream[Any]:
         """Join rows with equal values of `on` within a batch: (key, other fields of self, of
         `other`). A left join keeps rows without a match, with None for the missing fields."""
@@ -370,7 +371,7 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
             fields=fields,
             where=where,
         )
-        stage = self.new_stage(parallelism)
+        stage = self.new_stage(tasks)
         inputs = [
             [stage.receive(stream.sources, ByFields(stream.schema, names))]
             for stream, names in ((self, ours), (other, theirs))

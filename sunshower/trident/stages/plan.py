@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, NamedTuple, Protocol
 
+from sunshower.config import NOTHING, Resources
 from sunshower.records import Schema
 from sunshower.state.tree import Tree
 from sunshower.topologies.operators.port import Operator
@@ -86,6 +87,7 @@ class Stage:
     inputs: tuple[StageInput, ...] = ()
     outputs: tuple[StageOutput, ...] = ()
     leaves: bool = False  # an ordinary bolt, declared already, that takes rows out of batches
+    resources: Resources = NOTHING  # of each task
 
     @property
     def commits(self) -> bool:

@@ -14,6 +14,7 @@ from sunshower.actors.names import worker_name
 from sunshower.actors.nodes.cluster_nodes import (
     cluster_nodes,
     may_add_nodes,
+    starting_workers,
     with_workers,
     workers_by_node,
 )
@@ -34,6 +35,21 @@ def test_nodes_of_a_declared_type_are_of_an_autoscaler(
 @pytest.mark.parametrize("status", [None, b'{"monitor_pid": 1}'])
 def test_before_the_first_report_nodes_may_be_added(status: bytes | None) -> None:
     assert may_add_nodes(status)
+
+
+def test_starting_workers_are_those_that_ray_creates_or_starts_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    actors = {
+        "PENDING_CREATION": [worker_name("run", 0), worker_name("other", 3), "run/master", ""],
+        "RESTARTING": [worker_name("run", 2)],
+    }
+
+    def selected(actor_state_name: str) -> dict[str, Any]:
+        return {str(n): {"Name": name} for n, name in enumerate(actors[actor_state_name])}
+
+    monkeypatch.setattr(state, "actors", selected)
+    assert starting_workers("run") == {0, 2}
 
 
 def test_actors_are_read_only_to_count_the_workers_of_nodes(

@@ -11,6 +11,8 @@ from ray.cluster_utils import Cluster
 
 from sunshower import Bolt, Context, Counter, Number, Resources, Topology
 from sunshower.actors.cluster import RayCluster
+from sunshower.actors.names import master_name
+from sunshower.actors.processes import processes_of
 from sunshower.actors.run import RayRun
 from sunshower.runtime.control.lifecycle import State
 from tests.actors.programs.evidence import TOTAL, Held, finish, until_acked
@@ -60,8 +62,23 @@ def drain(nodes: Cluster, node: str) -> None:
     subprocess.run([ray, *command, *why, "--deadline-remaining-seconds", "600"], check=True)
 
 
+def submitted(cluster: RayCluster, made: Topology, node: str) -> RayRun:
+    """A run with its master on that node: Ray chooses, so it is submitted until it is there."""
+    while True:
+        run = cluster.submit(made.graph())
+        if processes_of(run.id)[master_name(run.id)].node == node:
+            return run
+        run.stop()
+
+
+def used(run: RayRun) -> set[str]:
+    """The nodes of its workers and of its master."""
+    return {process.node for process in processes_of(run.id).values()}
+
+
 def check_moves(nodes: Cluster, second: Any, run: RayRun) -> None:
-    """A new node gets a worker in a rebalance without options, and a drained node gives all up."""
+    """A new node gets a worker in a rebalance without options, and a drained node gives all up, the
+    master too."""
     until_acked(run, 100)
     assert sorted(map(len, run.nodes().values())) == [1, 2]
     third = nodes.add_node(**FEW)
@@ -69,7 +86,7 @@ def check_moves(nodes: Cluster, second: Any, run: RayRun) -> None:
     there = run.nodes()[second.node_id]
     assert len(there) == 1
     drain(nodes, second.node_id)
-    until(lambda: second.node_id not in run.nodes())
+    until(lambda: second.node_id not in used(run))
     until(lambda: run.snapshot().state == State.ACTIVE)
     assert not {*there} & {*run.plan.workers}
     nodes.remove_node(second)
@@ -89,7 +106,7 @@ def main(folder: Path) -> None:
     try:
         with RayCluster(nodes.address) as cluster:
             gate = folder / "gate"
-            run = cluster.submit(topology(gate, Sum).graph())
+            run = submitted(cluster, topology(gate, Sum), second.node_id)
             check_moves(nodes, second, run)
             gate.touch()
             finish(run)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event
 from typing import Any, NamedTuple
 
 import pytest
 
 from sunshower import DeadLetter, Records, Retry, Topology, run_inline
-from sunshower.cli.dead.letters import ReplayIndex, as_line, read_files
+from sunshower.cli.dead.letters import ReplayIndex, StoredLetter, as_line, read_files
+from sunshower.cli.dead.replays import replayed
 from sunshower.cli.formatting import printable
 from sunshower.clock import ManualClock
+from sunshower.runtime.control.overview import Overview, edges_of, without_code
+from sunshower.runtime.events.metrics import Snapshot
+from sunshower.runtime.plan import make_plan
 from tests.cli.conftest import Capture, Command, Write
 from tests.conftest import Sunshower
 
@@ -160,6 +165,18 @@ def test_a_line_of_the_index_that_was_not_finished_is_left_out(file: Path) -> No
     assert [*ReplayIndex(first.index).replayed] == [first.id, second.id]
 
 
+def test_while_no_letter_ends_outages_are_looked_for(file: Path) -> None:
+    letters = read_files([str(file)]).letters
+    looked = Event()
+
+    def ask(_: StoredLetter) -> str:
+        looked.wait()
+        return "acked"
+
+    ended = replayed(ask, letters, "t", lambda: 1.0, looked.set, look_s=0.001)
+    assert [outcome for _, outcome in ended] == ["acked"] * len(letters)
+
+
 class Word(NamedTuple):
     text: str
 
@@ -182,6 +199,23 @@ def test_the_file_that_a_topology_writes_is_listed(said: Said, tmp_path: Path) -
     assert found["time"] >= 1_700_000_000
 
 
+def pass_on(word: Word) -> Iterator[Word]:
+    yield word
+
+
+def test_the_components_that_letters_of_a_spout_reach_are_known_without_code() -> None:
+    topology, source = Topology("t"), Records([], type=Word)
+    parsed = topology.spout("first", source).shuffle().bolt("parse", pass_on)
+    stored = parsed.shuffle().bolt("store", pass_on)
+    stored.shuffle().into("parse")  # a cycle
+    topology.spout("second", source).shuffle().into("store")
+    topology.spout("third", source).shuffle().bolt("apart", pass_on)
+    plan = make_plan(topology.graph())
+    found = Overview(without_code(plan), Snapshot("t"), None, 0.0, {}, edges_of(plan.graph))
+    assert found.reached_from({"second"}) == found.reached_from({"first"}) == {"parse", "store"}
+    assert found.reached_from({"third", "unknown"}) == {"apart"}
+
+
 SHOP = """
     from pathlib import Path
     from sunshower import JsonLines, Records, Retry
@@ -199,6 +233,8 @@ SHOP = """
             yield None
 
     def check(sale: Sale) -> Iterator[Sale]:
+        if (HERE / "away").exists():
+            raise ConnectionRefusedError("the shop is away")
         if sale.number in (1, 3) and not (HERE / f"open{sale.number}").exists():
             raise ValueError(f"shop of {sale.number} is closed")
         yield sale
@@ -246,6 +282,12 @@ def test_a_running_topology_replays_letters_once_and_those_that_fail_again_are_n
     while status["pending"] or status["acked"] < 8:
         status = json.loads(here("status", "shop", "--json").stdout)["components"]["sales"]
     assert (status["acked"], status["dead"]) == (8, 3)
+
+    (tmp_path / "away").touch()
+    wrong.write_text(as_line(LETTER._replace(spout="sales", record={"number": 9, "shop": "b"})))
+    ended = here("dead", "replay", "shop", wrong, "--timeout", 8, status=1)
+    assert "check[0] waits for a dependency" in ended.stderr
+    assert "last error: ConnectionRefusedError: the shop is away" in ended.stderr
 
 
 def outcomes(said: Said, path: Path) -> set[tuple[Any, Any]]:

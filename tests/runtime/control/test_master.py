@@ -77,7 +77,7 @@ def test_a_worker_may_have_no_process_until_it_says_hello_and_while_it_is_silent
 
 
 def test_a_snapshot_names_the_silent_workers_that_wait_for_room(master: Master) -> None:
-    master.nodes.view = NodeView((NodeState("a"),), {}, (NOTHING,))
+    master.nodes.view = NodeView((NodeState("a"),), {}, (NOTHING,), starting=frozenset({BOLT}))
     everybody(master)
     assert not master.snapshot(0.0).unplaced
     master.stored.fenced[BOLT] = 1

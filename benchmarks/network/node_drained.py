@@ -1,0 +1,230 @@
+"""Nodes are drained: one while records flow, the next while a Redis that all work needs is away.
+
+numbers ─▶ call ─┬─▶ held      per key in memory: which numbers there were
+                 └─▶ stored    the same in the Redis
+
+`call` takes 5 ms and writes to the Redis. All settings are defaults. The nodes are three raylets of
+this machine; each drained node ends when its workers, and the master, have left.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import BenchmarkError
+from benchmarks.outage_scenarios import _gathered, redis
+from benchmarks.outage_scenarios._gathered import Keyed, gather, wrong
+from sunshower import Bolt, Context, Number, Spout, Topology
+from sunshower.actors.cluster import RayCluster
+from sunshower.actors.names import master_name
+from sunshower.actors.processes import processes_of
+from sunshower.actors.run import RayRun
+from sunshower.actors.shipping import ship
+from sunshower.actors.starting import SYSTEM_CONFIG
+from sunshower.errors import ClusterError, TopologyFailed
+from sunshower.failures import Cause, Failure
+from sunshower.trident import RedisState
+
+Figures = dict[str, Any]
+_RATE = 100.0
+_CALL_S = 0.005
+_AROUND_S = 10.0  # of load before, between and after
+_NOTICE_S = 120  # that a drained node has left
+_CAUGHT_UP_S = 180.0
+_LOOK_S = 0.2
+_TRIES = 40  # of a submission
+_NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80_000_000}
+
+
+class Paced(Spout[Number]):
+    """0, 1, 2, …, so many a second since `begun_s`, until the file `end` says how many."""
+
+    def __init__(self, rate: float, end: Path) -> None:
+        self._rate, self._end, self._begun_s = rate, end, time.time()
+
+    def due(self) -> int:
+        """How many there are by now."""
+        return int((time.time() - self._begun_s) * self._rate)
+
+    def records(self) -> Iterator[Number | None]:
+        number = 0
+        while not self._end.exists() or number < int(self._end.read_text()):
+            if number >= self.due():
+                yield None
+            else:
+                yield Number(number)
+                number += 1
+
+
+class Call(Bolt[Number, Keyed]):
+    """Takes 5 ms for each number, and writes it to a list in Redis."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def prepare(self, context: Context) -> None:
+        from redis import Redis
+
+        self._redis = Redis.from_url(self._url, socket_timeout=5, socket_connect_timeout=5)
+
+    def process(self, record: Number) -> Iterator[Keyed]:
+        time.sleep(_CALL_S)
+        self._redis.rpush("numbers", record.value)
+        yield from _gathered.keyed(record.value)
+
+    def snapshot(self) -> None:
+        """It has no state, so it may move."""
+
+    def restore(self, state: None) -> None: ...
+
+
+class Watch:
+    """What the status says of the topology, and how long its master is away."""
+
+    def __init__(self, run: RayRun) -> None:
+        self.run = run
+        self.states: list[str] = []  # in order, without repetitions
+        self.waited: set[str] = set()
+        self.lines: dict[str, None] = {}
+        self.master_away_s = 0.0  # the longest time
+
+    def until(self, is_so: Callable[[], bool], within_s: float) -> float:
+        """Look on until then. Returns how long it took; -1: the time is over."""
+        begun_s = answered_s = time.monotonic()
+        while (now := time.monotonic()) < begun_s + within_s:
+            try:
+                self._look()
+                self.master_away_s = max(self.master_away_s, time.monotonic() - answered_s)
+                answered_s = time.monotonic()
+                if is_so():
+                    return round(now - begun_s, 1)
+            except ClusterError:  # the master is being restarted
+                continue
+            time.sleep(_LOOK_S)
+        return -1.0
+
+    def go_on(self, seconds: float) -> None:
+        """Look on for so long."""
+        self.until(lambda: False, seconds)
+
+    def _look(self) -> None:
+        snapshot = self.run.snapshot()
+        if self.states[-1:] != [snapshot.state]:
+            self.states.append(snapshot.state)
+        self.waited |= {task.component for task in snapshot.waiting()}
+        self.lines |= dict.fromkeys(snapshot.unplaced)
+
+
+def run(seconds: float) -> Figures:
+    """The Redis is away for so many seconds, in which the second node is drained."""
+    from ray.cluster_utils import Cluster
+
+    ship([sys.modules[__name__], _gathered])
+    head = {**_NODE, "include_dashboard": False, "_system_config": SYSTEM_CONFIG}
+    nodes = Cluster(initialize_head=True, head_node_args=head)
+    try:
+        with redis.running() as server, tempfile.TemporaryDirectory() as folder:
+            second, third = nodes.add_node(**_NODE), nodes.add_node(**_NODE)
+            with RayCluster(nodes.address) as cluster:
+                try:
+                    return _drained(cluster, nodes, [second, third], server, Path(folder), seconds)
+                except TopologyFailed as error:
+                    return {"state": "failed", "why": str(error)[:500]}
+    finally:
+        nodes.shutdown()
+
+
+def _drained(
+    cluster: RayCluster,
+    nodes: Any,
+    leaving: list[Any],
+    server: redis.RedisServer,
+    folder: Path,
+    seconds: float,
+) -> Figures:
+    source, state = Paced(_RATE, folder / "end"), RedisState(server.url, name="gathered")
+    topology = Topology("drained")
+    called = topology.spout("numbers", source).shuffle().bolt("call", Call(server.url), 2)
+    called.group_by("key").process(gather, name="held", parallelism=2)
+    called.group_by("key").process(gather, name="stored", state=state, parallelism=2)
+    run = _with_master_on(cluster, topology, {one.node_id for one in leaving})
+    watch, found = Watch(run), Figures()
+    watch.go_on(_AROUND_S)
+    node = next(one for one in leaving if one.node_id == _master_node(run))
+    found["left_s, flowing"] = _leave(nodes, node, watch)
+    nodes.add_node(**_NODE)
+    watch.go_on(_AROUND_S)
+    server.stop()
+    watch.go_on(_AROUND_S)
+    there = sorted(nodes.worker_nodes, key=lambda one: one.node_id != _master_node(run))
+    node = next(one for one in there if one.node_id in run.nodes())
+    begun_s = time.monotonic()
+    found["left_s, away"] = _leave(nodes, node, watch)
+    watch.go_on(seconds - _AROUND_S - (time.monotonic() - begun_s))
+    server.start()
+    acked = run.snapshot().component("numbers").acked
+    is_acked = lambda: run.snapshot().component("numbers").acked > acked  # noqa: E731
+    found["recovery_s"] = watch.until(is_acked, _CAUGHT_UP_S)
+    watch.go_on(_AROUND_S)
+    total = source.due()
+    (folder / "new").write_text(str(total))
+    (folder / "new").rename(folder / "end")
+    found["caught_up_s"] = watch.until(run.finished, _CAUGHT_UP_S)
+    snapshot = run.snapshot()
+    held = dict(run.entries("held", 10 * _gathered.KEYS))
+    run.stop()
+    numbers = snapshot.component("numbers")
+    charged = [cause for cause in numbers.causes if Failure(Cause(cause)).is_charged]
+    return {
+        "state": snapshot.state if found["caught_up_s"] >= 0 else "failed: not finished",
+        **found,
+        "tuples": total,
+        "lost": _gathered.missing(dict(state.items()), total),
+        "states_wrong": wrong(held, total) + wrong(dict(state.items()), total),
+        **{f"failed: {cause}": count for cause, count in sorted(numbers.causes.items())},
+        "charged": sum(numbers.causes[cause] for cause in charged),
+        "dead letters": numbers.dead,
+        "quarantined": len(snapshot.degraded),
+        "restarts": snapshot.restarts,
+        "master_away_s": round(watch.master_away_s, 1),
+        "states": " ".join(watch.states),
+        "waited": " ".join(sorted(watch.waited)),
+        "lines": "; ".join(watch.lines),
+    }
+
+
+def _with_master_on(cluster: RayCluster, topology: Topology, nodes: Collection[str]) -> RayRun:
+    """A run whose master and a worker are on one of these nodes. Ray chooses the master's, so it
+    is submitted until they are."""
+    for _ in range(_TRIES):
+        run = cluster.submit(topology.graph())
+        if _master_node(run) in {*nodes} & run.nodes().keys():
+            return run
+        run.stop()
+    raise BenchmarkError(f"the master was never beside a worker on {', '.join(nodes)}")
+
+
+def _master_node(run: RayRun) -> str:
+    there = processes_of(run.id).get(master_name(run.id))
+    return "" if there is None else there.node
+
+
+def _leave(nodes: Any, node: Any, watch: Watch) -> float:
+    """Drain a node as an operator does, and end it when its workers, and the master, have left.
+    Returns after how many seconds the workers had. Raises BenchmarkError if one has not."""
+    command = [sys.executable, "-m", "ray.scripts.scripts", "drain-node"]
+    which = ["--address", nodes.address, "--node-id", node.node_id]
+    why = ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "benchmark"]
+    ends = ["--deadline-remaining-seconds", str(_NOTICE_S)]
+    subprocess.run([*command, *which, *why, *ends], check=True, stdout=subprocess.DEVNULL)
+    left_s = watch.until(lambda: node.node_id not in watch.run.nodes(), _NOTICE_S)
+    if left_s < 0 or watch.until(lambda: node.node_id != _master_node(watch.run), _NOTICE_S) < 0:
+        raise BenchmarkError(f"a worker, or the master, was on the drained node for {_NOTICE_S} s")
+    nodes.remove_node(node)
+    return left_s

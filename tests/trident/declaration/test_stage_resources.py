@@ -1,0 +1,116 @@
+"""What each task of a stage of batches requests of its node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from sunshower import Resources, Topology
+from sunshower.errors import TopologyError
+from sunshower.records import Schema
+from sunshower.runtime.plan import make_plan
+from sunshower.topologies.operators.steps import BaseOperator
+from sunshower.trident import StaticState, count, tumbling
+from tests.trident.rigs.one_process import Kept, given
+
+ONE = Resources(num_cpus=1)
+
+
+class Word(NamedTuple):
+    word: str
+    length: int
+
+
+class ByHand:
+    def prepare(self, targets: int) -> None: ...
+    def choose(self, record: Any) -> list[int]:
+        return [0]
+
+
+def is_any(row: Any) -> bool:
+    return True
+
+
+def visits(word: Word, state: Any) -> None: ...
+
+
+def to_first_of_two(stream: Any) -> Any:
+    return stream.operate(BaseOperator(), stream, fields=())
+
+
+def requested(topology: Any) -> dict[str, Resources]:
+    """Of each component that requests something: what its tasks request."""
+    components = topology.graph().components.values()
+    return {one.id: one.resources for one in components if one.resources}
+
+
+BEGINS = [
+    lambda s: s.shuffle(resources=ONE).filter(is_any),
+    lambda s: s.partition_by("word", resources=ONE).filter(is_any),
+    lambda s: s.broadcast(resources=ONE).filter(is_any),
+    lambda s: s.global_(resources=ONE).filter(is_any),
+    lambda s: s.batch_global(resources=ONE).filter(is_any),
+    lambda s: s.partition(ByHand(), resources=ONE).filter(is_any),
+    lambda s: s.aggregate(count(), resources=ONE),
+    lambda s: s.group_by("word").aggregate(count(), resources=ONE),
+    lambda s: s.aggregate(count(), state=Kept(), resources=ONE),
+    lambda s: s.group_by("word").aggregate(count(), state=Kept(), resources=ONE),
+    lambda s: s.group_by("word").process(visits, state=Kept(), resources=ONE),
+    lambda s: s.window(tumbling(count=2), count(), state=Kept(), resources=ONE),
+    lambda s: s.group_by("word").state_query(StaticState({}), resources=ONE),
+    lambda s: s.join(s, "word", resources=ONE, fields=("word", "one", "other")),
+]
+
+
+@pytest.mark.parametrize("begin", BEGINS)
+def test_each_word_that_begins_a_stage_declares_what_its_tasks_request(
+    begin: Callable[[Any], Any],
+) -> None:
+    topology, stream = given(Word, "words")
+    begin(stream).named("made")
+    assert requested(topology) == {"made": ONE}
+
+
+def test_the_tasks_of_a_batch_spout_and_of_records_declare_it_too() -> None:
+    topology, stream = given(Word, "words", resources=ONE)
+    stream.records("rows", resources=Resources(num_gpus=1))
+    assert requested(topology) == {"words": ONE, "rows": Resources(num_gpus=1)}
+
+
+def test_a_worker_requests_the_sum_over_the_tasks_of_stages() -> None:
+    topology, stream = given(Word, "words", Topology("t", workers=1))
+    stream.shuffle(parallelism=2, resources=ONE).filter(is_any)
+    assert make_plan(topology.graph()).request_of(0) == Resources(num_cpus=2)
+
+
+def test_operations_that_begin_no_stage_of_their_own_request_nothing() -> None:
+    topology, stream = given(Word, "words")
+    other = stream.shuffle(resources=ONE).filter(is_any).named("own")
+    to_first_of_two(stream)
+    stream.merge(other).add(BaseOperator(), Schema(("a",)))  # the rows of both are gathered
+    assert list(requested(topology)) == ["own"]
+
+
+WRONG = [
+    (lambda s: s.shuffle(resources=1), "topology 't', batches 'words': resources is 1; give"),
+    (lambda s: s.shuffle(parallel=2), "no setting 'parallel'; the settings are: parallelism, res"),
+    (
+        lambda s: s.state_query(s.aggregate(count(), state=Kept()), resources=ONE),
+        "begins no stage, so it has no resources=",
+    ),
+    (
+        lambda s: s.state_query(StaticState({}), parallelism=2),
+        "begins no stage, so it has no parallelism=",
+    ),
+]
+
+
+@pytest.mark.parametrize(("declare", "words"), WRONG)
+def test_settings_of_tasks_that_cannot_be_are_refused_where_they_are_declared(
+    declare: Callable[[Any], Any], words: str
+) -> None:
+    _, stream = given(Word, "words")
+    with pytest.raises(TopologyError, match=words):
+        declare(stream)
