@@ -24,15 +24,15 @@ RESULT = Path(__file__).parents[1] / "results/soak.json"
 BEGIN, END = "<!-- figures of the long run -->\n", "<!-- end -->\n"
 LEAST_HOURS = 1.0
 COUNTS = (
-    ("numbers drawn", "drawn"),
-    ("numbers lost, of the first three chains", "lost"),
+    ("numbers emitted", "drawn"),
+    ("numbers lost in the first three chains", "lost"),
     ("words counted", "rows_counted"),
     ("words with a wrong count", "wrong_counts"),
     ("rows in Spark's table", "rows_of_spark"),
-    ("messages missing there", "missing_rows"),
-    ("rows there that are wrong or twice", "wrong_rows"),
-    ("numbers lost on the way to PostgreSQL", "lost_rows"),
-    ("totals there that are too low", "low_totals"),
+    ("messages missing in Spark's table", "missing_rows"),
+    ("wrong or duplicate rows in Spark's table", "wrong_rows"),
+    ("numbers missing in PostgreSQL", "lost_rows"),
+    ("totals in PostgreSQL that are too low", "low_totals"),
 )
 _FIGURES = {"mib": "memory MiB", "files": "open files", "threads": "threads", "nodes": "nodes"}
 _DRAWN = {"mib": "Memory (MiB)", "files": "Open files", "threads": "Threads"}
@@ -65,8 +65,8 @@ def figures(report: Mapping[str, Any]) -> str:
         f"restarts and {run['replayed']:,} replayed tuples."
     )
     over_time = (
-        "The same over the time of the run, in about 60 samples. A process and its successor are "
-        "one line; the dips are processes that were killed and start again:"
+        "Resources during the run, in about 60 samples. A process and its successor are one line; "
+        "the dips are processes that were killed and restart:"
     )
     counts = [(name, f"{run[key]:,}") for name, key in COUNTS]
     recovered = [
@@ -83,7 +83,7 @@ def figures(report: Mapping[str, Any]) -> str:
         _table(("figure", "number"), counts, numbers=1),
         "The longest time from the end of a fault until all chains continued:",
         _table(("fault", "times", "s"), recovered, numbers=2),
-        "What the processes held: medians after the warm-up, and at the end:",
+        "Resources of the processes: medians after the warm-up, and at the end:",
         _table(("of", "figure", "first", "last"), held, numbers=2),
         textwrap.fill(over_time, 100),
         f"![Memory, open files and threads over the time of the run]({PLOT})",
@@ -135,7 +135,7 @@ def main(given: list[str] | None = None, page: Path = PAGE) -> int:
         parser.error(f"{file} cannot be read: {error}; `make endurance HOURS=1` writes it")
     if not write_figures(report, page):
         sys.stderr.write(
-            f"docs/RELIABILITY.md stays as it is: the run in {file} was shorter than an hour, or "
+            f"docs/RELIABILITY.md is not changed: the run in {file} was shorter than an hour, or "
             "missed a target\n"
         )
         return 1

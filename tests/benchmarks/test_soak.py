@@ -160,7 +160,7 @@ def test_a_run_of_an_hour_replaces_the_figures_of_the_page(tmp_path: Path) -> No
         assert page.write_figures(report(1), copy)
         text = copy.read_text()
         found = text.partition(page.BEGIN)[2].partition(page.END)[0]
-        assert "| numbers drawn | 2,163,462 |" in found
+        assert "| numbers emitted | 2,163,462 |" in found
         assert "| worker killed | 17 | 4.2 |" in found
         assert "| all processes | memory MiB | 1,527.5 | 1,530 |" in found
         assert max(map(len, found.splitlines())) <= 100
@@ -196,4 +196,4 @@ def test_the_page_is_written_again_from_a_result(
     assert "shorter than an hour" in capsys.readouterr().err
     file.write_text(json.dumps(report(1)), encoding="utf-8")
     assert page.main([str(file)], copy) == 0
-    assert "| numbers drawn | 2,163,462 |" in copy.read_text(encoding="utf-8")
+    assert "| numbers emitted | 2,163,462 |" in copy.read_text(encoding="utf-8")

@@ -26,7 +26,7 @@ def test_the_example_is_a_test_that_passes() -> None:
 def test_limits_are_those_of_the_code() -> None:
     rows = dict(re.findall(r"^\| ([a-z][^|]*) \| ([^|]+) \|$", PAGE, re.MULTILINE))
     assert rows["trees that one spout task begins to trace, replays first"] == (
-        f"{trace_choice.TREES_AT_ONCE:,} at once, then {trace_choice.TREES_PER_S:.0f} a second"
+        f"{trace_choice.TREES_AT_ONCE:,} at once, then {trace_choice.TREES_PER_S:.0f} per second"
     )
     assert rows["trees in one worker process"] == (
         f"the last {trace_recorder.TREES_MAX:,}, and {trace_recorder.BYTES_MAX >> 20} MiB"
