@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
+from typing import ClassVar
 
 from sunshower import versions
 from sunshower.arguments import PATH
@@ -42,8 +43,9 @@ def machine() -> str:
 @dataclass(frozen=True)
 class SqliteFile:
     """A SQLite file that all processes of the topology must share. Opening it on another machine
-    than the one where it was declared raises ConfigError."""
+    than the one where it was declared raises ConfigError, with the advice of the subclass."""
 
+    instead: ClassVar[str]  # what a topology on several machines needs: "give …"
     file: str | PurePath
     _machine: str = field(init=False, repr=False, compare=False)
 
@@ -60,9 +62,8 @@ class SqliteFile:
         if self._machine != machine():
             raise ConfigError(
                 f"{self.file} is a file of the machine where the topology was declared, and this "
-                f"task runs on another one, {platform.node()}. Keep it in a server that all "
-                "machines reach: InZooKeeper for the progress of batches, PostgresState, "
-                "RedisState or ZooKeeperState for a state; or run all workers on that machine"
+                f"task runs on another one, {platform.node()}. Use a server that all machines "
+                f"reach: {self.instead}; or run all workers on that machine"
             )
         return Path(self.file)
 

@@ -26,7 +26,6 @@ from sunshower.cli.doctor.checks import (
 )
 from sunshower.cli.doctor.command import conclusion, show
 from sunshower.cli.doctor.packages import Package
-from sunshower.errors import SparkMissing
 from sunshower.installed import install_command
 from tests.cli.conftest import PrintedBy
 from tests.structure.reading import ROOT
@@ -131,13 +130,30 @@ def test_another_python_is_fatal(version: tuple[int, ...]) -> None:
         ("memory", {"memory_free": GIB}, Severity.DOUBTFUL),
         ("memory", {"memory": None, "memory_free": None}, Severity.DOUBTFUL),
         ("shared memory", {"shared": 64 << 20, "shared_free": 64 << 20}, Severity.DOUBTFUL),
-        ("Java", {"java": SparkMissing("none")}, Severity.OPTIONAL),  # Spark alone wants it
+        ("Java", {"java": None}, Severity.OPTIONAL),  # Spark alone wants it
     ],
 )
 def test_what_a_machine_lacks_is_judged(
     name: str, traits: dict[str, object], how_bad: Severity
 ) -> None:
     assert level(list(machine_checks(machine(**traits))), name) is how_bad
+
+
+def java_remedy() -> str:
+    return next(one.remedy for one in machine_checks(machine_facts()) if one.name == "Java")
+
+
+def test_a_missing_java_is_installed_by_the_command_of_its_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(installed.importlib.util, "find_spec", lambda _: None)
+    assert java_remedy() == install_command("spark")
+
+
+def test_a_wrong_java_home_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert f"JAVA_HOME is {tmp_path}, and there is no bin/java in it. Unset it" in java_remedy()
 
 
 def test_this_machine_can_be_looked_at() -> None:

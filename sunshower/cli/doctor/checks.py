@@ -51,7 +51,7 @@ class Machine:
     memory_free: int | None
     shared: int | None  # of /dev/shm, where Ray keeps large objects
     shared_free: int | None
-    java: str | SparkMissing  # the executable for Spark, or what to do
+    java: str | SparkMissing | None  # the executable for Spark; an error: JAVA_HOME is wrong
 
 
 def all_checks(*, start: bool = False) -> list[Check]:
@@ -91,7 +91,8 @@ def machine_checks(machine: Machine) -> Iterator[Check]:
     if isinstance(machine.java, str):
         yield Check("spark", "Java", Severity.FINE, machine.java)
     else:
-        yield Check("spark", "Java", Severity.OPTIONAL, "missing", str(machine.java))
+        remedy = str(machine.java or install_command("spark"))
+        yield Check("spark", "Java", Severity.OPTIONAL, "missing", remedy)
     yield Check("machine", "processors", Severity.FINE, str(machine.cores))
     memory = machine.memory, machine.memory_free, _MEMORY_WANTED
     yield _check_memory("memory", *memory, _MORE_MEMORY)
@@ -161,8 +162,8 @@ def _number(file: str) -> int | None:
         return None
 
 
-def _java() -> str | SparkMissing:
+def _java() -> str | SparkMissing | None:
     try:
         return str(java_home("Spark needs a Java 17", "spark", SparkMissing) / "bin" / "java")
     except SparkMissing as missing:
-        return missing
+        return missing if os.environ.get("JAVA_HOME") else None

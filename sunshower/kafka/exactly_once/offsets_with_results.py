@@ -39,6 +39,11 @@ _PLACE = Instance(
 
 
 @dataclass(frozen=True)
+class _ResultsFile(SqliteFile):
+    instead = 'give OffsetsWithResults a PostgreSQL, "postgresql://host/database"'
+
+
+@dataclass(frozen=True)
 class OffsetsWithResults:
     """A `store` for KafkaOptions, and the bolt that belongs to it. `place` is a SQLite file, or the
     address of a PostgreSQL: postgresql://…, or a Secret. All processes of the topology must have
@@ -47,7 +52,7 @@ class OffsetsWithResults:
 
     place: str | PurePath | Secret
     id: str
-    _file: SqliteFile = field(init=False, repr=False, compare=False)  # if it is no PostgreSQL
+    _file: _ResultsFile = field(init=False, repr=False, compare=False)  # if it is no PostgreSQL
 
     def __post_init__(self) -> None:
         _PLACE.check("OffsetsWithResults: place", self.place)
@@ -56,7 +61,7 @@ class OffsetsWithResults:
         if isinstance(place, str) and place.startswith(("postgresql://", "postgres://")):
             place = address(place)
         elif not isinstance(place, Secret):
-            file = SqliteFile(place)
+            file = _ResultsFile(place)
             object.__setattr__(self, "_file", file)
             place = file.file
         object.__setattr__(self, "place", place)

@@ -145,6 +145,7 @@ class SqliteOffsets(SqliteFile):
     """A `store` of offsets in a SQLite file in Storm's format, for the processes of one machine:
     opening it on another one than where it was declared raises ConfigError."""
 
+    instead = "leave `store` out, so that Kafka stores the offsets, or give StormOffsets"
     id: str
 
     def __call__(self, reader: ReaderContext) -> Offsets:

@@ -22,6 +22,8 @@ class InSqlite(SqliteFile):
     """Stores progress in a SQLite file, which all processes of the topology must share. Opening it
     on another machine than the one where it was declared raises ConfigError."""
 
+    instead = "give InZooKeeper"
+
     def __call__(self) -> Tree:
         from sunshower.state.sqlite_tree import SqliteTree
 

@@ -134,6 +134,7 @@ class SqliteState(SqliteFile, KeptState):
     and values are JSON: SELECT key, value FROM "counts". Opening it on another machine than the one
     where it was declared raises ConfigError."""
 
+    instead = "give PostgresState, RedisState or ZooKeeperState"
     kind: StateKind = StateKind.OPAQUE
     name: str | None = None
 

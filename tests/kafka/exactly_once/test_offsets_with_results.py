@@ -21,6 +21,7 @@ from sunshower import Topology
 from sunshower.dev.kafka import Kafka
 from sunshower.errors import (
     BadOffset,
+    ConfigError,
     StoreError,
     StoreUnreachable,
     UnknownField,
@@ -36,6 +37,7 @@ from sunshower.kafka.partitions.ports import Committed, Offsets, Partition
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.records import Schema
 from sunshower.secret import Secret
+from sunshower.state import sqlite
 from sunshower.topologies.components import Context
 from tests.kafka.fakes import NewDesk, message
 from tests.kafka.stage import running
@@ -185,6 +187,16 @@ def test_the_address_of_a_server_is_shown_without_its_password() -> None:
     assert "secret" not in repr(kept)
     with pytest.raises(StoreUnreachable, match="the offsets of 'words'"):
         opened(kept)
+
+
+def test_results_in_a_file_are_refused_on_another_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bolt = OffsetsWithResults(tmp_path / "counts.db", "words").bolt(count)
+    bolt.check_input(Schema.of(Line))
+    monkeypatch.setattr(sqlite, "machine", lambda: "another boot")
+    with pytest.raises(ConfigError, match=r"counts\.db is a file .* give .* a PostgreSQL, \"postg"):
+        bolt.prepare(CONTEXT)
 
 
 def test_a_reader_begins_where_the_results_end(kept: OffsetsWithResults) -> None:

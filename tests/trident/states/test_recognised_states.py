@@ -352,9 +352,16 @@ def test_a_file_of_another_machine_is_refused_where_it_is_opened(
     assert made(tmp_path / "x.db") == place
 
 
-@pytest.mark.parametrize("made", [InSqlite, SqliteState, partial(SqliteOffsets, id="words")])
+@pytest.mark.parametrize(
+    ("made", "instead"),
+    [
+        (InSqlite, "InZooKeeper"),
+        (SqliteState, "PostgresState, RedisState or ZooKeeperState"),
+        (partial(SqliteOffsets, id="words"), "StormOffsets"),
+    ],
+)
 def test_a_file_is_that_of_the_declaration_in_every_process_and_on_no_other_machine(
-    made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: Any, instead: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     place = made("x.db")
@@ -362,7 +369,7 @@ def test_a_file_is_that_of_the_declaration_in_every_process_and_on_no_other_mach
     monkeypatch.chdir("worker")
     assert place.path == tmp_path / "x.db"
     monkeypatch.setattr(sqlite, "machine", lambda: "another boot")
-    with pytest.raises(ConfigError, match=r"x\.db is a file of the machine"):
+    with pytest.raises(ConfigError, match=rf"x\.db is a file of the machine .* {instead}; or run"):
         _ = place.path
 
 
