@@ -10,6 +10,7 @@ HOURS ?=
 BIN := .venv/bin
 ONE_PROCESS := not ray and not servers and not spark and not mutants
 SHORT := and not long
+CHECKED := tests/structure tests/docs/test_site.py
 # Where images set this, every process of every topology would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 # The file pins what pip builds with, too; `-c` would not reach there.
@@ -29,14 +30,12 @@ endif
 demo: .venv/.core  ## count words on Ray, kill a worker, and check that no line is lost
 	@$(BIN)/sunshower demo $(ARGS)
 
-test: .venv/.dev  ## run the tests but the long ones, with a real Ray, Kafka, ZooKeeper and Spark
+test: .venv/.dev  ## run the tests but the long ones and those of check, with a real Ray, Kafka, ZooKeeper and Spark
 ifeq ($(strip $(ARGS)),)
 	@echo "Running the tests that need one process, on all processors …"
-	@$(BIN)/python -m pytest -n auto --dist worksteal -m "$(ONE_PROCESS) $(SHORT)"
-	@echo "Running the tests on a real Ray …"
-	@$(BIN)/python -m pytest -m "ray and not spark $(SHORT)"
-	@echo "Running the tests on a real Spark, and beside it those on real servers, which mostly wait …"
-	@$(BIN)/python -m pytest -n 3 --dist loadgroup -m "(spark or servers and not ray) $(SHORT)"
+	@$(BIN)/python -m pytest -n auto --dist worksteal -m "$(ONE_PROCESS) $(SHORT)" $(CHECKED:%=--ignore=%)
+	@echo "Running the tests on a real Ray, on a real Spark and on real servers, in three processes …"
+	@$(BIN)/python -m pytest -n 3 --dist loadgroup -m "(ray or spark or servers) $(SHORT)"
 else
 	@$(BIN)/python -m pytest $(ARGS)
 endif
@@ -53,10 +52,8 @@ check: .venv/.dev  ## ruff, mypy --strict, the structure tests, and the site's l
 	@$(BIN)/ruff format --check .
 	@echo "Checking the types: mypy --strict …"
 	@$(BIN)/mypy --strict sunshower
-	@echo "Checking the structure: imports, sizes, first sentences, links …"
-	@$(BIN)/python -m pytest tests/structure
-	@echo "Building the documentation, and checking its links …"
-	@$(BIN)/python -m pytest tests/docs/test_site.py
+	@echo "Checking the structure (imports, sizes, first sentences, links) and the documentation site …"
+	@$(BIN)/python -m pytest -n auto --dist loadfile $(CHECKED)
 
 docs: .venv/.dev  ## build the documentation site in build/site, and start at its index.html
 	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs/site . build/site

@@ -1,11 +1,11 @@
-"""The word count, exactly once: every word of some text files with how often it is there.
+"""An exactly-once word count: the number of occurrences of each word in some text files.
 
     sunshower run examples/exactly_once_word_count.py
     sqlite3 exactly_once.db "SELECT key, value ->> 1 AS n FROM count ORDER BY n DESC LIMIT 9"
 
-reads the Python files of this repository in batches. Kill it, or a worker of it, as often as you
-like and start it again: it goes on where it was, and no word counts twice. Both files are in the
-folder that it is started in: the counts, and how far it has read.
+This reads the Python files of this repository in batches. Kill it, or one of its workers, as often
+as you like and start it again: it continues at its last batch, and counts no word twice. The
+working directory has two SQLite files: the counts, and the progress of the batches.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Sales that Spark joins and ranks, batch by batch, into a table in which each is once.
+"""Spark joins and ranks batches of sales, and writes each sale once into a table.
 
     sunshower run examples/heavy_transform.py
     sqlite3 heavy.db "SELECT key, value ->> 1 AS n FROM count ORDER BY n DESC LIMIT 5"
 
-It needs `make setup EXTRAS=spark`. Files of sales, made where there are none, are read in batches;
-lines that are none are left out. Spark joins each batch with a table of pages, ranks it by category
-and hour, and writes it as Parquet: `heavy/sales` can be read by any `spark.read.parquet`, also
-meanwhile, and holds committed batches alone. The best sale of each hour comes back as a stream, and
-is counted by page in `heavy.db`. Kill it, or a worker of it, as often as you like.
+It needs `make setup EXTRAS=spark`. Files of sales, created if there are none, are read in batches;
+invalid lines are skipped. Spark joins each batch with a table of pages, ranks it by category and
+hour, and writes it as Parquet: any `spark.read.parquet` can read `heavy/sales` at any time, and
+sees only committed batches. The best sale of each hour is returned as a stream, and counted by page
+in `heavy.db`. Kill the program, or one of its workers, as often as you like.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Ranked(NamedTuple):
 
 
 def make_files() -> None:
-    """The same sales wherever they are made; every hundredth line is none."""
+    """Write files of sales, the same on every machine; every hundredth line is invalid."""
     (FOLDER / "input").mkdir(parents=True, exist_ok=True)
     for part in range(FILES):
         chance, file = Random(part), FOLDER / f"input/sales-{part}.txt"

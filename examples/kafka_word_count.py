@@ -1,12 +1,12 @@
-"""The word count, out of Kafka and into Kafka: every word of a topic with its total so far.
+"""A word count from Kafka to Kafka: every word of a topic with its current total.
 
     sunshower dev up kafka
     python examples/kafka_word_count.py --fill 100000
     sunshower run examples/kafka_word_count.py
 
-The second line makes the topics `lines` and `totals` and fills the first one; the third counts
-until Ctrl-C. `sunshower kafka lag word-count` shows what is still to be read.
-The broker is at 127.0.0.1:9092, or where KAFKA says.
+The second command creates the topics `lines` and `totals` and fills `lines`; the third counts until
+Ctrl-C. `sunshower kafka lag word-count` shows the number of unread messages. The address of the
+broker is 127.0.0.1:9092, or the value of KAFKA.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ totals.local_or_shuffle().bolt("store", KafkaBolt(KAFKA, "totals", key="word"), 
 
 
 def fill(messages: int, seed: int = 7) -> Counter[str]:
-    """Make the topics, write so many lines, and say how often each word is in them."""
+    """Create the topics, write this number of lines, and print the count of each word."""
     admin = AdminClient(KAFKA)
     missing = {"lines", "totals"} - set(admin.list_topics(timeout=10).topics)
     wanted = [NewTopic(name, 4) for name in missing]
@@ -70,7 +70,7 @@ def fill(messages: int, seed: int = 7) -> Counter[str]:
         words = dice.choices(WORDS, k=8)
         sent.update(words)
         while not producer.send(Message("lines", " ".join(words).encode())):
-            producer.poll(0.1)  # there is no room: wait until some have arrived
+            producer.poll(0.1)  # the queue is full: wait until some are delivered
     if left := producer.flush(60):
         raise SystemExit(f"{left} lines were not delivered")
     return sent

@@ -1,10 +1,10 @@
-"""Numbers, a relay and a sink that says what it saw: of each number it is known if it was lost.
+"""Numbers, a relay and a sink that reports each number, so that every lost number is detected.
 
     sunshower simulate examples/simulated_relay.py --seeds 1000
 
-The source is `numbers` of `sunshower.experiments`, so the checkers know how many there are, and
-which of them each task has; the sink says the number of each. A word count cannot be looked at so
-closely.
+The source is `numbers` of `sunshower.experiments`, so the checkers know all numbers, and the task
+that emits each of them; the sink reports each number that it receives. A word count cannot be
+checked so precisely.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A word count by operators, for the simulator: records are combined before they travel.
+"""A word count with operators, for the simulator: records are combined before they are sent.
 
 sunshower simulate examples/simulated_totals.py --seeds 1000
 """

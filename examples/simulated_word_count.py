@@ -1,9 +1,9 @@
-"""The word count over a few lines of its own: what `make simulate` hurts in a thousand ways.
+"""A word count of a few fixed lines, which `make simulate` runs with many faults.
 
     sunshower simulate examples/simulated_word_count.py --seeds 1000
 
-It has a source, a bolt that makes several tuples of one, and a bolt with state: the shape of most
-topologies. Nothing in it knows that it is simulated.
+It has a source, a bolt that makes several tuples from each line, and a bolt with state: the
+structure of most topologies. Its code does not depend on the simulator.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class CountWords(Bolt[Word, Total]):
 
     def process(self, record: Word) -> Iterator[Total]:
         self.counts[record.word] += 1
-        self.context.wrote(record.word, self.counts[record.word])  # the history says so
+        self.context.wrote(record.word, self.counts[record.word])  # for the history
         yield Total(record.word, self.counts[record.word])
 
     def snapshot(self) -> Counter[str]:
-        return self.counts  # so that its tasks can change places
+        return self.counts  # so that a rebalance can move the task
 
     def restore(self, state: Counter[str]) -> None:
         self.counts = state

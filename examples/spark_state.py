@@ -1,11 +1,11 @@
-"""Views of pages: duplicates dropped, counted, and put together to visits, with state in Spark.
+"""Page views are deduplicated, counted, and combined into visits, with state in Spark.
 
     sunshower run examples/spark_state.py
 
-It needs `make setup EXTRAS=spark`. A file of views, made where there is none, is read in batches.
-Three steps keep a state from batch to batch: `fresh` the ids it has seen, `counts` the views of
-each page, `visits` the visits that are not over. `views/visits` is a table of the visits that are
-over, `views/counts` one of the counts that a batch has changed. Kill it, or a worker of it, as
+It needs `make setup EXTRAS=spark`. A file of views, created if there is none, is read in batches.
+Three steps have a state from batch to batch: `fresh` stores the ids that it has seen, `counts` the
+views of each page, `visits` the open visits. The table `views/visits` has the finished visits,
+`views/counts` the counts that each batch has changed. Kill the program, or one of its workers, as
 often as you like: no view is counted twice, and none is missing.
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 FOLDER, VIEWS = Path("views"), 3_000
-PAUSE_S = 1_800  # a visit is over when the visitor has viewed nothing for so long
+PAUSE_S = 1_800  # a visit ends when the visitor has viewed no page for this time
 
 
 class View(NamedTuple):
@@ -59,7 +59,7 @@ class Visit(NamedTuple):
 
 
 def make_file() -> None:
-    """The same views wherever they are made, in the order of time; every tenth is there twice."""
+    """Write the views, the same on every machine, ordered by time; every tenth occurs twice."""
     FOLDER.mkdir(exist_ok=True)
     chance, file = Random(18), FOLDER / "views.txt"
     if file.exists():
@@ -78,7 +78,7 @@ def parse(line: Line) -> Iterator[View]:
 
 
 def fresh(views: DataFrame, seen: DataFrame, _: BatchInfo) -> tuple[DataFrame, DataFrame]:
-    """Views whose id was not seen before; the state has all ids."""
+    """Views with a new id; the state has all ids."""
     new = views.dropDuplicates(["id"]).join(seen, "id", "left_anti")
     return new, seen.union(new.select("id"))
 
@@ -93,7 +93,7 @@ def counts(views: DataFrame, before: DataFrame, _: BatchInfo) -> tuple[DataFrame
 
 
 def visits(views: DataFrame, unfinished: DataFrame, _: BatchInfo) -> tuple[DataFrame, DataFrame]:
-    """Visits that are over; the state has the others."""
+    """Finished visits; the state has the open ones."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 

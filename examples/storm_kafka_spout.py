@@ -1,14 +1,15 @@
-"""Takes over a topology of Storm's KafkaSpout: its brokers and its offsets are in ZooKeeper.
+"""Continues a topology with Storm's KafkaSpout, whose brokers and offsets are in ZooKeeper.
 
     sunshower dev up kafka --on-zookeeper
     python examples/storm_kafka_spout.py --fill 1000 --as-storm 200
     sunshower run examples/storm_kafka_spout.py
     python examples/storm_kafka_spout.py --offsets
 
-The second line fills the topic `clicks` and writes the nodes that a Storm topology would leave
-after 200 messages of each of the four partitions. The third one reads the other 200 messages, until
-Ctrl-C, and appends them to visits.jsonl. The last one shows the nodes, which Storm can read again.
-docs/ZOOKEEPER.md explains each option. ZooKeeper is at 127.0.0.1:2181, or where ZOOKEEPER says.
+The second command fills the topic `clicks`, and writes the nodes that a Storm topology would have
+written after 200 messages of each of the four partitions. The third reads the other 200 messages,
+until Ctrl-C, and appends them to visits.jsonl. The last shows the nodes, which Storm can read
+again. docs/ZOOKEEPER.md explains each option. The address of ZooKeeper is 127.0.0.1:2181, or the
+value of ZOOKEEPER.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Visit(NamedTuple):
 
 
 def visit(message: Received) -> Visit:
-    """What a Scheme does in Storm."""
+    """Converts a message to a record, as a Scheme does in Storm."""
     return Visit(json.loads(message.value)["page"], message.partition, message.offset)
 
 
@@ -64,7 +65,7 @@ visits.local_or_shuffle().bolt("store", JsonLines("visits.jsonl"))
 
 
 def fill(messages: int) -> None:
-    """Make the topic and write so many messages, the same number to each partition."""
+    """Create the topic and write this number of messages, divided equally among partitions."""
     admin = AdminClient(KAFKA)
     if "clicks" not in admin.list_topics(timeout=10).topics:
         admin.create_topics([NewTopic("clicks", PARTITIONS)])["clicks"].result(30)
@@ -78,7 +79,7 @@ def fill(messages: int) -> None:
 
 
 def write_as_storm(zookeeper: KazooClient, offset: int) -> None:
-    """Write what Storm's PartitionManager.commit writes, for each partition."""
+    """Write the node of Storm's PartitionManager.commit for each partition."""
     for partition in range(PARTITIONS):
         committed = {
             "topology": {"id": "visits-1-1400000000", "name": "visits"},

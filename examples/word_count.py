@@ -1,10 +1,10 @@
-"""The word count: every word of some text files with its total so far, one JSON line each.
+"""A word count: every word of some text files with its current total, as JSON lines.
 
     sunshower run examples/word_count.py
 
-reads the Python files of this repository and appends to `word_count.0.jsonl`, `word_count.1.jsonl`
-in the folder that it is started in: one file for each of the two `store` tasks. A second run
-counts from nothing, and appends its totals to theirs.
+This reads the Python files of this repository and appends to `word_count.0.jsonl` and
+`word_count.1.jsonl` in the working directory, one file for each of the two `store` tasks. A second
+run starts at zero, and appends its totals to the same files.
 """
 
 from __future__ import annotations

@@ -89,12 +89,10 @@ class Instance:
             raise error(f"{name} is {shown}; give {self.instead}")
 
 
-def check_all(
-    given: object, rules: Mapping[str, Rule], where: str = "", error: Error = ConfigError
-) -> None:
-    """Check the attributes of `given` against the rule of each name."""
+def check_all(given: object, rules: Mapping[str, Rule], where: str = "") -> None:
+    """Check the attributes of `given` against the rule of each name. Raises ConfigError."""
     for name, rule in rules.items():
-        rule.check(where + name, getattr(given, name), error)
+        rule.check(where + name, getattr(given, name))
 
 
 def check_names(

@@ -191,7 +191,7 @@ class Config:
         if longest is not None and longest < self.message_timeout_s:
             raise ConfigError(
                 f"message_timeout_max_s is {longest:g}, shorter than a message_timeout_s of "
-                f"{self.message_timeout_s:g}; it is the longest a tree may live, progress or not"
+                f"{self.message_timeout_s:g}; it is the maximum age of a tree"
             )
         if self.frame_records_max > self.window_records_max:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""Reads which classes the annotations of record types name, and refuses what cannot travel."""
+"""Reads the classes in annotations of record types, and refuses types that cannot be sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classifies exceptions: which ones mean that a dependency is away, so that waiting helps.
+"""Classifies exceptions: which of them mean that a dependency is unavailable.
 
 An exception counts as an outage if it is
 

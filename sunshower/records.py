@@ -1,9 +1,9 @@
-"""Records (NamedTuple, dataclass, or tuples with declared fields), their schemas and keys."""
+"""Records (NamedTuple, dataclass, or tuples with declared fields): schemas, keys, parts."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -13,10 +13,11 @@ from operator import attrgetter, countOf, itemgetter
 from types import NoneType
 from typing import Any, TypeAlias
 
-from sunshower.errors import UnknownField
+from sunshower.errors import RecordMismatch, UnknownField
 from sunshower.field_types import classes_in, record_fields
 
 RecordType: TypeAlias = type[Any]
+Part: TypeAlias = str | Callable[[Any], Any]  # a field's name, or a function of the record
 
 _PLAIN = frozenset({str, int, bool, bytes, NoneType})  # their values are keys as they are
 _NAN = float("nan")  # one object, so that it equals itself as a key
@@ -106,7 +107,7 @@ def prepare_tables() -> None:
 def rows_of(values: Any, width: int) -> Iterable[tuple[Any, ...]]:
     """Tuples of `width` values each; undoes `Schema.flat`. Raises ValueError if some are left."""
     if type(values) is not list or type(width) is not int or width < 1 or len(values) % width:
-        raise ValueError(f"these are no rows of {width} values")
+        raise ValueError(f"these are not rows of {width} values")
     if len(values) == width:  # half the time of zip
         return (tuple(values),)
     return zip(*[iter(values)] * width, strict=True)
@@ -219,3 +220,59 @@ class Schema:
         if self.is_tuple:  # half the time of type._make (85 against 170 ns a record)
             return list(map(tuple.__new__, repeat(self.type), rows))
         return [self.type(*row) for row in rows]
+
+
+class RecordParts:
+    """Reads parts of records, also of plain tuples: the inputs' schemas have their names. The part
+    None is the whole record, as field → value."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._names: dict[str | None, tuple[str, ...]] = {}  # of plain tuples, by part
+
+    def check(self, schema: Schema, parts: Iterable[Part | None]) -> None:
+        """Check that records of an input have the parts. Raises UnknownField, and RecordMismatch
+        for plain tuples that have a field at another position than those of another input, or
+        other fields if the whole record is a part. A function takes any record."""
+        for part in parts:
+            if callable(part):
+                continue
+            if part is not None:
+                schema.check_field(part, self._where)
+            if schema.type is tuple:
+                self._check_names(schema, part)
+
+    def _check_names(self, schema: Schema, part: str | None) -> None:
+        names = self._names.setdefault(part, schema.fields)
+        if part is None:
+            differs, at = names != schema.fields, ""
+        else:
+            differs = names.index(part) != schema.fields.index(part)
+            at = f", with {part!r} at different positions"
+        if differs:
+            raise RecordMismatch(
+                f"{self._where}: its inputs are plain tuples of different fields, "
+                f"({', '.join(names)}) and {schema.name}{at}; emit NamedTuples, or add a sink"
+            )
+
+    def getter(self, part: Part | None) -> Callable[[Any], Any]:
+        """A function that returns a part of a record. Call it when all inputs are checked."""
+        if part is None:
+            return self._named
+        if callable(part):
+            return part
+        get_field = attrgetter(part)
+        if part not in self._names:
+            return get_field
+        index = self._names[part].index(part)
+
+        def get(record: Any) -> Any:
+            return record[index] if type(record) is tuple else get_field(record)
+
+        return get
+
+    def _named(self, record: Any) -> Mapping[str, Any]:
+        if isinstance(record, tuple):
+            names = getattr(record, "_fields", self._names.get(None, ()))
+            return dict(zip(names, record, strict=True))
+        return {one.name: getattr(record, one.name) for one in dataclasses.fields(record)}

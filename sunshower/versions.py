@@ -1,4 +1,4 @@
-"""Versions of what processes exchange and of what stores hold; another version is refused.
+"""Versions of exchanged and of stored data; other versions are refused.
 
 Raise a constant when older code cannot read what this code writes, or the other way round. Fields
 that older code may ignore do not change it. Data without a version is of version 1.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-LEAST, MOST = 3, 10  # seeds in `make test`; between them it is a twentieth of all
+LEAST, MOST = 2, 5  # seeds in `make test`; between them it is a twentieth of all
 
 
 def seeds(count: int) -> pytest.MarkDecorator:

@@ -16,10 +16,9 @@ from typing import Any
 import pytest
 
 from sunshower.dev.jars import KAFKA, KAFKA_ON_ZOOKEEPER, ZOOKEEPER, Release, class_path
-from sunshower.dev.java import find_java
 from sunshower.dev.kafka import Kafka
 from sunshower.dev.security import Security, secure
-from sunshower.dev.servers import silent
+from sunshower.dev.servers import find_java, silent
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.errors import Unobtainable
 

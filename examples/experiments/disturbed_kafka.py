@@ -1,16 +1,17 @@
-"""Disturbed Kafka: leaders move, brokers go away, partitions are added, ZooKeeper dies.
+"""Faults of Kafka: leaders move, brokers die, partitions are added, ZooKeeper dies.
 
     sunshower experiment run examples/experiments/disturbed_kafka.py --cluster ray
 
-It needs the extras `kafka` and `servers`. Three real brokers have the numbers, all of them each
-partition; a real ZooKeeper has the offsets, at Storm's path. Each run has one fault, for a while:
+It needs the extras `kafka` and `servers`. Three real brokers have the numbers, with a replica of
+each partition on each broker; a real ZooKeeper has the offsets, at Storm's path. Each run has one
+fault for some time:
 
-    leader      the broker that leads partition 0 is killed; another one takes over
-    brokers     all three are killed
-    partitions  two more are added, with the last numbers in them
-    zookeeper   nothing can be committed
+    leader      the broker that leads partition 0 is killed; another broker becomes the leader
+    brokers     all three brokers are killed
+    partitions  two partitions are added, with the last numbers in them
+    zookeeper   no offset can be committed
 
-Look for: all messages completed, no timeout, and what is emitted while ZooKeeper is away.
+Look for: all messages are completed, no tree times out, and emits continue while ZooKeeper is down.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ LITTLE = {"queued.max.messages.kbytes": 16, "fetch.message.max.bytes": 8_192}
 
 @cache
 def brokers() -> Kafka:
-    """Real ones, which end with this process."""
+    """Real servers, which end with this process."""
     return Kafka(len(BROKERS)).start()
 
 
@@ -70,7 +71,7 @@ class Source:
         assert producer.flush(60) == 0, "the brokers do not take the numbers"
 
     def grow(self) -> None:
-        """Two partitions more; the last one has the late numbers."""
+        """Add two partitions; the last one has the late numbers."""
         self.admin.create_partitions([NewPartitions(self.name, 4)])[self.name].result(60)
         self.send(TOTAL - self.late, TOTAL, 3)
 
@@ -79,8 +80,8 @@ class Source:
         return int(topic.partitions[0].leader)
 
 
-_source: list[Source] = []  # of the run that is made now
-_killed: list[int] = []  # brokers that are away
+_source: list[Source] = []  # of the current run
+_killed: list[int] = []  # stopped brokers
 
 
 def number(message: Received) -> Number:
@@ -142,7 +143,7 @@ def plan(fault: str, away_s: float) -> Iterator[Step]:
 
 experiment = Experiment(
     name="disturbed-kafka",
-    about="What Kafka and ZooKeeper do to a topology that reads: one fault a run.",
+    about="A topology reads from Kafka during faults of Kafka and ZooKeeper: one fault per run.",
     topology=topology,
     plan=plan,
     checkers=[AtLeastOnce(), NoPrematureAck(), Recovers(60)],

@@ -1,12 +1,12 @@
-"""Heavy transform: workers are killed while Spark works, and its table has each sale once.
+"""Heavy transform: workers are killed during Spark jobs, and the table has each sale once.
 
     sunshower experiment run examples/experiments/heavy_transform.py --cluster ray
 
-It needs `make setup EXTRAS=spark`. The topology is that of `examples/heavy_transform.py`: sales out
-of files are joined and ranked by Spark, batch by batch, and written to a table. Meanwhile three
-actors get a SIGKILL: that of Spark, whose Java dies with it, a random one, and Spark's once more.
-At the end the rows of the table are compared with what a plain program makes of the files.
-Look for: the batches that were begun again, and that no sale is there twice or not at all.
+It needs `make setup EXTRAS=spark`. The topology is that of `examples/heavy_transform.py`: Spark
+joins and ranks sales from files, batch by batch, and writes them to a table. Meanwhile three actors
+get a SIGKILL: that of Spark, whose Java dies with it, a random one, and that of Spark again. At the
+end the rows of the table are compared with those that a plain program computes from the files.
+Look for: some batches are repeated, and no sale is missing or duplicated.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import runpy
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import chdir
-from functools import cache
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -41,12 +40,13 @@ from sunshower.experiments import (
 )
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "heavy_transform.py"
+FOLDER = TemporaryDirectory(prefix="heavy-transform-", ignore_cleanup_errors=True)  # of all runs
 CATEGORIES: dict[str, str] = {}  # of the example's pages
 COLUMNS = ("id", "hour", "page", "price", "category")
 
 
 class SameRows:
-    """The table has the sales that are in the files, each whole, joined, and ranked."""
+    """The table has each sale of the files, complete, joined and ranked."""
 
     name = "same-rows"
 
@@ -70,11 +70,11 @@ class SameRows:
         holds = f"{wanted.total():,} sales are there, each once, as they were"
         if facts.ending is Ending.FINISHED:
             return CheckResult(holds, broken=said)
-        return CheckResult(holds, unknown=[*said, "it did not come to its end"])
+        return CheckResult(holds, unknown=[*said, "it did not finish"])
 
 
 def plain(files: Path) -> Iterator[tuple[Any, ...]]:
-    """The sales of the files, as the table is to have them."""
+    """The rows that the table must have."""
     for file in files.glob("*.txt"):
         for line in file.read_text().splitlines():
             if not line.startswith("?"):
@@ -90,22 +90,16 @@ def ranked(rows: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], int]]:
         yield from ((row, rank) for rank, row in enumerate(group, start=1))
 
 
-@cache
-def temporary_folder() -> TemporaryDirectory[str]:
-    """The folder for the files of all runs, removed when this process ends."""
-    return TemporaryDirectory(prefix="heavy-transform-", ignore_cleanup_errors=True)
-
-
 def written() -> Path | None:
-    """The folder of the run that has begun its table last; each repeat has one of its own."""
-    begun = Path(temporary_folder().name).glob("*/heavy/sales/_sunshower/table.json")
+    """The folder of the run that began its table last; each repetition has its own."""
+    begun = Path(FOLDER.name).glob("*/heavy/sales/_sunshower/table.json")
     newest = max(begun, key=lambda one: one.stat().st_mtime, default=None)
     return None if newest is None else newest.parents[2]
 
 
 def topology() -> Topology:
-    # The example keeps everything in the folder that it is started in.
-    with chdir(mkdtemp(dir=temporary_folder().name)):
+    # The example writes all files to the working directory.
+    with chdir(mkdtemp(dir=FOLDER.name)):
         example = runpy.run_path(str(EXAMPLE))
     CATEGORIES.update((row["page"], row["category"]) for row in example["PAGES"].to_pylist())
     declared: Topology = example["topology"]

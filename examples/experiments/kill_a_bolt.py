@@ -1,11 +1,11 @@
-"""Kill a bolt: what a dead process held is found within seconds, and emitted again.
+"""Kill a bolt: the tuples in a dead process are detected and emitted again within seconds.
 
     sunshower experiment run examples/experiments/kill_a_bolt.py
 
-Every `kill_s` seconds one of the two `relay` tasks gets a SIGKILL. Look for replays right after
-each kill (cause: actor died), and for no timeout at all: a death is found by its consequences, long
-before `timeout_s` is over. Nothing is lost. What the sink saw before the death it may see again:
-these are the duplicates.
+Every `kill_s` seconds one of the two `relay` tasks gets a SIGKILL. Look for: replays right after
+each kill (cause: actor died), and no timeouts, because a death is detected long before `timeout_s`
+is over. No message is lost. Records that the sink received before the death may arrive again: these
+are the duplicates.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def plan(total: int, rate: float, kill_s: float) -> Iterator[Step]:
 
 experiment = Experiment(
     name="kill-a-bolt",
-    about="A bolt is killed again and again; what it held is emitted again.",
+    about="A bolt is killed repeatedly; the tuples in its process are emitted again.",
     topology=topology,
     plan=plan,
     checkers=[AtLeastOnce(), NoPrematureAck(), Recovers(60), Duplicates()],

@@ -1,11 +1,11 @@
-"""Kill an acker shard: the trees that it followed are emitted again, all others do not notice.
+"""Kill an acker shard: the trees that it tracked are emitted again, all others are not affected.
 
     sunshower experiment run examples/experiments/kill_an_acker_shard.py
 
-An acker keeps in memory which edges of which trees are open, and a SIGKILL takes that away. Each
-spout knows which of its trees the shard followed: a second after the successor's hello those still
-open have failed, and are emitted again. Look for: pending trees that pile up until then, and one
-burst of replays. With more `shards` a death touches a smaller part of the trees.
+The open edges of the trees are in the memory of an acker, and a SIGKILL loses them. Each spout
+knows which of its trees the shard tracked. One second after the new acker has registered, those
+that are still open fail, and are emitted again. Look for: pending trees accumulate until then, and
+one burst of replays. With more `shards` a death affects fewer trees.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def plan(total: int, rate: float, kill_s: float) -> Iterator[Step]:
 
 experiment = Experiment(
     name="kill-an-acker-shard",
-    about="An acker shard forgets its trees; their spout does not.",
+    about="An acker shard loses its trees; their spout emits them again.",
     topology=topology,
     plan=plan,
     checkers=[AtLeastOnce(), NoPrematureAck(), Recovers(60), Duplicates()],

@@ -1,11 +1,11 @@
-"""Kill the broker: what is open goes on, and the reading where it was when the broker is back.
+"""Kill the broker: open tuples are completed, and reading continues after the outage.
 
     sunshower experiment run examples/experiments/kill_the_broker.py --cluster ray
 
 It needs the extras `kafka` and `servers`. A real Kafka with one broker is started, filled, killed
-with SIGKILL twice, and started again. A client that keeps little in advance reads from it, so that
-the outage is felt. Look for: no emits while the broker is away, what was emitted is completed
-all the same, no timeout, and every number in the sink.
+with SIGKILL twice, and restarted. The client that reads from it has a small buffer, so that the
+outage has an effect. Look for: no emits while the broker is down, all emitted messages are
+completed, no timeout, and every number is in the sink.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SETTINGS = {"queued.max.messages.kbytes": 16, "fetch.message.max.bytes": 8_192}
 
 @cache
 def broker() -> Kafka:
-    """A real one, which ends with this process."""
+    """A real broker, which ends with this process."""
     return Kafka().start()
 
 
@@ -62,7 +62,7 @@ def number(message: Received) -> Number:
 
 
 class Slow(Bolt[Number, None]):
-    """Takes its time, and says what it has seen."""
+    """A slow sink that reports each number."""
 
     def prepare(self, context: Context) -> None:
         self.context = context
@@ -73,7 +73,7 @@ class Slow(Bolt[Number, None]):
 
 
 class AllSeen:
-    """Every number of the topic came to the sink."""
+    """Every number of the topic reached the sink."""
 
     name = "all-seen"
 
@@ -105,7 +105,7 @@ def plan(away_s: float) -> Iterator[Step]:
 
 experiment = Experiment(
     name="kill-the-broker",
-    about="The broker that the topology reads from is killed twice, and comes back.",
+    about="The broker that the topology reads from is killed twice and restarted.",
     topology=topology,
     plan=plan,
     checkers=[AtLeastOnce(), NoPrematureAck(), AllSeen(), Recovers(60), Duplicates()],

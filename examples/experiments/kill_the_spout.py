@@ -1,11 +1,12 @@
-"""Kill the spout: its successor goes on behind what was settled, and leaves nothing out.
+"""Kill the spout: its successor continues after the settled records, and skips no other record.
 
     sunshower experiment run examples/experiments/kill_the_spout.py
 
-A spout that dies forgets what it had emitted. How far its source was settled is known to the
-master, so the successor passes over so many records and emits the rest. Look for: a gap in the
-emits while it is away, and then messages that are emitted a second time (replays without a
-failure: nobody was there to be told of one). The sink sees those twice: they are the duplicates.
+A spout that dies loses the list of its emitted messages. The master has the position up to which
+the source was settled, so the successor skips the records before it, and emits the rest. Look for:
+a gap in the emits while the spout is down, and then messages that are emitted a second time
+(replays without a failure, because no spout existed to which a failure could be reported). The
+sink receives these twice: they are the duplicates.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def plan(total: int, rate: float, kill_s: float) -> Iterator[Step]:
 
 experiment = Experiment(
     name="kill-the-spout",
-    about="The source itself dies; its successor goes on where it was settled.",
+    about="The source itself dies; its successor continues after the settled records.",
     topology=topology,
     plan=plan,
     checkers=[AtLeastOnce(), NoPrematureAck(), Recovers(60), Duplicates()],

@@ -1,12 +1,12 @@
-"""Lossy network: packets are lost, doubled, late and damaged, and then nothing gets through at all.
+"""Lossy network: packets are lost, repeated, delayed and damaged; then a link is cut.
 
     sunshower experiment run examples/experiments/lossy_network.py
 
-First, for `bad_s` seconds, a part of all packets between all processes is dropped, arrives without
-an answer, twice, late, or with a bit flipped. Then the network between `numbers` and `relay` is cut
-for `cut_s` seconds. Look for: the causes. A call that nobody answers looks like a death (actor
-died); a frame that is damaged, or overtaken and so too late, is refused (bad frame). Nothing is
-completed during the cut, and all of it afterwards; no edge ever reaches a bolt twice.
+First, for `bad_s` seconds, some of the packets between all processes are dropped, delivered without
+an answer, repeated, delayed, or have a flipped bit. Then the network between `numbers` and `relay`
+is cut for `cut_s` seconds. Look for: the causes. A call without an answer looks like a death (actor
+died); a frame that is damaged, or overtaken and therefore late, is refused (bad frame). During the
+cut no message is completed, and afterwards all are; no edge reaches a bolt twice.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def plan(loss: float, bad_s: float, cut_s: float) -> Iterator[Step]:
 
 experiment = Experiment(
     name="lossy-network",
-    about="A network that loses, doubles, delays and damages packets, and then is cut.",
+    about="A network that loses, repeats, delays and damages packets, and is then cut.",
     topology=topology,
     plan=plan,
     checkers=[AtLeastOnce(), NoPrematureAck(), EachEdgeOnce(), Recovers(60), Duplicates()],

@@ -1,11 +1,11 @@
-"""Poison tuple: what fails each time becomes a dead letter, and all the rest goes on.
+"""Poison tuple: a tuple that always fails becomes a dead letter, and the others continue.
 
     sunshower experiment run examples/experiments/poison_tuple.py
 
-For `poison_s` seconds the records of one key make `relay` raise, each time that they come. After
-`attempts` attempts, each later than the one before, the spout gives such a tuple up and emits it on
-its stream of dead letters, where `morgue` reads it. Look for: failures with the cause exception,
-`buried` in the figures, and a throughput of all the others that does not suffer.
+For `poison_s` seconds `relay` raises for every record of one key. After `attempts` attempts, with
+increasing waits, the spout emits such a tuple on its dead-letter stream, which `morgue` reads. Look
+for: failures with the cause exception, `buried` in the figures, and an unchanged throughput of all
+other tuples.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sunshower.experiments import (
 
 
 def morgue(letter: DeadLetter) -> None:
-    """Here you would write it to a file, or tell somebody."""
+    """A real topology would write the dead letter to a file, or send a notification."""
 
 
 def topology(total: int, rate: float, attempts: int) -> Topology:
@@ -46,7 +46,7 @@ def plan(key: int, poison_s: float) -> Iterator[Step]:
 
 experiment = Experiment(
     name="poison-tuple",
-    about="Some tuples fail each time: they are put away, and nothing else is.",
+    about="Some tuples always fail: only they become dead letters.",
     topology=topology,
     plan=plan,
     checkers=[AtLeastOnce(), NoPrematureAck(), Liveness(60)],

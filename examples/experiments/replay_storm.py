@@ -1,16 +1,16 @@
-"""Replay storm: a timeout that is shorter than the wait makes work that makes the wait longer.
+"""Replay storm: a timeout shorter than the queueing time creates replays, which make it longer.
 
     sunshower experiment run examples/experiments/replay_storm.py
 
-For `slow_s` seconds a record takes `relay` so long that a full table of `pending` trees needs
-longer than `timeout_s` to get through. What times out is emitted again, and stands in the queue
-behind its own old copies: the bolt works, and hardly anything is ever complete. `pending=auto`
-finds by itself how many open trees the timeout bears. At least once holds in both cases; look for:
-timeouts, replays and duplicates with the number, few with auto.
+For `slow_s` seconds each record takes `relay` so long that `pending` trees need longer than
+`timeout_s`. Tuples that time out are emitted again, and queue behind their own old copies: the bolt
+is busy, but hardly any tree completes. `pending=auto` adapts the number of open trees to the
+timeout. At least once holds in both cases. Look for: timeouts, replays and duplicates with the
+fixed number, and few with auto.
 
-Sunshower's windows, a quarter of a second of work by default, hold a spout back long before that:
-here they are opened wide (`window_s`), as in Storm, where max.spout.pending is all there is. With
---set window_s=0.25 there is no storm with the number either.
+By default, Sunshower's windows (a quarter of a second of work) slow a spout down much earlier. Here
+they are very large (`window_s`), as in Storm, where max.spout.pending is the only limit. With
+--set window_s=0.25 the fixed number causes no storm either.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def plan(record_s: float, slow_s: float) -> Iterator[Step]:
 
 experiment = Experiment(
     name="replay-storm",
-    about="Tuples time out faster than they are processed, and are emitted again and again.",
+    about="Tuples time out faster than they are processed, and are emitted repeatedly.",
     topology=topology,
     plan=plan,
     checkers=[AtLeastOnce(), NoPrematureAck(), Duplicates()],

@@ -1,10 +1,10 @@
-"""Rolling kill: spout, bolts, acker and master, each in its turn.
+"""Rolling kill: spout, bolts, acker and master are killed, one after the other.
 
     sunshower experiment run examples/experiments/rolling_kill.py
 
-Every `kill_s` seconds the next one gets a SIGKILL, from the source to the sink, then the acker and
-the master; nobody is spared. Look for: which deaths are felt, and how long (the second chart). Of
-the master's nothing is seen: it is not on the way of any tuple.
+Every `kill_s` seconds the next process gets a SIGKILL, from the source to the sink, then the acker
+and the master. Look for: which deaths have an effect, and for how long (the second chart). The
+death of the master has none, because no tuple passes through it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def plan(total: int, rate: float, kill_s: float) -> Iterator[Step]:
 
 experiment = Experiment(
     name="rolling-kill",
-    about="Everybody is killed in turn.",
+    about="All processes are killed, one after the other.",
     topology=topology,
     plan=plan,
     checkers=[

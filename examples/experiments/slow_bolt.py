@@ -1,11 +1,12 @@
-"""Slow bolt: pressure holds the spout back, so that nothing times out and nothing is emitted twice.
+"""Slow bolt: backpressure slows the spout down, so no tree times out and no tuple is replayed.
 
     sunshower experiment run examples/experiments/slow_bolt.py
 
-For `slow_s` seconds each record takes `relay` so much longer that it cannot keep up. How much may
-wait before a task is measured in its own service time. Look for: what was on its way already takes
-its time, then the window shrinks, the spout waits as well, and latency comes down to a quarter of a
-second while the bolt still is slow. No replays, no failures; afterwards the source makes up for it.
+For `slow_s` seconds each record takes `relay` so much longer that it cannot keep up. The number of
+records that may wait for a task depends on its service time. Look for: records that are already
+queued take long; then the window shrinks, the spout waits, and the latency falls to a quarter of a
+second while the bolt is still slow. There are no replays and no failures; afterwards the source
+catches up.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def plan(record_s: float, slow_s: float) -> Iterator[Step]:
 
 experiment = Experiment(
     name="slow-bolt",
-    about="A bolt cannot keep up for a while; the spout waits for it.",
+    about="A bolt cannot keep up for some time; the spout waits for it.",
     topology=topology,
     plan=plan,
     checkers=[AtLeastOnce(), NoPrematureAck(), BoundedPending(), Recovers(60)],

@@ -1,11 +1,10 @@
-"""Timeout sweep: a short timeout replays what was only late, and finds no death any sooner.
+"""Timeout sweep: a short timeout replays slow tuples, and does not detect deaths sooner.
 
     sunshower experiment run examples/experiments/timeout_sweep.py
 
-Separate runs with several timeouts. In each, one `relay` task stands still for `pause_s` seconds,
-and later it is killed. Look for: replays and duplicates where the timeout is shorter than the
-pause, none where it is longer; and a recovery from the kill that takes the same time with every
-timeout.
+Separate runs with several timeouts. In each, one `relay` task is paused for `pause_s` seconds, and
+later killed. Look for: replays and duplicates if the timeout is shorter than the pause, none if it
+is longer; the recovery from the kill takes the same time with every timeout.
 """
 
 from __future__ import annotations

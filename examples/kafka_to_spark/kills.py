@@ -1,11 +1,11 @@
-"""Everything is killed in turn while the pipeline runs, and its table is a plain program's.
+"""All processes of the pipeline are killed in turn, and its table equals that of a plain program.
 
     sunshower experiment run examples/kafka_to_spark/kills.py --cluster ray
 
-The seed draws the order in which a worker, the master, the broker, Spark's Java and its executor
-get a SIGKILL, each after another batch is in the table. `--set on=cluster`, `--set into=delta` and
-`--set reads=ranges` choose as the variables of pipeline.py do. The executor of a local Spark is in
-its Java; there the processes that run Python for it are killed.
+A worker, the master, the broker, Spark's Java and its executor get a SIGKILL in an order that the
+seed determines, each after another batch has been written to the table. `--set on=cluster`,
+`--set into=delta` and `--set reads=ranges` have the effect of the variables of pipeline.py. A local
+Spark has its executor in the driver's Java; then the Python processes of the executor are killed.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from sunshower.spark_integration import delta, table
 
 SALES, BATCH = 2_000, 200
 FAULTS, MOMENT_S, AWAY_S, WITHIN_S = 5, 0.1, 2.0, 200.0
-ENDING_WITH_US = tempfile.TemporaryDirectory(prefix="kafka-to-spark-", ignore_cleanup_errors=True)
-FOLDER = Path(ENDING_WITH_US.name)  # has a folder for each run, with the name of its topic
+TEMPORARY = tempfile.TemporaryDirectory(prefix="kafka-to-spark-", ignore_cleanup_errors=True)
+FOLDER = Path(TEMPORARY.name)  # has a folder for each run, with the name of its topic
 
 
 @cache
 def broker() -> Kafka:
-    """A real one, which ends with this process."""
+    """A real broker, which ends with this process."""
     return Kafka().start()
 
 
@@ -72,13 +72,13 @@ def topology(on: str, into: str, reads: str) -> Topology:
 
 
 def newest() -> Path | None:
-    """The folder of the run that has begun last."""
+    """The folder of the newest run."""
     begun = FOLDER.glob("*/batches.db")
     return max((one.parent for one in begun), key=lambda one: one.stat().st_ctime, default=None)
 
 
 def batches() -> tuple[Path | None, int]:
-    """The folder of this run, and how many batches are in its table."""
+    """The folder of this run, and the number of batches in its table."""
     if (folder := newest()) is None:
         return None, 0
     found = (folder / "table").glob("txid=*"), (folder / "table").glob("_delta_log/*.json")
@@ -87,7 +87,7 @@ def batches() -> tuple[Path | None, int]:
 
 @dataclass(frozen=True)
 class Next:
-    """A fault that begins when another batch is in the table."""
+    """A fault that begins when another batch has been added to the table."""
 
     fault: Any
 
@@ -110,7 +110,7 @@ class Next:
 
 
 def of_spark(command: str) -> list[psutil.Process]:
-    """The processes below this one with that in their command."""
+    """The descendants of this process whose command contains this text."""
     found = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
@@ -120,7 +120,7 @@ def of_spark(command: str) -> list[psutil.Process]:
 
 
 def executors() -> list[psutil.Process]:
-    """The Java of executors, or, where that is also the driver's, the parents of its Pythons."""
+    """Java of the executors; if the driver's Java runs them, its PySpark daemons instead."""
     pythons = [one for one in of_spark("pyspark.daemon") if one.parent().name() == "java"]
     javas = [one.parent() for one in pythons]
     apart = [one for one in javas if "DefaultWorker" in " ".join(one.cmdline())]
@@ -128,7 +128,8 @@ def executors() -> list[psutil.Process]:
 
 
 def kill_one(find: Any) -> None:
-    """Raises ClusterError if there is none for a while: a new Java has no executor at first."""
+    """Kill the first process that `find` returns, and wait for one, because a new Java has no
+    executor at first. Raises ClusterError if there is none in time."""
     end_s = time.monotonic() + WITHIN_S
     while time.monotonic() < end_s:
         with suppress(IndexError, psutil.NoSuchProcess, AttributeError):
@@ -139,7 +140,7 @@ def kill_one(find: Any) -> None:
 
 
 def restart_broker() -> None:
-    """In one call: the next fault waits for a batch, and the broker is not to wait for that."""
+    """One call, because the next fault waits for a batch, which needs the broker."""
     broker().kill(1)
     time.sleep(AWAY_S)
     broker().restart(1)
@@ -159,7 +160,7 @@ def plan(generator: np.random.Generator) -> Iterator[Step]:
 
 
 class SameTable:
-    """All faults began, and the table and the dead letters are those of a plain program."""
+    """All faults occurred, and the table and the dead letters are those of a plain program."""
 
     name = "same-table"
 
@@ -169,7 +170,7 @@ class SameTable:
         wrong = differences(rows, broker().bootstrap, folder.name) if folder else ["no run"]
         holds = f"{len(rows):,} sales in {count} batches, each once"
         if facts.ending is not Ending.FINISHED:
-            return CheckResult(holds, unknown=[*wrong, "it did not come to its end"])
+            return CheckResult(holds, unknown=[*wrong, "it did not finish"])
         few = [f"{len(history.faults)} of {FAULTS} faults began"]
         return CheckResult(holds, broken=wrong, unknown=few * (len(history.faults) < FAULTS))
 

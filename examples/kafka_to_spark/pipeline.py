@@ -1,11 +1,11 @@
-"""Sales of a Kafka topic, parsed in bolts and ranked by Spark, into a table that has each once.
+"""Sales from a Kafka topic are parsed by bolts, ranked by Spark, and written to a table once each.
 
     sunshower submit examples/kafka_to_spark/pipeline.py
 
-docs/PIPELINE.md walks through it. Messages that are no sales go to the topic `dead-sales`. With
-SPARK_READS=ranges Spark reads and parses the messages itself; with SPARK_ON=cluster its session is
-on the Ray cluster, and not in the worker that needs it; with SPARK_INTO=delta the table is one of
-Delta Lake.
+docs/PIPELINE.md is a tutorial. Messages that are not valid sales are sent to the topic
+`dead-sales`. With SPARK_READS=ranges Spark reads and parses the messages; with SPARK_ON=cluster its
+session is on the Ray cluster, not in the worker; with SPARK_INTO=delta the table is a Delta Lake
+table.
 """
 
 import json
@@ -73,7 +73,7 @@ def message(received: Received) -> Message:
 
 
 def read_sale(message: Message) -> Sale:
-    """Raises ValueError, KeyError and TypeError for a message that is no sale."""
+    """Raises ValueError, KeyError and TypeError for a message that is not a valid sale."""
     found = json.loads(message.value)
     cents, currency = int(found["cents"]), found["currency"]
     return Sale(found["id"], found["at_ms"], message.received_ms, found["page"], cents, currency)

@@ -1,11 +1,12 @@
-"""The sales of a topic, and a plain program that computes what the table must contain.
+"""Fills a topic with sales, and checks the table with a plain program.
 
     python examples/kafka_to_spark/sales.py fill 20000
     python examples/kafka_to_spark/sales.py check
 
-`fill` adds so many sales as JSON: of a hundred one is broken, and two are late. `check` reads the
-topic with a consumer and a loop, and compares the table and the topic of dead letters with that.
-The broker is at 127.0.0.1:9092, or where KAFKA says; the table is in the folder `sales`.
+`fill` adds this number of sales as JSON, of which 1 % are broken and 2 % are late. `check` reads
+the topic with a plain consumer, and compares the messages with the table and the topic of dead
+letters. The address of the broker is 127.0.0.1:9092, or the value of KAFKA; the table is in the
+folder `sales`.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def fill(count: int, kafka: str = KAFKA, topic: str = TOPIC) -> None:
     """Create the topics if they do not exist, and add sales. They are the same in each run."""
     admin = AdminClient({"bootstrap.servers": kafka})
     missing = {topic, dead(topic)} - set(admin.list_topics(timeout=WITHIN_S).topics)
-    config = {"retention.ms": "-1"}  # the sales have timestamps of the past
+    config = {"retention.ms": "-1"}  # the timestamps of the sales are in the past
     new = [NewTopic(name, PARTITIONS, config=config) for name in missing]
     for created in (admin.create_topics(new) if new else {}).values():
         created.result(WITHIN_S)
@@ -96,7 +97,7 @@ def messages(kafka: str, topic: str) -> Iterator[Message]:
 
 
 def plain(kafka: str, topic: str) -> tuple[Counter[tuple[Any, ...]], set[str]]:
-    """The rows that the table must have, and the places of the messages that are no sales."""
+    """The rows that the table must have, and the places of invalid messages."""
     rows, broken = Counter[tuple[Any, ...]](), set[str]()
     for message in messages(kafka, topic):
         try:
@@ -125,7 +126,7 @@ def window_of(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def differences(table: list[dict[str, Any]], kafka: str, topic: str) -> list[str]:
-    """What is wrong with the rows of the table and with the dead letters, in words."""
+    """Descriptions of the errors in the rows of the table and in the dead letters."""
     wanted, broken = plain(kafka, topic)
     found = Counter(tuple(row[name] for name in COLUMNS) for row in table)
     letters = {(message.key() or b"").decode() for message in messages(kafka, dead(topic))}
@@ -152,7 +153,7 @@ def rows_of(table: Path) -> list[dict[str, Any]]:
 
 
 def check(within_s: float) -> None:
-    """Compare, again until all is there. Exits with 1 if it is not, or if something is wrong."""
+    """Compare until no sale is missing. Exits with 1 after a timeout, or if there are errors."""
     end_s = time.monotonic() + within_s
     while True:
         table = rows_of(FOLDER / "table")

@@ -1,10 +1,10 @@
-"""Revenue by hour and category: Spark Structured Streaming reads the table and keeps the totals.
+"""Revenue by hour and category: Spark Structured Streaming reads the table and stores the totals.
 
     python examples/kafka_to_spark/totals.py
 
 It reads the batches that are new since its last run, adds them to the totals in its checkpoint,
-and writes `sales/totals.json` and the chart `sales/totals.png`. The table has committed batches
-only, and each stays as it is, so each sale is in the totals once, also if this program is killed.
+and writes `sales/totals.json` and the chart `sales/totals.png`. The table contains only committed
+batches, which do not change, so each sale is added once, even if this program is killed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Ray adapter: carries out the runtime's decisions; makes none about semantics itself."""
+"""The Ray adapter: carries out the commands of the runtime, and makes no decisions itself."""
 
 import os
 import sys

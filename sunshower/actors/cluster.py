@@ -29,6 +29,8 @@ class RayCluster:
     started or reached, or if the process is connected to another one than `address`.
     """
 
+    name = "ray"
+
     def __init__(
         self,
         address: str | None = None,
@@ -145,7 +147,7 @@ def claimed(topology: str) -> Iterator[None]:
         claim = _ClaimClass.options(name=claim_name(topology), namespace=NAMESPACE).remote()
     except ValueError:
         raise ClusterError(
-            f"somebody else is submitting a topology {topology!r} at this moment; "
+            f"another client is submitting a topology {topology!r} at this moment; "
             f"`sunshower status {topology}` shows whether it has started"
         ) from None
     try:

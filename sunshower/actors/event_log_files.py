@@ -47,8 +47,8 @@ class EventLogFolder:
         """Raise ClusterError on another machine, or after the topology was stopped."""
         if not (this_machine() == self.machine and Path(self.path).is_dir()):
             raise ClusterError(
-                f"{who} cannot reach the history in {self.path}: it is kept on the machine that "
-                "submitted the topology, by its clock, until the topology is stopped. With workers "
+                f"{who} cannot reach the event log in {self.path}: it is on the machine that "
+                "submitted the topology until the topology is stopped. With workers "
                 "on several machines, submit without `sample`"
             )
 

@@ -1,4 +1,4 @@
-"""Passes on what the workers print, line by line and unchanged, instead of Ray's own rendering.
+"""Passes on the output of the workers, line by line and unchanged, instead of Ray's rendering.
 
 A worker's standard output and error are files; Ray's log monitor follows them (every 0.1 s) and
 publishes the lines, which reach the driver through a dispatcher. Subscribing to that dispatcher

@@ -48,7 +48,6 @@ from sunshower.actors.store import (
 from sunshower.clock import SystemClock
 from sunshower.errors import ClusterError, LifecycleError, TopologyFailed
 from sunshower.runtime import queries
-from sunshower.runtime.asking import Caller, answered, worker_of_requests
 from sunshower.runtime.control.lifecycle import KillReport, State
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.control.plan_changes import AS_THEY_ARE
@@ -59,6 +58,7 @@ from sunshower.runtime.events.log_lines import LogLine
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.runtime.queries import Query
+from sunshower.runtime.request_calls import Caller, send_until_answered, worker_of_requests
 from sunshower.runtime.savepoint import Savepoint
 from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.runtime.tuple_traces import Traces, assemble, root_number
@@ -152,7 +152,7 @@ class RayRun:
     def ask(self, name: str, value: Any, *, timeout_s: float = 10.0) -> list[Any]:
         self._check_not_stopped()
         caller = Caller(name, value, timeout_s, secrets.token_hex(16), time.monotonic())
-        return answered(caller, partial(self._ask_whom, name), self._ask, SystemClock())
+        return send_until_answered(caller, partial(self._ask_whom, name), self._ask, SystemClock())
 
     def _ask_whom(self, name: str, left_s: float) -> int:
         if (found := self._call_master("overview", within_s=min(left_s, CALL_S))).error is not None:

@@ -62,7 +62,7 @@ def start_ray(address: str | None, quiet: bool, working_dir: Path | None = None)
             ) from error
         raise ClusterError(
             f"cannot start a local Ray: {first_line(error)}. "
-            "`sunshower doctor` says what this machine lacks"
+            "`sunshower doctor` shows what this machine lacks"
         ) from error
 
 
@@ -122,7 +122,7 @@ def check_joined(address: str) -> None:
     if port != here_port or not (there == _ip(here_host) or there.startswith(_LOOPBACK)):
         raise ClusterError(
             f"this process has a Ray already, at {here}, and cannot have the one at {address} as "
-            "well: leave the address away to use what is there, or call ray.shutdown() first"
+            "well: leave out the address to use that one, or call ray.shutdown() first"
         )
 
 

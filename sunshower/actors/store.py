@@ -31,7 +31,7 @@ from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.savepoint import Savepoint
 
 _log = logging.getLogger(__name__)
-_TRANSFER_BYTES_MAX = 1 << 28  # of what one task takes along; Ray's store takes 512 MiB
+_TRANSFER_BYTES_MAX = 1 << 28  # of the state of one task; Ray's store accepts 512 MiB
 
 
 class RayStore:
@@ -69,7 +69,7 @@ class RayStore:
             node = ray.get_runtime_context().get_node_id()
             raise ClusterError(
                 f"the code of topology {topology_of(run)!r} does not load on node {node}: "
-                f"{first_line(error)}. Let all nodes have what it imports, and submit it again"
+                f"{first_line(error)}. Install its imports on all nodes, and submit it again"
             ) from error
         return plan
 
@@ -194,7 +194,7 @@ class RayTransferStore:
             ) from error
         if len(packed) > _TRANSFER_BYTES_MAX:
             raise LifecycleError(
-                f"{task.name} cannot move to another process: it takes along {len(packed):,} "
+                f"{task.name} cannot move to another process: its state has {len(packed):,} "
                 f"bytes, more than {_TRANSFER_BYTES_MAX:,}. Return less from snapshot(), such "
                 "as the name of a file or of a state"
             )

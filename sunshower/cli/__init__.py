@@ -71,7 +71,7 @@ def sunshower(
 ) -> None:
     """Storm's guaranteed processing (spouts, bolts, tuple trees) on Ray, in plain Python.
 
-    Start with `sunshower demo`: it counts words on Ray, kills an actor in the middle and proves
+    Start with `sunshower demo`: it counts words on Ray, kills a worker during the run, and checks
     that no line is missing.
     """
     escape_what_python_prints()  # not earlier: Typer sets a hook for tracebacks when it is called

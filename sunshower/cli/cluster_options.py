@@ -31,20 +31,20 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 Name = Annotated[
     str,
-    typer.Argument(metavar="NAME", show_default=False, help="A topology, as `list` shows it."),
+    typer.Argument(metavar="NAME", show_default=False, help="The topology, as in `list`."),
 ]
 Address = Annotated[
     str,
     typer.Option(
         metavar="HOST:PORT",
         envvar="RAY_ADDRESS",
-        help="The Ray cluster; `auto` is the one on this machine. With `http://HOST:8265`, its "
-        "dashboard, the command runs there as a Ray job.",
+        help="The Ray cluster; `auto` is that of this machine. With the address of its dashboard, "
+        "`http://HOST:8265`, the command runs on the head as a Ray job.",
     ),
 ]
 RunsFolder = Annotated[
     Path,
-    typer.Option("--folder", metavar="DIR", help="Where the folders of all experiment runs are."),
+    typer.Option("--folder", metavar="DIR", help="The folder of all experiment runs."),
 ]
 RUNS_FOLDER = Path("experiments")
 ANSWER_WITHIN_S = 5.0  # of a master; Prometheus waits for ten seconds
@@ -62,7 +62,7 @@ def _known_window(name: str) -> str:
 Window = Annotated[
     str,
     typer.Option(
-        metavar="1m|10m|1h|all", callback=_known_window, help="The time that rates are of."
+        metavar="1m|10m|1h|all", callback=_known_window, help="The time window of the rates."
     ),
 ]
 Wait = Annotated[
@@ -72,7 +72,7 @@ Wait = Annotated[
         min=0,
         metavar="SECONDS",
         show_default=False,
-        help="How long to wait for pending tuples. By default the message timeout.",
+        help="The longest wait for pending tuples. By default the message timeout.",
     ),
 ]
 
@@ -220,6 +220,6 @@ def moment_of(text: str, now_s: float, hint: str) -> float:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError):
         raise typer.BadParameter(
-            f"{text!r} is no time; write 2026-01-31T12:00, or 30s, 15m, 2h or 7d for so long ago",
+            f"{text!r} is not a time; write 2026-01-31T12:00, or 30s, 15m, 2h or 7d before now",
             param_hint=hint,
         ) from None

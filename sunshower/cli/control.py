@@ -30,11 +30,16 @@ if TYPE_CHECKING:
 
 NewWorkers = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", show_default=False, help="How many worker processes."),
+    typer.Option(
+        min=1,
+        metavar="N",
+        show_default=False,
+        help="The new number of worker processes.",
+    ),
 ]
 NewLayout = Annotated[
     Literal["pack", "isolate"] | None,
-    typer.Option(help="How tasks share worker processes from now on.", show_default=False),
+    typer.Option(help="How tasks share worker processes.", show_default=False),
 ]
 NewTasks = Annotated[
     list[str] | None,
@@ -42,22 +47,26 @@ NewTasks = Annotated[
         "--tasks",
         metavar="NAME=N",
         show_default=False,
-        help="A new number of tasks of component NAME: of one that keeps nothing, or of an "
+        help="The new number of tasks of component NAME, which must have no state, or be an "
         "operator with a state in a store. May be repeated.",
     ),
 ]
 NewAckers = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", show_default=False, help="How many acker tasks."),
+    typer.Option(min=1, metavar="N", show_default=False, help="The new number of acker tasks."),
 ]
 Timeout = Annotated[
     float,
     typer.Option(
-        "--timeout", min=1.0, metavar="SECONDS", help="How long the new code may take to open."
+        "--timeout", min=1.0, metavar="SECONDS", help="The time in which the new code must open."
     ),
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print what would change, or why it is refused.")
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Print the changes, or why they are refused, without making them.",
+    ),
 ]
 Resume = Annotated[
     Path | None,
@@ -71,7 +80,7 @@ Resume = Annotated[
 ]
 Inactive = Annotated[
     bool,
-    typer.Option("--inactive", help="Let the spouts emit nothing until `sunshower activate`."),
+    typer.Option("--inactive", help="Emit nothing until `sunshower activate`."),
 ]
 WorkingDir = Annotated[
     Path | None,
@@ -80,8 +89,8 @@ WorkingDir = Annotated[
         exists=True,
         file_okay=False,
         show_default=False,
-        help="A folder whose files all workers get, as their working directory: modules and files "
-        "that the topology needs when it runs. With http://… by default the folder of FILE.",
+        help="A folder with modules and files that the topology needs when it runs; it becomes "
+        "the working directory of all workers. With http://… by default the folder of FILE.",
     ),
 ]
 NewCodeDir = Annotated[
@@ -92,9 +101,8 @@ NewCodeDir = Annotated[
         exists=True,
         file_okay=False,
         show_default=False,
-        help="A folder from which FILE imports modules: they are sent with its code. Other files "
-        "of the workers stay as `submit` has sent them. With http://… by default the folder of "
-        "FILE.",
+        help="A folder from which FILE imports modules, which are sent with its code. Other files "
+        "of the workers do not change. With http://… by default the folder of FILE.",
     ),
 ]
 _OPEN_S = 3.0  # how long `submit` waits until all tasks are open or wait
@@ -113,11 +121,10 @@ def submit(
 ) -> None:
     """Start a topology on a running Ray cluster, and return when all its workers have started.
 
-    Its code is shipped to the workers: they need neither the file nor this process. For other
-    modules and files that the topology needs when it runs, give --working-dir. What sinks print
-    goes into Ray's log files. It stays until `sunshower kill NAME`, also when it has finished
-    or failed. A topology whose dependency is unavailable tries again: `sunshower status NAME` says
-    what it waits for.
+    The code is sent to the workers, which need neither the file nor this process. For further
+    modules and files that the topology needs when it runs, give --working-dir. Stdout sinks print
+    to Ray's log files. A topology that has finished or failed is kept until `sunshower kill NAME`.
+    If a dependency is unavailable, the topology waits, and `sunshower status NAME` shows it.
     """
     from sunshower.actors.ray_jobs import is_dashboard
 
@@ -169,7 +176,7 @@ def _send_as_job(
 
 
 def activate(name: Name, address: Address = "auto") -> None:
-    """Let the spouts of a topology emit again."""
+    """Start the spouts of a topology again."""
     with connect(address) as cluster:
         cluster.find(name).activate()
     echo(f"{name} is active.")
@@ -193,10 +200,10 @@ def rebalance(
 ) -> None:
     """Distribute a running topology over more or fewer workers, as more or fewer tasks.
 
-    The spouts do not emit meanwhile. What is still pending after the wait is emitted again. State
-    in memory moves to other workers only with snapshot() and restore(), and never to another number
-    of tasks. A keyed state of an operator, in a store, moves to any number. Spouts, and classes
-    with state=, keep their number of tasks.
+    The spouts stop meanwhile. Tuples that are still pending after the wait are emitted again. A
+    state in memory moves to other workers only with snapshot() and restore(). The number of tasks
+    of spouts, of components with a state in memory, and of classes with state= cannot change. The
+    number of tasks of an operator with a keyed state in a store can change.
     """
     from sunshower.runtime.plan import ACKER, Layout
 
@@ -240,12 +247,12 @@ def upgrade(
     working_dir: NewCodeDir = None,
     address: Address = "auto",
 ) -> None:
-    """Replace the code of a running topology, which continues where it is.
+    """Replace the code of a running topology, which continues at its positions.
 
-    The spouts stop until nothing is pending; what is still pending after the wait is emitted again.
-    The new code continues with the positions of the spouts and the states in stores. An upgrade is
-    refused if a component keeps a state in memory, or if a stored state does not fit. If the new
-    code does not open in time, the former code goes on.
+    The spouts stop until nothing is pending; tuples that are still pending after the wait are
+    emitted again. The new code continues with the positions of the spouts and the states in stores.
+    An upgrade is refused if a component has a state in memory, or if a stored state does not fit.
+    If the new code does not open in time, the old code continues.
     """
     from sunshower.actors.ray_jobs import is_dashboard
 

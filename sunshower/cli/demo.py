@@ -26,19 +26,19 @@ Files = Annotated[
         "--files",
         metavar="GLOB",
         show_default=False,
-        help="Text to count instead of the standard library; may be repeated.",
+        help="Text to count instead of the standard library. May be repeated.",
     ),
 ]
-Fault = Annotated[bool, typer.Option("--fault/--no-fault", help="Kill an actor, or none.")]
+Fault = Annotated[bool, typer.Option("--fault/--no-fault", help="Whether to kill a worker.")]
 
 
 def demo(files: Files = None, fault: Fault = True, as_json: AsJson = False) -> None:
-    """Count words on Ray, kill an actor in the middle, and prove that no line is missing.
+    """Count words on Ray, kill a worker during the run, and check that no line is missing.
 
-    The text is the standard library of the running Python. Every task has a process of its own; a
-    third of the way through one of the two `split` processes is killed with SIGKILL. At the end the
-    counts are compared with those of a plain loop. The exit status is 0 only when the verdict is
-    HOLDS: no line missing, and no word over-counted beyond its occurrences in replayed attempts.
+    The text is the standard library of the running Python. Every task has its own process; after a
+    third of the text, one of the two `split` processes is killed with SIGKILL. At the end the
+    counts are compared with those of a plain loop. The exit status is 0 only if the verdict is
+    HOLDS: no line is missing, and words are counted twice only in replayed lines.
     """
     from sunshower.cli.display import taken_in
     from sunshower.cli.screen import Screen

@@ -25,7 +25,15 @@ What = Annotated[
     Literal["kafka", "zookeeper", "all"],
     typer.Argument(metavar="kafka|zookeeper|all", show_default=False),
 ]
-Brokers = Annotated[int, typer.Option(min=1, max=9, metavar="N", help="How many Kafka brokers.")]
+Brokers = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        max=9,
+        metavar="N",
+        help="The number of Kafka brokers.",
+    ),
+]
 Folder = Annotated[
     Path | None,
     typer.Option(
@@ -42,7 +50,7 @@ Port = Annotated[
         max=65_000,
         metavar="N",
         show_default=False,
-        help="Where to listen; more brokers take the ports after it. 0: any free ones. "
+        help="The port; further brokers use the ports after it. 0: any free ports. "
         "By default 9092 for Kafka and 2181 for ZooKeeper.",
     ),
 ]
@@ -50,8 +58,8 @@ OnZooKeeper = Annotated[
     bool,
     typer.Option(
         "--on-zookeeper",
-        help="Kafka 3.9, which publishes its brokers and topics in a ZooKeeper; that is started, "
-        "too, unless it is up. By default Kafka 4, which has none.",
+        help="Start Kafka 3.9, which publishes its brokers and topics in ZooKeeper, and a "
+        "ZooKeeper, unless one runs. By default Kafka 4, which needs no ZooKeeper.",
     ),
 ]
 
@@ -69,7 +77,7 @@ class UpOptions:
 dev = typer.Typer(
     name="dev",
     no_args_is_help=True,
-    help="Local servers for development: Kafka and ZooKeeper, on this machine.",
+    help="Start, show and stop a Kafka and a ZooKeeper for development, on this machine.",
 )
 
 
@@ -83,7 +91,7 @@ def up(
 ) -> None:
     """Start servers that listen on 127.0.0.1, and wait until they answer.
 
-    They run until `sunshower dev down`. The first time, their jars are fetched (50 MB). Example:
+    They run until `sunshower dev down`. The first start downloads their jars (50 MB). Example:
 
         sunshower dev up kafka --brokers 3
     """
@@ -106,9 +114,9 @@ def up(
 
 @dev.command()
 def down(what: What = "all") -> None:
-    """End the servers that `up` has started; delete their data unless they had a --folder.
+    """Stop the servers that `up` started; delete their data unless they had a --folder.
 
-    `sunshower dev down` ends all, `sunshower dev down kafka` only Kafka.
+    `sunshower dev down` stops all, `sunshower dev down kafka` only Kafka.
     """
     from sunshower.dev import units
 
@@ -125,7 +133,7 @@ def down(what: What = "all") -> None:
 
 @dev.command()
 def status(as_json: AsJson = False) -> None:
-    """Show which servers are up, where they listen, and where their logs are.
+    """Show which servers run, their addresses and their log files.
 
     `sunshower dev status --json` prints JSON.
     """
@@ -154,7 +162,7 @@ def _bring_up(name: str, options: UpOptions, console: Console) -> Unit:
         if gone := unit.silent():
             raise ServerError(
                 f"{unit.release} was started, and does not answer at {', '.join(gone)} (its logs: "
-                f"{', '.join(unit.logs)}). End it first: sunshower dev down {name}"
+                f"{', '.join(unit.logs)}). Stop it first: sunshower dev down {name}"
             )
         ending = f"`sunshower dev down {name}` ends it"
         echo(f"{unit.release} is up already, and stays as it is; {ending}.")

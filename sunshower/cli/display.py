@@ -18,10 +18,11 @@ from sunshower.cli.health import (
     problems,
     quarantine_line,
 )
+from sunshower.cli.statistics.spark_status import open_batches
 from sunshower.runtime.events.metrics import Counts, Snapshot
 from sunshower.topologies.graph import Graph
 from sunshower.trident.coordination.attempts import batch_group_of
-from sunshower.trident.coordination.coordinator import Status
+from sunshower.trident.coordination.batch_scheduler import Status
 
 _HEADINGS = ("emitted", "acked", "failed", "replayed", "pending", "per s", "p50", "p99")
 _WINDOW_S = 3.0  # rates are averages over this time
@@ -201,14 +202,14 @@ def batch_line(group: str, figures: Mapping[str, float], snapshot: Snapshot) -> 
     names = [name.removesuffix("/tasks") for name in figures if name.endswith("/tasks")]
     spouts = [snapshot.figures(name.removeprefix("spout ")) for name in names]
     txid, active = int(figures["txid"]), int(figures["batches active"])
-    phase = figures.get(f"batch {txid}/phase")
-    if phase is None:
+    batch = open_batches(figures, "batch ").get(str(txid))
+    if batch is None:
         now = f"{txid} is the next"
     else:
-        attempt, age_s = figures[f"batch {txid}/attempt"], figures[f"batch {txid}/age seconds"]
         rows = sum(one.get(f"batch {txid}/rows", 0) for one in spouts)
         now = (
-            f"{txid} {_PHASES[int(phase)]} (attempt {attempt:.0f}, {rows:,.0f} rows, {age_s:.1f} s)"
+            f"{txid} {_PHASES[int(batch['phase'])]} (attempt {batch['attempt']:.0f}, "
+            f"{rows:,.0f} rows, {batch['age seconds']:.1f} s)"
         )
         now += f", {active - 1} more begun" if active > 1 else ""
     done = f"{figures['batches committed']:,.0f} committed"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Inject faults into a topology, and check its guarantees in its history.",
+    help="Inject faults into a topology, and check its guarantees in its event log.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -28,18 +28,18 @@ Target = Annotated[
     typer.Argument(
         metavar="FILE.py[:NAME]",
         show_default=False,
-        help="A Python file, and the name of the Experiment in it: by default the only one that "
-        "is there, or `experiment`.",
+        help="A Python file, and the name of the Experiment in it: by default the only "
+        "Experiment, or `experiment`.",
     ),
 ]
 ClusterName = Annotated[
     Literal["sim", "ray"],
-    typer.Option(help="Where it runs: simulated, in virtual time, or on real processes."),
+    typer.Option(help="The cluster: `sim` in virtual time, or `ray` with real processes."),
 ]
 Seed = Annotated[
     int,
     typer.Option(
-        min=0, metavar="N", help="The seed of all randomness; with --repeat, the first seed."
+        min=0, metavar="N", help="The seed of all random choices; with --repeat, the first seed."
     ),
 ]
 Settings = Annotated[
@@ -48,7 +48,7 @@ Settings = Annotated[
         "--set",
         metavar="NAME=VALUE",
         show_default=False,
-        help="Overrides a parameter of the experiment; may be repeated.",
+        help="Override a parameter of the experiment. May be repeated.",
     ),
 ]
 Sweeps = Annotated[
@@ -57,23 +57,28 @@ Sweeps = Annotated[
         "--sweep",
         metavar="NAME=A,B,C",
         show_default=False,
-        help="Runs it with each of these values; with several, in every combination.",
+        help="Run with each of these values. With several --sweep, in every combination.",
     ),
 ]
 Repeat = Annotated[
-    int, typer.Option(min=1, metavar="K", help="Runs each combination with K seeds, one by one.")
+    int,
+    typer.Option(
+        min=1,
+        metavar="K",
+        help="Run each combination with K seeds, one after the other.",
+    ),
 ]
 Run = Annotated[
     str | None,
     typer.Argument(
         metavar="RUN",
         show_default=False,
-        help="A folder, NAME/TIME, or NAME for its latest run. By default the newest of all.",
+        help="A folder, NAME/TIME, or NAME for its latest run. By default the latest run.",
     ),
 ]
-Remake = Annotated[bool, typer.Option("--report", help="Make the report again.")]
-One = Annotated[str, typer.Argument(metavar="A", show_default=False, help="As for `show`.")]
-Other = Annotated[str, typer.Argument(metavar="B", show_default=False, help="As for `show`.")]
+Remake = Annotated[bool, typer.Option("--report", help="Write the report again.")]
+One = Annotated[str, typer.Argument(metavar="A", show_default=False, help="A run, as in `show`.")]
+Other = Annotated[str, typer.Argument(metavar="B", show_default=False, help="A run, as in `show`.")]
 
 
 @app.command(no_args_is_help=True)
@@ -92,10 +97,10 @@ def run(
 ) -> None:
     """Run an experiment, and print its verdict.
 
-    Each run writes a folder experiments/NAME/TIME with its plan, its history, its results and a
-    report. An experiment with a sweep of its own runs it, unless --set or --sweep names its
-    parameters. What user code writes to the standard output is not shown. The exit status is 0 only
-    when the verdict is HOLDS; it is 1 for BROKEN and for UNKNOWN.
+    Each run writes a folder experiments/NAME/TIME with its plan, its event log, its results and a
+    report. If the experiment declares a sweep, all its combinations run, unless --set or --sweep
+    names its parameters. The standard output of user code is not shown. The exit status is 0 only
+    if the verdict is HOLDS; it is 1 for BROKEN and for UNKNOWN.
     """
     from sunshower.cli.cluster_options import check_address
     from sunshower.cli.parameters import variants
@@ -135,7 +140,7 @@ def run(
 
 @app.command("list")
 def list_(folder: RunsFolder = RUNS_FOLDER) -> None:
-    """List all runs, the newest first."""
+    """List all runs, the latest first."""
     from sunshower.cli.experiment_tables import runs_table
     from sunshower.experiments.runner.run_folders import all_runs
 
@@ -150,8 +155,8 @@ def list_(folder: RunsFolder = RUNS_FOLDER) -> None:
 def show(run: Run = None, report: Remake = False, folder: RunsFolder = RUNS_FOLDER) -> None:
     """Show the outcome of a run, and the path of its report.
 
-    With --report the report is made again from the files of the run. If the run did not finish or
-    its history is cut, the verdict is then UNKNOWN.
+    With --report the report is written again from the files of the run. If the run did not finish,
+    or its event log is incomplete, the verdict is then UNKNOWN.
     """
     from sunshower.experiments.runner.run_folders import find
     from sunshower.experiments.runner.run_reports import remake, remake_all

@@ -1,4 +1,4 @@
-"""Describes what is wrong with a running topology, a line each: waits, errors, dead letters."""
+"""Describes the problems of a running topology, a line each: waits, errors, dead letters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.topologies.graph import Graph
 from sunshower.trident.coordination.attempts import batch_group_of, letters_id
 
-FIRST_REACH_S = 10.0  # how long `sunshower run` waits for a dependency that was never reached
+_FIRST_REACH_S = 10.0  # how long `sunshower run` waits for a dependency that was never reached
 _NEWS_EVERY_S = 10.0  # at most one line about a component in this time
 
 
@@ -41,20 +41,20 @@ def wait_lines(tasks: Iterable[TaskStats]) -> Iterator[str]:
         yield f"{who} {what}: {elapsed(for_s)}, {times}, last error: {text}"
 
 
-def unreached(snapshot: Snapshot, limit_s: float = FIRST_REACH_S) -> str | None:
-    """Return a message if a component has waited `limit_s` for a dependency that none of its tasks
-    ever reached, with the traceback if there is one; else None."""
+def unreached(snapshot: Snapshot) -> str | None:
+    """Return a message if a component has waited `_FIRST_REACH_S` for a dependency that none of its
+    tasks ever reached, with the traceback if there is one; else None."""
     for task in snapshot.waiting():
         wait = task.health.wait
         if wait is None or wait.kind is not WaitKind.UNAVAILABLE or wait.reached:
             continue
-        if wait.for_s >= limit_s:
+        if wait.for_s >= _FIRST_REACH_S:
             traceback = f"\n{wait.error.traceback}" if wait.error.traceback else ""
             return (
                 f"{task.component} has never reached a dependency that it needs, in "
                 f"{elapsed(wait.for_s)} and {wait.tries:,} tries; the last error: "
                 f"{wait.error.line}. Start the dependency, or correct its address, and run again. "
-                f"(`sunshower submit` goes on trying.){traceback}"
+                f"(`sunshower submit` continues trying.){traceback}"
             )
     return None
 
@@ -129,7 +129,7 @@ class WaitNews:
         del self._outages[component]
         quarantined = {error.component for error in snapshot.degraded.values()}
         if outage.shown and component not in quarantined:
-            yield f"{component} goes on, after {elapsed(now - outage.since_s)}"
+            yield f"{component} continues, after {elapsed(now - outage.since_s)}"
 
 
 def task_error_text(error: TaskError) -> str:

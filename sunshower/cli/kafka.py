@@ -1,4 +1,4 @@
-"""`sunshower kafka lag`: shows how far a consumer group has read its topics."""
+"""`sunshower kafka lag`: shows the progress of a consumer group in its topics."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ kafka = typer.Typer(name="kafka", no_args_is_help=True)
 
 @kafka.callback()
 def _group() -> None:
-    """Show how far the consumer groups of a Kafka have read."""
+    """Show the progress of the consumer groups of a Kafka."""
 
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
 Bootstrap = Annotated[
-    str, typer.Option(metavar="HOST:PORT,…", help="Where some of the brokers listen.")
+    str, typer.Option(metavar="HOST:PORT,…", help="The addresses of some brokers.")
 ]
 Topics = Annotated[
     list[str] | None,
@@ -33,7 +33,7 @@ Topics = Annotated[
         "--topic",
         metavar="NAME",
         show_default=False,
-        help="Only this topic, also where the group has committed nothing. May be given again.",
+        help="Only this topic, including partitions without a commit. May be repeated.",
     ),
 ]
 Settings = Annotated[
@@ -42,7 +42,7 @@ Settings = Annotated[
         "--set",
         metavar="NAME=VALUE",
         show_default=False,
-        help="A setting of librdkafka's, such as security.protocol=SSL. May be given again.",
+        help="A setting of librdkafka, such as security.protocol=SSL. May be repeated.",
     ),
 ]
 
@@ -57,14 +57,14 @@ def lag(
     from_environment: FromEnvironment = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how many messages a group has still to read, partition by partition.
+    """Show the number of messages that a group has not yet read, by partition.
 
-    Below the last stable offset no transaction is open: readers of committed messages wait there.
-    Removed: what retention deleted before the group committed it.
+    Last stable: the offset at which readers of committed messages wait for an open transaction.
+    Removed: messages that retention deleted before the group committed them.
     `sunshower kafka lag words --json` prints JSON. Passwords: --set-from-file sasl.password=FILE.
     """
     from sunshower.kafka.consuming.lag import total
-    from sunshower.kafka.partitions.group_offsets import lags
+    from sunshower.kafka.partitions.group_lag import lags
 
     given = client_settings(bootstrap, settings, from_files, from_environment)
     found = lags(given, group, topic or ())

@@ -75,7 +75,7 @@ def _parted(option: str, defaults: Mapping[str, Any], hint: str, form: str) -> t
 def _check_known(name: str, problem: str, defaults: Mapping[str, Any], hint: str) -> None:
     """Raise typer.BadParameter for an unknown name, and for a `problem`."""
     if name not in defaults:
-        problem = f"{name!r} is no parameter of this experiment"
+        problem = f"{name!r} is not a parameter of this experiment"
     if problem:
         known = ", ".join(defaults) or "none: this experiment has no parameters"
         raise typer.BadParameter(f"{problem}; its parameters: {known}", param_hint=hint)

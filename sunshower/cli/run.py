@@ -26,14 +26,14 @@ Target = Annotated[
         metavar="FILE.py[:NAME]",
         show_default=False,
         help="A Python file, and the name of the Topology in it: by default the "
-        "only one that is there, or `topology`.",
+        "only Topology, or `topology`.",
     ),
 ]
 LayoutName = Annotated[
     Literal["pack", "isolate"],
     typer.Option(
-        help="How tasks share worker processes: several in one process, for throughput, or each in "
-        "a process of its own, for experiments."
+        help="How tasks share worker processes: several in one process, for throughput, or one "
+        "task in each process, for experiments."
     ),
 ]
 Workers = Annotated[
@@ -42,7 +42,7 @@ Workers = Annotated[
         min=1,
         metavar="N",
         show_default=False,
-        help="How many worker processes `pack` uses; short for --set workers=N.",
+        help="The number of worker processes of `pack`; short for --set workers=N.",
     ),
 ]
 Address = Annotated[
@@ -50,7 +50,7 @@ Address = Annotated[
     typer.Option(
         metavar="HOST:PORT",
         show_default=False,
-        help="A running Ray to use. By default one is started here, and ended with the run.",
+        help="The Ray cluster. By default a local Ray is started, and ends with the run.",
     ),
 ]
 Settings = Annotated[
@@ -59,7 +59,7 @@ Settings = Annotated[
         "--set",
         metavar="NAME=VALUE",
         show_default=False,
-        help="Overrides a setting of the topology's Config; may be repeated: "
+        help="Override a setting of the topology's Config. May be repeated: "
         "--set spout_pending=1000 --set message_timeout_s=5",
     ),
 ]
@@ -102,12 +102,12 @@ def run(
 ) -> None:
     """Run a topology until its spouts are exhausted.
 
-    Ctrl-C (or SIGTERM) once: the spouts stop emitting, and pending tuples are finished. Twice:
-    everything ends at once. What Stdout sinks print goes to the standard output, the display to the
-    standard error. The exit status is 0 when every tuple was processed or became a dead letter.
+    After Ctrl-C (or SIGTERM) the spouts stop emitting, and pending tuples are finished; a second
+    Ctrl-C ends the run at once. Stdout sinks print to the standard output, the display is on the
+    standard error. The exit status is 0 if every tuple was processed or became a dead letter.
 
-    While a dependency (a database, a broker) is unavailable, the run waits, and the display says
-    so. A dependency that a component has never reached ends the run after ten seconds, with exit
+    While a dependency (a database, a broker) is unavailable, the run waits, and the display shows
+    it. If a component never reaches its dependency within ten seconds, the run ends with exit
     status 1.
     """
     graph, modules = load_graph(target, settings, workers)
@@ -127,7 +127,7 @@ def run(
 
 
 def describe(target: Target, mermaid: Mermaid = False) -> None:
-    """Print a topology: its components, their tasks, streams and groupings. Runs nothing."""
+    """Print a topology: its components, their tasks, streams and groupings, without running it."""
     from sunshower.experiments.runner.loading import load
     from sunshower.topologies.describe import as_mermaid, as_text
 

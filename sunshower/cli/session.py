@@ -72,7 +72,7 @@ class TopologySession:
                         self._close(run, output)
                         raise
                     except BaseException:
-                        screen.say("Stopping at once: what is under way will not be finished.")
+                        screen.say("Stopping at once: pending tuples are not finished.")
                         run.kill_actors()
                         raise
             finally:
@@ -109,7 +109,7 @@ class TopologySession:
                 for line in wait_lines(snapshot.waiting()):
                     self._screen.say(red(line))
                 self._screen.say(
-                    "Draining: what is under way will be finished. Interrupt again to stop at once."
+                    "Draining: pending tuples are finished. Interrupt again to stop at once."
                 )
                 run.drain()
             self._interrupts.wait(_LOOK_EVERY_S)

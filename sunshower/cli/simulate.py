@@ -14,11 +14,16 @@ from sunshower.cli.run import INTERRUPTED, AsJson, Target
 if TYPE_CHECKING:
     from sunshower.experiments.runner.seed_runs import ShrunkSeed, SwarmTask
 
-Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="How many seeds.")]
-First = Annotated[int, typer.Option(min=0, metavar="N", help="The first of them.")]
+Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="The number of seeds.")]
+First = Annotated[int, typer.Option(min=0, metavar="N", help="The first seed.")]
 Seed = Annotated[
     int | None,
-    typer.Option(min=0, metavar="N", show_default=False, help="Only this one, to see it again."),
+    typer.Option(
+        min=0,
+        metavar="N",
+        show_default=False,
+        help="Run only this seed, to repeat a failure.",
+    ),
 ]
 JobCount = Annotated[
     int | None,
@@ -27,12 +32,12 @@ JobCount = Annotated[
         min=1,
         metavar="J",
         show_default=False,
-        help="How many processes share the work. By default one for each processor.",
+        help="The number of processes to use. By default one per processor.",
     ),
 ]
 Messages = Annotated[
     int,
-    typer.Option(min=1, metavar="N", help="The sources are drained after about so many."),
+    typer.Option(min=1, metavar="N", help="Drain the sources after about this number of messages."),
 ]
 
 
@@ -45,12 +50,12 @@ def simulate(
     messages: Messages = 200,
     as_json: AsJson = False,
 ) -> None:
-    """Simulate a topology with many seeds, and look for one that breaks a promise.
+    """Simulate a topology with many seeds, and search for one that breaks a guarantee.
 
-    The topology runs unchanged, in one thread and in virtual time. Each seed draws which faults
-    occur (crashes, pauses, a bad network, errors …), and how often. The first seed that fails is
-    shrunk, and the shortest run that still fails is shown. What user code prints is not shown. The
-    exit status is 0 when no seed is BROKEN and at least one HOLDS.
+    The topology runs unchanged, in one thread and in virtual time. The seed determines which faults
+    occur (crashes, pauses, a bad network, errors …), and how often. The run of the first seed that
+    fails is reduced to a minimal run that still fails, which is shown. The output of user code is
+    not shown. The exit status is 0 if no seed is BROKEN and at least one HOLDS.
     """
     from sunshower.experiments.runner.job_pool import cores
     from sunshower.experiments.runner.seed_runs import SwarmTask

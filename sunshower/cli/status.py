@@ -1,4 +1,4 @@
-"""The commands that ask a cluster something: list, status, query, ask."""
+"""The commands that query a cluster: list, status, query, ask."""
 
 from __future__ import annotations
 
@@ -30,7 +30,12 @@ if TYPE_CHECKING:
 
 
 Component = Annotated[
-    str, typer.Argument(metavar="COMPONENT", show_default=False, help="What keeps the state.")
+    str,
+    typer.Argument(
+        metavar="COMPONENT",
+        show_default=False,
+        help="The component that has the state.",
+    ),
 ]
 Only = Annotated[
     str | None,
@@ -38,7 +43,7 @@ Only = Annotated[
         "--component",
         metavar="COMPONENT",
         show_default=False,
-        help="Show its tasks, and all windows of time.",
+        help="Show the tasks of this component, and all time windows.",
     ),
 ]
 Key = Annotated[
@@ -46,12 +51,12 @@ Key = Annotated[
     typer.Argument(
         metavar="[KEY]...",
         show_default=False,
-        help="The key: one value for each field. `5` is a text or a number, whichever is there. "
+        help="The key: one value for each field. `5` is the text or the number that exists. "
         "Write `--` before a negative number.",
     ),
 ]
 Requests = Annotated[
-    str, typer.Argument(metavar="REQUESTS", show_default=False, help="A stream of requests.")
+    str, typer.Argument(metavar="REQUESTS", show_default=False, help="The stream of requests.")
 ]
 Value = Annotated[
     str,
@@ -63,9 +68,22 @@ Value = Annotated[
     ),
 ]
 Timeout = Annotated[
-    float, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="How long to wait.")
+    float,
+    typer.Option(
+        "--timeout",
+        min=0.001,
+        metavar="SECONDS",
+        help="The longest wait for the answer.",
+    ),
 ]
-Limit = Annotated[int, typer.Option(min=1, metavar="N", help="Without a KEY: at most so many.")]
+Limit = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="The most keys to print, without KEY.",
+    ),
+]
 
 
 def list_(address: Address = "auto") -> None:
@@ -101,10 +119,10 @@ def status(
     as_json: AsJson = False,
     address: Address = "auto",
 ) -> None:
-    """Show a topology: its state, counters by component, what it waits for, and what runs where.
+    """Show a topology: its state, counters by component, outages, and the tasks of each worker.
 
-    The first table counts from the beginning, the second one shows how busy components were in a
-    window; `sunshower top` explains its columns and shows it live.
+    The counters of the first table begin with the topology. The second table shows the load of
+    components in a time window; `sunshower top` shows it live, and its help explains the columns.
     """
     from sunshower.cli.display import Display
     from sunshower.cli.health import dead_letter_lines, expired_lines, problems
@@ -145,9 +163,9 @@ def query(
     limit: Limit = 20,
     address: Address = "auto",
 ) -> None:
-    """Print the value of a KEY in the state of a running component, or some keys and their values.
+    """Print the value of KEY in the state of a running component, or of some keys without KEY.
 
-    A value is a line of JSON, as the component's last batch has left it.
+    Each value is a line of JSON, as written by the last batch of the component.
     """
     with connect(address) as cluster:
         run = cluster.find(name)
@@ -175,8 +193,8 @@ def ask(
 ) -> None:
     """Send a request to a topology, and print each row of its answer as a line of JSON.
 
-    The rows are printed when all of them are there. Exit status 1: the request failed, was refused,
-    or was not answered in time.
+    The rows are printed when the answer is complete. Exit status 1: the request failed, was
+    refused, or was not answered in time.
     """
     with connect(address) as cluster:
         for row in cluster.find(name).ask(requests, TypedText(value), timeout_s=timeout_s):

@@ -17,10 +17,9 @@ from urllib.parse import quote, urlsplit
 
 from sunshower.arguments import COUNT, SECONDS, Instance, check_all
 from sunshower.clock import SystemClock
-from sunshower.connectors.packages import check_package
-from sunshower.connectors.record_parts import Part, RecordParts
 from sunshower.errors import ConfigError, HttpRefused, HttpUnavailable
-from sunshower.records import Schema
+from sunshower.installed import check_packages
+from sunshower.records import Part, RecordParts, Schema
 from sunshower.scalars import for_json
 from sunshower.secret import Secret, address, is_secret, reveal, without_secrets
 from sunshower.texts import clip, utf8
@@ -82,7 +81,7 @@ class HttpSink(Bolt[Any, None]):
         connections: int = 8,
         timeout_s: float = 10.0,
     ) -> None:
-        check_package("httpx2", "http", "HttpSink")
+        check_packages("http", "which HttpSink needs", "httpx2")
         _URL.check("HttpSink: url", url)
         self.url = address(url)
         if not _is_url(reveal(url)):
@@ -103,7 +102,7 @@ class HttpSink(Bolt[Any, None]):
 
     def check_input(self, schema: Schema) -> None:
         """Raise an error if records lack the fields to be sent."""
-        self._reader.check(schema, [part for part in (self.value, self.id) if part is not None])
+        self._reader.check(schema, [self.value, *([] if self.id is None else [self.id])])
 
     def prepare(self, context: Context) -> None:
         """Create the client; it connects with the first request."""
@@ -111,7 +110,7 @@ class HttpSink(Bolt[Any, None]):
 
         self._clock = context.clock
         self._collector: Collector[Any]  # the same object in each call
-        self._value = self._reader.named if self.value is None else self._reader.getter(self.value)
+        self._value = self._reader.getter(self.value)
         self._id = None if self.id is None else self._reader.getter(self.id)
         self._batch: _Items = []
         self._waiting: deque[_Items] = deque()  # halves of a refused request

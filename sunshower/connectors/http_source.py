@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sunshower.arguments import COUNT, Instance, Values
-from sunshower.connectors.packages import check_package
 from sunshower.failures import Cause, Failure
 from sunshower.field_types import record_fields
+from sunshower.installed import check_packages
 from sunshower.record_reader import record_reader
 from sunshower.secret import Secret, reveal
 from sunshower.topologies.components import Context, Spout, SpoutCollector
@@ -52,8 +52,7 @@ class HttpSource(Spout[Any]):
         pending_max: int = 1_000,
         body_bytes_max: int = 1_000_000,
     ) -> None:
-        check_package("starlette", "http", "HttpSource")
-        check_package("uvicorn", "http", "HttpSource")
+        check_packages("http", "which HttpSource needs", "starlette", "uvicorn")
         _PORT.check("HttpSource: port", port)
         _PATH.check("HttpSource: path", path)
         _HOST.check("HttpSource: host", host)

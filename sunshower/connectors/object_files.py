@@ -12,9 +12,8 @@ from typing import Any
 
 from sunshower.arguments import Values
 from sunshower.connectors.object_folder import ObjectFolder
-from sunshower.connectors.record_parts import RecordParts
 from sunshower.errors import StateMismatch
-from sunshower.records import Schema
+from sunshower.records import RecordParts, Schema
 from sunshower.scalars import for_json
 from sunshower.secret import Secret
 from sunshower.texts import utf8
@@ -56,8 +55,9 @@ class _Writer:
 
     def __init__(self, folder: ObjectFolder, kind: str, schema: Schema) -> None:
         self._folder, self._kind, self._schema = folder, kind, schema
-        self._reader = RecordParts(f"ObjectFiles({folder})")
-        self._reader.check(schema, ())
+        reader = RecordParts(f"ObjectFiles({folder})")
+        reader.check(schema, [None])
+        self._named = reader.getter(None)
 
     def prepare(self, context: Context) -> None:
         self._index, self._tasks = context.index, context.parallelism
@@ -94,7 +94,7 @@ class _Writer:
         return found is not None and int(found[1]) % self._tasks == self._index
 
     def _encoded(self, rows: list[Any]) -> bytes:
-        named = [self._reader.named(row) for row in rows]
+        named = [self._named(row) for row in rows]
         if self._kind == "jsonl":
             lines = (
                 json.dumps(one, ensure_ascii=False, allow_nan=False, default=for_json) + "\n"

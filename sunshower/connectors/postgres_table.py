@@ -9,9 +9,8 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 from sunshower.arguments import Instance
-from sunshower.connectors.record_parts import Part, RecordParts
 from sunshower.errors import ConfigError, StoreError, StoreUnreachable, SunshowerError, Unavailable
-from sunshower.records import Schema
+from sunshower.records import Part, RecordParts, Schema
 from sunshower.scalars import for_json
 from sunshower.secret import Secret, address
 from sunshower.state.backing import ANSWER_WITHIN_S

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import ipaddress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -11,6 +10,7 @@ from typing import Any
 
 from sunshower.dev.ports import HOST
 from sunshower.errors import Unobtainable
+from sunshower.installed import check_packages
 
 _VALID = timedelta(days=30)
 _AUTHORITY = "Sunshower throw-away authority"
@@ -42,11 +42,7 @@ def issue(folder: Path, *holders: str) -> Certificates:
     Each holder's common name is its name. All are valid for 127.0.0.1 and localhost, for servers
     and clients, for 30 days. Raises Unobtainable if the package `cryptography` is missing.
     """
-    if not importlib.util.find_spec("cryptography"):
-        raise Unobtainable(
-            "certificates are made with the package cryptography, and it is missing: "
-            "make setup EXTRAS=servers"
-        )
+    check_packages("servers", "which makes certificates", "cryptography", error=Unobtainable)
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

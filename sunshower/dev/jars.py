@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import importlib.util
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sunshower.errors import Unobtainable
+from sunshower.installed import check_packages
 
 Look = Callable[[str], None]  # receives progress messages
 
@@ -157,7 +157,7 @@ def fetch(
     """The paths of all jars, with verified checksums. Raises Unobtainable."""
     missing = [jar for jar in jars if not _is_right(jar.path(cache), jar)]
     if missing:
-        with _locked(cache):  # another process may be downloading
+        with locked(cache):  # another process may be downloading
             missing = [jar for jar in missing if not _is_right(jar.path(cache), jar)]
             for number, jar in enumerate(missing, start=1):
                 look(f"fetching {number} of {len(missing)}: {jar.file}")
@@ -195,9 +195,10 @@ def _is_right(path: Path, jar: Jar) -> bool:
 
 
 @contextmanager
-def _locked(cache: Path) -> Iterator[None]:
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / "lock").open("w") as file:
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a folder, which is made if it is missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -205,8 +206,7 @@ def _locked(cache: Path) -> Iterator[None]:
 def maven(cache: Path) -> Any:
     """A context of jgo, which accesses Maven repositories without mvn or Java and caches downloads
     in `cache`. Raises Unobtainable without jgo."""
-    if not importlib.util.find_spec("jgo"):
-        raise Unobtainable("jgo, which fetches it, is missing: make setup EXTRAS=spark")
+    check_packages("spark", "which fetches jars", "jgo", error=Unobtainable)
     from jgo.config import GlobalSettings
     from jgo.maven import MavenContext
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import signal
 import uuid
 from collections.abc import Iterable, Mapping
@@ -15,6 +14,7 @@ from sunshower.dev.ports import HOST, answers
 from sunshower.dev.properties import kraft, on_zookeeper, properties, write_properties
 from sunshower.dev.servers import USUAL, Servers, Upkeep
 from sunshower.errors import ServerError, Unobtainable
+from sunshower.installed import check_packages
 
 
 def new_cluster_id() -> str:
@@ -24,8 +24,7 @@ def new_cluster_id() -> str:
 
 def brokers_seen_from(address: str, timeout_s: float = 5.0) -> set[int]:
     """The ids of all brokers in the metadata of the one at `address`; empty without an answer."""
-    if not importlib.util.find_spec("confluent_kafka"):
-        raise Unobtainable("the client of Kafka is missing: make setup EXTRAS=kafka,servers")
+    check_packages("kafka", "the client of Kafka", "confluent_kafka", error=Unobtainable)
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 

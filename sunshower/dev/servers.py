@@ -14,10 +14,10 @@ from typing import Self
 
 from sunshower.dev.classes import ClassArchive, archive_of
 from sunshower.dev.jars import Look, Release, class_path
-from sunshower.dev.java import find_java
 from sunshower.dev.keeper_client import KeeperClient
 from sunshower.dev.ports import Ports, is_free
-from sunshower.errors import ServerError
+from sunshower.errors import ServerError, Unobtainable
+from sunshower.installed import java_home
 
 READY_WITHIN_S = 240.0  # 5 s on an idle machine; three brokers on a very busy one took 64 s
 END_WITHIN_S = 60.0
@@ -55,6 +55,12 @@ class Upkeep:
 
 
 USUAL = Upkeep()
+
+
+def find_java() -> Path:
+    """The executable `java` of the servers. Raises Unobtainable."""
+    needs = "Kafka and ZooKeeper need a Java of version 17 or later"
+    return java_home(needs, "servers", Unobtainable) / "bin" / "java"
 
 
 class Servers:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import select
 import shutil
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from sunshower.dev import jars
 from sunshower.dev.ports import answers
 from sunshower.dev.servers import END_WITHIN_S
 from sunshower.errors import ServerError
@@ -50,13 +49,9 @@ def state() -> Path:
     return Path(root).expanduser() / "sunshower" / "dev"
 
 
-@contextmanager
-def locked() -> Iterator[None]:
-    """Serialise commands that start or end servers, with a file lock."""
-    state().mkdir(parents=True, exist_ok=True)
-    with (state() / "lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def locked() -> AbstractContextManager[None]:
+    """Serialise commands that start or end servers."""
+    return jars.locked(state())
 
 
 def record(unit: Unit) -> None:

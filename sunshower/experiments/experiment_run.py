@@ -28,16 +28,14 @@ def run_experiment(
     cluster: Cluster,
     seed: int = 0,
     parameters: Mapping[str, Any] | None = None,
-    cluster_name: str = "sim",
 ) -> tuple[Outcome, History]:
     """Prepare and carry out one run. Raises as `prepare`, and ClusterError if it cannot start."""
-    return carry_out(prepare(experiment, seed, parameters), cluster, cluster_name)
+    return carry_out(prepare(experiment, seed, parameters), cluster)
 
 
 def carry_out(
     prepared: Prepared,
     cluster: Cluster,
-    cluster_name: str,
     *,
     look: Callable[[Run, float], None] | None = None,
     keep: Callable[[History], None] = lambda _: None,
@@ -75,7 +73,7 @@ def carry_out(
     counts = {"faults": len(nemesis.done), "kills": kills}
     outcome = Outcome(
         experiment=experiment.name,
-        cluster=cluster_name,
+        cluster=cluster.name,
         seed=prepared.seed,
         parameters=prepared.parameters,
         findings=judge(prepared.checkers, history, facts),

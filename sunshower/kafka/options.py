@@ -128,6 +128,6 @@ class KafkaOptions:
         check_all(self, _RULES, "KafkaOptions: ")
         if self.refetch and self.guarantee is not Guarantee.AT_LEAST_ONCE:
             raise ConfigError(
-                f"refetch=True with Guarantee.{self.guarantee.name}: nothing is emitted again "
-                "there that has failed; drop one of the two"
+                f"refetch=True with Guarantee.{self.guarantee.name}: that guarantee replays no "
+                "failed record; drop one of the two"
             )

@@ -391,5 +391,5 @@ def _checked(fields: Sequence[str], translate: Any) -> tuple[str, ...]:
     if not isinstance(fields, list | tuple) or not all(name in known for name in fields):
         raise ConfigError(f"fields is {fields!r}; a message has {', '.join(Received._fields)}")
     if fields and translate is not None:
-        raise ConfigError("give fields=(…) or translate=…, not both: who translates sees them all")
+        raise ConfigError("give fields=(…) or translate=…, not both: translate gets all fields")
     return tuple(fields)

@@ -1,1 +1,1 @@
-"""Runs a topology: pure algorithms, without Ray, clock, socket or randomness of their own."""
+"""The algorithms that run a topology, without Ray, a clock, sockets or random numbers."""

@@ -147,35 +147,35 @@ class Run(Protocol):
         dry_run: bool = False,
         waits: bool = True,
     ) -> list[str]:
-        """Let the code of `graph` replace the present one, while data flows; return what changes
-        when this is done, or at once unless `waits`. `dry_run`: change nothing.
+        """Replace the code of the topology by that of `graph`, and return the changes: when the
+        upgrade is done, or at once unless `waits`. `dry_run`: change nothing.
 
         Spouts stop as in a rebalance. Then all processes end, and those of the new code continue
         with positions and states. Raises LifecycleError, before any change, if the state of the
-        topology does not allow it or something with a state does not fit (upgrades.py). Raises it
-        also if something is kept in memory, or if the new code does not open within `open_s`:
-        then the former code goes on. If the topology is drained or killed meanwhile, the error says
-        whether it is known which code goes on.
+        topology does not allow it or a state does not fit (upgrades.py). Raises it also if a
+        component has a state in memory, or if the new code does not open within `open_s`: then the
+        old code continues. If the topology is drained or killed meanwhile, the error tells which
+        code ran, if that is known.
         """
 
     def keep(self, wait_s: float | None = None) -> Savepoint:
-        """Stop the spouts as in a rebalance, pack all tasks, and return what they have in memory.
+        """Stop the spouts as in a rebalance, and return positions and states in memory.
 
-        The topology then stands still, until `kill`, or `go_on`, or for a minute; then it goes on,
-        and the savepoint must not be used. Raises LifecycleError, and the topology goes on, if the
-        state of the topology does not allow it, if a task has a state without `snapshot` and
-        `restore`, or if something in memory cannot be pickled for other code (OPERATING.md).
+        The topology is then paused, until `kill` or `go_on`, or for a minute. If it continues, the
+        savepoint must not be used. Raises LifecycleError, and the topology continues, if the state
+        of the topology does not allow it, if a task has a state without `snapshot` and `restore`,
+        or if a value cannot be pickled for other code (OPERATING.md).
         Flink: stop with savepoint.
         """
 
     def go_on(self) -> bool:
-        """Let a topology go on after `keep` at once, whose savepoint must not be used then.
-        Returns whether it goes on; False: it is being killed, or was."""
+        """Continue a topology after `keep`, whose savepoint must then not be used. Returns whether
+        it continues; False: it is being killed, or was."""
 
     def kill(self, wait_s: float | None = None) -> KillReport:
         """Drain, at most `wait_s` (default: the message timeout), then stop. Returns a report.
 
-        After `keep` it ends at once. If the topology has gone on since, this raises LifecycleError
+        After `keep` it ends at once. If the topology has continued since, it raises LifecycleError
         and ends nothing: do not use the savepoint. The next `kill` is as without `keep`.
         """
 
@@ -188,6 +188,8 @@ class Run(Protocol):
 
 class Cluster(Protocol):
     """Runs topologies."""
+
+    name: str  # the kind, which the results of an experiment state: sim or ray
 
     def submit(
         self,

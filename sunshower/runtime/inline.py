@@ -12,10 +12,10 @@ import numpy as np
 
 from sunshower.clock import Clock, ManualClock, SystemClock
 from sunshower.errors import ClusterError, TopologyFailed
-from sunshower.runtime.asking import worker_of_requests
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.events.trace_recorder import TraceRecorder, WorkerTraces
 from sunshower.runtime.plan import Layout, make_plan
+from sunshower.runtime.request_calls import worker_of_requests
 from sunshower.runtime.tasks.letter_replays import taker_of
 from sunshower.runtime.tuple_traces import NO_TRACES, Traces, assemble
 from sunshower.runtime.worker import Worker

@@ -1,4 +1,4 @@
-"""The process of the master, without what differs between Ray and the simulator.
+"""The process of the master: the part that Ray and the simulator share.
 
 Adapters derive from it. The abstract methods are the port: how to call a worker, where to store the
 MasterState, how to create and end processes. The other public methods are called by workers and
@@ -248,7 +248,7 @@ class MasterProcessBase(ABC):
         return None
 
     def go_on(self, kept: int) -> bool:
-        """Do not wait for the kill after a savepoint. Returns whether the topology goes on."""
+        """Do not wait for the kill after a savepoint. Returns whether the topology continues."""
         return self.change(lambda: self.core.go_on(kept))
 
     def check_change(self, number: int) -> None:

@@ -1,4 +1,4 @@
-"""Chooses nodes for workers: which has room, who is better elsewhere, what fits nowhere.
+"""Chooses nodes for workers: nodes with room, better nodes, and requests that fit on no node.
 
 A worker gets a node when its process is created, and stays there: Ray restarts it on that node, or
 elsewhere if the node is gone. Where no node has room the choice is left to Ray, which starts the

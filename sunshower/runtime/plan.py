@@ -183,7 +183,7 @@ def beside(graph: Graph, placed: list[tuple[str, int, int]]) -> list[tuple[str, 
 def _check_spouts(count: int) -> None:
     if count and lives_max(count) < _LIVES_MIN:
         raise ConfigError(
-            f"the topology has {count:,} spout tasks, more than a root id can tell apart "
+            f"the topology has {count:,} spout tasks, more than root ids can distinguish "
             f"({INCARNATIONS_MAX // _LIVES_MIN:,}): lower the parallelism of its spouts"
         )
 

@@ -1,4 +1,4 @@
-"""Queries of a running component's keyed state: who is asked, and what a task answers.
+"""Queries of a running component's keyed state: the tasks to ask, and their answers.
 
 A query goes to the task that the records with this key go to. It is answered between two slices of
 work, from what the last batch has committed.

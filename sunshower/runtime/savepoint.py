@@ -1,4 +1,4 @@
-"""A savepoint: what the tasks of a topology have in memory, kept when it ends, for a later run.
+"""A savepoint: the positions and states in memory of a topology's tasks, for a later run.
 
 It has the TaskTransfer of each task, as a rebalance moves it: positions of spouts, messages to emit
 again with their charged attempts, results of `snapshot`. What is in stores stays there. Flink:
@@ -31,7 +31,7 @@ _ANEW = "submit the topology without --resume to begin anew"
 
 @dataclass(frozen=True)
 class KeptComponent:
-    """What the code that resumes a component must have in common with the former code."""
+    """What the code that resumes a component must have in common with the old code."""
 
     level: str
     parallelism: int

@@ -1,4 +1,4 @@
-"""A recorded tuple tree as data, put together from what each worker has recorded of it.
+"""A recorded tuple tree as data, combined from the records of all workers.
 
 The parent of an edge is the input that its task received last before it sent the edge. If several
 tuples of one tree reach the same task before it sends, that need not be the one that the output was

@@ -1,4 +1,4 @@
-"""The process of a worker, without what differs between Ray and the simulator.
+"""The process of a worker: the part that Ray and the simulator share.
 
 Adapters derive from it. The abstract methods are the port: how to call the master, where to store
 what moves in a rebalance, and what a new life needs.
@@ -18,7 +18,6 @@ import numpy as np
 
 from sunshower.clock import Clock
 from sunshower.errors import LifecycleError, SunshowerError, VersionMismatch
-from sunshower.runtime.asking import Replies
 from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.failure_detector import Lease
 from sunshower.runtime.control.flight_recorder import Recorder
@@ -28,6 +27,7 @@ from sunshower.runtime.events.event_log import EventWriter
 from sunshower.runtime.events.trace_recorder import TraceRecorder, WorkerTraces
 from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.queries import Query, answer
+from sunshower.runtime.request_calls import Replies
 from sunshower.runtime.tasks.letter_replays import taker_of
 from sunshower.runtime.tasks.spouts.emit_reservation import ReservationStore
 from sunshower.runtime.tasks.user_code import TaskError
@@ -181,7 +181,7 @@ class WorkerProcessBase(ABC):
         if (stopped_s := self.lease.stopped_for(now)) and self.core is not None:
             self.put(lambda: self._core.stopped_for(stopped_s))
             self.lease.awake_s = now
-        self.lease.ticked_s = now  # not before: the loop goes on now
+        self.lease.ticked_s = now  # not before: the loop continues now
 
     def beat_answered(self, life: int, sent_s: float, answer: bool | None, now: float) -> bool:
         """Apply the master's answer to a heartbeat; None: there was none. Returns whether this

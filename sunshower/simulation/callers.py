@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from sunshower.errors import ClusterError, RequestError, SunshowerError, TopologyFailed
-from sunshower.runtime.asking import Caller
+from sunshower.runtime.request_calls import Caller
 from sunshower.simulation.environment import SimEnvironment
 from sunshower.simulation.network import SimProcess
 from sunshower.topologies.requests import Reply, RequestProgress
@@ -58,15 +58,15 @@ class SimCaller(SimProcess):
             self._error = error
             return
         if goes_on:
-            failed = partial(self._network.unanswered, self, self._hear)
-            given = (self, self._name, request, self._hear)
+            failed = partial(self._network.unanswered, self, self._receive)
+            given = (self, self._name, request, self._receive)
             self._network.call(self, self._worker(), "answer_caller", *given, failed=failed)
 
-    def _hear(self, said: Reply | RequestProgress | None) -> None:
-        """Hear what the worker says; None: it has died."""
+    def _receive(self, reply: Reply | RequestProgress | None) -> None:
+        """Take the reply of the worker; None: it has died."""
         if not self.has_ended:
             try:
-                self._caller.hear(said or ClusterError("its worker does not answer"))
+                self._caller.receive(reply or ClusterError("its worker does not answer"))
             except RequestError as error:
                 self._error = error
             self._world.after(self._caller.wait_s, self._send)

@@ -25,6 +25,8 @@ class SimCluster:
     invariants of a worker after each of its slices (AssertionError if one is violated).
     """
 
+    name = "sim"
+
     def __init__(
         self,
         seed: int,

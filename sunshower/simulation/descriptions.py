@@ -1,4 +1,4 @@
-"""Describes a simulated run that does not go on: what each of its processes waits for."""
+"""Describes a simulated run that cannot continue: what each of its processes waits for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The environment of one simulated run: what its processes share, and what survives them."""
+"""The environment of one simulated run: data that its processes share, or that survive them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from sunshower.runtime.plan import Plan
 from sunshower.runtime.savepoint import Savepoint
 from sunshower.simulation.network import Network
 from sunshower.simulation.world import SimConditions, World
-from sunshower.state.byte_store import MemoryStore
 from sunshower.texts import describe_error
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class SimEnvironment:
     plan: Plan  # as submitted; for the others see `plans`
     sample: int | None  # None: no event log
     check: bool  # check the invariants of a worker after each of its slices
-    store: MemoryStore = field(default_factory=MemoryStore)  # the MasterState
+    store: dict[str, bytes] = field(default_factory=dict)  # the MasterState, under STATE
     transfer: dict[tuple[int, int], TaskTransfer] = field(default_factory=dict)  # by move, task
     reservations: SimReservationStore = field(default_factory=SimReservationStore)
     plans: dict[int, Plan] = field(default_factory=dict)  # by number: of upgrades
@@ -57,7 +56,7 @@ class SimEnvironment:
         """Store what the processes of a run find that continues from a savepoint."""
         for task, packed in savepoint.transfers.items():
             self.transfer[state.moves, task] = pickle.loads(packed)  # noqa: S301 (of this program)
-        self.store.write(STATE, state.to_bytes())
+        self.store[STATE] = state.to_bytes()
 
     def packed(self, move: int, task: int) -> bytes | None:
         """The pickled TaskTransfer of a task. Raises LifecycleError if it cannot be pickled."""

@@ -82,10 +82,10 @@ class SimMaster(SimProcess, MasterProcessBase):
         return self.clock.wall()
 
     def load_state(self) -> bytes | None:
-        return self._env.store.read(STATE)
+        return self._env.store.get(STATE)
 
     def save_state(self, state: bytes) -> None:
-        self._env.store.write(STATE, state)
+        self._env.store[STATE] = state
 
     def load_plan(self, number: int) -> Plan:
         return self._env.plan_of(number)

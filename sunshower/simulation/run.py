@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 from sunshower.errors import ClusterError, TopologyFailed
 from sunshower.runtime import queries
-from sunshower.runtime.asking import worker_of_requests
 from sunshower.runtime.control.lifecycle import NOT_STARTED, KillReport, State
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.control.plan_changes import AS_THEY_ARE
@@ -22,6 +21,7 @@ from sunshower.runtime.events.log_lines import LogLine
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.runtime.queries import Query
+from sunshower.runtime.request_calls import worker_of_requests
 from sunshower.runtime.savepoint import PackedTasks, Savepoint
 from sunshower.runtime.tuple_traces import Traces, assemble, root_number
 from sunshower.simulation.callers import SimCaller, user_code_of
@@ -119,7 +119,7 @@ class SimRun:
         return caller.result
 
     def send(self, name: str, value: Any, *, timeout_s: float = 10.0) -> SimCaller:
-        """Send a request without waiting for its answer; it goes on while time passes."""
+        """Send a request without waiting for its answer; it continues while time passes."""
         worker_of_requests(self.plan, name)
 
         def worker() -> int:

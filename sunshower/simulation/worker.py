@@ -1,4 +1,4 @@
-"""The simulated process around a worker: what `actors/worker.py` is on Ray.
+"""The simulated process around a worker; on Ray, actors/worker.py.
 
 Its main thread takes calls at once, unless it is paused; its loop works in slices. A slice is
 computed at one moment of the world; its cost passes afterwards, and then its packets leave.
@@ -67,7 +67,7 @@ class SimWorker(SimProcess, WorkerProcessBase):
         self._kept = 0  # how many of them a death cannot undo
         env.entries.append(self._entries)
         _, box = env.recorders.get(worker, ("", b""))  # also from another living machine
-        saved = env.store.read(STATE)
+        saved = env.store.get(STATE)
         number = MasterState.from_bytes(saved).plan if saved else 0
         self.start(self.load_plan(number), read(box, worker), number)
 

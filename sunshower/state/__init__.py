@@ -1,1 +1,1 @@
-"""Storage that outlives processes: the ports for trees, states and bytes, with their adapters."""
+"""Storage that outlives processes: the ports for trees and states, with their adapters."""

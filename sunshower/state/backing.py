@@ -77,5 +77,5 @@ def is_there(home: Home, found: str | None, mark: Mark, seen: str | None) -> boo
     if found == mark.word:
         return True
     if found != seen:
-        raise WrongVersion(f"{home} was written by somebody else: {found}")
+        raise WrongVersion(f"{home} was written by another process: {found}")
     return False

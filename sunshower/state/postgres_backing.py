@@ -7,7 +7,6 @@ One batch of one task is one transaction.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import socket
 import threading
@@ -16,6 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from sunshower.errors import ConfigError, StoreError, StoreForbidden, StoreUnreachable
+from sunshower.installed import check_packages
 from sunshower.outages import is_unavailable
 from sunshower.secret import Secret, address, reveal, without_secrets
 from sunshower.state.backing import ANSWER_WITHIN_S, Home, Mark, is_there, table_of
@@ -35,8 +35,7 @@ _NAME_BYTES_MAX = 63  # PostgreSQL truncates longer names, so two states could s
 def connect(dsn: str | Secret, answer_within_s: float) -> Any:
     """A connection with autocommit. Raises StoreUnreachable, ConfigError, and StoreError without
     psycopg."""
-    if not importlib.util.find_spec("psycopg"):
-        raise StoreError("psycopg, its client, is missing: make setup EXTRAS=postgres")
+    check_packages("postgres", "the client of PostgreSQL", "psycopg", error=StoreError)
     import psycopg
 
     try:

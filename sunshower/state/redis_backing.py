@@ -8,7 +8,6 @@ mark. Redis loses no acknowledged write in a crash only with appendonly yes and 
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from itertools import islice
 from typing import Any
 
 from sunshower.errors import ConfigError, StoreError, StoreForbidden, StoreUnreachable
+from sunshower.installed import check_packages
 from sunshower.outages import is_unavailable
 from sunshower.secret import Secret, address, reveal, without_secrets
 from sunshower.state.backing import ANSWER_WITHIN_S, Home, Mark, is_there
@@ -26,8 +26,7 @@ _HOME = re.compile(r"\{(.*)/(\d+)\}:mark", re.DOTALL)
 
 def connect(url: str | Secret, answer_within_s: float) -> Any:
     """A client; it connects at its first use. Raises ConfigError; StoreError without redis."""
-    if not importlib.util.find_spec("redis"):
-        raise StoreError("redis, its client, is missing: make setup EXTRAS=redis")
+    check_packages("redis", "the client of Redis", "redis", error=StoreError)
     from redis import Redis
 
     try:

@@ -9,9 +9,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from sunshower import versions
+from sunshower.arguments import PATH
 from sunshower.errors import ConfigError, StoreError, StoreUnreachable
 from sunshower.outages import is_unavailable
 
@@ -38,16 +39,32 @@ def machine() -> str:
         return platform.node()
 
 
-def check_machine(file: object, declared: str) -> None:
-    """Raise ConfigError on another machine than the one where the file was declared: there, the
-    same path is another file, and SQLite does not work over a network."""
-    if declared != machine():
-        raise ConfigError(
-            f"{file} is a file of the machine where the topology was declared, and this task runs "
-            f"on another one, {platform.node()}. Keep it in a server that all machines reach: "
-            "InZooKeeper for the progress of batches, PostgresState, RedisState or ZooKeeperState "
-            "for a state; or run all workers on that machine"
-        )
+@dataclass(frozen=True)
+class SqliteFile:
+    """A SQLite file that all processes of the topology must share. Opening it on another machine
+    than the one where it was declared raises ConfigError."""
+
+    file: str | PurePath
+    _machine: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        PATH.check(f"{type(self).__name__}: file", self.file)
+        # Workers have another working directory.
+        object.__setattr__(self, "file", Path(self.file).absolute())
+        object.__setattr__(self, "_machine", machine())
+
+    @property
+    def path(self) -> Path:
+        """The file. Raises ConfigError on another machine: there, the same path is another file,
+        and SQLite does not work over a network."""
+        if self._machine != machine():
+            raise ConfigError(
+                f"{self.file} is a file of the machine where the topology was declared, and this "
+                f"task runs on another one, {platform.node()}. Keep it in a server that all "
+                "machines reach: InZooKeeper for the progress of batches, PostgresState, "
+                "RedisState or ZooKeeperState for a state; or run all workers on that machine"
+            )
+        return Path(self.file)
 
 
 @contextmanager
@@ -66,7 +83,7 @@ def errors(file: Path, theirs: Sequence[BaseException] = ()) -> Iterator[None]:
         if is_unavailable(error) or _code(error) in _NOT_MOUNTED:
             raise StoreUnreachable(f"{file} cannot be used as a store: {error}") from error
         raise StoreError(
-            f"{file} cannot keep that, now or later: {error}. If it is damaged, restore it, or "
+            f"{file} cannot store that: {error}. If it is damaged, restore it, or "
             "remove it to begin anew"
         ) from error
 

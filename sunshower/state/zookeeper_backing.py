@@ -132,7 +132,7 @@ class ZooKeeperBacking:
         """Return if an earlier try, whose answer was lost, succeeded; else raise WrongVersion."""
         if not is_there(self._home, self._node(self._path).value.decode() or None, mark, seen):
             why = [answer for answer in answers if isinstance(answer, Exception)]
-            raise WrongVersion(f"{self._path} was changed by somebody else meanwhile: {why}")
+            raise WrongVersion(f"{self._path} was changed by another process meanwhile: {why}")
 
 
 def _add(transaction: Any, path: str, value: str | None, *, exists: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import math
 import ssl
@@ -14,6 +13,7 @@ from typing import Any
 
 from sunshower.arguments import SECONDS, TEXT
 from sunshower.errors import ConfigError, StoreError, StoreUnreachable
+from sunshower.installed import check_packages
 from sunshower.secret import Secret, reveal
 
 # Retry after 0.05 s, doubled each time up to 2 s, each with up to 40 % jitter.
@@ -118,8 +118,7 @@ class LastMessage(logging.Handler):
 def connect(access: ZooKeeperAccess, answer_within_s: float) -> tuple[Any, LastMessage]:
     """A connected kazoo client. Raises StoreUnreachable, StoreError without kazoo, and ConfigError
     for an invalid address or certificate."""
-    if not importlib.util.find_spec("kazoo"):
-        raise StoreError("kazoo, the client of ZooKeeper, is missing: make setup EXTRAS=zookeeper")
+    check_packages("zookeeper", "the client of ZooKeeper", "kazoo", error=StoreError)
     last = LastMessage()
     log = logging.Logger("kazoo", logging.WARNING)  # noqa: LOG001 (of this client alone)
     log.addHandler(last)
@@ -131,7 +130,7 @@ def connect(access: ZooKeeperAccess, answer_within_s: float) -> tuple[Any, LastM
         raise StoreUnreachable(
             f"no ZooKeeper has answered at {access.hosts} for {answer_within_s:g} s"
             f"{' (' + last.text + ')' if last.text else ''}. Is it running, and is that its "
-            f"address{'' if access.tls else ', and does it want no TLS'}?"
+            f"address{'' if access.tls else ', and does it use no TLS'}?"
         )
     return client, last
 

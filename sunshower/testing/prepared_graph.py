@@ -17,8 +17,7 @@ from sunshower.topologies.components import DEFAULT, Bolt, Context, Spout
 from sunshower.topologies.graph import Component, Graph, Level, Subscription
 from sunshower.topologies.groupings import Global
 from sunshower.topologies.operators.windows.watermarks import WATERMARKS
-from sunshower.topologies.signatures import bolt_signature, spout_signature
-from sunshower.topologies.timing import tick_of
+from sunshower.topologies.signatures import bolt_signature, spout_signature, tick_of
 from sunshower.topologies.topology import Topology
 
 Call: TypeAlias = Callable[..., Any]

@@ -1,4 +1,4 @@
-"""`async def` functions as operators and bolts: how many calls run at a time, and how long."""
+"""`async def` functions as operators and bolts: their concurrency and their timeout."""
 
 from __future__ import annotations
 

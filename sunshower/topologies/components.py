@@ -255,7 +255,7 @@ class Bolt(Generic[In_contra, Out_co]):
     tick_s: float | None = None  #: seconds between ticks, unless the declaration has tick_s
 
     def check_input(self, schema: Schema) -> None:
-        """Called at the declaration of an instance, for each of its inputs.
+        """Called at the declaration, for each input, on the component's own copy of the instance.
 
         Raise RecordMismatch for records that this bolt can never process.
         """

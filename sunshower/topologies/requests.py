@@ -64,7 +64,7 @@ class _Open:
     """A request without a reply."""
 
     record: Any
-    ends_s: float  # nobody waits for it any more
+    ends_s: float  # no caller waits after this time
     tell: Callable[[Reply | RequestProgress, float], None]
     is_emitted: bool = False
     rows: dict[int, list[Any]] = field(default_factory=dict)  # root → the rows of this attempt
@@ -248,7 +248,7 @@ def check_requests(graph: Graph) -> None:
             continue
         if answer_bolt(spout.id).id not in graph.components:
             raise TopologyError(
-                f"{where}: nobody answers them; end a stream that follows from them with .answer()"
+                f"{where}: they have no answers; end a stream that is made from them with .answer()"
             )
         if not graph.config.tracked:
             raise TopologyError(f"{where}: they must be tracked; leave ackers=0 away")

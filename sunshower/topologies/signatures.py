@@ -1,4 +1,4 @@
-"""Reads from annotations and base classes what user code reads and emits."""
+"""Reads the input, output and ticks of user code from annotations and base classes."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from typing import (
     get_type_hints,
 )
 
+from sunshower.arguments import SECONDS
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.async_functions import limits_of
@@ -158,6 +159,32 @@ def name_of(thing: Any) -> str:
     return str(getattr(thing, "__name__", repr(thing)))
 
 
+def tick_of(code: Any, tick_s: Any, where: str) -> float | None:
+    """Return the seconds between ticks: as declared, else of the class, or None. Raises
+    TopologyError for a tick without a time, and a time without a tick."""
+    kind = code if isinstance(code, type) else type(code)
+    base = next((base for base in (Spout, Bolt, BatchBolt) if issubclass(kind, base)), None)
+    ticks = base is not None and getattr(kind, "tick") is not getattr(base, "tick")  # noqa: B009
+    if tick_s is None and ticks:
+        tick_s = code.tick_s
+    if tick_s is None:
+        if ticks:
+            raise TopologyError(
+                f"{where}: {kind.__name__} has a tick, but nothing says how often: give tick_s=…, "
+                "in seconds (fractions are fine)"
+            )
+        return None
+    if base is None:
+        raise TopologyError(
+            f"{where}: tick_s is for components that have a tick, and a function has none; write a "
+            "Bolt with process(record) and tick()"
+        )
+    if not ticks:
+        raise TopologyError(f"{where}: tick_s is given, but {kind.__name__} has no tick; write one")
+    SECONDS.check(f"{where}: tick_s", tick_s, TopologyError)
+    return float(tick_s)
+
+
 def _function_signature(function: Any, where: str) -> Signature:
     name = name_of(function)
     is_batch = getattr(function, "__sunshower_batch__", False)
@@ -231,7 +258,7 @@ def _level(code: Any, base: type[Any], levels: Mapping[str, Level], where: str) 
     takes_out = written[0] in ("execute", "next_tuple")
     if takes_out and inspect.isgeneratorfunction(function):
         raise TopologyError(
-            f"{where}: {kind.__name__}.{written[0]} yields, and nobody would ever run it; emit "
+            f"{where}: {kind.__name__}.{written[0]} is a generator, which would never run; emit "
             "with out.emit(...)"
         )
     if kind is code:

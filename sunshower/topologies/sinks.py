@@ -147,7 +147,7 @@ class Stdout(Bolt[Any, None]):
                 out.write(text.encode(out.encoding, "backslashreplace").decode(out.encoding))
             out.flush()
         except BrokenPipeError as error:
-            raise TopologyFailed("nobody reads the standard output any more") from error
+            raise TopologyFailed("the standard output is closed") from error
 
     def snapshot(self) -> None:
         """Return no state: after each flush everything is written."""

@@ -1,4 +1,4 @@
-"""What a stream is a handle of: an output stream of a component, or the rows of an operator."""
+"""The target of a stream handle: an output stream of a component, or the rows of an operator."""
 
 from __future__ import annotations
 
@@ -57,8 +57,7 @@ class StreamHandle(RecordOperators[R_co]):
         def bolt(self, *_: object, **__: object) -> Never:
             """Raise TopologyError, which asks for a grouping first."""
             raise TopologyError(
-                f"{self}: say how its records are shared out among the tasks of a bolt, as in "
-                ".shuffle().bolt(…) or .fields(…).bolt(…)"
+                f"{self}: declare a grouping, as in .shuffle().bolt(…) or .fields(…).bolt(…)"
             )
 
     def merge(self, *others: StreamHandle[R_co]) -> Self:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import NoneType
 from typing import Any, Literal, Never, Protocol, TypeVar, Unpack, overload
 
-from sunshower.arguments import TASKS, Instance, check_names
+from sunshower.arguments import SECONDS, TASKS, Instance, check_names
 from sunshower.config import NOTHING, RESOURCES, Config, Resources
 from sunshower.errors import (
     ConfigError,
@@ -18,7 +18,14 @@ from sunshower.errors import (
     UnknownComponent,
 )
 from sunshower.topologies.components import BatchFunction, Bolt, In, Out, R, Spout
-from sunshower.topologies.graph import Component, Graph, Level, StreamSpec, Subscription
+from sunshower.topologies.graph import (
+    Component,
+    Graph,
+    Level,
+    StreamSpec,
+    Subscription,
+    own_copy,
+)
 from sunshower.topologies.groupings import Fields, describe
 from sunshower.topologies.operators.keyed.process_settings import (
     BoltOptions,
@@ -38,10 +45,10 @@ from sunshower.topologies.signatures import (
     fits,
     name_of,
     spout_signature,
+    tick_of,
 )
 from sunshower.topologies.sinks import JsonLines
 from sunshower.topologies.streams import Grouped, Inputs, Stream
-from sunshower.topologies.timing import check_timeout, tick_of
 
 
 class Extension(Protocol):
@@ -54,6 +61,7 @@ class Extension(Protocol):
 
 G = TypeVar("G", bound=Extension)
 _CONFIG = Instance((Config, NoneType), "Config(workers=4), or the settings by name: workers=4")
+_TIMEOUT = SECONDS.or_else("none", None)
 _INPUTS = Instance((Iterable,), "a list of them: [stream.shuffle()]")
 
 
@@ -113,7 +121,7 @@ class Topology:
         signature = spout_signature(impl, where)
         streams = retry_streams(retry, impl, streams, where)
         outputs = output_streams(signature, impl, fields, streams, where)
-        check_timeout(message_timeout_s, where)
+        _TIMEOUT.check(f"{where}: message_timeout_s", message_timeout_s, TopologyError)
         tick_s = tick_of(impl, tick_s, where)
         spout = Component(
             id,
@@ -224,7 +232,7 @@ class Topology:
         where = f"topology {self.id!r}, requests {id!r}"
         self.check_new(id, 1, where)
         outputs = output_streams(Signature(Level.REQUESTS, NoneType, Any), None, type, None, where)
-        check_timeout(message_timeout_s, where)
+        _TIMEOUT.check(f"{where}: message_timeout_s", message_timeout_s, TopologyError)
         self._components[id] = request_spout(
             id, outputs, pending_max, retry, message_timeout_s, where
         )
@@ -317,8 +325,8 @@ class Topology:
         for spout in graph.spouts:
             if DEAD_LETTERS in spout.streams and not any(graph.subscribers(spout.id, DEAD_LETTERS)):
                 raise TopologyError(
-                    f"topology {self.id!r}: nobody reads the dead letters of spout {spout.id!r}; "
-                    f"lead spout.stream({DEAD_LETTERS!r}).shuffle() to a bolt, or name a file: "
+                    f"topology {self.id!r}: no bolt reads the dead letters of spout {spout.id!r}; "
+                    f"connect spout.stream({DEAD_LETTERS!r}).shuffle() to a bolt, or name a file: "
                     'retry=Retry(dead_letters="dead.jsonl")'
                 )
         return graph
@@ -350,7 +358,7 @@ class Topology:
                 "bolt reads streams of its own topology"
             )
         if bolt.level.is_spout:
-            raise TopologyError(f"{where} is a spout, which has no inputs; lead {source} to a bolt")
+            raise TopologyError(f"{where} is a spout, without inputs; connect {source} to a bolt")
         reads: Any = Any
         if isinstance(bolt.implementation, StageDraft):
             check_equal(bolt.implementation.input.schema, spec.schema, where)
@@ -363,8 +371,11 @@ class Topology:
             )
         if any((i.source, i.stream) == (stream.component, stream.id) for i in bolt.inputs):
             raise TopologyError(f"{where}: it reads {source} already; one grouping for each stream")
-        if isinstance(bolt.implementation, Bolt):
-            bolt.implementation.check_input(spec.schema)
+        code = bolt.implementation
+        if isinstance(code, Bolt) and type(code).check_input is not Bolt.check_input:
+            code = own_copy(code, where)  # it may keep the schema; `bolt` may be in other places
+            code.check_input(spec.schema)
+            bolt = replace(bolt, implementation=code)
         is_keyed = isinstance(grouped.grouping, Fields)
         if bolt.store is not None and bolt.parallelism > 1 and not is_keyed:
             raise TopologyError(

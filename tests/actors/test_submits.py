@@ -67,7 +67,7 @@ def test_of_two_processes_that_submit_one_topology_one_gets_in(ray_cluster: RayC
             for word in ("refused: ", "in: ")
         )
     run = entered.removeprefix("in: ")
-    assert "somebody else is submitting" in refused or "is there already" in refused
+    assert "another client is submitting" in refused or "is there already" in refused
     assert kept() == {run}
     ray_cluster.find(NAME).stop()
     assert kept() == set()
@@ -78,9 +78,9 @@ def test_while_one_submits_another_one_is_refused_and_leaves_nothing(
 ) -> None:
     with claimed(NAME), client(NAME) as other:
         said, _ = other.communicate("\n")
-    assert f"refused: somebody else is submitting a topology '{NAME}'" in said
+    assert f"refused: another client is submitting a topology '{NAME}'" in said
     assert kept() == set()
-    with claimed(NAME), pytest.raises(ClusterError, match="somebody else"), claimed(NAME):
+    with claimed(NAME), pytest.raises(ClusterError, match="another client"), claimed(NAME):
         pass
     with claimed(NAME):  # the lock is free at once
         assert kept() == {NAME}

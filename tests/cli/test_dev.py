@@ -107,7 +107,7 @@ def test_a_server_that_dies_is_seen_in_the_status(
     assert sunshower("dev", "status") == 0
     assert f"does not answer at {unit['address']}" in capsys.readouterr().out
     said = refused(sunshower, capsys, "up", "zookeeper", status=1)
-    assert said.endswith("End it first: sunshower dev down zookeeper")
+    assert said.endswith("Stop it first: sunshower dev down zookeeper")
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
@@ -155,7 +155,7 @@ def test_without_java_nothing_starts(
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", "nowhere")
     said = refused(sunshower, capsys, "up", "kafka", status=1)
-    assert "sunshower: JAVA_HOME is nowhere, and there is no bin/java in it. Unset it" in said
+    assert "JAVA_HOME is nowhere, and there is no bin/java in it. Unset it" in said
 
 
 def test_a_server_that_fails_shows_the_end_of_its_log(

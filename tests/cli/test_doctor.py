@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from sunshower import installed
 from sunshower.cli.doctor import checks, packages
 from sunshower.cli.doctor.checks import (
     GIB,
@@ -24,13 +25,15 @@ from sunshower.cli.doctor.checks import (
     package_check,
 )
 from sunshower.cli.doctor.command import conclusion, show
-from sunshower.cli.doctor.packages import Package, install_command
+from sunshower.cli.doctor.packages import Package
+from sunshower.errors import SparkMissing
+from sunshower.installed import install_command
 from tests.cli.conftest import PrintedBy
 from tests.structure.reading import ROOT
 
 
-def machine(**traits: int | str | None) -> Machine:
-    usual: dict[str, int | str | None] = {
+def machine(**traits: object) -> Machine:
+    usual: dict[str, object] = {
         "cores": 2, "memory": 8 * GIB, "memory_free": 6 * GIB, "shared": GIB, "shared_free": GIB,
         "java": "java",
     }  # fmt: skip
@@ -58,7 +61,7 @@ def test_a_version_fits_its_bounds(version: str | None, fits: bool) -> None:
 def test_without_the_repository_the_installed_package_says_what_it_needs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(packages, "_ROOT", tmp_path)
+    monkeypatch.setattr(installed, "ROOT", tmp_path)
     found = packages.packages()
     assert {("ray", None), ("kazoo", "zookeeper")} <= {(one.name, one.extra) for one in found}
     assert not any(package.pinned for package in found)
@@ -128,11 +131,11 @@ def test_another_python_is_fatal(version: tuple[int, ...]) -> None:
         ("memory", {"memory_free": GIB}, Severity.DOUBTFUL),
         ("memory", {"memory": None, "memory_free": None}, Severity.DOUBTFUL),
         ("shared memory", {"shared": 64 << 20, "shared_free": 64 << 20}, Severity.DOUBTFUL),
-        ("Java", {"java": None}, Severity.OPTIONAL),  # Spark wants it, and nothing else
+        ("Java", {"java": SparkMissing("none")}, Severity.OPTIONAL),  # Spark alone wants it
     ],
 )
 def test_what_a_machine_lacks_is_judged(
-    name: str, traits: dict[str, int | None], how_bad: Severity
+    name: str, traits: dict[str, object], how_bad: Severity
 ) -> None:
     assert level(list(machine_checks(machine(**traits))), name) is how_bad
 

@@ -184,7 +184,7 @@ def test_a_wait_is_reported_when_it_begins_and_when_it_ends() -> None:
     (line,) = news.see(snapshot(wait(0, 0.5, 3)), 10.0)
     assert line == f"store[0] waits for a dependency: 0 s, 3 tries, last error: {REFUSED}"
     assert list(news.see(snapshot(wait(0, 60, 9)), 69.5)) == []
-    assert list(news.see(snapshot(well()), 139.5)) == ["store goes on, after 2 min 10 s"]
+    assert list(news.see(snapshot(well()), 139.5)) == ["store continues, after 2 min 10 s"]
     assert list(news.see(snapshot(well()), 140.0)) == []
 
 
@@ -197,7 +197,7 @@ def test_a_component_continues_when_its_last_task_does() -> None:
     news = WaitNews()
     assert len(list(news.see(snapshot(wait(0, 1), wait(1, 1)), 1.0))) == 1
     assert list(news.see(snapshot(well(0), wait(1, 5)), 5.0)) == []
-    assert list(news.see(snapshot(well(0), well(1)), 6.0)) == ["store goes on, after 6 s"]
+    assert list(news.see(snapshot(well(0), well(1)), 6.0)) == ["store continues, after 6 s"]
 
 
 def test_a_worker_that_dies_during_a_wait_does_not_end_it() -> None:
@@ -206,7 +206,7 @@ def test_a_worker_that_dies_during_a_wait_does_not_end_it() -> None:
     assert list(news.see(snapshot(), 2.0)) == []
     assert list(news.see(snapshot(well(health=Health(Standing.WAITING))), 3.0)) == []
     assert list(news.see(snapshot(wait(0, 1)), 4.0)) == []
-    assert list(news.see(snapshot(well()), 5.0)) == ["store goes on, after 5 s"]
+    assert list(news.see(snapshot(well()), 5.0)) == ["store continues, after 5 s"]
 
 
 def test_a_dependency_that_comes_and_goes_is_reported_once_in_ten_seconds() -> None:
@@ -217,7 +217,7 @@ def test_a_dependency_that_comes_and_goes_is_reported_once_in_ten_seconds() -> N
         lines += news.see(snapshot(wait(0, 0.1) if tenth % 2 else well()), now)
     assert [line.partition(",")[0] for line in lines] == [
         "store[0] waits for a dependency: 0 s",
-        "store goes on",
+        "store continues",
     ] * 2
 
 

@@ -73,7 +73,7 @@ def test_a_dependency_that_comes_back_costs_no_attempt_and_is_told_in_two_lines(
     (begin,) = (at for at, line in enumerate(lines) if "store[0] waits for a dependency: " in line)
     error = "last error: ConnectionRefusedError: no database answers at localhost:1"
     assert lines[begin].endswith(error)
-    (end,) = (at for at, line in enumerate(lines) if line.startswith("store goes on, after "))
+    (end,) = (at for at, line in enumerate(lines) if line.startswith("store continues, after "))
     assert begin < end
     assert any("100 tuples taken in, all of them acked" in line for line in lines)
     assert not any("failed, exception" in line for line in lines)

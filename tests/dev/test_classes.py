@@ -10,8 +10,7 @@ import pytest
 from sunshower.dev import classes
 from sunshower.dev.classes import archive_of
 from sunshower.dev.jars import ZOOKEEPER, class_path
-from sunshower.dev.java import find_java
-from sunshower.dev.servers import Upkeep, silent
+from sunshower.dev.servers import Upkeep, find_java, silent
 from sunshower.dev.zookeeper import ZooKeeper
 
 ONCE = "archiving the classes, once: the next start takes about half the time"

@@ -1,14 +1,16 @@
-"""Which Java runs the servers, and what is said when there is none."""
+"""Which Java runs the servers, as it runs Spark, and the error when there is none."""
 
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
 
-from sunshower.dev.java import find_java
+from sunshower.dev.servers import find_java
 from sunshower.errors import Unobtainable
+from sunshower.installed import install_command
 
 
 def test_java_home_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,5 +34,5 @@ def test_without_any_java_the_error_names_the_package_that_brings_one(
 ) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(Unobtainable, match="make setup EXTRAS=servers"):
+    with pytest.raises(Unobtainable, match=re.escape(install_command("servers"))):
         find_java()

@@ -35,7 +35,7 @@ def run_until_all_is_read(arguments: list[str], kafka: Kafka) -> str:
     """`sunshower run …` in a process of its own, interrupted when its group has no lag."""
     from sunshower.errors import KafkaError
     from sunshower.kafka.consuming.lag import total
-    from sunshower.kafka.partitions.group_offsets import lags
+    from sunshower.kafka.partitions.group_lag import lags
 
     command = [sys.executable, "-m", "sunshower", *arguments]
     output = subprocess.STDOUT

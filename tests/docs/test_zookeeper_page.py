@@ -163,7 +163,7 @@ def test_the_page_has_the_errors_of_wrong_use(
     away = f"127.0.0.1:{ports.claim()}"
     errors = [
         (away, "", "no ZooKeeper has answered at"),
-        (f"{zookeeper.connect}/empty", "", "no Kafka has published itself in this ZooKeeper"),
+        (f"{zookeeper.connect}/empty", "", "no Kafka is registered in this ZooKeeper"),
         (zookeeper.connect, "SSL", "has the listener"),
     ]
     with closing(ZooKeeperTree(zookeeper.connect)) as tree:

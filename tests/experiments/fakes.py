@@ -137,6 +137,8 @@ class FakeRun:
 class FakeCluster:
     """Hands out one run."""
 
+    name = "fake"
+
     def __init__(self, run: FakeRun) -> None:
         self.run = run
         self.submitted: list[tuple[str, Layout, bool, int | None]] = []

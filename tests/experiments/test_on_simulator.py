@@ -145,7 +145,7 @@ def test_swarms_hold() -> None:
     for seed in range(8):
         prepared = prepare(swarm(lambda: relayed(60), seed), seed)
         with SimCluster(seed, nodes=2) as cluster:
-            outcome, _ = carry_out(prepared, cluster, "sim")
+            outcome, _ = carry_out(prepared, cluster)
         assert outcome.verdict is not Verdict.BROKEN, told(outcome)
         hold += outcome.verdict is Verdict.HOLDS
     assert hold >= 6, "in most of them something is hurt while there is something to do"
@@ -156,7 +156,7 @@ def test_a_swarm_whose_faults_were_left_out_proves_nothing() -> None:
     gentle = [step for step in prepared.steps if harmless(step.fault)]
     less = prepared.shortened([*gentle, Step(0.05, drain())], None)
     with SimCluster(0) as cluster:
-        outcome, _ = carry_out(less, cluster, "sim")
+        outcome, _ = carry_out(less, cluster)
     assert gentle, "its sources are throttled"
     assert outcome.verdict is Verdict.UNKNOWN, told(outcome)
     assert outcome.figures["completed"] > 0
@@ -181,7 +181,7 @@ def test_a_failing_plan_is_shrunk_to_what_it_takes(monkeypatch: pytest.MonkeyPat
         if steps is not None:
             prepared = prepared.shortened(steps, messages)
         with SimCluster(seed) as cluster:
-            return carry_out(prepared, cluster, "sim")[0].verdict is Verdict.BROKEN
+            return carry_out(prepared, cluster)[0].verdict is Verdict.BROKEN
 
     seed = next(seed for seed in range(20) if breaks(seed))
     found = shrink(prepare(experiment, seed).steps, partial(breaks, seed))

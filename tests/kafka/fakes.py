@@ -15,7 +15,7 @@ from sunshower.kafka.consuming.partition_reader import PartitionReader
 from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.exactly_once.batch_spouts import BatchOptions
 from sunshower.kafka.options import KafkaOptions
-from sunshower.kafka.partitions.ports import Committed, Offsets, Partition
+from sunshower.kafka.partitions.ports import Committed, Offsets, Partition, RetainedOffsets
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.topologies.components import Context
 from sunshower.trident.spouts.bounds import Bounds, Room
@@ -59,11 +59,13 @@ class Client:
 
     def resume(self, partitions: Collection[Partition]) -> None: ...
 
-    def bounds(self, partition: Partition) -> tuple[int, int]:
+    def retained(self, partition: Partition) -> RetainedOffsets:
         self.asked += 1
         if partition not in self.bounds_of:
             raise KafkaUnreachable(f"nobody leads {partition}")
-        return self.bounds_of[partition]
+        return RetainedOffsets(*self.bounds_of[partition])
+
+    def since(self, partition: Partition, where: object) -> None: ...
 
     def check(self) -> None:
         if self.is_cut:
@@ -96,13 +98,13 @@ class LogClient(Client):
         self.told -= offsets.keys()
         self.seeks += offsets.items()
 
-    def bounds(self, partition: Partition) -> tuple[int, int]:
+    def retained(self, partition: Partition) -> RetainedOffsets:
         log = self.logs.get(partition.number)
         if log is None or self.is_cut:
             self.late()
             raise KafkaUnreachable(f"nobody leads {partition}")
         end = self.ends.get(partition.number, log[-1] + 1 if log else 0)
-        return (log[0] if log else end), end
+        return RetainedOffsets(log[0] if log else end, end)
 
     def consume(self, limit: int, _: float) -> list[Message]:
         found, self.odd = self.odd, []

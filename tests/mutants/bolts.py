@@ -82,7 +82,7 @@ BOLTS = [
         "a replay in the slot of a failed tree is dropped with it",
         "The generation after the one that failed is taken for over, too.",
         slip(
-            "FailedTrees.are_over",
+            "FailedTrees.have_failed",
             "is_newer(generations_of(roots[mine]), failed)",
             "is_newer(generations_of(roots[mine]) - np.uint32(1), failed)",
         ),

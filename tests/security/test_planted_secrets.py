@@ -189,10 +189,10 @@ def test_command_line_refuses_it_and_names_the_ways(command: list[str], tmp_path
 def test_secrets_come_from_files_and_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sunshower.kafka.partitions import group_offsets
+    from sunshower.kafka.partitions import group_lag
 
     seen: dict[str, object] = {}
-    monkeypatch.setattr(group_offsets, "lags", lambda given, *_: seen.update(given) or [])
+    monkeypatch.setattr(group_lag, "lags", lambda given, *_: seen.update(given) or [])
     (tmp_path / "word").write_text(WORD + "\n")
     monkeypatch.setenv("KEY_WORD", WORD + "2")
     done = CliRunner().invoke(

@@ -376,7 +376,7 @@ def test_declarations_that_cannot_work_are_refused() -> None:
     with pytest.raises(TopologyError, match="answer: no request leads there"):
         numbers.answer()
     asks = topology.requests("asks", ["number"])
-    with pytest.raises(TopologyError, match="requests 'asks': nobody answers them"):
+    with pytest.raises(TopologyError, match="requests 'asks': they have no answers"):
         topology.graph()
     asks.answer()
     topology.graph()

@@ -150,7 +150,7 @@ def test_only_who_knows_the_mark_can_write_and_others_change_nothing(store: Stor
     one, two = store.open(), store.open()
     one.put({"1": "one"}, FIRST, None)
     for seen in (None, SECOND.word):
-        with pytest.raises(WrongVersion, match="was written by somebody else"):
+        with pytest.raises(WrongVersion, match="was written by another process"):
             two.put({"1": "two", "2": "two"}, THIRD, seen)
     assert dict(two.items()) == {"1": "one"}
     assert two.mark() == FIRST

@@ -78,7 +78,7 @@ def test_who_is_not_known_is_told_so_in_time(
 
 
 def test_plain_words_to_a_port_for_tls_are_told_in_time(guarded: ZooKeeper, tls: Tls) -> None:
-    with pytest.raises(StoreUnreachable, match="does it want no TLS"):
+    with pytest.raises(StoreUnreachable, match="does it use no TLS"):
         ZooKeeperTree(guarded.connect_tls, answer_within_s=1)
     with pytest.raises(StoreUnreachable, match="is that its address"):
         ZooKeeperTree(guarded.connect, tls=tls, answer_within_s=1)

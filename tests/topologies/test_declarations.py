@@ -43,6 +43,33 @@ def test_graph_is_frozen_and_travels() -> None:
     assert list(pickle.loads(pickle.dumps(topology.graph())).components) == ["words", "count"]
 
 
+class Reads(Bolt[Any, None]):
+    """Keeps the fields of its inputs."""
+
+    def __init__(self) -> None:
+        self.fields: list[tuple[str, ...]] = []
+
+    def check_input(self, schema: Schema) -> None:
+        self.fields.append(schema.fields)
+
+    def process(self, record: Any) -> None: ...
+
+
+def test_each_declaration_of_a_bolt_has_an_instance_with_its_own_inputs() -> None:
+    bolt, found = Reads(), []
+    for names in (("word", "count"), ("word", "weight")):
+        topology = Topology("clicks")
+        one, other = (
+            topology.spout(id, Records([("a", 1)]), fields=fields)
+            for id, fields in (("one", names), ("other", ("id",)))
+        )
+        one.shuffle().bolt("read", bolt)
+        other.shuffle().into("read")
+        found.append(topology.graph().components["read"].instance().fields)
+    assert found == [[("word", "count"), ("id",)], [("word", "weight"), ("id",)]]
+    assert bolt.fields == []
+
+
 class ToFirst:
     def prepare(self, targets: Sequence[int]) -> None:
         self.first = targets[:1]

@@ -59,7 +59,7 @@ def test_spout_without_retry_has_the_streams_it_had() -> None:
 
 
 def test_dead_letters_that_nobody_reads_are_refused() -> None:
-    with pytest.raises(TopologyError, match=r"nobody reads the dead letters of spout 'numbers'.*"):
+    with pytest.raises(TopologyError, match=r"no bolt reads the dead letters of spout 'numbers'.*"):
         declare(Retry(dead_letters=True)).graph()
 
 

@@ -236,6 +236,6 @@ def test_stdout_that_nobody_reads_any_more_is_no_outage(monkeypatch: pytest.Monk
     monkeypatch.setattr(sys, "stdout", Closed())
     bolt = Stdout()
     bolt.process(Word("rain"))
-    with pytest.raises(TopologyFailed, match="nobody reads") as told:
+    with pytest.raises(TopologyFailed, match="the standard output is closed") as told:
         bolt.flush()
     assert not is_unavailable(told.value)

@@ -312,7 +312,7 @@ TEXT: Any = "5"
 NOTHING: Any = None
 COUNT = "it must be a whole number of at least"
 REFUSED: list[tuple[Callable[[], Any], str]] = [
-    (lambda: lines().bolt("b", count_words), r"shared out among the tasks .* \.shuffle\(\)\.b"),
+    (lambda: lines().bolt("b", count_words), r"declare a grouping, as in \.shuffle\(\)\.b"),
     (lambda: lines().shuffle().map(str), r"\.map\(…\) is called on a stream, not behind its group"),
     (lambda: lines().shuffle().join(lines()), r"before the grouping, or begin new tasks"),
     (lambda: topology().bolt("b", count_words, inputs=lines().shuffle()), r"\[stream\.shuffle"),

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from tests.mutants.mutant import Mutant, Slip, slip
-from tests.trident.coordination.test_coordinator import Trial
+from tests.trident.coordination.test_batch_scheduler import Trial
 from tests.trident.rigs.batch_swarm import judge
 
 pytestmark = pytest.mark.mutants
@@ -46,7 +46,7 @@ MUTANTS = [
         "commit order",
         "any processed batch is committed, not the current one alone",
         slip(
-            "MasterCoordinator.next_step",
+            "BatchScheduler.next_step",
             "if first is not None and first.status is Status.PROCESSED:",
             "for txid in [t for t, a in self.active.items() if a.status is Status.PROCESSED]:",
             "return Commit(self.current, first.attempt)",
@@ -58,7 +58,7 @@ MUTANTS = [
         "attempt check",
         "an answer for an old attempt counts for the active one (Storm: A-9)",
         slip(
-            "MasterCoordinator._found",
+            "BatchScheduler._active_attempt",
             "active is not None and active.attempt == attempt",
             "True",
         ),
@@ -68,7 +68,7 @@ MUTANTS = [
         "later ones go on",
         "a batch that failed is begun again, and those after it are not",
         slip(
-            "MasterCoordinator.failed",
+            "BatchScheduler.failed",
             "[one for one in self.active if one >= txid]",
             "[txid]",
         ),

@@ -1,1 +1,1 @@
-"""What Ray says about the nodes of its cluster, and on which of them workers are created."""
+"""Reads the nodes of a Ray cluster, and creates workers on them."""

@@ -1,4 +1,4 @@
-"""Reads the nodes of the cluster from Ray: what is free, what is drained, what has no room.
+"""Reads the nodes of the cluster from Ray: free resources, drained nodes, requests without room.
 
 It asks the head, which may be away: the master does so on a thread of its own.
 """
@@ -113,7 +113,7 @@ def next_view(last: NodeView, run: str = "") -> NodeView:
     try:
         return node_view(run)
     except Exception as error:
-        _log.debug("Ray does not say which nodes there are: %s", error)
+        _log.debug("Ray does not list the nodes: %s", error)
         return last
 
 

@@ -33,7 +33,7 @@ def create_workers(run: str, plan: Plan) -> None:
     except Exception as error:
         raise ClusterError(
             f"topology {plan.graph.id!r} cannot start: the head of the Ray cluster, "
-            f"{ray.get_runtime_context().gcs_address}, does not say which nodes there are: "
+            f"{ray.get_runtime_context().gcs_address}, does not list the nodes: "
             f"{first_line(error)}. Submit it again once `ray status` answers"
         ) from error
     _check(plan, view)

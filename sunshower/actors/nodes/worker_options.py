@@ -1,4 +1,4 @@
-"""The options with which Ray creates a worker: its name, what it requests, and its node."""
+"""The options with which Ray creates a worker: its name, its request of resources, its node."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Packets between the workers of a run: sockets, and what sends over them."""
+"""Packets between the workers of a run: sockets, and the sender."""

@@ -22,7 +22,7 @@ from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.transport.packets import Answer
 from sunshower.runtime.worker import Worker
 
-_Hear = Callable[[int | None], None]
+_OnAnswer = Callable[[int | None], None]
 _Put = Callable[[Callable[[], Any]], None]
 _Late = tuple[float, int, Callable[[], None]]  # due time, sequence number, action
 
@@ -66,11 +66,11 @@ class PacketSender:
     def _send_with_faults(self, fate: Fate, peer: int, seq: int, packet: bytes, now: float) -> None:
         if fate.corrupt:
             packet = flipped(packet, self._generator)
-        hear = self._answered if fate.heard else self._unheard
+        on_answer = self._answered if fate.heard else self._answer_lost
         if not fate.delays_s and fate.fails:
             self._put(partial(self._core.answered, peer, seq, None))
         for copy, delay_s in enumerate(fate.delays_s):  # only the answer to the first copy counts
-            answered = _ignore if copy else partial(hear, peer, seq)
+            answered = _ignore if copy else partial(on_answer, peer, seq)
             carry = partial(self._carry, peer, packet, now + delay_s, answered)
             if delay_s:
                 self._count += 1
@@ -84,13 +84,13 @@ class PacketSender:
         for connection in self._peers.values():
             connection.close()
 
-    def _carry(self, peer: int, packet: bytes, now: float, hear: _Hear) -> None:
+    def _carry(self, peer: int, packet: bytes, now: float, on_answer: _OnAnswer) -> None:
         connection = self._peers.get(peer)
         if connection is not None and connection.silent_s(now) > self._answer_s:
             connection.close()
         if connection is None or connection.closed:
             connection = self._peers[peer] = self._connect(peer)
-        connection.send(packet, hear, now)
+        connection.send(packet, on_answer, now)
 
     def _connect(self, peer: int) -> PeerConnection:
         """Ask the peer's actor where it listens, and connect. Returns at once."""
@@ -117,6 +117,6 @@ class PacketSender:
             self._put(connection.close)  # the peer may have been replaced by another process
         self._put(partial(self._core.answered, peer, seq, found))
 
-    def _unheard(self, peer: int, seq: int, answer: int | None) -> None:
+    def _answer_lost(self, peer: int, seq: int, answer: int | None) -> None:
         """Report a failed call to the core, although the packet has arrived."""
         self._put(partial(self._core.answered, peer, seq, None))

@@ -36,7 +36,7 @@ from typing import NamedTuple
 from sunshower.actors.packets.framed_socket import FramedSocket, Protocol
 
 _LOG = logging.getLogger("sunshower")
-_Hear = Callable[[int | None], None]  # receives the answer; None if the connection is lost
+_OnAnswer = Callable[[int | None], None]  # receives the answer; None if the connection is lost
 
 _LENGTH = struct.Struct("<I")
 _NONCE_BYTES = _PROOF_BYTES = 32
@@ -59,7 +59,7 @@ class PeerConnection:
     def __init__(self, sockets: PacketSockets) -> None:
         self._sockets = sockets
         self._waiting: list[bytes] | None = []  # until the peer has proved who it is
-        self._heard = deque[tuple[_Hear, float]]()  # for each packet without an answer
+        self._unanswered = deque[tuple[_OnAnswer, float]]()  # for each packet without an answer
         self._connection: FramedSocket | None = None
         self.closed = False
 
@@ -79,15 +79,15 @@ class PeerConnection:
     def silent_s(self, now: float) -> float:
         """For how long the oldest packet without an answer waits for it."""
         with self._sockets.lock:
-            return now - self._heard[0][1] if self._heard else 0.0
+            return now - self._unanswered[0][1] if self._unanswered else 0.0
 
-    def send(self, packet: bytes, hear: _Hear, now: float) -> None:
-        """Send a packet; `hear` is called once, with the lock held."""
+    def send(self, packet: bytes, on_answer: _OnAnswer, now: float) -> None:
+        """Send a packet; `on_answer` is called once, with the lock held."""
         with self._sockets.lock:
             if self.closed:
-                hear(None)
+                on_answer(None)
                 return
-            self._heard.append((hear, now))
+            self._unanswered.append((on_answer, now))
             if self._waiting is not None:
                 self._waiting.append(packet)
             else:
@@ -102,8 +102,8 @@ class PeerConnection:
             self.closed = True
             if self._connection is not None:
                 self._connection.close()
-            while self._heard:
-                self._heard.popleft()[0](None)
+            while self._unanswered:
+                self._unanswered.popleft()[0](None)
 
     def _protocol(self, connection: FramedSocket) -> Protocol:
         theirs = yield _NONCE_BYTES
@@ -116,9 +116,9 @@ class PeerConnection:
             connection.write(_LENGTH.pack(len(packet)), packet)
         while True:
             (answer,) = yield 1
-            if not self._heard:
+            if not self._unanswered:
                 return
-            self._heard.popleft()[0](answer)
+            self._unanswered.popleft()[0](answer)
 
 
 class PacketSockets:

@@ -1,1 +1,1 @@
-"""Records what running workers do: by py-spy, or by a thread in the worker's process."""
+"""Profiles running workers: by py-spy, or by a thread in the worker's process."""

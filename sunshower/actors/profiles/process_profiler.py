@@ -49,7 +49,7 @@ class ProcessProfiler:
         if id != self._id:
             if self._is_running:
                 raise ClusterError(
-                    "somebody else profiles this process at the moment; try again when it has ended"
+                    "another profile of this process is being recorded; try again when it has ended"
                 )
             self._begin(id, seconds, in_process)
         is_done = not self._is_running

@@ -80,7 +80,7 @@ def _output(
     with process:
         while True:
             try:
-                text, said = process.communicate(timeout=_LOOK_S)
+                text, message = process.communicate(timeout=_LOOK_S)
             except subprocess.TimeoutExpired:
                 if not stopped.is_set() and time.monotonic() < end_s:
                     continue
@@ -89,7 +89,7 @@ def _output(
                     return None
                 raise SamplerRefused("py-spy does not end") from None
             if process.returncode != 0:
-                raise SamplerRefused(_reason(said or text))
+                raise SamplerRefused(_reason(message or text))
             return text
 
 
@@ -104,8 +104,8 @@ def _end(process: subprocess.Popen[str], pid: int) -> None:
             process.communicate()
 
 
-def _reason(said: str) -> str:
-    if "ermission" in said:
+def _reason(message: str) -> str:
+    if "ermission" in message:
         return "this machine does not let py-spy read another process (ptrace is refused)"
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
     return f"py-spy failed: {(lines or ['it says nothing'])[-1][:_REASON_MAX]}"

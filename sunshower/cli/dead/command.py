@@ -53,16 +53,19 @@ Files = Annotated[
 ]
 Topic = Annotated[
     str | None,
-    typer.Option(metavar="NAME", show_default=False, help="Instead: a Kafka topic with them."),
+    typer.Option(metavar="NAME", show_default=False, help="Read this Kafka topic, not files."),
 ]
 Numbers = Annotated[
     list[int] | None,
-    typer.Option("--number", metavar="N", show_default=False, help="As `list` shows it."),
+    typer.Option("--number", metavar="N", show_default=False, help="The number in `list`."),
 ]
 Causes = Annotated[
     list[str] | None,
     typer.Option(
-        "--cause", metavar="CAUSE", show_default=False, help="Such as exception or timeout."
+        "--cause",
+        metavar="CAUSE",
+        show_default=False,
+        help="The cause, such as exception or timeout.",
     ),
 ]
 Components = Annotated[
@@ -71,21 +74,32 @@ Components = Annotated[
         "--component",
         metavar="NAME",
         show_default=False,
-        help="Only those that failed in this component.",
+        help="Only letters that failed in this component.",
     ),
 ]
 Text = Annotated[
     str | None,
-    typer.Option(metavar="TEXT", show_default=False, help="Only those that contain this text."),
+    typer.Option(metavar="TEXT", show_default=False, help="Only letters that contain this text."),
 ]
 Since = Annotated[
     str | None,
-    typer.Option(metavar="TIME", show_default=False, help="2026-01-31T12:00, or 15m, 2h, 7d ago."),
+    typer.Option(
+        metavar="TIME",
+        show_default=False,
+        help="From 2026-01-31T12:00 on, or the last 15m, 2h or 7d.",
+    ),
 ]
-Until = Annotated[str | None, typer.Option(metavar="TIME", show_default=False, help="Likewise.")]
+Until = Annotated[
+    str | None, typer.Option(metavar="TIME", show_default=False, help="Before this time.")
+]
 Timeout = Annotated[
     float,
-    typer.Option("--timeout", min=0.001, metavar="SECONDS", help="How long to wait for a letter."),
+    typer.Option(
+        "--timeout",
+        min=0.001,
+        metavar="SECONDS",
+        help="The longest wait for each letter.",
+    ),
 ]
 
 
@@ -107,7 +121,7 @@ def list_(
 ) -> None:
     """List dead letters, with their numbers, causes and records.
 
-    Options that are given several times select letters of any of these values.
+    An option that is given several times selects letters with any of its values.
     """
     chosen = _selection(
         numbers=number, causes=cause, components=component, text=text, since=since, until=until
@@ -124,7 +138,7 @@ def list_(
 
 @dead.command(no_args_is_help=True)
 def show(
-    number: Annotated[int, typer.Argument(metavar="N", help="As `list` shows it.")],
+    number: Annotated[int, typer.Argument(metavar="N", help="The number in `list`.")],
     files: Files = None,
     topic: Topic = None,
     bootstrap: Bootstrap = "127.0.0.1:9092",
@@ -132,7 +146,7 @@ def show(
     from_files: FromFile = None,
     from_environment: FromEnvironment = None,
 ) -> None:
-    """Show all of one dead letter, with its record and traceback; control characters escaped."""
+    """Show all fields of one dead letter, with control characters escaped."""
     found = _read(files, topic, client_settings(bootstrap, settings, from_files, from_environment))
     chosen = Selection(numbers=[number]).of(found.letters)
     if not chosen:
@@ -163,7 +177,7 @@ def export(
 ) -> None:
     """Write the selected dead letters to a file, a line of JSON each.
 
-    `sunshower dead replay` reads it: correct a record there, and replay that file.
+    `sunshower dead replay` reads this file, so you can correct records in it first.
     """
     chosen = _selection(
         numbers=number, causes=cause, components=component, text=text, since=since, until=until
@@ -197,12 +211,13 @@ def replay(
     timeout_s: Timeout = WAIT_S,
     address: Address = "auto",
 ) -> None:
-    """Let the spouts of a running topology emit the records of dead letters again.
+    """Emit the records of dead letters again, from the spouts of a running topology.
 
-    Each is a new tracked tuple, with all attempts: it is acked, or becomes a dead letter again.
-    Letters that were replayed before are left out: a file `….replayed` beside theirs, for a topic
-    in the current folder, says which. While a component that they reach waits for a dependency,
-    that is printed, and why. Exit status 1: some letters were not settled.
+    Each record is a new tracked tuple, with all attempts: it is acked, or becomes a dead letter
+    again. A file `….replayed` beside that of the letters, or for a topic in the current folder,
+    lists replayed letters, which are not replayed again. While a component that they reach waits
+    for a dependency, the command prints that, and the error. Exit status 1: some letters were not
+    settled.
     """
     chosen = _selection(
         numbers=number, causes=cause, components=component, text=text, since=since, until=until

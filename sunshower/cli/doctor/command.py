@@ -14,7 +14,7 @@ from sunshower.cli.doctor.checks import Check, Severity, all_checks
 from sunshower.cli.formatting import Terminal, echo_json, new_table
 from sunshower.cli.run import AsJson
 
-Start = Annotated[bool, typer.Option("--start", help="Also start a local Ray and end it again.")]
+Start = Annotated[bool, typer.Option("--start", help="Also start and stop a local Ray.")]
 _MARKS = {
     Severity.FINE: ("✓", "green"),
     Severity.OPTIONAL: ("–", "dim"),
@@ -26,7 +26,7 @@ _MARKS = {
 def doctor(start: Start = False, as_json: AsJson = False) -> None:
     """Show what is installed, what is missing, and how to install it.
 
-    The exit status is 1 when the core cannot work; a missing extra is no error.
+    The exit status is 1 if the core cannot work; a missing extra is not an error.
     """
     checks = all_checks(start=start)
     healthy = all(check.level is not Severity.BROKEN for check in checks)

@@ -2,7 +2,7 @@
 
     unfinished file made ─▶ tasks packed ─▶ file written ─▶ topology ended ─▶ file has its name
 
-If a step before the end fails, the topology goes on, and the file is removed.
+If a step before the end fails, the topology continues, and the file is removed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 Now = Annotated[
     bool,
-    typer.Option("--now", help="End every process at once: nothing is finished, nothing closed."),
+    typer.Option(
+        "--now",
+        help="End every process at once, without finishing tuples or closing tasks.",
+    ),
 ]
 Keep = Annotated[
     Path | None,
@@ -46,9 +49,10 @@ def kill(
 ) -> None:
     """End a topology and remove it.
 
-    Its spouts emit nothing new, and pending tuples may finish; then every task is closed. With
-    --keep, what is still pending after the wait is in the savepoint, and is emitted again when
-    `sunshower submit FILE --resume SAVEPOINT` continues the topology, also on another cluster.
+    The spouts emit nothing new, and pending tuples are finished, for at most --wait seconds; then
+    every task is closed. With --keep, records that are still pending are in the savepoint.
+    `sunshower submit FILE --resume SAVEPOINT` emits them again when it continues the topology, also
+    on another cluster.
     """
     if now and (wait_s is not None or keep is not None):
         raise typer.BadParameter(
@@ -78,11 +82,11 @@ def end_with_savepoint(run: Run, savepoint: Savepoint, file: NewFile) -> KillRep
     try:
         file.write(savepoint.to_bytes())
     except BaseException as error:  # also Ctrl-C
-        with suppress(Exception):  # if the master does not answer, it goes on within a minute
+        with suppress(Exception):  # if the master does not answer, it continues within a minute
             run.go_on()
         if isinstance(error, OSError):
             raise LifecycleError(
-                f"the savepoint cannot be written ({error}), so {name!r} is not ended: it goes on"
+                f"the savepoint cannot be written ({error}), so {name!r} is not ended"
             ) from error
         raise
     try:
@@ -95,7 +99,7 @@ def end_with_savepoint(run: Run, savepoint: Savepoint, file: NewFile) -> KillRep
 
 
 def _check_end(run: Run, name: str, file: NewFile, error: BaseException) -> None:
-    """Return if the topology goes on although its kill was tried; else raise what has happened."""
+    """Return if the topology continues although a kill was tried; else raise an error."""
     try:
         goes_on = run.go_on()
     except Exception:

@@ -21,11 +21,14 @@ _EVERY_S = 0.5
 Components = Annotated[
     list[str] | None,
     typer.Option(
-        "--component", metavar="ID", show_default=False, help="Only its lines; several may be given"
+        "--component",
+        metavar="ID",
+        show_default=False,
+        help="Only lines of this component. May be repeated.",
     ),
 ]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for new lines, until Ctrl-C.")]
-AsJsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
+AsJsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 
 
 def logs(
@@ -35,7 +38,7 @@ def logs(
     as_json: AsJsonLines = False,
     address: Address = "auto",
 ) -> None:
-    """Print the log of a topology: one line for each event, and what your code logs.
+    """Print the log of a topology: its events, and the log records of your code.
 
     The master keeps the last 2,000 lines, as long as it runs.
     """

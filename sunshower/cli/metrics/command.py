@@ -25,22 +25,28 @@ Host = Annotated[
     str,
     typer.Option(
         metavar="HOST",
-        help="Where to listen. Everyone who can connect can read the metrics: no password.",
+        help="The address to listen on. There is no password: everyone who connects can read.",
     ),
 ]
 Port = Annotated[
-    int, typer.Option(metavar="N", min=0, max=65535, help="Where to listen; 0: any free port.")
+    int,
+    typer.Option(
+        metavar="N",
+        min=0,
+        max=65535,
+        help="The port to listen on; 0: any free port.",
+    ),
 ]
 
 
 def metrics(host: Host = "127.0.0.1", port: Port = 9470, address: Address = "auto") -> None:
     """Serve the statistics of all topologies of a cluster to Prometheus, until Ctrl-C.
 
-    Each request to /metrics asks the topologies once. docs/METRICS.md lists the metrics, and how to
-    install the alert rules and the Grafana dashboard.
+    Each request to /metrics queries every topology once. docs/METRICS.md lists the metrics, and
+    shows how to install the alert rules and the Grafana dashboard.
     """
-    from sunshower.cli.doctor.packages import check_packages
     from sunshower.experiments.runner.interrupts import Interrupts
+    from sunshower.installed import check_packages
 
     check_packages("metrics", "which serves the metrics", "prometheus_client")
     with (
@@ -111,7 +117,7 @@ def _samples(family: Family, topologies: list[Observed]) -> Metric:
 @contextmanager
 def served(look: Callable[[], list[Observed]], host: str, port: int) -> Iterator[str]:
     """Serve what `look` finds at each request; yields the address of the metrics. Raises
-    ConfigError if nobody can listen there."""
+    ConfigError if the address cannot be used."""
     from prometheus_client import CollectorRegistry, start_http_server
 
     registry = CollectorRegistry()

@@ -241,9 +241,9 @@ FAMILIES = (
            _of_topology(lambda found: found.since_s)),
     Family("workers", _GAUGE, (), "worker processes of the plan",
            _of_topology(lambda found: len(found.plan.workers))),
-    Family("silent_workers", _GAUGE, (), "workers that the master has not heard of",
+    Family("silent_workers", _GAUGE, (), "workers whose heartbeats are missing",
            _of_topology(lambda found: len(found.snapshot.silent))),
-    Family("worker_restarts_total", _COUNTER, (), "worker processes that were started again",
+    Family("worker_restarts_total", _COUNTER, (), "restarts of worker processes",
            _of_topology(lambda found: found.snapshot.restarts)),
     Family("tasks", _GAUGE, _ONE, "tasks of the component", _parallelism),
     Family("tuples_emitted_total", _COUNTER, _ONE, "calls of emit; of spouts: replays, too",
@@ -255,12 +255,12 @@ FAMILIES = (
     Family("stream_tuples_transferred_total", _COUNTER, _STREAM, "tuples sent by output stream, "
            "one for each target task", _by_stream(lambda counts: counts.transferred_to)),
     Family("stream_sent_bytes_total", _COUNTER, _STREAM, "bytes of tuples and their ids sent to "
-           "other workers by output stream; within a worker none are sent",
+           "other workers, by output stream",
            _by_stream(lambda counts: counts.bytes_to)),
     Family("tuples_executed_total", _COUNTER, _ONE, "bolts: tuples received",
            _counted(lambda counts: counts.executed, False)),
     Family("stream_tuples_executed_total", _COUNTER, ("component", "source", "stream"), "bolts: "
-           "tuples received by input stream, of the component `source`", _inputs),
+           "tuples received, by input stream of the component `source`", _inputs),
     Family("tuples_acked_total", _COUNTER, _ONE, "spouts: complete trees, and dead letters; "
            "bolts: acked inputs", _counted(lambda counts: counts.acked)),
     Family("tuples_failed_total", _COUNTER, _ONE, "spouts: failed trees; bolts: failed inputs",
@@ -268,7 +268,8 @@ FAMILIES = (
     Family("trees_failed_total", _COUNTER, ("component", "cause"), "spouts: failed trees by cause",
            _causes),
     Family("trees_failed_in_total", _COUNTER, ("component", "cause"), "failed trees by the "
-           "component in which they failed; without one if that is unknown (a timeout)", _places),
+           "component in which they failed; the label is empty if the component is unknown (a "
+           "timeout)", _places),
     Family("tuples_replayed_total", _COUNTER, _ONE, "spouts: tuples emitted again",
            _counted(lambda counts: counts.replayed, True)),
     Family("tuples_expired_total", _COUNTER, _ONE, "bolts: inputs dropped unprocessed, because "
@@ -277,13 +278,13 @@ FAMILIES = (
            _counted(lambda counts: counts.dead, True)),
     Family("busy_seconds_total", _COUNTER, _ONE, "time in which tasks were busy, summed: bolts "
            "in their code, spouts emitting", _counted(lambda counts: counts.busy_s)),
-    Family("blocked_seconds_total", _COUNTER, _ONE, "time in which tasks had something to do, but "
-           "no credit of their receivers, or (spouts) as many open trees as are allowed, summed",
+    Family("blocked_seconds_total", _COUNTER, _ONE, "time in which tasks had work but no credit, "
+           "or (spouts) the maximum number of pending trees, summed",
            _counted(lambda counts: counts.blocked_s)),
     Family("complete_latency_seconds", Kind.HISTOGRAM, _ONE, "spouts: from emit to complete tree",
            _latencies(LatencyKind.COMPLETE)),
     Family("execute_latency_seconds", Kind.HISTOGRAM, _ONE, "bolts: the time of a tuple in the "
-           "bolt's code; tuples executed together count with their mean",
+           "bolt's code; tuples executed together are recorded with their mean",
            _latencies(LatencyKind.EXECUTE), is_fine=True),
     Family("queue_latency_seconds", Kind.HISTOGRAM, _ONE, "bolts: from a tuple's arrival in the "
            "inbox to its execution", _latencies(LatencyKind.QUEUE), is_fine=True),
@@ -291,19 +292,20 @@ FAMILIES = (
            _counted(lambda counts: counts.pending, True)),
     Family("queued_tuples", _GAUGE, _ONE, "bolts: tuples in the inboxes",
            _of_tasks(lambda tasks: sum(task.queued for task in tasks), False)),
-    Family("queue_wait_seconds", _GAUGE, _ONE, "bolts: how long a tuple waits in the slowest inbox",
+    Family("queue_wait_seconds", _GAUGE, _ONE, "bolts: the waiting time of a tuple in the "
+           "slowest inbox",
            _of_tasks(lambda tasks: max((task.queue_s for task in tasks), default=0.0), False)),
-    Family("state_entries", _GAUGE, _ONE, "bolts: entries of the stored state: keys, timers, parts "
-           "of windows; of states in memory and in SQLite", _of_tasks(_entries, False)),
-    Family("lag_records", _GAUGE, _ONE, "records of the source that are not settled yet, of "
-           "components that report a lag, such as Kafka spouts", _of_tasks(_lag, None)),
+    Family("state_entries", _GAUGE, _ONE, "bolts: entries of states in memory and in SQLite: keys, "
+           "timers, parts of windows", _of_tasks(_entries, False)),
+    Family("lag_records", _GAUGE, _ONE, "components that report a lag, such as Kafka spouts: "
+           "records of the source that are not settled yet", _of_tasks(_lag, None)),
     Family("watermark", _GAUGE, _ONE, "the watermark of the slowest task, in the unit of the "
-           "field with the event time; of datetimes, Unix time", _watermarks(0)),
-    Family("watermark_lag", _GAUGE, _ONE, "how far that is behind the newest event time that a "
-           "spout has emitted, in the same unit", _watermarks(1)),
+           "event-time field; for datetimes, Unix time", _watermarks(0)),
+    Family("watermark_lag", _GAUGE, _ONE, "the distance of the watermark from the newest event "
+           "time that a spout has emitted, in the same unit", _watermarks(1)),
     Family("waiting_tasks", _GAUGE, _KIND, "tasks that wait for a dependency (unavailable), or "
-           "fail every input after they had succeeded (doubt)", _waits(_number)),
-    Family("wait_seconds", _GAUGE, _KIND, "the longest of these waits, as of its last try",
+           "that have succeeded before and now fail every input (doubt)", _waits(_number)),
+    Family("wait_seconds", _GAUGE, _KIND, "the longest of these waits, at its last try",
            _waits(_longest)),
     Family("stuck_tasks", _GAUGE, _ONE, "tasks in a call of user code that has not returned for "
            "ten seconds", _stuck(_number)),

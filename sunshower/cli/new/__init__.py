@@ -1,1 +1,1 @@
-"""`sunshower new`: the command, and the files of the project that it makes."""
+"""`sunshower new`: the command, and the template files of a project."""

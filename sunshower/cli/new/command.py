@@ -1,4 +1,4 @@
-"""`sunshower new` makes a small project: a topology, its tests, an experiment, a Makefile."""
+"""`sunshower new` creates a small project: a topology, its tests, an experiment, a Makefile."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Folder = Annotated[
     typer.Argument(
         metavar="DIR",
         show_default=False,
-        help="The folder to make. Its name is the name of the project: lower-case letters, digits "
-        "and hyphens.",
+        help="The folder to create. Its name is the name of the project: lower-case letters, "
+        "digits and hyphens.",
     ),
 ]
 
 
 def new(folder: Folder) -> None:
-    """Make a project: a topology, its tests, an experiment, a Makefile, a pyproject.toml.
+    """Create a project: a topology, its tests, an experiment, a Makefile, a pyproject.toml.
 
     The folder must be empty, or not exist yet.
     """

@@ -1,1 +1,1 @@
-"""`sunshower profile`: where the time of a running worker goes."""
+"""`sunshower profile`: profiles running workers."""

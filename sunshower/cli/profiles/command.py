@@ -1,4 +1,4 @@
-"""`sunshower profile`: records running workers, writes a flame graph, prints where time goes."""
+"""`sunshower profile`: records running workers, writes a flame graph, prints shares of time."""
 
 from __future__ import annotations
 
@@ -43,28 +43,28 @@ ComponentId = Annotated[
         "--component",
         metavar="ID",
         show_default=False,
-        help="Only the workers that run its tasks. By default all workers.",
+        help="Only workers that run tasks of this component. By default all.",
     ),
 ]
-Seconds = Annotated[float, typer.Option(metavar="N", help="How long to record, from 1 to 300.")]
+Seconds = Annotated[float, typer.Option(metavar="N", help="The seconds to record, from 1 to 300.")]
 Output = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
         show_default=False,
-        help="Written or replaced. By default NAME-COMPONENT.svg in the current folder.",
+        help="The file to write or replace. By default NAME-COMPONENT.svg here.",
     ),
 ]
 AsFormat = Annotated[
     ProfileFormat,
     typer.Option(
         "--format",
-        help="A picture for a browser, a file for speedscope.app, or one stack a line.",
+        help="An image for a browser, a file for speedscope.app, or one stack per line.",
     ),
 ]
 InProcess = Annotated[
     bool,
-    typer.Option("--in-process", help="Do not use py-spy: a thread in the worker takes samples."),
+    typer.Option("--in-process", help="Sample by a thread in the worker, without py-spy."),
 ]
 
 
@@ -77,10 +77,10 @@ def profile(
     in_process: InProcess = False,
     address: Address = "auto",
 ) -> None:
-    """Record what running workers do: a flame graph, and the share of each part of the work.
+    """Profile running workers: a flame graph, and the share of each part of the work.
 
-    100 times a second, by py-spy (the extra `profile`). Where py-spy is missing or refused, a
-    thread in the worker takes the samples, and a line says so.
+    py-spy (the extra `profile`) takes 100 samples per second. If py-spy is missing or not
+    permitted, a thread in the worker takes them, and the command prints this.
     """
     from sunshower.actors.profiles.recording import record
 
@@ -107,7 +107,7 @@ def profile(
     print_lines(errors, _remarks(found), "yellow")
     if not found.stacks:
         raise ClusterError(
-            f"nothing was recorded of {name!r}: its workers began anew meanwhile; try again"
+            f"nothing was recorded of {name!r}: its workers were restarted meanwhile; try again"
         )
     _write(output, _content(found, form, " · ".join(filter(None, (name, component)))))
     from sunshower.cli.profiles.tables import time_table

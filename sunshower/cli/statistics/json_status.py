@@ -11,13 +11,13 @@ from math import isfinite
 from typing import Any
 
 from sunshower.cli.health import task_error_text
-from sunshower.cli.statistics.spark_status import spark_fields
+from sunshower.cli.statistics.spark_status import open_batches, spark_fields
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.latencies import Latencies, LatencyKind
 from sunshower.runtime.events.metrics import Activity, Counts, Snapshot, TaskStats
 from sunshower.runtime.events.time_windows import ALL, WINDOWS_S
 from sunshower.trident.coordination.attempts import batch_group_of
-from sunshower.trident.coordination.coordinator import Status
+from sunshower.trident.coordination.batch_scheduler import Status
 
 _PERCENTS = (50, 90, 99)
 _PHASES = [status.value for status in Status]
@@ -195,24 +195,23 @@ def _batches(snapshot: Snapshot, components: Iterable[str]) -> Iterator[dict[str
         figures = snapshot.figures(id)
         if (group := batch_group_of(id)) is None or "txid" not in figures:
             continue
-        names = (name.removesuffix("/phase") for name in figures if name.endswith("/phase"))
+        batches = sorted(open_batches(figures, "batch ").items(), key=lambda one: int(one[0]))
         yield {
             "group": group,
             "txid": int(figures["txid"]),
             "committed": int(figures["batches committed"]),
             "skipped": int(figures["batches skipped"]),
             "attempts_failed": int(figures["attempts failed"]),
-            "open": sorted((_batch(figures, name) for name in names), key=lambda one: one["txid"]),
+            "open": [
+                {
+                    "txid": int(txid),
+                    "phase": _PHASES[int(facts["phase"])],
+                    "attempt": int(facts["attempt"]),
+                    "age_s": facts["age seconds"],
+                }
+                for txid, facts in batches
+            ],
         }
-
-
-def _batch(figures: Mapping[str, float], name: str) -> dict[str, Any]:
-    return {
-        "txid": int(name.removeprefix("batch ")),
-        "phase": _PHASES[int(figures[f"{name}/phase"])],
-        "attempt": int(figures[f"{name}/attempt"]),
-        "age_s": figures[f"{name}/age seconds"],
-    }
 
 
 def _figures(figures: Mapping[str, float]) -> dict[str, float | None]:

@@ -1,4 +1,4 @@
-"""Tables of what components did in a window: rates, capacity, time without credit, latencies."""
+"""Tables of the load of components in a window: rates, capacity, time without credit, latencies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fields of `sunshower status --json` about what tasks have handed to Spark."""
+"""The fields of `sunshower status --json` about batches that tasks sent to Spark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 from sunshower.runtime.control.overview import Overview
 
 _PHASES = ("waiting", "at Spark", "publishing")
-_BATCH = "spark batch "
 _LAST = {"wait_s": "wait seconds", "hand_over_s": "hand-over seconds", "job_s": "job seconds",
          "mean_job_s": "mean job seconds"}  # fmt: skip
 
@@ -22,8 +21,7 @@ def spark_fields(found: Overview) -> Iterator[dict[str, Any]]:
         if "spark failed" not in figures or stats.task not in places:
             continue
         index, worker = places[stats.task]
-        names = (name.removesuffix("/phase") for name in figures
-                 if name.startswith(_BATCH) and name.endswith("/phase"))  # fmt: skip
+        batches = open_batches(figures, "spark batch ").items()
         yield {
             "component": stats.component,
             "task": index,
@@ -34,15 +32,25 @@ def spark_fields(found: Overview) -> Iterator[dict[str, Any]]:
             "rows_in": int(figures["spark rows in"]),
             "rows_out": int(figures["spark rows out"]),
             **{key: figures.get(f"spark {name}") for key, name in _LAST.items()},
-            "open": sorted((_open(figures, name) for name in names), key=lambda one: -one["age_s"]),
+            "open": sorted((_open(*one) for one in batches), key=lambda one: -one["age_s"]),
         }
 
 
-def _open(figures: Mapping[str, float], name: str) -> dict[str, Any]:
+def open_batches(figures: Mapping[str, float], kind: str) -> dict[str, dict[str, float]]:
+    """The facts of each open batch, by its id: of the figures `<kind><id>/<fact>`."""
+    found: dict[str, dict[str, float]] = {}
+    for name, value in figures.items():
+        id, slash, fact = name.removeprefix(kind).rpartition("/")
+        if slash and name.startswith(kind):
+            found.setdefault(id, {})[fact] = value
+    return found
+
+
+def _open(id: str, facts: Mapping[str, float]) -> dict[str, Any]:
     return {
-        "batch": name.removeprefix(_BATCH),
-        "phase": _PHASES[int(figures[f"{name}/phase"])],
-        "attempt": int(figures[f"{name}/attempt"]),
-        "rows": int(figures[f"{name}/rows"]),
-        "age_s": figures[f"{name}/age seconds"],
+        "batch": id,
+        "phase": _PHASES[int(facts["phase"])],
+        "attempt": int(facts["attempt"]),
+        "rows": int(facts["rows"]),
+        "age_s": facts["age seconds"],
     }

@@ -27,20 +27,24 @@ _HELP = "q or Ctrl-C ends"
 
 Topology = Annotated[
     str | None,
-    typer.Argument(metavar="[NAME]", show_default=False, help="A topology. By default all."),
+    typer.Argument(
+        metavar="[NAME]",
+        show_default=False,
+        help="The topology. By default all topologies.",
+    ),
 ]
-Once = Annotated[bool, typer.Option("--once", help="Print one frame and end.")]
+Once = Annotated[bool, typer.Option("--once", help="Print the display once.")]
 
 
 def top(
     name: Topology = None, window: Window = "1m", once: Once = False, address: Address = "auto"
 ) -> None:
-    """Show, live, which components are busy, what fails where, and what is waited for.
+    """Show live which components are busy, which fail, and which wait for a dependency.
 
     `capacity` is the share of the time in which the tasks of a component were busy, as in Storm:
-    the bottleneck is near 100 %. `blocked`: in which they waited for slower receivers. `wait` and
-    `run`: how long inputs waited in the inbox, and ran in the bolt's code; `p99` without more: from
-    emit to the complete tree. Without a terminal it prints one frame.
+    the bottleneck is near 100 %. `blocked` is the share in which they waited for slower receivers.
+    `wait` and `run` are the times of inputs in the inbox and in the bolt's code; `p99` alone is the
+    time from emit to complete tree. Without a terminal the display is printed once.
     """
     console = Terminal()
     with connect(address, as_job=once) as cluster:

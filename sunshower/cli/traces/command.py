@@ -15,11 +15,16 @@ if TYPE_CHECKING:
 
 Root = Annotated[
     str | None,
-    typer.Argument(metavar="[ROOT]", show_default=False, help="Of the tree to draw."),
+    typer.Argument(metavar="[ROOT]", show_default=False, help="The root id of the tree to draw."),
 ]
 Failed = Annotated[bool, typer.Option("--failed", help="Only trees that have failed.")]
 Limit = Annotated[
-    int, typer.Option(min=1, metavar="N", help="Rows of each table; with --json, trees.")
+    int,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="The number of rows of each table; with --json, of trees.",
+    ),
 ]
 Otlp = Annotated[
     str | None,
@@ -27,7 +32,7 @@ Otlp = Annotated[
         "--otlp",
         metavar="URL",
         show_default=False,
-        help="Send the trees as spans to this receiver of OpenTelemetry: http://localhost:4318",
+        help="Send the trees as spans to an OpenTelemetry receiver: http://localhost:4318",
     ),
 ]
 
@@ -41,16 +46,16 @@ def trace(
     otlp: Otlp = None,
     address: Address = "auto",
 ) -> None:
-    """Draw the tree of one tuple, or list the trees that were recorded.
+    """Draw the tree of one tuple, or list the recorded trees.
 
-    A share of all trees is recorded (the setting `trace_share`), and every replay of a tuple that
-    has failed. A worker keeps the last 1,000 of them, and 4 MiB.
+    Recorded are a share of all trees (the setting `trace_share`), and every replay of a failed
+    tuple. A worker keeps the last 1,000 trees, up to 4 MiB.
     """
     from sunshower.cli.traces.drawing import drawn_tree, tables
     from sunshower.cli.traces.facts import missing, no_such_tree, traces_fields, why_none
 
     if otlp is not None:
-        from sunshower.cli.doctor.packages import check_packages
+        from sunshower.installed import check_packages
 
         check_packages("traces", "which sends spans", "opentelemetry.exporter.otlp.proto.http")
     with connect(address) as cluster:

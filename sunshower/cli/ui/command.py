@@ -25,7 +25,7 @@ Host = Annotated[
     str,
     typer.Option(
         metavar="HOST",
-        help="Where to listen. Everyone who can connect can read the page; actions need the token.",
+        help="The address to listen on. Everyone who connects can read; actions need the token.",
     ),
 ]
 Port = Annotated[
@@ -35,7 +35,7 @@ Port = Annotated[
         min=0,
         max=65535,
         show_default=False,
-        help="Where to listen; 0: any free port. By default 8127, or a free one if that is taken.",
+        help="The port; 0: any free port. By default 8127, or a free port if that is in use.",
     ),
 ]
 
@@ -51,11 +51,11 @@ def ui(
 ) -> None:
     """Serve a web page that shows the topologies of a cluster, until Ctrl-C.
 
-    The page is live: graphs with rates, latencies, failures and outages. Its actions (activate,
+    The page shows live graphs with rates, latencies, failures and outages. Its actions (activate,
     deactivate, rebalance, kill, replays of dead letters) need the token that is printed at the
-    start. The settings are those of Kafka's client that reads topics with dead letters, added to
-    those of the topology: passwords, for example. The page also shows the runs of experiments in a
-    folder; if there are any, it needs no Ray.
+    start. --set and --set-from-… add settings, such as passwords, of the Kafka client that reads
+    topics with dead letters. The page also shows the runs of experiments in a folder; if there are
+    any, it works without Ray.
     """
     from sunshower.experiments.runner.interrupts import Interrupts
 

@@ -1,4 +1,4 @@
-"""Plain data for the page: the fields of `status --json`, and what only the page shows.
+"""Plain data for the page: the fields of `status --json`, and further ones for the page only.
 
 The fields of single tasks come when their component is opened.
 """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def check_server() -> None:
     """Raise ConfigError if a package that serves the page is missing."""
-    from sunshower.cli.doctor.packages import check_packages
+    from sunshower.installed import check_packages
 
     check_packages("ui", "which serves the page", "starlette", "uvicorn")
 

@@ -1,4 +1,4 @@
-"""What a checker knows besides the history: facts about the plan, and how the run ended."""
+"""Facts for checkers besides the event log: about the plan, and the end of the run."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What experiments break: targets, kinds of faults, plans, and what carries them out."""
+"""The faults of experiments: targets, kinds, plans, and their injection."""

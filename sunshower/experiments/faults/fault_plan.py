@@ -61,7 +61,7 @@ def every(seconds: float, *faults: Fault, start: float | None = None) -> Iterato
     """Endless, one fault after the other; the first at `start` (default: after `seconds`)."""
     SECONDS.check("every: seconds", seconds, ExperimentError)
     if not faults:
-        raise ExperimentError(f"every({seconds:g}): say what, as in every(2, kill(anybody()))")
+        raise ExperimentError(f"every({seconds:g}): give a fault, as in every(2, kill(anybody()))")
     first = seconds if start is None else start
     return (Step(first + n * seconds, f) for n, f in zip(count(), cycle(faults), strict=False))
 

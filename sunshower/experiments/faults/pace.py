@@ -59,7 +59,7 @@ def pace_of(make: Callable[[], Topology], cluster: Cluster, messages_max: int) -
         messages_max=messages_max,
     )
     prepared = prepare(undisturbed)
-    _, history = carry_out(prepared, cluster, "unhurt")
+    _, history = carry_out(prepared, cluster)
     accounts = history.accounts
     first = np.argsort(accounts.emitted_s, kind="stable")[:messages_max]
     components = {one.id: one.component for one in prepared.plan.spouts}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sunshower.errors import ExperimentError
 from sunshower.experiments.evidence.outcome import Verdict
+from sunshower.installed import check_packages
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -108,11 +109,5 @@ def no_values(ax: Axes) -> None:
 
 def check_installed() -> None:
     """Raise ExperimentError, with the install command, without the extra `experiments`."""
-    try:
-        import jinja2  # noqa: F401
-        import matplotlib.figure  # noqa: F401
-    except ImportError as error:
-        raise ExperimentError(
-            f"a report of an experiment needs matplotlib and Jinja ({error}); install them with: "
-            "make setup EXTRAS=experiments"
-        ) from None
+    purpose = "which makes the report of an experiment"
+    check_packages("experiments", purpose, "matplotlib", "jinja2", error=ExperimentError)

@@ -79,7 +79,7 @@ def group_page(
 def outcome_summary(outcome: Outcome) -> str:
     """Return the outcome in one or two sentences."""
     if outcome.error:
-        return f"The run did not come to its end: {outcome.error}"
+        return f"The run did not finish: {outcome.error}"
     grave = [finding for finding in outcome.findings if finding.verdict is outcome.verdict]
     all_of_them = counted([finding.verdict for finding in outcome.findings], "checker")
     if outcome.verdict is Verdict.HOLDS or not grave:

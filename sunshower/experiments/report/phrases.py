@@ -5,6 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
+_LETTERS_MAX = 34  # of a line of a label
+
 
 def figure(value: Any) -> str:
     """Format a number with thousands separators, or with four significant digits."""
@@ -29,6 +31,6 @@ def moment(seconds: float) -> str:
     return f"{seconds:,.2f} s"
 
 
-def wrapped(words: str, letters_max: int = 34) -> str:
+def wrapped(words: str) -> str:
     """Return a label on at most two lines, cut to their length."""
-    return "\n".join(textwrap.wrap(words, letters_max, max_lines=2, placeholder=" …"))
+    return "\n".join(textwrap.wrap(words, _LETTERS_MAX, max_lines=2, placeholder=" …"))

@@ -1,4 +1,4 @@
-"""Runs the experiments that one command asks for, one after the other, and writes their files."""
+"""Runs the experiments of one command, one after the other, and writes their files."""
 
 from __future__ import annotations
 
@@ -163,7 +163,6 @@ class ExperimentRunner:
         far.
         """
         prepared, title = self._prepared[number], self._title(number)
-        cluster_name = self._request.cluster
         folder.write(PLAN, run_plan(self._request, prepared, self._variants[number]))
         cluster = self._ray or _simulated(prepared.seed)
         # In virtual time, reading the counters would change the run.
@@ -175,11 +174,11 @@ class ExperimentRunner:
         quiet = contextlib.nullcontext() if self._ray else contextlib.redirect_stdout(io.StringIO())
         try:
             with quiet:
-                outcome, history = carry_out(prepared, cluster, cluster_name, look=look, keep=keep)
+                outcome, history = carry_out(prepared, cluster, look=look, keep=keep)
         except BaseException as error:
             folder.write(PLAN, {**folder.plan, "stopped": _reason(error)})
             raise
-        outcome = replace(outcome, versions=versions(cluster_name))
+        outcome = replace(outcome, versions=versions(self._request.cluster))
         folder.write(RESULTS, outcome.to_fields())
         folder.write(PLAN, {**folder.plan, "ended": now()})
         self._display.doing("Drawing the report …")

@@ -1,4 +1,4 @@
-"""Handles Ctrl-C and SIGTERM: the first asks for an orderly end, the second ends at once."""
+"""Handles Ctrl-C and SIGTERM: the first one begins an orderly end, the second ends at once."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def _import(path: Path) -> ModuleType:
     except (Exception, SystemExit) as error:
         raise LoadError(
             f"{path} cannot be imported: {_place(error, path)}{type(error).__name__}: {error}. "
-            "Mend it until `python` runs it without complaint"
+            "Correct it until `python` runs it without an error"
         ) from error
     return module
 

@@ -85,8 +85,8 @@ class RunFolder:
         """The outcome of a single run. Raises ExperimentError if it did not finish."""
         if not (self.path / RESULTS).is_file():
             raise ExperimentError(
-                f"the run {self.path} did not come to its end: it has no {RESULTS}. Report "
-                f"on its history so far: sunshower experiment show {self.path} --report. Run it "
+                f"the run {self.path} did not finish: it has no {RESULTS}. Make "
+                f"a report so far: sunshower experiment show {self.path} --report. Run it "
                 f"again: {self.plan['command']}"
             )
         path = self.path / RESULTS

@@ -46,7 +46,7 @@ def remake(folder: RunFolder) -> Outcome:
         outcome = folder.outcome
     elif history is None:
         raise ExperimentError(
-            f"the run {folder.path} did not come to its end, and {doubt}: there is nothing to "
+            f"the run {folder.path} did not finish, and {doubt}: there is nothing to "
             f"report on. Run it again: {folder.plan['command']}"
         )
     else:
@@ -131,7 +131,7 @@ def _history(folder: RunFolder) -> tuple[History | None, str | None]:
 def _unfinished(folder: RunFolder, history: History) -> Outcome:
     plan = folder.plan
     stopped = plan.get("stopped") or "the reason is unknown"
-    reason = f"the run did not come to its end: {stopped}"
+    reason = f"the run did not finish: {stopped}"
     return Outcome(
         **{
             name: plan[name] for name in ("experiment", "cluster", "seed", "parameters", "versions")

@@ -1,4 +1,4 @@
-"""What a command asks to run, and the content of plan.json, which is written before the run."""
+"""The request of a run, and the content of plan.json, which is written before the run."""
 
 from __future__ import annotations
 

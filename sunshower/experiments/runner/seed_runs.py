@@ -161,7 +161,7 @@ def _findings(prepared: Prepared) -> tuple[tuple[Finding, ...], History | None]:
     """Run, and return the checkers' findings; an error of the run is a finding, too."""
     try:
         cluster = SimCluster(prepared.seed, nodes=None, drift=None, check=True)
-        outcome, history = carry_out(prepared, cluster, "sim")
+        outcome, history = carry_out(prepared, cluster)
     except ClusterError as error:
         return (Finding("run", Verdict.UNKNOWN, (str(error),)),), None
     except Exception as error:  # a broken invariant or a bug: nothing else fails in virtual time

@@ -26,7 +26,7 @@ from sunshower.experiments.runner.seed_runs import (
 
 _LINE_EVERY_S = 5.0
 _REASONS_MAX = 5
-_QUIET_S = 30.0  # without a result: then a line says that the work goes on
+_QUIET_S = 30.0  # without a result: then a line says that the work continues
 
 
 @dataclass
@@ -159,7 +159,7 @@ class _Progress:
         self.say(f"Still simulating: {_named(seeds)} …")
 
     def search(self, seeds: Sequence[int]) -> None:
-        """Print that the shrinking goes on."""
+        """Print that the shrinking continues."""
         self.say(f"Still looking for the shortest failing run of {_named(seeds)} …")
 
     def say(self, line: str) -> None:

@@ -1,1 +1,1 @@
-"""Reads partitions: positions, batches of messages, decoding, offsets that may be committed."""
+"""Reads partitions: positions, batches of messages, decoding, progress, commits."""

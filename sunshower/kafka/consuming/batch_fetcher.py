@@ -100,7 +100,7 @@ class BatchFetcher(Cursor):
 
     def _go_on(self, partition: Partition, wanted: int) -> None:
         """Continue at the first retained offset, or at the end if that comes first."""
-        first, end = self.consumer.bounds(partition)
+        first, end = self.consumer.retained(partition)
         self.leave([partition])
         self._ends[partition] = max(first, min(wanted, end))
         self.seek({**self.at, partition: self._ends[partition]})

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from sunshower.errors import ConfigError, UnknownTopic
 from sunshower.kafka.connection import Connection, weakly
+from sunshower.kafka.consuming.start_position import StartTime, Where
 from sunshower.kafka.partitions.broker_metadata import (
     SETTINGS,
     as_ours,
     client_errors,
     new_client,
 )
-from sunshower.kafka.partitions.ports import Directory, Partition
+from sunshower.kafka.partitions.ports import Directory, Partition, RetainedOffsets
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer as Client
@@ -80,10 +81,10 @@ class Consumer:
         """Fetch from these again."""
         self._call("resuming", self.client.resume, _bare(partitions))
 
-    def bounds(self, partition: Partition) -> tuple[int, int]:
-        """The earliest retained offset and the next offset to be written. Raises KafkaError."""
+    def retained(self, partition: Partition) -> RetainedOffsets:
+        """The offsets that the partition has now. Raises KafkaError."""
         (target,) = _bare([partition])
-        what = f"the bounds of {partition}"
+        what = f"the offsets of {partition}"
         try:
             found = self._call(what, self.client.get_watermark_offsets, target, ANSWER_S)
         except UnknownTopic:  # the client's metadata do not contain a new partition yet
@@ -91,8 +92,7 @@ class Consumer:
             found = self._call(what, self.client.get_watermark_offsets, target, ANSWER_S)
         if found is None:
             raise as_ours(self._late(), what, self.address)
-        low, high = found
-        return low, high
+        return RetainedOffsets(*found)
 
     def end(self, partition: Partition) -> int | None:
         """The end offset in the last fetch response, without a request; None if unknown."""
@@ -105,9 +105,12 @@ class Consumer:
             return None
         return high if high >= 0 else None
 
-    def since(self, partition: Partition, timestamp_ms: int) -> int | None:
-        """The first offset with this timestamp or a later one, or None. Raises KafkaError."""
-        wanted = targets({partition: timestamp_ms})
+    def since(self, partition: Partition, where: Where) -> int | None:
+        """The first offset with the timestamp of `where` or a later one, or None, as for a `where`
+        that is no time. Raises KafkaError."""
+        if not isinstance(where, StartTime):
+            return None
+        wanted = targets({partition: where.timestamp_ms})
         what = f"times in {partition}"
         (found,) = self._call(what, self.client.offsets_for_times, wanted, ANSWER_S)
         if found.error is not None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sunshower.errors import KafkaError, KafkaUnreachable
-from sunshower.kafka.consuming.background_commits import Committer
+from sunshower.kafka.consuming.committer import Committer
 from sunshower.kafka.consuming.consumer import Consumer
 from sunshower.kafka.consuming.cursor import Fetched, partition_of_message
 from sunshower.kafka.consuming.message_ids import ReadPartition, ReadPartitions
@@ -20,7 +20,6 @@ from sunshower.kafka.consuming.record_batch import MessageBatch
 from sunshower.kafka.consuming.start_position import (
     Start,
     StartPosition,
-    StartTime,
     check_start,
     find_start,
     within,
@@ -105,7 +104,7 @@ class PartitionReader:
                 self.committer.kept[partition] = kept
             if start.skipped:
                 self._skip(
-                    place, start.offset, "too far behind, removed, or of a topic that was made anew"
+                    place, start.offset, "too far behind, removed, or of a topic that was recreated"
                 )
         try:
             self._read({partition: start.offset for partition, start in starts.items()})
@@ -177,19 +176,11 @@ class PartitionReader:
             where = StartPosition.EARLIEST
         if stored is not None and self._known(stored):
             return Start(stored.offset)
-        earliest, latest = self._consumer.bounds(partition)
-        stamped = None
-        if isinstance(where, StartTime):
-            stamped = self._consumer.since(partition, where.timestamp_ms)
-        check_start(where, partition, stored and stored.offset, earliest, latest)
+        retained = self._consumer.retained(partition)
+        stamped = self._consumer.since(partition, where)
+        check_start(where, partition, stored and stored.offset, retained)
         return find_start(
-            where,
-            stored,
-            self._deployment,
-            earliest,
-            latest,
-            stamped=stamped,
-            behind_max=behind_max,
+            where, stored, self._deployment, retained, stamped=stamped, behind_max=behind_max
         )
 
     # ---- messages -----------------------------------------------------------------------------
@@ -274,24 +265,24 @@ class PartitionReader:
 
     def _find(self, place: ReadPartition) -> None:
         """The next offset is out of range: it was deleted, or the topic was recreated."""
-        earliest, latest = self._consumer.bounds(place.partition)
+        retained = self._consumer.retained(place.partition)
         wanted = place.progress.emitted
-        check_start(self._options.first, place.partition, wanted, earliest, latest)
-        start = within(wanted, earliest, latest, self._options.first)
+        check_start(self._options.first, place.partition, wanted, retained)
+        start = within(wanted, retained, self._options.first)
         self._drop_ahead(place.partition)
-        if wanted < earliest:
-            self._skip(place, earliest, "they were removed before they were read")
-        elif wanted > latest:
+        if wanted < retained.earliest:
+            self._skip(place, retained.earliest, "they were removed before they were read")
+        elif wanted > retained.latest:
             _LOG.warning(
-                "%s ends at %d, and %d was to be read next: it has been truncated or made anew, "
+                "%s ends at %d, and %d was to be read next: it has been truncated or recreated, "
                 "and is read from %d",
-                *(place.partition, latest, wanted, start.offset),
+                *(place.partition, retained.latest, wanted, start.offset),
             )
             self._forget_skipped(place)
             place.progress = Progress(start.first)
             self.gone.append(place.numbers)
             self._skip(
-                place, start.offset, "the topic was cut or made anew, and is read from its end"
+                place, start.offset, "the topic was cut or recreated, and is read from its end"
             )
         self._go_on(place, start.offset)
 

@@ -113,11 +113,11 @@ class Refetcher:
         left = wanted[wanted >= self._cursor.at[partition]]
         self._cursor.leave([partition])  # after such an error the client does not read it any more
         try:
-            first, end = self._cursor.consumer.bounds(partition)
+            first, end = self._cursor.consumer.retained(partition)
         except KafkaUnreachable:
             return  # the next `find` gets the same error
         for at in left.tolist():
             if at < first:
                 yield Gone(partition, at, "it was removed")
             elif at >= end:
-                yield Gone(partition, at, f"the topic ends at {end}: it was cut, or made anew")
+                yield Gone(partition, at, f"the topic ends at {end}: it was cut, or recreated")

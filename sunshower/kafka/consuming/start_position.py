@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from sunshower.arguments import Values
 from sunshower.errors import BadOffset
-from sunshower.kafka.partitions.ports import Committed, Partition
+from sunshower.kafka.partitions.ports import Committed, Partition, RetainedOffsets
 
 
 class StartPosition(Enum):
@@ -85,49 +85,44 @@ def find_start(
     where: Where,
     stored: Committed | None,
     deployment: str,
-    earliest: int,
-    latest: int,
+    retained: RetainedOffsets,
     *,
     stamped: int | None = None,
     behind_max: int | None = None,
 ) -> Start:
-    """The start of a partition, whose offsets are earliest to latest - 1 now. `stamped`: the
-    offset of `StartTime`; None if no message is so late."""
+    """The start of a partition. `stamped`: the offset of `StartTime`; None if no message is so
+    late."""
+    earliest, latest = retained
     if where in (StartPosition.STORM, StartPosition.STORM_FORCED):
-        start = storm_start(
-            stored,
-            deployment,
-            earliest=earliest,
-            latest=latest,
-            from_start=where is StartPosition.STORM_FORCED,
-            max_offset_behind=behind_max,
-        )
-        return start if start.skipped else within(start.offset, earliest, latest, where)
+        forced = where is StartPosition.STORM_FORCED
+        start = storm_start(stored, deployment, earliest if forced else latest, forced, behind_max)
+        return start if start.skipped else within(start.offset, retained, where)
     if stored is not None and (where.by_anyone or writer(stored) == deployment):
         offset = stored.offset
     elif isinstance(where, StartTime):
         offset = latest if stamped is None else stamped
     else:
         offset = latest if where.from_end else earliest
-    start = within(offset, earliest, latest, where)
+    start = within(offset, retained, where)
     if behind_max is not None and latest - start.offset > behind_max:
         return Start(latest - behind_max, (start.first, latest - behind_max))
     return start
 
 
 def check_start(
-    where: Where, partition: Partition, offset: int | None, earliest: int, latest: int
+    where: Where, partition: Partition, offset: int | None, retained: RetainedOffsets
 ) -> None:
     """Raise BadOffset for `StartPosition.NONE` unless `offset` is in the partition, or its end.
 
     Source: org/apache/kafka/clients/consumer/OffsetResetStrategy.java (NONE)
     """
+    earliest, latest = retained
     if where is not StartPosition.NONE or (offset is not None and earliest <= offset <= latest):
         return
     problem = "no offset is committed"
     if offset is not None:
         problem = f"offset {offset} was to be read next; retention has removed it, or the topic "
-        problem += "was cut or made anew"
+        problem += "was cut or recreated"
     raise BadOffset(
         f"{partition}: {problem}, and first=StartPosition.NONE begins nowhere else. The partition "
         f"has the offsets from {earliest} up to {latest}: commit one of them for the group, or say "
@@ -135,10 +130,11 @@ def check_start(
     )
 
 
-def within(offset: int, earliest: int, latest: int, where: Where) -> Start:
-    """`offset` if it is in range; deleted offsets before `earliest` are skipped. An offset beyond
-    the end means that the topic was recreated: start as if nothing had been committed, and report
-    what a start at the end passes over."""
+def within(offset: int, retained: RetainedOffsets, where: Where) -> Start:
+    """`offset` if it is retained; deleted ones before are skipped. An offset beyond the end means
+    that the topic was recreated: start as if nothing had been committed, and report what a start
+    at the end passes over."""
+    earliest, latest = retained
     if offset < earliest:
         return Start(earliest, (offset, earliest))
     if offset > latest:
@@ -150,23 +146,21 @@ def within(offset: int, earliest: int, latest: int, where: Where) -> Start:
 
 def storm_start(
     stored: Committed | None,
-    topology: str,
-    *,
-    earliest: int,
-    latest: int,
-    from_start: bool = False,
-    max_offset_behind: int | None = None,
+    deployment: str,
+    wished: int,
+    forced: bool = False,
+    behind_max: int | None = None,
 ) -> Start:
-    """The rule of Storm's first Kafka spout, STORM above; `topology` is the id of this deployment.
+    """The rule of Storm's first Kafka spout, STORM above; `wished`: the end, or the start if
+    `forced`.
 
-    If that is too far behind the end (or the start, if forced), it begins there instead. Storm only
-    logs that.
+    If the committed offset is too far behind `wished`, it begins there instead. Storm only logs
+    that.
     Source: org/apache/storm/kafka/PartitionManager.java (the constructor)
     """
-    wished = earliest if from_start else latest
-    if stored is None or (from_start and writer(stored) != topology):
+    if stored is None or (forced and writer(stored) != deployment):
         return Start(wished)
-    if max_offset_behind is not None and wished - stored.offset > max_offset_behind:
+    if behind_max is not None and wished - stored.offset > behind_max:
         return Start(wished, (stored.offset, wished))
     return Start(stored.offset)
 

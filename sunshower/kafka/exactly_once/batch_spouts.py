@@ -31,7 +31,6 @@ from sunshower.kafka.consuming.lag import PartitionStatus, figures
 from sunshower.kafka.consuming.record_batch import MessageBatch
 from sunshower.kafka.consuming.start_position import (
     StartPosition,
-    StartTime,
     Where,
     check_start,
     find_start,
@@ -39,7 +38,7 @@ from sunshower.kafka.consuming.start_position import (
 from sunshower.kafka.options import FIRST, KafkaOptions, by_metadata
 from sunshower.kafka.partitions.broker_offsets import KafkaOffsets
 from sunshower.kafka.partitions.cached_directory import RefreshedDirectory
-from sunshower.kafka.partitions.ports import Directory, Partition
+from sunshower.kafka.partitions.ports import Directory, Partition, RetainedOffsets
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.topologies.components import Context, OnStream
 from sunshower.trident.spouts.bounds import Bounds, Room
@@ -297,47 +296,46 @@ class KafkaBatches(Partitioned):
             stored = KafkaOffsets(consumer).read([partition]).get(partition)
         if stored is None and partition_name(partition) in self._added:
             where = StartPosition.EARLIEST
-        earliest, latest = consumer.bounds(partition)
-        late = None
-        if isinstance(where, StartTime):
-            late = consumer.since(partition, where.timestamp_ms)
+        retained = consumer.retained(partition)
+        late = consumer.since(partition, where)
         kept = where.by_anyone or (extent is not None and extent.deployment == self._topology)
-        if extent is not None and kept and extent.end > latest:
-            at = self._shortened(partition, extent.end, earliest, latest)
+        if extent is not None and kept and extent.end > retained.latest:
+            at = self._shortened(partition, extent.end, retained)
             stored = extent.at(at).committed
-        check_start(where, partition, stored and stored.offset, earliest, latest)
-        start = find_start(where, stored, self._topology, earliest, latest, stamped=late)
+        check_start(where, partition, stored and stored.offset, retained)
+        start = find_start(where, stored, self._topology, retained, stamped=late)
         if start.skipped:
             self._skip(partition, *start.skipped)
-        until = latest if self.options.until_end else None
+        until = retained.latest if self.options.until_end else None
         return Extent(start.offset, start.offset, self._topology, until=until, run=self._bounded)
 
     def _beyond(self, partition: Partition, start: Extent) -> Extent:
         """The extent of a batch without records whose next offset, the end of `start`, is out of
         range."""
         wanted = start.end
-        earliest, latest = self._connect().bounds(partition)
-        if wanted < earliest:
-            check_start(self.options.first, partition, wanted, earliest, latest)
-            self._skip(partition, wanted, earliest)
-            return replace(start, first=wanted, end=earliest)
-        if wanted <= latest:
+        retained = self._connect().retained(partition)
+        if wanted < retained.earliest:
+            check_start(self.options.first, partition, wanted, retained)
+            self._skip(partition, wanted, retained.earliest)
+            return replace(start, first=wanted, end=retained.earliest)
+        if wanted <= retained.latest:
             return replace(start, first=wanted)
-        after = self._shortened(partition, wanted, earliest, latest)
-        until = None if start.until is None else latest
+        after = self._shortened(partition, wanted, retained)
+        until = None if start.until is None else retained.latest
         return replace(start, first=after, end=after, until=until)
 
-    def _shortened(self, partition: Partition, wanted: int, earliest: int, latest: int) -> int:
+    def _shortened(self, partition: Partition, wanted: int, retained: RetainedOffsets) -> int:
         """The offset to continue at in a partition that ends too early. Raises FailedBatch without
         `shortened`: reading what is there could count it twice, skipping it could lose it."""
-        problem = f"{partition} ends at {latest}, and {wanted} was to be read next"
+        problem = f"{partition} ends at {retained.latest}, and {wanted} was to be read next"
         if self.options.shortened is None:
             raise FailedBatch(
-                f"{problem}: the topic was made anew, or has lost its end. Say which, with "
-                "options=BatchOptions(shortened=StartPosition.EARLIEST), which reads all that "
-                "is there, or StartPosition.LATEST, which goes on at the end"
+                f"{problem}: the topic was recreated, or has lost its end. Read it from its "
+                "start with options=BatchOptions(shortened=StartPosition.EARLIEST), or from its "
+                "end with StartPosition.LATEST"
             )
-        after = earliest if self.options.shortened is StartPosition.EARLIEST else latest
+        from_start = self.options.shortened is StartPosition.EARLIEST
+        after = retained.earliest if from_start else retained.latest
         _LOG.warning("%s; it is read from %d", problem, after)
         return after
 
@@ -367,7 +365,7 @@ class KafkaTransactional(KafkaBatches, PartitionedSpout):
                 raise KafkaUnreachable(
                     f"{', '.join(map(str, sorted(silent)))} could not be read again within "
                     f"{self.options.answer_s:g} s, from {self._connect().address}; the "
-                    "batch is emitted again. If that goes on: do its brokers run?"
+                    "batch is emitted again. If that continues: do its brokers run?"
                 )
             return late
 
@@ -390,11 +388,11 @@ class KafkaTransactional(KafkaBatches, PartitionedSpout):
             return ""
         if len(messages) == extent.count and checksum(messages) == extent.checksum:
             return ""
-        earliest, latest = self._connect().bounds(partition)
+        earliest, latest = self._connect().retained(partition)
         return (
             f"{partition}, offsets {extent.first} to {extent.end - 1}: the batch had "
             f"{extent.count} records, and {len(messages)} are there now"
             f"{'' if len(messages) != extent.count else ', which are others'}; the partition has "
             f"{earliest} to {latest - 1}. Retention or compaction has removed them, or the topic "
-            "was made anew: keep records until their batches are committed, or use KafkaOpaque"
+            "was recreated: keep records until their batches are committed, or use KafkaOpaque"
         )

@@ -10,8 +10,7 @@ from sunshower.codec import Codec
 from sunshower.errors import StateMismatch, TopologyError, Unserialisable
 from sunshower.kafka.exactly_once.key_cache import KeyCache
 from sunshower.kafka.exactly_once.once_bolt import OnceBolt
-from sunshower.kafka.producing.messages import Part, part_of_record
-from sunshower.records import Schema
+from sunshower.records import Part, RecordParts, Schema
 from sunshower.state.tree import Tree
 from sunshower.topologies.components import Bolt, Context
 
@@ -66,17 +65,18 @@ class Deduplicated(OnceBolt):
         path: str,
     ) -> None:
         self.bolt, self._key, self._memory, self._open, self._path = bolt, key, memory, store, path
+        self._parts = RecordParts(f"deduplicate({key!r})")
         self.tick_s = bolt.tick_s
 
     def check_input(self, schema: Schema) -> None:
         """Raise an error for records without the key, or that the bolt refuses."""
-        if isinstance(self._key, str):
-            schema.check_field(self._key, f"deduplicate({self._key!r})")
+        self._parts.check(schema, [self._key])
         self.bolt.check_input(schema)
 
     def prepare(self, context: Context) -> None:
         """Load the stored keys and results of the previous process."""
         self.begin()
+        self._get_key = self._parts.getter(self._key)
         self._stored = KeyCache(self._memory)
         self.bolt.prepare(context)
         self._tree = self._open() if self._open else None
@@ -87,7 +87,7 @@ class Deduplicated(OnceBolt):
             self.load()
 
     def key_of(self, record: Any) -> Hashable:
-        return part_of_record(record, self._key)  # type: ignore[no-any-return]
+        return self._get_key(record)  # type: ignore[no-any-return]
 
     def is_stored(self, key: Hashable) -> bool:
         return key in self._stored

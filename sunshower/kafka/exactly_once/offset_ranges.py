@@ -92,7 +92,7 @@ class KafkaRanges(KafkaBatches, PartitionedSpout):
     def _missing(self, partition: Partition, extent: Extent) -> str:
         if extent.first == extent.end:
             return ""
-        earliest, latest = self._connect().bounds(partition)
+        earliest, latest = self._connect().retained(partition)
         if earliest <= extent.first and extent.end <= latest:
             return ""
         return (
@@ -131,7 +131,7 @@ class KafkaRanges(KafkaBatches, PartitionedSpout):
     def _look(self, partition: Partition, start: Extent) -> tuple[Extent, int]:
         """An empty extent at the next offset, and the number of offsets waiting there. Raises
         KafkaUnreachable, and FailedBatch for a partition that has become shorter."""
-        earliest, latest = self._connect().bounds(partition)
+        earliest, latest = self._connect().retained(partition)
         self._latest[partition] = latest
         if not earliest <= start.end <= latest:  # empty in this batch, the next one continues
             start = self._beyond(partition, start)

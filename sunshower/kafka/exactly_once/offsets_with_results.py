@@ -16,7 +16,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
 from sunshower.arguments import TEXT, Instance
@@ -27,7 +27,7 @@ from sunshower.kafka.partitions.ports import Committed, Offsets, Partition
 from sunshower.kafka.partitions.store_errors import using
 from sunshower.records import Schema
 from sunshower.secret import Secret, address
-from sunshower.state.sqlite import check_machine, machine
+from sunshower.state.sqlite import SqliteFile
 from sunshower.state.sqlite_results import Results, Source, SqliteResults
 from sunshower.topologies.components import Context
 
@@ -47,7 +47,7 @@ class OffsetsWithResults:
 
     place: str | PurePath | Secret
     id: str
-    _machine: str = field(init=False, repr=False, compare=False)
+    _file: SqliteFile = field(init=False, repr=False, compare=False)  # if it is no PostgreSQL
 
     def __post_init__(self) -> None:
         _PLACE.check("OffsetsWithResults: place", self.place)
@@ -56,9 +56,10 @@ class OffsetsWithResults:
         if isinstance(place, str) and place.startswith(("postgresql://", "postgres://")):
             place = address(place)
         elif not isinstance(place, Secret):
-            place = Path(place).absolute()  # each worker has its own working directory
+            file = SqliteFile(place)
+            object.__setattr__(self, "_file", file)
+            place = file.file
         object.__setattr__(self, "place", place)
-        object.__setattr__(self, "_machine", machine())
 
     def __call__(self, reader: ReaderContext) -> Offsets:
         with using(str(self.place)):
@@ -80,8 +81,7 @@ class OffsetsWithResults:
             from sunshower.state.postgres_results import PostgresResults
 
             return PostgresResults(self.place, self.id)
-        check_machine(self.place, self._machine)
-        return SqliteResults(Path(self.place), self.id)
+        return SqliteResults(self._file.path, self.id)
 
 
 class ResultsBolt(OnceBolt):
@@ -175,7 +175,7 @@ class _ResultOffsets(Offsets):
                 if settled is not None and committed.offset < settled:
                     raise BadOffset(
                         f"{partition} is read from {committed.offset}, and all below {settled} "
-                        "was done: was the topic made anew? Then give another id"
+                        "was done: was the topic recreated? Then give another id"
                     )
             self._results.settle(
                 {partition: committed.offset for partition, committed in offsets.items()}

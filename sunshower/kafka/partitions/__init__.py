@@ -1,1 +1,1 @@
-"""Which partitions exist, which task reads them, and where committed offsets are kept."""
+"""Which partitions exist, which task reads them, and where offsets are committed."""

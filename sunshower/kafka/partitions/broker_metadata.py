@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,6 +14,7 @@ from sunshower.errors import (
     NotAuthorised,
     UnknownTopic,
 )
+from sunshower.installed import check_packages
 from sunshower.kafka.partitions.ports import INTERNAL_TOPICS, Partition
 from sunshower.outages import KAFKA_CODES
 from sunshower.secret import protected, revealed, without_secrets
@@ -137,10 +137,7 @@ def new_client(
 
     Raises ConfigError for settings that it rejects, and KafkaError (not retriable) without it.
     """
-    if not importlib.util.find_spec("confluent_kafka"):
-        raise KafkaError(
-            "confluent_kafka, the client of Kafka, is missing: make setup EXTRAS=kafka"
-        )
+    check_packages("kafka", "the client of Kafka", "confluent_kafka", error=KafkaError)
     from confluent_kafka import Consumer, KafkaException, Producer
     from confluent_kafka.admin import AdminClient
 

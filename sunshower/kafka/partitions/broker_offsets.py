@@ -1,4 +1,4 @@
-"""Stores offsets in Kafka's consumer group, where all Kafka tools find them."""
+"""Commits offsets to a Kafka consumer group, and reads them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class KafkaOffsets(Offsets):
         except KafkaException as error:
             errors = [error.args[0]]
         except RuntimeError as error:  # the consumer is closed
-            raise StaleGeneration(f"{self._what} are nobody's any more: {error}") from error
+            raise StaleGeneration(f"{self._what} belong to a closed consumer: {error}") from error
         self._check(errors)
 
     def _on_commit(self, error: Any, partitions: list[Any]) -> None:
@@ -98,7 +98,7 @@ class KafkaOffsets(Offsets):
         for refusal in errors:
             if refusal.name() in _STALE:
                 raise StaleGeneration(
-                    f"{self._what}: partitions have changed hands meanwhile ({refusal.str()}); "
+                    f"{self._what}: partitions were reassigned meanwhile ({refusal.str()}); "
                     "nothing is committed"
                 )
             raise as_ours(refusal, self._what, self._consumer.address)

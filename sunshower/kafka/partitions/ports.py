@@ -34,6 +34,13 @@ class Committed(NamedTuple):
     metadata: str = ""  # the writer: Storm's JSON with the topology's id, or nothing
 
 
+class RetainedOffsets(NamedTuple):
+    """The offsets that a partition has: from `earliest` up to `latest`, the next to be written."""
+
+    earliest: int
+    latest: int
+
+
 class Directory(Protocol):
     """Lists topics and partitions."""
 

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 from sunshower.errors import KafkaError
-from sunshower.kafka.producing.messages import Composer, Headers, Message, Part, as_bytes
+from sunshower.kafka.producing.messages import Composer, Headers, Message, as_bytes
 from sunshower.kafka.producing.producer import TOO_LARGE, Producer, Settings, checked
-from sunshower.records import Schema
+from sunshower.records import Part, Schema
 from sunshower.texts import carried
 from sunshower.topologies.components import Bolt, Collector, Context, Tuple
 from sunshower.topologies.retry import DeadLetter, LetterStore, fitted
@@ -34,18 +34,19 @@ class SendingBolt(Bolt[Any, None]):
         settings: Settings,
         topic: str | Callable[[Any], str],
         *,
-        value: Part = None,
-        key: Part = None,
+        value: Part | None = None,
+        key: Part | None = None,
         headers: Headers | Callable[[Any], Headers] | None = None,
         partition: Callable[[Any], int] | None = None,
     ) -> None:
         self.settings, self.topic = checked(settings), topic
-        self._composer = Composer(topic, value, key, headers, partition)
-        self._name = topic if isinstance(topic, str) else "a topic by record"
+        name = topic if isinstance(topic, str) else "a topic by record"
+        where = f"{type(self).__name__}({name})"
+        self._composer = Composer(where, topic, value, key, headers, partition)
 
     def check_input(self, schema: Schema) -> None:
         """Raise an error if records lack the fields to be sent."""
-        self._composer.check(schema, f"{type(self).__name__}({self._name})")
+        self._composer.check(schema)
 
     def snapshot(self) -> None:
         """Return nothing: unsettled tuples are emitted again by their spout."""

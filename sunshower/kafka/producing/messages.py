@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from types import NoneType
 from typing import Any, NamedTuple, TypeAlias, TypedDict
 
 from sunshower.arguments import Instance
-from sunshower.errors import RecordMismatch
-from sunshower.records import Schema
+from sunshower.records import Part, RecordParts, Schema
 from sunshower.scalars import for_json
 from sunshower.texts import utf8
 
-Part: TypeAlias = str | Callable[[Any], Any] | None  # a field's name, or a function of the record
 Header: TypeAlias = tuple[str, bytes | str | None]
 Headers: TypeAlias = Mapping[str, bytes | str | None] | Iterable[Header]
 
@@ -22,8 +20,8 @@ Headers: TypeAlias = Mapping[str, bytes | str | None] | Iterable[Header]
 class MessageParts(TypedDict, total=False):
     """How the bolts make a message from a record; see Composer."""
 
-    value: Part
-    key: Part
+    value: Part | None
+    key: Part | None
     headers: Headers | Callable[[Any], Headers] | None
     partition: Callable[[Any], int] | None
 
@@ -57,42 +55,46 @@ class Composer:
 
     def __init__(
         self,
+        where: str,
         topic: str | Callable[[Any], str],
-        value: Part = None,
-        key: Part = None,
+        value: Part | None = None,
+        key: Part | None = None,
         headers: Headers | Callable[[Any], Headers] | None = None,
         partition: Callable[[Any], int] | None = None,
     ) -> None:
+        """`where`: the bolt, for messages."""
         _TOPIC.check("topic", topic)
         for name, part in (("value", value), ("key", key)):
             _PART.check(name, part)
         _HEADERS.check("headers", headers)
         _PARTITION.check("partition", partition)
+        self.parts = RecordParts(where)
         self._topic = topic
         self._value, self._key = value, key
         self._headers = headers if callable(headers) else _listed(headers)
         self._partition = partition
 
-    def check(self, schema: Schema, where: str) -> None:
+    def check(self, schema: Schema) -> None:
         """Check that records have the fields. Raises UnknownField, RecordMismatch."""
-        if schema.type is tuple and not (callable(self._value) and not isinstance(self._key, str)):
-            raise RecordMismatch(
-                f"{where}: plain tuples do not carry their names; give value= and key= as "
-                "functions of the record, or send a NamedTuple"
-            )
-        for part in (self._value, self._key):
-            if isinstance(part, str):
-                schema.check_field(part, where)
+        self.parts.check(schema, [self._value, *([] if self._key is None else [self._key])])
 
     def compose(self, record: Any) -> Message:
         """The message of a record. Raises what the functions raise, and TypeError or ValueError
         for a value that JSON cannot represent."""
         topic = self._topic if isinstance(self._topic, str) else self._topic(record)
-        value = _named(record) if self._value is None else part_of_record(record, self._value)
+        value = self._get_value(record)
         headers = _listed(self._headers(record)) if callable(self._headers) else self._headers
         partition = -1 if self._partition is None else self._partition(record)
-        key = None if self._key is None else as_bytes(part_of_record(record, self._key))
+        key = None if self._get_key is None else as_bytes(self._get_key(record))
         return Message(topic, as_bytes(value), key, headers, partition)
+
+    @cached_property  # prepared for the first message: all inputs have been checked by then
+    def _get_value(self) -> Callable[[Any], Any]:
+        return self.parts.getter(self._value)
+
+    @cached_property
+    def _get_key(self) -> Callable[[Any], Any] | None:
+        return None if self._key is None else self.parts.getter(self._key)
 
 
 def as_bytes(value: Any) -> bytes | None:
@@ -102,17 +104,6 @@ def as_bytes(value: Any) -> bytes | None:
     if isinstance(value, str):
         return utf8(value)
     return utf8(json.dumps(value, ensure_ascii=False, allow_nan=False, default=for_json))
-
-
-def part_of_record(record: Any, part: Part) -> Any:
-    """A field of a record, or the result of a function of it."""
-    return part(record) if callable(part) else getattr(record, str(part))
-
-
-def _named(record: Any) -> dict[str, Any]:
-    if isinstance(record, tuple):
-        return dict(zip(record._fields, record, strict=True))  # type: ignore[attr-defined]
-    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
 
 
 def _listed(headers: Headers | None) -> list[Header] | None:

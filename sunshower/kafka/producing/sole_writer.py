@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any, Unpack
 
 from sunshower.errors import KafkaError
 from sunshower.kafka.exactly_once.key_cache import KeyCache
 from sunshower.kafka.partitions.topic_ends import tails
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
-from sunshower.kafka.producing.messages import Message, MessageParts, Part, as_bytes, part_of_record
+from sunshower.kafka.producing.messages import Message, MessageParts, as_bytes
 from sunshower.kafka.producing.producer import TOO_LARGE, Settings
-from sunshower.records import Schema
+from sunshower.records import Part, Schema
 from sunshower.topologies.components import Collector, Context, Tuple
 
 ID_HEADER = "id"
@@ -48,8 +49,7 @@ class SoleWriterBolt(KafkaBolt):
     def check_input(self, schema: Schema) -> None:
         """Raise an error if records lack the fields to be sent, or those of the id."""
         super().check_input(schema)
-        if isinstance(self._id, str):
-            schema.check_field(self._id, f"SoleWriterBolt({self.topic})")
+        self._composer.parts.check(schema, [self._id])
 
     def prepare(self, context: Context) -> None:
         """Read the ids that have arrived so far."""
@@ -95,8 +95,12 @@ class SoleWriterBolt(KafkaBolt):
 
     def _id_of(self, record: Any) -> bytes:
         """Different ids are different bytes, also of texts that UTF-8 cannot encode."""
-        id = part_of_record(record, self._id)
+        id = self._get_id(record)
         return id.encode("utf-8", "surrogatepass") if isinstance(id, str) else as_bytes(id) or b""
+
+    @cached_property
+    def _get_id(self) -> Callable[[Any], Any]:
+        return self._composer.parts.getter(self._id)
 
     def _delivered(self, number: int, error: Any, message: Any) -> None:
         self._is_unconfirmed |= error is not None and error.name() not in TOO_LARGE

@@ -75,7 +75,7 @@ class Transactions(Producer):
     def _ours(self, refusal: Any, what: str) -> KafkaError:
         if refusal.name() in _FENCED:
             return StaleGeneration(
-                f"{what} a transaction of {self.id!r}: somebody else has that id by now, or it was "
+                f"{what} a transaction of {self.id!r}: another process has that id now, or it was "
                 f"open for too long ({refusal.str()})"
             )
         return self.ours(refusal, f"{what} a transaction of {self.id!r}")

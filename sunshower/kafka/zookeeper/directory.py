@@ -36,7 +36,7 @@ class ZooKeeperDirectory:
         with using(path):
             if self._tree.get(path) is None:
                 raise KafkaUnreachable(
-                    f"no Kafka has published itself in this ZooKeeper: there is no {path}. Is it "
+                    f"no Kafka is registered in this ZooKeeper: there is no {path}. Is it "
                     "below another node (`root`), or a Kafka without ZooKeeper?"
                 )
             return frozenset(self._tree.children(path)) - INTERNAL_TOPICS
@@ -53,7 +53,7 @@ class ZooKeeperDirectory:
         match found:
             case {"partitions": dict(replicas)} if all(number.isdecimal() for number in replicas):
                 return tuple(Partition(topic, number) for number in sorted(map(int, replicas)))
-        raise KafkaError(f"{path} in ZooKeeper does not tell the partitions of a topic: {found}")
+        raise KafkaError(f"{path} in ZooKeeper does not contain the partitions of a topic: {found}")
 
     def leaders(self, topic: str) -> dict[Partition, str | None]:
         brokers = self.brokers()

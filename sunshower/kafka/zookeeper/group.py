@@ -229,7 +229,7 @@ class ZooKeeperGroup:
         if self._is_cut(now_s) and not was_reading:
             raise KafkaUnreachable(
                 f"the store of the group at {self._home} has not answered for "
-                f"{now_s - (self._suspended_s or 0.0):.0f} s: nothing is read until it is back"
+                f"{now_s - (self._suspended_s or 0.0):.0f} s: nothing is read until it answers"
             )
 
     def _end_session(self, owner: PartitionOwner) -> None:

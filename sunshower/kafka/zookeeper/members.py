@@ -83,8 +83,7 @@ class Member:
                 if pattern in {STATIC, WHITE_LIST, BLACK_LIST}:
                     return Member(streams, pattern)
         raise KafkaError(
-            f"{path} in ZooKeeper is no member of a consumer group, which tells its subscription: "
-            f"{value[:80]!r}"
+            f"{path} in ZooKeeper does not describe a member of a consumer group: {value[:80]!r}"
         )
 
     @cached_property

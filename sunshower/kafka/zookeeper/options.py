@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any
 
@@ -31,6 +30,7 @@ from sunshower.kafka.zookeeper.stored_offsets import (
     StormLayout,
 )
 from sunshower.kafka.zookeeper.thread_assignment import by_range_of_threads
+from sunshower.state.sqlite import SqliteFile
 from sunshower.state.sqlite_tree import SqliteTree
 from sunshower.state.zookeeper_client import ZooKeeperAccess
 from sunshower.state.zookeeper_tree import ZooKeeperTree
@@ -141,10 +141,10 @@ class PlainOffsets(_InZooKeeper):
 
 
 @dataclass(frozen=True)
-class SqliteOffsets:
-    """A `store` of offsets in a SQLite file in Storm's format, for the processes of one machine."""
+class SqliteOffsets(SqliteFile):
+    """A `store` of offsets in a SQLite file in Storm's format, for the processes of one machine:
+    opening it on another one than where it was declared raises ConfigError."""
 
-    file: Path | str
     id: str
 
     def __call__(self, reader: ReaderContext) -> Offsets:
@@ -152,7 +152,7 @@ class SqliteOffsets:
             "/offsets", self.id, reader.deployment, reader.context.topology, wildcard=True
         )
         with using(str(self.file)):
-            return StoredOffsets(SqliteTree(self.file), layout, _owns(reader))
+            return StoredOffsets(SqliteTree(self.path), layout, _owns(reader))
 
 
 def _leader(directory: Directory, partition: Partition) -> str | None:

@@ -1,4 +1,4 @@
-"""Stores offsets in a tree (ZooKeeper, SQLite, memory), in Storm's or in Kafka's old layout.
+"""Commits offsets to a tree (ZooKeeper, SQLite, memory), in Storm's or in Kafka's old layout.
 
 layout   path                                       value
 Storm    <root>/<id>/[<topic>/]partition_<n>        JSON: offset, topology's id and name, …
@@ -145,7 +145,7 @@ class StoredOffsets(Offsets):
             lost = sorted(partition for partition in offsets if not self._owns(partition))
         if lost:
             raise StaleGeneration(
-                f"{', '.join(map(str, lost))} belong to somebody else by now: nothing is committed"
+                f"{', '.join(map(str, lost))} were reassigned meanwhile: nothing is committed"
             )
         for partition, committed in offsets.items():
             path = self._layout.path(partition)

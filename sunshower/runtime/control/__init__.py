@@ -1,1 +1,1 @@
-"""The master of a topology: lifecycle, placement, task transfer, crash reports, restarts."""
+"""The master: lifecycle, placement, rebalances, restarts, crash reports (Storm: Nimbus)."""

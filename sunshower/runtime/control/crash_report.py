@@ -1,4 +1,4 @@
-"""The crash report of a worker's process: what it was executing when it died."""
+"""The crash report of a worker's process: the tuples that it was executing when it died."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The failure detector: heartbeats of the workers to the master, which replaces silent workers.
+"""Detects silent workers by their heartbeats; the master replaces them.
+
+The tuples of a worker that died or was replaced are failed in tracking/loss_detector.py.
 
 A thread of each worker sends heartbeats, so a worker that is busy still beats; one that is stopped,
 cut off from the master, or whose user code holds the interpreter's lock does not.

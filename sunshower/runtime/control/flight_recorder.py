@@ -1,4 +1,4 @@
-"""The flight recorder: notes what a process executes, in memory that survives the process.
+"""The flight recorder: notes the tuples in execution, in memory that survives the process.
 
     ┌──────┬───────┬───────┬──────────────────┬───── for each spout task ──────────────────┐
     │ head │ roots │ stack │ … one after the other: entry, message numbers, generations … │

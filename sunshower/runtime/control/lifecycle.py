@@ -197,7 +197,7 @@ class Lifecycle:
         whose savepoint was read; raises LifecycleError if the topology has gone on since."""
         if kept is not None and not self._stored.keeps(kept):
             raise LifecycleError(
-                f"topology {self._topology!r} is not ended: it has gone on since its savepoint, "
+                f"topology {self._topology!r} is not ended: it has continued since its savepoint, "
                 "which must not be used, because it was not ended within a minute. Try again"
             )
         self.drain()
@@ -227,7 +227,7 @@ class Lifecycle:
 
     def go_on(self, number: int, present: Sequence[Task]) -> bool:
         """Cancel the savepoint of that number, if it is under way. Returns whether the topology
-        goes on; False: it is being killed."""
+        continues; False: it is being killed."""
         if not self._stored.killing and self._stored.keeps(number):
             self.cancel("its savepoint was not stored", present)
         return not self._stored.killing

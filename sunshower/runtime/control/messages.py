@@ -1,4 +1,4 @@
-"""What the master answers a worker, and what it orders the workers and its adapter to do."""
+"""The master's answers to workers, and its commands to workers and to its adapter."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def replan(plan: Plan, workers: int | None = None, layout: Layout | None = None)
         if workers not in (None, len(plan.tasks)):
             raise LifecycleError(
                 f"in the layout isolate each of the {len(plan.tasks)} tasks has a worker of its "
-                f"own, so there cannot be {workers} workers: leave the number away, or ask for the "
+                f"own, so there cannot be {workers} workers: leave out the number, or use the "
                 "layout pack"
             )
         places = _isolated(plan, pinned)

@@ -1,4 +1,4 @@
-"""Carries out a rebalance or an upgrade: which plan is in force, who has packed, what is ordered.
+"""Carries out a rebalance or an upgrade: the valid plan, the stored tasks, the next commands.
 
 An upgrade moves all tasks to new workers, with the new code, which is *opening* until all
 components are open. Until then the spouts emit nothing. If a component does not open, the former
@@ -17,8 +17,8 @@ from sunshower.runtime.events.metrics import TaskStats
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.tasks.supervision import Standing
 
-_KEEP_S = 60.0  # how long all stay packed, until whoever makes a savepoint has ended the topology
-ROLLED_BACK = "the new code did not open, and the former code goes on: "  # begins the reason
+_KEEP_S = 60.0  # how long all stay packed, until the client of a savepoint ends the topology
+ROLLED_BACK = "the new code did not open, and the old code continues: "  # begins the reason
 
 
 class TaskMoves:

@@ -1,6 +1,6 @@
 """The state that moves with a task in a rebalance, to a new life in this or another process.
 
-An upgrade moves nothing: no value of the former code gets into the new one. Its tasks are packed
+An upgrade moves nothing: no value of the old code gets into the new one. Its tasks are packed
 all the same, to check that they keep nothing in memory.
 """
 

@@ -1,4 +1,4 @@
-"""The log of one topology, kept by its master: what `sunshower logs` shows.
+"""The log of one topology, kept by its master and shown by `sunshower logs`.
 
 Events follow from what the master knows: from commands, and from changes between two statistics of
 a worker. Lines of user code's own `logging` come from the workers (log_lines.py).
@@ -143,7 +143,7 @@ class TopologyLog:
             self.note("outage begins", text, "warning", **place)
         goes_on = now.wait is None and now.standing is not Standing.WAITING
         if goes_on and (since_s := self._waits_since_s.pop(task.task, None)) is not None:
-            text = f"{who} goes on, after {self._wall() - since_s:.1f} s"
+            text = f"{who} continues, after {self._wall() - since_s:.1f} s"
             self.note("outage ends", text, **place)
         is_bad, was_bad = now.standing is Standing.QUARANTINED, task.task in self._quarantined
         if is_bad and not was_bad:

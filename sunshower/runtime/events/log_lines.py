@@ -22,6 +22,7 @@ from sunshower.texts import clip
 LINE_BYTES = 4096
 FAILURES_LOGGER = "sunshower.failures"  # for what statistics report, too: it is not captured
 _WAITING_MAX = 1000  # records of one worker that were not sent yet; the oldest are dropped
+_REPEAT_S = 10.0  # between two lines about events of one kind and place
 
 
 @dataclass(frozen=True)
@@ -110,8 +111,7 @@ class LogCapture:
 class RepeatedEvents:
     """Counts events of one kind and place: the first is due at once, later ones every 10 s."""
 
-    def __init__(self, every_s: float = 10.0) -> None:
-        self._every_s = every_s
+    def __init__(self) -> None:
         self._counts: dict[object, int] = {}
         self._last_s: dict[object, float] = {}
 
@@ -121,7 +121,7 @@ class RepeatedEvents:
 
     def take_due(self, place: object, now: float) -> int:
         """How many events of this place to log now; 0: none are due."""
-        if now - self._last_s.get(place, -inf) < self._every_s:
+        if now - self._last_s.get(place, -inf) < _REPEAT_S:
             return 0
         if count := self._counts.pop(place, 0):
             self._last_s[place] = now

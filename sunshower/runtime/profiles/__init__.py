@@ -1,1 +1,1 @@
-"""Profiles of running workers: stacks as texts, and where a component's time goes."""
+"""Profiles of running workers: stacks as texts, and the shares of a component's time."""

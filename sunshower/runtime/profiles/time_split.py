@@ -1,4 +1,4 @@
-"""Computes from the stacks of a profile where a component's time goes.
+"""Computes the shares of a component's time from the stacks of a profile.
 
 The innermost frame that is not of a library decides: what user code calls in a library is user
 code, and what the runtime calls there is of the runtime. Samples outside of any task's frame are
@@ -55,7 +55,6 @@ _PARTS = (
     ("sunshower/state/", TimePart.OPERATORS),
     ("sunshower/kafka/", TimePart.OPERATORS),
     ("sunshower/spark_integration/", TimePart.OPERATORS),
-    ("sunshower/async_calls", TimePart.OPERATORS),
 )
 # The functions in which a worker waits: for packets, mail and times, and for async calls.
 _WAITS = ("PacketSockets._wait", "SystemClock.sleep")
@@ -99,7 +98,7 @@ def split_time(stacks: Stacks) -> dict[str, Counter[TimePart]]:
 
 
 def _part_of_ours(frame: StackFrame, innermost: str) -> TimePart:
-    is_async = frame.file.startswith("sunshower/async_calls")
+    is_async = frame.file.startswith("sunshower/topologies/async_calls")
     if frame.name in _WAITS or (is_async and innermost == "select"):
         return TimePart.WAITING
     for start, part in _PARTS:

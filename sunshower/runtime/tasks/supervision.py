@@ -313,8 +313,8 @@ class Supervised:
         `stats` do; `stats` costs ten times as much."""
         raise NotImplementedError
 
-    def hear(self, what: str, call: Callable[[], Any]) -> TaskError | None:
-        """Call user code whose error does not stop the task: it is recorded and returned."""
+    def notify(self, what: str, call: Callable[[], Any]) -> TaskError | None:
+        """Notify user code. An error that it raises is recorded and returned, and stops nothing."""
         try:
             guard(self.task, what, call)
         except Raised as raised:
@@ -330,7 +330,7 @@ class Supervised:
         """The metrics that user code reports with `figures()`; empty while it does not run."""
         found: dict[str, float] = {}
         if self.supervision.runs and hasattr(code, "figures"):
-            self.hear("figures", lambda: found.update(_figures(code.figures())))
+            self.notify("figures", lambda: found.update(_figures(code.figures())))
         return found
 
 

@@ -100,7 +100,7 @@ class TaskScheduler:
         for ticker in self._opening.tickers:
             task = ticker.task
             if ticker.take(now) and task.supervision.runs:
-                self._call(task.task, "tick", partial(task.hear, "tick", task.tick))
+                self._call(task.task, "tick", partial(task.notify, "tick", task.tick))
                 self._pass_on_postponed(task)
 
     def run_one(self, now: float) -> bool:
@@ -221,7 +221,7 @@ class TaskScheduler:
         while True:
             entries = self._next_entries(bolt, inbox, limit)
             sizes = [len(batch) for batch, _, _ in entries]
-            parts = [self._failed_trees.living(batch) for batch, _, _ in entries]
+            parts = [self._failed_trees.without_failed(batch) for batch, _, _ in entries]
             living = bolt.join([part for part in parts if len(part)] or parts[:1])
             left = self._process(bolt, living, limit) if len(living) else []
             for rest in left:
@@ -267,7 +267,7 @@ class TaskScheduler:
         Returns 0: the input was counted before."""
         batch = bolt.unfinished
         assert batch is not None
-        if not len(self._failed_trees.living(batch)):
+        if not len(self._failed_trees.without_failed(batch)):
             bolt.expired += 1
             bolt.drop_unfinished()
         else:

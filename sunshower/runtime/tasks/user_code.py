@@ -118,6 +118,6 @@ def untracked(failure: Failure) -> str:
     """The message for a failed record that is untracked and so cannot be replayed."""
     tail = f"\n{failure.traceback.rstrip()}" if failure.traceback else ""
     return (
-        f"a record that nobody follows failed: {failure}. It cannot be replayed (ackers=0, or an "
+        f"an untracked record failed: {failure}. It cannot be replayed (ackers=0, or an "
         f"emit without anchors or message id): catch what may go wrong, or track it.{tail}"
     )

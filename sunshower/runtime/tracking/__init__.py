@@ -1,1 +1,1 @@
-"""Tracks tuple trees: ids, the ackers' ledger, pending trees, deadlines and losses."""
+"""Tracks tuple trees: completes them (acker_task.py), and fails lost ones (loss_detector.py)."""

@@ -1,4 +1,4 @@
-"""Runs one acker shard: applies reports to its ledger and returns verdicts for the spout tasks.
+"""Runs one acker shard: its ledger finds complete and failed trees, whose spouts get verdicts.
 
 Ackers send verdicts to spouts only, never to bolts (many drawings of Storm show this wrongly).
 """

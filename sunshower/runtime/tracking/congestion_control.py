@@ -1,4 +1,4 @@
-"""Adaptive max pending: congestion control sets how many trees a spout task may have open.
+"""Adaptive max pending: congestion control limits the number of open trees of a spout task.
 
 The limit grows additively and shrinks multiplicatively, once per round trip (complete latency):
 

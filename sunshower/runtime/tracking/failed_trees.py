@@ -1,4 +1,4 @@
-"""Remembers trees that have failed, so that workers can drop their tuples from queues.
+"""Drops queued tuples whose trees have failed already.
 
 A spout that will replay a message announces to all workers that its tree failed. An input is
 dropped only if all of its trees have failed: never because of its age, and never if untracked. An
@@ -29,17 +29,16 @@ class FailedTrees:
     Generations up to that one have ended too, because a slot has one tree at a time.
     """
 
-    def __init__(self, spouts: int, kept_s: float = _KEPT_S) -> None:
+    def __init__(self, spouts: int) -> None:
         self._spouts = spouts  # incarnation i belongs to spout task i % spouts
         self._incarnation: dict[int, int] = {}  # spout task → the incarnation of its table
         self._failed: dict[int, NDArray[np.uint32]] = {}
-        self._kept_s = kept_s
         self._former: FailedTrees | None = None  # the entries of the previous period
         self._turned_s = 0.0
 
     def turn(self, now: float) -> None:
         """Forget entries that are more than one or two minutes old."""
-        if now - self._turned_s >= self._kept_s:
+        if now - self._turned_s >= _KEPT_S:
             if self._failed:
                 self._former = FailedTrees(self._spouts)
                 self._former._failed, self._failed = self._failed, {}
@@ -62,29 +61,31 @@ class FailedTrees:
             table[slots] = generations_of(mine)
             self._failed[spout], self._incarnation[spout] = table, incarnation
 
-    def are_over(self, roots: U64) -> NDArray[np.bool_]:
+    def have_failed(self, roots: U64) -> NDArray[np.bool_]:
         """Which of `roots` are known to have failed; shape (n,)."""
-        over = np.zeros(len(roots), np.bool_)
+        has_failed = np.zeros(len(roots), np.bool_)
         incarnations = incarnations_of(roots)
         for spout, table in self._failed.items():
             mine = np.flatnonzero(incarnations == self._incarnation[spout])
             slots = slots_of(roots[mine])
             known = slots < len(table)
             mine, failed = mine[known], table[slots[known]]
-            over[mine] = (failed != 0) & ~is_newer(generations_of(roots[mine]), failed)
-        return over if self._former is None else over | self._former.are_over(roots)
+            has_failed[mine] = (failed != 0) & ~is_newer(generations_of(roots[mine]), failed)
+        if self._former is not None:
+            has_failed |= self._former.have_failed(roots)
+        return has_failed
 
-    def living(self, batch: Batch) -> Batch:
-        """Return the records of a batch without those whose trees have all failed."""
+    def without_failed(self, batch: Batch) -> Batch:
+        """Return a batch without the records whose trees have all failed."""
         if not (self._failed or self._former) or not batch.tracked:
             return batch
-        over = self.are_over(batch.roots)
-        if not over.any():
+        failed = self.have_failed(batch.roots)
+        if not failed.any():
             return batch
         if batch.shared:
-            over = np.full(len(batch), over.all())
+            failed = np.full(len(batch), failed.all())
         elif batch.offsets is not None:  # each record has several trees, or none
             counts = np.diff(batch.offsets)
-            ends = np.concatenate(([0], np.cumsum(over)))[batch.offsets]
-            over = (counts > 0) & (np.diff(ends) == counts)
-        return batch.select(np.flatnonzero(~over))
+            ends = np.concatenate(([0], np.cumsum(failed)))[batch.offsets]
+            failed = (counts > 0) & (np.diff(ends) == counts)
+        return batch.select(np.flatnonzero(~failed))

@@ -101,7 +101,9 @@ class Ledger:
         Infinite for unknown roots, and for attempts that newer ones have replaced.
         """
         table = self._tables.get(int(roots[0]) >> 48)
-        return np.full(len(roots), np.inf) if table is None else self.now_s - table.heard_s(roots)
+        if table is None:
+            return np.full(len(roots), np.inf)
+        return self.now_s - table.last_report_s(roots)
 
     def await_start(self, roots: U64) -> NDArray[np.bool_]:
         """Which of `roots` have failed before their start was reported; shape (n,)."""
@@ -171,7 +173,7 @@ class _Table:
         self.xor: U64 = np.zeros(_FIRST_SLOTS, np.uint64)
         self.tag: NDArray[np.uint32] = np.zeros(_FIRST_SLOTS, np.uint32)
         self._seen: NDArray[np.int32] = np.zeros(_FIRST_SLOTS, np.int32)
-        self._heard_s: F64 = np.zeros(_FIRST_SLOTS if timed else 0)
+        self._last_report_s: F64 = np.zeros(_FIRST_SLOTS if timed else 0)
 
     def start(self, roots: U64, xors: U64) -> SettledTrees:
         slots, tags = self._find(roots)
@@ -193,9 +195,9 @@ class _Table:
         self.tag[slots] = tags
         failed = (tags & FAILED).nonzero()[0]
         zero = (self.xor.take(slots) == 0).nonzero()[0]
-        gone = self._close(roots, slots, tags, failed, once=True)
-        done = self._close(roots, slots, tags, zero, once=True, waiting=True)
-        return SettledTrees(done, gone)
+        failed_roots = self._close(roots, slots, tags, failed, once=True)
+        complete = self._close(roots, slots, tags, zero, once=True, waiting=True)
+        return SettledTrees(complete, failed_roots)
 
     def ack(self, roots: U64, xors: U64) -> SettledTrees:
         slots, tags = self._find(roots)
@@ -216,8 +218,8 @@ class _Table:
         if np.count_nonzero(values) == len(values):
             return NOTHING
         zero = (values == 0).nonzero()[0]  # a closed tree may reach zero again: `waiting`
-        done = self._close(roots, slots, tags, zero, once=once, waiting=True)
-        return SettledTrees(done, NO_IDS)
+        complete = self._close(roots, slots, tags, zero, once=once, waiting=True)
+        return SettledTrees(complete, NO_IDS)
 
     def fail(self, roots: U64, xors: U64) -> SettledTrees:
         slots, _ = self._find(roots)
@@ -230,13 +232,13 @@ class _Table:
     def note_time(self, roots: U64, now: float) -> None:
         """Note a report on these roots at `now`; late reports do not count."""
         slots, tags = self._find(roots)
-        self._heard_s[slots[(_generations(roots) ^ tags) & _GENERATION == 0]] = now
+        self._last_report_s[slots[(_generations(roots) ^ tags) & _GENERATION == 0]] = now
 
-    def heard_s(self, roots: U64) -> F64:
+    def last_report_s(self, roots: U64) -> F64:
         """Return the time of each root's last report; minus infinity where there was none."""
         slots, tags = self._find(roots)
         known = ((_generations(roots) ^ tags) & _GENERATION == 0) & (tags & USED != 0)
-        return np.where(known, self._heard_s.take(slots), -np.inf)
+        return np.where(known, self._last_report_s.take(slots), -np.inf)
 
     def await_start(self, roots: U64) -> NDArray[np.bool_]:
         _, tags = self._find(roots)
@@ -307,14 +309,16 @@ class _Table:
             new = np.zeros(size, old.dtype)
             new[: len(old)] = old
             setattr(self, name, new)
-        if len(self._heard_s):
-            self._heard_s = np.concatenate((self._heard_s, np.zeros(size - len(self._heard_s))))
+        if len(self._last_report_s):
+            self._last_report_s = np.concatenate(
+                (self._last_report_s, np.zeros(size - len(self._last_report_s)))
+            )
 
     def open_count(self) -> int:
         return int(np.count_nonzero(self.tag & (STARTED | OPEN) == STARTED | OPEN))
 
     def nbytes(self) -> int:
-        return self.xor.nbytes + self.tag.nbytes + self._seen.nbytes + self._heard_s.nbytes
+        return self.xor.nbytes + self.tag.nbytes + self._seen.nbytes + self._last_report_s.nbytes
 
     def check_invariants(self) -> None:
         flags = self.tag & _FLAGS
@@ -323,4 +327,4 @@ class _Table:
         assert ((flags == 0) | (flags & USED != 0)).all(), "flags on a slot that was never opened"
         waiting = flags & (STARTED | OPEN) == STARTED | OPEN
         assert (flags[waiting] & FAILED == 0).all(), "a failed and started tree is still open"
-        assert self.xor[waiting].all(), "a tree is complete but still on the books"
+        assert self.xor[waiting].all(), "a tree is complete but still open"

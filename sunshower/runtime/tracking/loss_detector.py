@@ -1,7 +1,8 @@
-"""Detects losses after a crash or a lost packet, and fails the tuple trees they affect.
+"""Fails the tuple trees that a crashed worker or a lost packet has affected.
 
-There are three levels: lost frames and reports fail at once; trees of which a crashed worker held a
-part, or had sent a part, are swept after a grace period; the deadline is the last (spout_task.py).
+- At once: trees of frames and reports that were sent and not answered (`peer_died`, `lost`).
+- After a grace period: trees of which the crashed worker may have held or sent a part (`sweep`).
+- Trees that neither of these finds fail at their deadline (spout_task.py).
 """
 
 from __future__ import annotations

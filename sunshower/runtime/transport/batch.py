@@ -88,7 +88,7 @@ class Batch:
         return Anchors(self.roots, self.offsets) if len(self.roots) else None
 
     def blamed(self, failure: Failure) -> Failure:
-        """The failure of this batch: charged to nobody if several trees share it."""
+        """The failure of this batch: not charged if several trees share it."""
         several = self.in_common or (self.shared and len(self.roots) > 1)
         return failure.in_common if several else failure
 

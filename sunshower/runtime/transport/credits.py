@@ -1,4 +1,4 @@
-"""Credits: limits a task's queue to what it processes in a quarter of a second (`window_s`).
+"""Credits: limit a task's queue to the records of a quarter of a second (`window_s`).
 
 Two estimates are kept, because they differ as soon as a task waits for other tasks:
 

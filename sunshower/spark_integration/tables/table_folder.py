@@ -233,7 +233,10 @@ def _read(path: Path) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise StateMismatch(f"{path} is not what was written there: remove its folder as a whole")
+        raise StateMismatch(
+            f"{path} is incomplete or damaged (no JSON object): restore it, or remove the whole "
+            "table"
+        )
     return found
 
 

@@ -1,1 +1,1 @@
-"""Operators: what a stream does with its rows, batch by batch."""
+"""Operators on the rows of a stream, batch by batch."""

@@ -1,4 +1,4 @@
-"""Operators on Arrow tables: what their rows make is computed by kernels, and travels as a table.
+"""Operators on Arrow tables, computed by kernels, with tables as output.
 
 A stage gets the tables that its sender has sent, and its operators pass tables on. An operator that
 does not take tables gets their rows. Where a kernel would compute something else than Python does,

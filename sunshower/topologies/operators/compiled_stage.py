@@ -26,7 +26,7 @@ from sunshower.topologies.operators.steps import (
 )
 
 if TYPE_CHECKING:
-    from sunshower.async_calls import AsyncCalls
+    from sunshower.topologies.async_calls import AsyncCalls
     from sunshower.topologies.async_functions import CallLimits
 
 _BATCH = Attempt(0, 0, 0)  # operators that need a number of the batch count themselves
@@ -102,7 +102,7 @@ class OperatorBolt(Bolt[Any, Any]):
 
     def prepare(self, context: Context) -> None:
         if self._async:
-            from sunshower.async_calls import AsyncCalls
+            from sunshower.topologies.async_calls import AsyncCalls
 
             self.calls = AsyncCalls(context.clock)
             self._cleanups.callback(self.calls.close)
@@ -257,7 +257,7 @@ def _composed(steps: Sequence[RowOperator]) -> Callable[[Any], Iterable[Any]]:
 
 def _composed_async(steps: Sequence[RowOperator]) -> Callable[[Any], Awaitable[list[Any]]]:
     """An async function of a record that runs all steps: for all rows of one at the same time."""
-    from sunshower.async_calls import all_of
+    from sunshower.topologies.async_calls import all_of
 
     async def run(record: Any) -> list[Any]:
         made: list[Any] = [record]

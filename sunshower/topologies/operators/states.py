@@ -1,4 +1,4 @@
-"""The port of states: what a batch writes in its commit phase, in txid order.
+"""The port of states, which a batch writes in its commit phase, in txid order.
 
     state.begin_commit(attempt)
     state.multi_get(keys) · state.multi_update(keys, functions) · state.multi_put(keys, values)

@@ -19,7 +19,7 @@ from sunshower.topologies.graph import own_copy
 from sunshower.topologies.operators.port import Attempt, Emit, Rows
 
 if TYPE_CHECKING:
-    from sunshower.async_calls import AsyncCalls, Limited
+    from sunshower.topologies.async_calls import AsyncCalls, Limited
 
 
 class BaseOperator:
@@ -75,7 +75,7 @@ class FunctionOperator(BaseOperator):
         if self.limits is None:
             prepare_code(self.function, context)
             return
-        from sunshower.async_calls import AsyncCalls, Limited
+        from sunshower.topologies.async_calls import AsyncCalls, Limited
 
         if self.calls is None:
             self.calls, self._owns_calls = AsyncCalls(context.clock), True

@@ -1,4 +1,4 @@
-"""The stage that keeps the totals of an ordinary stream, and what it has in common with windows."""
+"""The stage of the totals of an ordinary stream, with the parts that it shares with windows."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Decides which batch begins, commits or is retried, and stores the decision."""
+"""Begins, commits and retries batches in order, and stores the progress."""

@@ -1,4 +1,4 @@
-"""The bolt `$spoutcoord-<spout>`: it decides and stores what each batch of a spout consists of.
+"""The bolt `$spoutcoord-<spout>`: decides and stores the contents of each batch of a spout.
 
 It stores metadata before it emits them. Storm:
 org.apache.storm.trident.spout.TridentSpoutCoordinator

@@ -1,4 +1,4 @@
-"""Measures how long the batches of a group take, and records what becomes of their attempts."""
+"""Measures the phases of a group's batches, and records the outcome of their attempts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from sunshower.failures import Cause, Failure
 from sunshower.topologies.operators.port import Attempt
-from sunshower.trident.coordination.coordinator import MasterCoordinator, Status
+from sunshower.trident.coordination.batch_scheduler import BatchScheduler, Status
 
 
 @dataclass
@@ -61,7 +61,7 @@ class Timing:
     def _note(self, event: str, id: Attempt, **facts: Any) -> None:
         self._noted(event, **id._asdict(), **facts)
 
-    def figures(self, machine: MasterCoordinator, now: float) -> dict[str, float]:
+    def figures(self, machine: BatchScheduler, now: float) -> dict[str, float]:
         """Figures by name. Names with a slash belong to one active batch: attempt, phase (0
         processing, 1 processed, 2 committing, 3 committed), age, and seconds until it was
         processed."""

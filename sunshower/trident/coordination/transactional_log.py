@@ -38,7 +38,7 @@ def encode(value: Any, path: str) -> bytes:
     except (TypeError, ValueError) as error:
         raise BatchError(
             f"{value!r:.200} cannot be kept at {path}: {error}. Make it of numbers, strings, lists "
-            "and objects, as JSON knows them"
+            "and objects, as in JSON"
         ) from error
 
 

@@ -1,1 +1,1 @@
-"""Turns what a user declares into the stages of a batch topology."""
+"""Compiles a declared program of batches into stages."""

@@ -31,7 +31,10 @@ from sunshower.trident.coordination.attempts import (
     letters_id,
     master_id,
 )
-from sunshower.trident.coordination.batch_master import GroupPlan, MasterSpout
+from sunshower.trident.coordination.master_batch_coordinator import (
+    GroupPlan,
+    MasterBatchCoordinator,
+)
 from sunshower.trident.coordination.phases import phases
 from sunshower.trident.coordination.spout_coordinator import SpoutCoordinatorBolt
 from sunshower.trident.stages.plan import Group, Stage
@@ -48,9 +51,7 @@ def assemble(topology: Topology, group: Group) -> None:
     if not sources:
         raise TopologyError(f"{where}: it has no spout; begin a stream with one")
     if not topology.config.tracked:
-        raise TopologyError(
-            f"{where}: with ackers=0 nobody knows when a batch is done; leave the ackers in"
-        )
+        raise TopologyError(f"{where}: with ackers=0 batches cannot be tracked; remove ackers=0")
     spouts = {source.id: source.spout for source in sources}
     own = {coordinator_id(id) for id in spouts} | {one.id for one in group.stages if not one.leaves}
     plan = GroupPlan(
@@ -63,7 +64,7 @@ def assemble(topology: Topology, group: Group) -> None:
         skip=group.skip,
         bolts=frozenset(own),
     )
-    master = topology.spout(master_id(group.id), MasterSpout(plan), fields=())
+    master = topology.spout(master_id(group.id), MasterBatchCoordinator(plan), fields=())
     for source in sources:
         bolt = SpoutCoordinatorBolt(source.id, source.spout, group.store, group.root)
         words = [master.stream(BATCH).global_(), master.stream(SUCCESS).global_()]

@@ -131,6 +131,6 @@ def _set_options(group: GroupBuilder, where: str, **given: Any) -> None:
         known = getattr(group, name)
         if known is not None and known != value:
             raise ConfigError(
-                f"{where}: group {group.id!r} has {name}={known!r} already; say it once"
+                f"{where}: group {group.id!r} has {name}={known!r} already; set it only once"
             )
         setattr(group, name, value)

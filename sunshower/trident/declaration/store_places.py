@@ -8,36 +8,24 @@ Storm: org.apache.storm.trident.topology.state.TransactionalState (only in ZooKe
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
 from typing import Any
 
-from sunshower.arguments import PATH
 from sunshower.errors import ConfigError
 from sunshower.state.memory_tree import MemoryForest, MemoryTree
-from sunshower.state.sqlite import check_machine, machine
+from sunshower.state.sqlite import SqliteFile
 from sunshower.state.tree import Tree
 from sunshower.state.zookeeper_client import ZooKeeperAccess
 
 
 @dataclass(frozen=True)
-class InSqlite:
+class InSqlite(SqliteFile):
     """Stores progress in a SQLite file, which all processes of the topology must share. Opening it
     on another machine than the one where it was declared raises ConfigError."""
-
-    file: str | PurePath
-    _machine: str = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        PATH.check("InSqlite: file", self.file)
-        # Workers have another working directory.
-        object.__setattr__(self, "file", Path(self.file).absolute())
-        object.__setattr__(self, "_machine", machine())
 
     def __call__(self) -> Tree:
         from sunshower.state.sqlite_tree import SqliteTree
 
-        check_machine(self.file, self._machine)
-        return SqliteTree(str(self.file))
+        return SqliteTree(str(self.path))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Limits on one task's share of a batch: what is declared, and what batches process in time."""
+"""Limits one task's share of a batch: declared bounds, and a size that adapts to the time."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class FixedBatchSpout:
         _ROWS.check("FixedBatchSpout: rows", rows, TopologyError)
         COUNT.check("FixedBatchSpout: size", size, TopologyError)
         if cycle and not rows:
-            raise TopologyError("FixedBatchSpout: there are no rows to begin with again")
+            raise TopologyError("FixedBatchSpout: it has no rows to repeat")
         self.rows = [*rows]
         self.size = size
         self.cycle = cycle

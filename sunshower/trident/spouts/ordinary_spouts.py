@@ -1,4 +1,4 @@
-"""Adapts ordinary spouts to batch spouts: what they give within bounds is a batch.
+"""Adapts ordinary spouts to batch spouts: the records within the bounds are a batch.
 
 records      PlainSpout     a repeated batch has the same records, except after a crash of its task
 next_tuple   PolledSpout    message ids are acked when their batch is committed

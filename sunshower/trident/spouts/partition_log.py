@@ -89,7 +89,7 @@ class PartitionLog(TransactionalLog):
                 raise StaleAttempt(
                     f"{self._path_of(attempt.txid)} was written in attempt {number} of coordinator "
                     f"{epoch}, which is later than attempt {stamp[1]} of coordinator {stamp[0]}: "
-                    "whoever writes now was thought dead, and changes nothing"
+                    "this writer was replaced, and changes nothing"
                 )
             try:
                 return self._write(attempt.txid, _entry(attempt, metadata))

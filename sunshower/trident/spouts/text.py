@@ -43,7 +43,7 @@ class TextFileBatches(PartitionedSpout):
         files = TextFiles(*patterns, encoding=encoding, errors=errors).files
         if encoding == "declared" or "\n".encode(encoding) != b"\n":
             raise TopologyError(
-                f"TextFileBatches: lines of encoding {encoding!r} cannot be told apart by their "
+                f"TextFileBatches: lines of encoding {encoding!r} cannot be separated by their "
                 'bytes; give one as "utf-8" or "latin-1", or convert the files'
             )
         self.files = files

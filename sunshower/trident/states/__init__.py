@@ -1,1 +1,1 @@
-"""States that survive batches and know which batch wrote them."""
+"""States that survive batches, and store which batch wrote them."""

@@ -1,4 +1,4 @@
-"""What the store of the batches knows of a state: who numbers its batches, and its last write.
+"""The coordinator's record of a state: the batch group that writes it, and its last write.
 
 A spout with another id, or a new batch store, counts from 1 again. A state that has batch 1 of the
 former numbering would take the new batch 1 for a repeat and ignore it: so its mark records the

@@ -9,14 +9,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
 from typing import Any
 
-from sunshower.arguments import PATH
 from sunshower.errors import ConfigError
 from sunshower.state.backing import Backing, Home
 from sunshower.state.memory_backing import MemoryBacking, MemoryShelf
-from sunshower.state.sqlite import check_machine, machine
+from sunshower.state.sqlite import SqliteFile
 from sunshower.topologies.operators.keyed.keyed_store import as_read
 from sunshower.topologies.operators.keyed.moved_parts import ABOUT, is_own
 from sunshower.topologies.operators.states import Key, Place, StateKind
@@ -131,21 +129,13 @@ class MemoryState(KeptState):
 
 
 @dataclass(frozen=True)
-class SqliteState(KeptState):
+class SqliteState(SqliteFile, KeptState):
     """In a SQLite file, which all processes of the topology must share; one table per state. Keys
     and values are JSON: SELECT key, value FROM "counts". Opening it on another machine than the one
     where it was declared raises ConfigError."""
 
-    file: str | PurePath
     kind: StateKind = StateKind.OPAQUE
     name: str | None = None
-    _machine: str = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        PATH.check("SqliteState: file", self.file)
-        # Workers have another working directory.
-        object.__setattr__(self, "file", Path(self.file).absolute())
-        object.__setattr__(self, "_machine", machine())
 
     @property
     def where(self) -> str:
@@ -154,11 +144,9 @@ class SqliteState(KeptState):
     def open(self, home: Home) -> Backing:
         from sunshower.state.sqlite_backing import SqliteBacking
 
-        check_machine(self.file, self._machine)
-        return SqliteBacking(Path(self.file), home)
+        return SqliteBacking(self.path, home)
 
     def homes(self) -> list[Home]:
         from sunshower.state.sqlite_backing import homes
 
-        check_machine(self.file, self._machine)
-        return homes(Path(self.file))
+        return homes(self.path)

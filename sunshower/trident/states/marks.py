@@ -120,7 +120,7 @@ class StateOwner:
             )
         if attempt.txid < last.txid:
             if self.place.moving is not None:
-                raise FailedBatch(f"{self} was written meanwhile by a former life of its task")
+                raise FailedBatch(f"{self} was written meanwhile by an earlier life of its task")
             self._counted_elsewhere(last)
 
     def corrupt(self, what: str, found: str) -> NoReturn:

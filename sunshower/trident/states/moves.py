@@ -86,7 +86,7 @@ class Move:
                 self.parts.backing(0).put({}, first, None)
         root = self.parts.mark(0)
         assert root is not None
-        self._owner(chain[0].tasks).read(root.mark)  # raises if it is of somebody else
+        self._owner(chain[0].tasks).read(root.mark)  # raises if it belongs to another owner
         return chain
 
     def _owner(self, tasks: int) -> StateOwner:

@@ -212,7 +212,8 @@ class StoredMap:
         if is_later(stored, attempt.txid):
             raise StaleAttempt(
                 f"{self._owner}: key {text} was written by batch {stored.txid}, which is behind "
-                f"batch {attempt.txid}: a later batch was here, or somebody else writes this state"
+                f"batch {attempt.txid}: a later batch was written, or another "
+                "program writes this state"
             )
         return found_by(self._kind, stored, attempt.txid)
 

@@ -1,4 +1,4 @@
-"""What is stored with each value, and what a batch reads and writes, by Storm's rules.
+"""The stored form of each value, and the values that a batch reads and writes, as in Storm.
 
 kind               stored                   batch `txid` finds            and writes
 non-transactional  value                    value                         new

@@ -56,6 +56,6 @@ class _ReadOnly:
 
     def multi_remove(self, keys: Sequence[Key]) -> NoReturn:
         raise TopologyError(
-            f"state {self._name!r} is static: it can be looked up, and never written. Keep what "
-            "is to be written in a SqliteState, or another one"
+            f"state {self._name!r} is static: it can only be read. To write, use a "
+            "SqliteState or another state"
         )

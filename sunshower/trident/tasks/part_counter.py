@@ -1,4 +1,4 @@
-"""Counts the parts of a batch in a task, to know when all have arrived.
+"""Counts the parts of a batch in a task, to detect that all have arrived.
 
 Each sending task sends the number of its parts, once per attempt, after them: a part that has not
 come before its Count is lost. The process phase needs the early senders, the commit phase the late

@@ -172,7 +172,7 @@ def test_a_second_profile_is_refused_while_one_is_recorded_and_an_ended_one_is_f
     with working():
         assert not profiler.profile("a", 600.0, in_process=True).is_done
         assert not profiler.profile("a", 600.0, in_process=True).is_done
-        with pytest.raises(ClusterError, match="somebody else profiles this process"):
+        with pytest.raises(ClusterError, match="another profile of this process is being recorded"):
             profiler.profile("b", 600.0, in_process=True)
         profiler.profile("b", None, in_process=True)  # not its own
         with pytest.raises(ClusterError):

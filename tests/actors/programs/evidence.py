@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from sunshower.actors.cluster import RayCluster
 from sunshower.actors.flight_recorder import folder_of
 from sunshower.actors.run import RayRun
 from sunshower.runtime.events.event_log import Entry, What
-from sunshower.runtime.plan import Layout
+from sunshower.runtime.plan import Layout, Task
 from tests.guarantee.deaths import until
 
 TOTAL = 10_000
@@ -133,3 +134,22 @@ def check_no_ack_came_too_soon(entries: list[Entry], sample: int = 1) -> int:
         for edge in edges[root]:
             assert processed[root, edge] <= at_s
     return sum(bool(edges[root]) for root, _ in completed)
+
+
+def finish_with_kills(
+    run: RayRun, source: str, total: int, tasks: Sequence[Task], gate: Path
+) -> None:
+    """Kill the workers of `tasks`, one after the other, after an eighth of the `total` records of a
+    held source; let the rest go, and wait for the end."""
+    for number, task in enumerate(tasks):
+        until(partial(is_on, run, source, total, number))
+        run.kill_worker(task.worker)
+    until(partial(is_on, run, source, total, len(tasks)))
+    gate.touch()
+    finish(run)
+
+
+def is_on(run: RayRun, source: str, total: int, restarts: int) -> bool:
+    """Whether so many workers were started again, and an eighth of the records is acked."""
+    now = run.snapshot()
+    return now.restarts >= restarts and now.component(source).acked > total // 8

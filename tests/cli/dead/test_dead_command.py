@@ -138,7 +138,7 @@ def test_files_of_several_tasks_are_a_pattern_and_other_lines_are_counted(
     assert "4 lines are no dead letters." in said("list", tmp_path / "dead.*.jsonl")
     assert "cannot be read" in said("list", tmp_path / "none.jsonl", status=1)
     assert "give files with dead letters, or --topic" in said("list", status=1)
-    assert "is no time; write" in said("list", tmp_path, "--since", "soon", status=2)
+    assert "is not a time; write" in said("list", tmp_path, "--since", "soon", status=2)
 
 
 def test_letters_of_an_older_release_have_defaults(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_a_savepoint_that_cannot_be_written_leaves_no_file_and_the_topology_goes
     monkeypatch.setattr(NewFile, "write", full)
     with (
         NewFile(tmp_path / "words") as file,
-        pytest.raises(LifecycleError, match=r"No space left on device.*it goes on"),
+        pytest.raises(LifecycleError, match=r"No space left on device.*is not ended"),
     ):
         end_with_savepoint(run, run.keep(), file)
     assert names(tmp_path) == []

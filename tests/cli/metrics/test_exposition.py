@@ -23,6 +23,7 @@ from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.tasks.supervision import Health, Wait, WaitKind
 from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.simulation.cluster import SimCluster
+from tests.seeds import seeds
 
 Samples = dict[tuple[str, tuple[str, ...]], float]
 
@@ -193,7 +194,7 @@ def test_buckets_are_cumulative_and_their_bounds_exact() -> None:
 # ---- restarts -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(5))
+@seeds(5)
 def test_counters_never_go_back_when_workers_and_masters_die(seed: int) -> None:
     """A worker and the master at once would take what only they know; see docs/METRICS.md."""
     run = SimCluster(seed).submit(numbers(200, Drop(0.05), workers=2).graph())

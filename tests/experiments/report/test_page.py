@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from html.parser import HTMLParser
 
 import pytest
@@ -17,6 +16,7 @@ from sunshower.experiments.report.recovery_chart import recovery_chart
 from sunshower.experiments.report.series import make_series
 from sunshower.experiments.report.sweep import point, sweep_chart
 from sunshower.experiments.report.timeline import timeline
+from sunshower.installed import install_command
 from tests.experiments.report.samples import EVIL, history, outcome
 
 BACKGROUND = Background("About <this>.", "sunshower experiment run x.py --seed 7", {"b": 1}, ["a"])
@@ -133,6 +133,6 @@ def test_spans_are_written_in_three_figures(seconds: float, text: str) -> None:
 
 
 def test_a_missing_extra_is_named_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ExperimentError, match="make setup EXTRAS=experiments"):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(ExperimentError, match=re.escape(install_command("experiments"))):
         check_installed()

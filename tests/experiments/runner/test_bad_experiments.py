@@ -68,11 +68,11 @@ def test_a_file_that_is_not_there(sunshower: Sunshower, capsys: Capture) -> None
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--set", "speed=3"), "'speed' is no parameter of this experiment"),
+        (("--set", "speed=3"), "'speed' is not a parameter of this experiment"),
         (("--set", "speed=3"), "total, kill_every_s, timeout_s"),
         (("--set", "total"), "is not NAME=VALUE"),
         (("--set", "total=many"), "total is a whole number such as 200, not 'many'"),
-        (("--sweep", "speed=1,2"), "'speed' is no parameter"),
+        (("--sweep", "speed=1,2"), "'speed' is not a parameter"),
         (("--sweep", "total="), "has no values; write them with commas: total=1,2,5"),
         (("--sweep", "total=,"), "has no values"),
         (("--sweep", "total"), "is not NAME=VALUE,VALUE"),

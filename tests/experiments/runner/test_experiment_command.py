@@ -197,7 +197,9 @@ def test_an_experiment_on_ray(
     assert "kill any relay" in printed.err
     folder = latest(tmp_path, "kill-a-relay")
     assert read(folder, "plan.json")["cluster"] == "ray"
-    assert "ray" in read(folder, "results.json")["versions"]
+    results = read(folder, "results.json")
+    assert results["cluster"] == "ray"
+    assert "ray" in results["versions"]
     assert "kill relay[0]" in (folder / "report.html").read_text()
 
 

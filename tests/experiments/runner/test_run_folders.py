@@ -146,7 +146,7 @@ def test_a_run_that_did_not_end_says_so(make: Make, printed_by: PrintedBy) -> No
     make(stopped="interrupted")
     assert "did not end (interrupted)" in printed_by("experiment", "list").out
     error = printed_by("experiment", "show", status=1).err
-    assert "did not come to its end" in error
+    assert "did not finish" in error
     assert PLAN["command"] in error
 
 
@@ -165,7 +165,7 @@ def test_an_unfinished_run_with_a_history_has_a_report_marked_unknown(make: Make
     assert found.figures["completed"] == 1_000
     text = (folder.path / "report.html").read_text()
     assert "?&nbsp;UNKNOWN" in text
-    assert "did not come to its end: interrupted" in text
+    assert "did not finish: interrupted" in text
 
 
 def test_a_history_cut_in_the_middle_of_a_line_makes_holds_unknown(make: Make) -> None:
@@ -248,7 +248,7 @@ def test_a_run_of_several_that_ends_with_an_error_is_unknown_and_the_others_go_o
         None,
     ]
     assert read(group / "002", "plan.json")["stopped"] == "no broker"
-    assert "did not come to its end: no broker" in (group / "002" / "report.html").read_text()
+    assert "did not finish: no broker" in (group / "002" / "report.html").read_text()
     assert "no broker" in (group / "report.html").read_text()
 
 

@@ -185,7 +185,9 @@ def test_a_kill_more_than_a_minute_after_the_savepoint_is_refused_once() -> None
         run.wait(0.5)
         run.keep()
         run.wait(61)
-        with pytest.raises(LifecycleError, match="gone on since its savepoint, which must not be"):
+        with pytest.raises(
+            LifecycleError, match="continued since its savepoint, which must not be"
+        ):
             run.kill(0.0)
         assert run.wait(600), run._describe()
         assert run.kill(0.0).unsettled == 0

@@ -16,7 +16,7 @@ from sunshower.dev.kafka import Kafka
 from sunshower.dev.ports import Ports
 from sunshower.errors import KafkaUnreachable, NotAuthorised
 from sunshower.kafka.consuming.lag import Lag, PartitionStatus, figures
-from sunshower.kafka.partitions import group_offsets as groups
+from sunshower.kafka.partitions import group_lag as groups
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.runtime.tasks.spouts import log_source

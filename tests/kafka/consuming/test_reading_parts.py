@@ -14,12 +14,12 @@ import pytest
 
 from sunshower.clock import ManualClock
 from sunshower.errors import ConfigError, KafkaUnreachable, StaleGeneration, UnknownTopic
-from sunshower.kafka.consuming.background_commits import Committer
+from sunshower.kafka.consuming.committer import Committer
 from sunshower.kafka.consuming.start_position import Start, StartPosition, StartTime, find_start
 from sunshower.kafka.consuming.subscription import TopicSubscription
 from sunshower.kafka.formats import Bytes, Json, MessagePack, Text
 from sunshower.kafka.partitions.cached_directory import RefreshedDirectory
-from sunshower.kafka.partitions.ports import Committed, Offsets, Partition
+from sunshower.kafka.partitions.ports import Committed, Offsets, Partition, RetainedOffsets
 from sunshower.kafka.partitions.task_index_assignment import ByIndex
 from tests.kafka.groups import Topics
 
@@ -100,7 +100,7 @@ NONE = None
     ],
 )
 def test_where_a_partition_begins(where: Any, stored: Any, expected: int) -> None:
-    assert find_start(where, stored, "t-1", 10, 90, stamped=33) == Start(expected)
+    assert find_start(where, stored, "t-1", RetainedOffsets(10, 90), stamped=33) == Start(expected)
 
 
 OLD, LATE, BEYOND = Committed(3), Committed(75), Committed(95)
@@ -127,12 +127,13 @@ ANYONE, ANYONE_LATEST = StartPosition.UNCOMMITTED_EARLIEST, StartPosition.UNCOMM
 def test_what_a_start_passes_over_is_told(
     where: Any, stored: Committed | None, behind_max: int | None, expected: Start
 ) -> None:
-    assert find_start(where, stored, "t-1", 10, 90, behind_max=behind_max) == expected
+    start = find_start(where, stored, "t-1", RetainedOffsets(10, 90), behind_max=behind_max)
+    assert start == expected
 
 
 @pytest.mark.parametrize("where", [ANYONE, ANYONE_LATEST])
 def test_a_topic_made_anew_that_is_empty_is_read_from_its_start(where: StartPosition) -> None:
-    assert find_start(where, BEYOND, "t-1", 10, 10) == Start(10)
+    assert find_start(where, BEYOND, "t-1", RetainedOffsets(10, 10)) == Start(10)
 
 
 def test_a_pattern_fits_whole_names_and_finds_new_topics() -> None:

@@ -11,7 +11,7 @@ import pytest
 from sunshower import Retry
 from sunshower.dev.kafka import Kafka
 from sunshower.errors import KafkaUnreachable, StaleGeneration
-from sunshower.kafka.consuming.background_commits import Wanted
+from sunshower.kafka.consuming.committer import Wanted
 from sunshower.kafka.consuming.consumer import Consumer
 from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.options import KafkaOptions, by_broker_group

@@ -133,7 +133,7 @@ def parts(value: Any) -> Any:
 
 
 def written(record: Any) -> bytes:
-    found = Composer("topic").compose(record).value
+    found = Composer("here", "topic").compose(record).value
     assert found is not None
     return found
 

@@ -22,7 +22,7 @@ from sunshower.records import Schema
 from sunshower.state.memory_tree import MemoryForest, MemoryTree
 from sunshower.state.sqlite_tree import SqliteTree
 from sunshower.state.tree import Node
-from sunshower.topologies.timing import tick_of
+from sunshower.topologies.signatures import tick_of
 from tests.kafka.producing.rig import Driven, paused
 from tests.kafka.topics import new_topic, read_all, values_of
 
@@ -134,6 +134,14 @@ def test_only_a_bolt_that_keeps_its_results_is_taken() -> None:
         deduplicate("id", Forgetful())
     with pytest.raises(UnknownField, match="price"):
         deduplicate("price", Count()).check_input(Schema.of(Sale))
+
+
+def test_a_function_makes_the_key_of_plain_tuples_with_different_names() -> None:
+    bolt = deduplicate(lambda record: record[0], Count())
+    for fields in (("id", "product"), ("id", "price")):
+        bolt.check_input(Schema(fields))
+    bolt.prepare(CONTEXT)
+    assert bolt.key_of((7, "tea")) == 7
 
 
 # ---- over deaths --------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, NamedTuple
 
 import pytest
@@ -20,7 +21,8 @@ from sunshower.errors import (
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.producing import producer as producing
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
-from sunshower.kafka.producing.messages import Message
+from sunshower.kafka.producing.messages import Composer, Message
+from sunshower.records import Schema
 from sunshower.runtime.inline import run_inline
 from tests.kafka.producing.rig import Driven, paused
 from tests.kafka.topics import new_topic, read_all, values_of
@@ -191,5 +193,28 @@ def test_records_without_what_is_to_be_sent_are_refused_at_the_declaration() -> 
     with pytest.raises(UnknownField, match="weight"):
         words.shuffle().bolt("out", KafkaBolt({"bootstrap.servers": "h:1"}, "t", value="weight"))
     pairs = Topology("t").spout("pairs", Records([("a", 1)]), fields=("word", "count"))
-    with pytest.raises(RecordMismatch, match="functions"):
-        pairs.shuffle().bolt("out", KafkaBolt({"bootstrap.servers": "h:1"}, "t"))
+    with pytest.raises(UnknownField, match="weight"):
+        pairs.shuffle().bolt("out", KafkaBolt({"bootstrap.servers": "h:1"}, "t", key="weight"))
+
+
+def test_plain_tuples_are_sent_by_the_names_of_their_stream() -> None:
+    composer = Composer("here", "t", key="word")
+    composer.check(Schema(("word", "count")))
+    composer.check(Schema.of(Total))
+    for record in (("a", 1), Total("a", 1)):
+        sent = composer.compose(record)
+        assert (sent.key, json.loads(sent.value or b"")) == (b"a", {"word": "a", "count": 1})
+
+
+def test_plain_tuples_of_two_inputs_have_the_same_names() -> None:
+    composer = Composer("here", "t")
+    composer.check(Schema(("word", "count")))
+    with pytest.raises(RecordMismatch, match=r"^here: .* tuples of different fields"):
+        composer.check(Schema(("word", "weight")))
+
+
+def test_functions_make_messages_of_plain_tuples_with_different_names() -> None:
+    composer = Composer("here", "t", value=lambda record: record[1], key=lambda record: record[0])
+    composer.check(Schema(("word", "count")))
+    composer.check(Schema(("word", "weight")))
+    assert composer.compose(("a", 1))[1:3] == (b"1", b"a")

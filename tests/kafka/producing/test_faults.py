@@ -14,7 +14,7 @@ from sunshower.errors import KafkaError
 from sunshower.kafka.consuming.lag import total
 from sunshower.kafka.formats import Json
 from sunshower.kafka.options import KafkaOptions
-from sunshower.kafka.partitions.group_offsets import lags
+from sunshower.kafka.partitions.group_lag import lags
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
 from sunshower.kafka.producing.messages import Message
 from sunshower.kafka.producing.producer import Producer

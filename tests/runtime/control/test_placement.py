@@ -131,7 +131,7 @@ def test_isolated_tasks_can_be_packed() -> None:
 
 
 def test_isolate_takes_no_other_number_of_workers() -> None:
-    with pytest.raises(LifecycleError, match="cannot be 2 workers: leave the number away"):
+    with pytest.raises(LifecycleError, match="cannot be 2 workers: leave out the number"):
         replan(plan(2, 3), 2, Layout.ISOLATE)
 
 

@@ -154,7 +154,7 @@ def test_limit_that_congestion_has_halved_holds_for_replays_of_a_manual_spout_to
 
 
 def test_spout_that_has_raised_and_is_asked_again_is_not_activated_again() -> None:
-    plan, clock = placed(topology(Manual)), ManualClock()
+    plan, clock = placed(topology(Manual, spout_pending=8)), ManualClock()
     worker = Worker(plan, 0, 1, seeded(1), clock)
     work(worker, clock, 2)
     spout = worker._spouts[0].spout

@@ -40,7 +40,7 @@ ENCODE = StackFrame("encode", "sunshower/codec.py", 20)
 LEDGER = StackFrame("Ledger.ack", "sunshower/runtime/tracking/ledger.py", 20)
 WAIT = StackFrame("PacketSockets._wait", "sunshower/actors/packets/sockets.py", 210)
 SELECT = StackFrame("EpollSelector.select", "python/selectors.py", 451)
-ASYNC_SELECT = StackFrame("_ClockSelector.select", "sunshower/async_calls.py", 152)
+ASYNC_SELECT = StackFrame("_ClockSelector.select", "sunshower/topologies/async_calls.py", 152)
 SLEEP = StackFrame("SystemClock.sleep", "sunshower/clock.py", 30)
 MAP = StackFrame("map_rows", "sunshower/topologies/operators/mapping.py", 30)
 

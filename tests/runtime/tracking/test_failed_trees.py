@@ -38,44 +38,44 @@ def knowing(*ids: int) -> FailedTrees:
     return trees
 
 
-def are_over(trees: FailedTrees, *ids: int) -> list[bool]:
-    found: list[bool] = trees.are_over(roots(*ids)).tolist()
+def have_failed(trees: FailedTrees, *ids: int) -> list[bool]:
+    found: list[bool] = trees.have_failed(roots(*ids)).tolist()
     return found
 
 
 def test_a_failed_tree_is_over_and_its_replay_in_the_same_slot_is_not() -> None:
     trees = knowing(root(3, 7, 5))
-    assert are_over(trees, root(3, 7, 5), root(3, 8, 5)) == [True, False]
+    assert have_failed(trees, root(3, 7, 5), root(3, 8, 5)) == [True, False]
 
 
 def test_trees_that_had_the_slot_before_are_over_too() -> None:
-    assert are_over(knowing(root(3, 7, 5)), root(3, 6, 5), root(3, 1, 5)) == [True, True]
+    assert have_failed(knowing(root(3, 7, 5)), root(3, 6, 5), root(3, 1, 5)) == [True, True]
 
 
 def test_a_tree_in_another_slot_is_not_over_whether_the_slot_is_known_or_not() -> None:
-    assert are_over(knowing(root(3, 7, 5)), root(3, 7, 4), root(3, 7, 900_000)) == [False, False]
+    assert have_failed(knowing(root(3, 7, 5)), root(3, 7, 4), root(3, 7, 900_000)) == [False, False]
 
 
 def test_spout_tasks_and_their_lives_are_told_apart() -> None:
     """Incarnation n belongs to spout task n % 2."""
     trees = knowing(root(3, 7, 5), root(4, 2, 5))
-    assert are_over(trees, root(3, 7, 5), root(4, 2, 5)) == [True, True]
-    assert are_over(trees, root(4, 7, 5), root(5, 1, 5)) == [False, False]
+    assert have_failed(trees, root(3, 7, 5), root(4, 2, 5)) == [True, True]
+    assert have_failed(trees, root(4, 7, 5), root(5, 1, 5)) == [False, False]
     trees.note(roots(root(5, 1, 9)))  # the next life of task 1
-    assert are_over(trees, root(5, 1, 9), root(5, 1, 5), root(4, 2, 5)) == [True, False, True]
+    assert have_failed(trees, root(5, 1, 9), root(5, 1, 5), root(4, 2, 5)) == [True, False, True]
 
 
 def test_a_table_grows_with_the_slots_and_forgets_nothing() -> None:
     trees = knowing(root(3, 7, 5), root(3, 1, 5_000), root(3, 2, 1_000_000))
     known = (root(3, 7, 5), root(3, 1, 5_000), root(3, 2, 1_000_000))
-    assert are_over(trees, *known) == [True, True, True]
+    assert have_failed(trees, *known) == [True, True, True]
 
 
 @given(st.integers(1, LAST), st.integers(-1_000, 1_000))
 def test_generations_are_compared_on_a_circle(failed: int, further: int) -> None:
     generation = (failed + further) & LAST
     expected = further <= 0
-    assert are_over(knowing(root(3, failed, 5)), root(3, generation, 5)) == [expected]
+    assert have_failed(knowing(root(3, failed, 5)), root(3, generation, 5)) == [expected]
 
 
 def test_no_living_tree_is_taken_for_a_failed_one_while_its_slot_goes_round_the_circle() -> None:
@@ -86,9 +86,9 @@ def test_no_living_tree_is_taken_for_a_failed_one_while_its_slot_goes_round_the_
     trees, found = FailedTrees(SPOUTS), []
     for _ in range(5):
         (one,) = table.take(["record"], [0], 1, 0.0, 30.0).tolist()
-        assert are_over(trees, one) == [False], "nobody has said so"
+        assert have_failed(trees, one) == [False], "nobody has said so"
         trees.note(table.release(roots(one)).roots)
-        found += are_over(trees, one)
+        found += have_failed(trees, one)
     assert found == [True, True, True, True, True]
 
 
@@ -98,11 +98,11 @@ def test_what_has_failed_is_forgotten_after_one_or_two_minutes() -> None:
     roots = make_roots(1, np.array([5], np.uint32), np.array([3]))
     failed.note(roots)
     failed.turn(60.0)
-    assert failed.are_over(roots).all()
+    assert failed.have_failed(roots).all()
     failed.turn(119.9)
-    assert failed.are_over(roots).all()
+    assert failed.have_failed(roots).all()
     failed.turn(120.0)
-    assert not failed.are_over(roots).any()
+    assert not failed.have_failed(roots).any()
 
 
 # ---- what is dropped -----------------------------------------------------------------------------
@@ -121,7 +121,7 @@ FAILED, OTHER_FAILED, LIVING = root(3, 7, 5), root(3, 4, 6), root(3, 8, 5)
 def test_a_record_with_several_anchors_is_dropped_when_all_of_them_are_over() -> None:
     trees = knowing(FAILED, OTHER_FAILED)
     given = batch([FAILED, LIVING], [FAILED, OTHER_FAILED], [LIVING], [FAILED])
-    living = trees.living(given)
+    living = trees.without_failed(given)
     assert living.records == [0, 2]
     assert living.roots.tolist() == [FAILED, LIVING, LIVING]
     assert living.offsets is not None
@@ -130,15 +130,15 @@ def test_a_record_with_several_anchors_is_dropped_when_all_of_them_are_over() ->
 
 def test_a_record_that_nobody_follows_is_never_dropped() -> None:
     trees = knowing(FAILED)
-    assert trees.living(batch([], [FAILED], [])).records == [0, 2], "beside others"
+    assert trees.without_failed(batch([], [FAILED], [])).records == [0, 2], "beside others"
     untracked = Batch(0, 0, [1, 2])
-    assert trees.living(untracked) is untracked
+    assert trees.without_failed(untracked) is untracked
 
 
 def test_a_batch_of_living_trees_is_the_same_object() -> None:
     given = Batch(0, 0, ["one"], roots(LIVING), roots(1))
-    assert knowing(FAILED).living(given) is given
-    assert knowing().living(given) is given
+    assert knowing(FAILED).without_failed(given) is given
+    assert knowing().without_failed(given) is given
 
 
 # ---- who is told ---------------------------------------------------------------------------------

@@ -340,5 +340,5 @@ def test_report_of_nothing_changes_nothing(ledger: Ledger) -> None:
 def test_corrupt_book_is_told_with_the_evidence(ledger: Ledger) -> None:
     ledger.start(u64(ROOT), u64(A))
     ledger._tables[1].xor[0] = 0
-    with pytest.raises(AssertionError, match="complete but still on the books"):
+    with pytest.raises(AssertionError, match="complete but still open"):
         ledger.check_invariants()

@@ -191,7 +191,7 @@ def test_execute_that_yields() -> None:
         def execute(self, tuple: Tuple[Word], out: Collector[Word]) -> Any:
             yield tuple.record
 
-    with pytest.raises(TopologyError, match=r"Yields.execute yields.*out.emit"):
+    with pytest.raises(TopologyError, match=r"Yields.execute is a generator.*out.emit"):
         rig(Yields)
 
 

@@ -154,9 +154,9 @@ def test_it_is_joined_with_no_other_kind() -> None:
 def test_it_is_dropped_only_if_all_its_trees_have_failed() -> None:
     batch, failed = shared([1, 2], 3), FailedTrees(1)
     failed.note(batch.roots[:1])
-    assert len(failed.living(batch)) == 3
+    assert len(failed.without_failed(batch)) == 3
     failed.note(batch.roots)
-    assert len(failed.living(batch)) == 0
+    assert len(failed.without_failed(batch)) == 0
 
 
 def test_several_trees_that_fail_together_are_charged_to_none_of_them() -> None:

@@ -8,6 +8,7 @@ import select
 import signal
 import threading
 import weakref
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -271,9 +272,16 @@ def long_job(df: Any, batch: BatchInfo) -> Any:
     )
 
 
+def long_job_after_another(df: Any, batch: BatchInfo) -> Any:
+    """Start the second one when the first one has been cancelled."""
+    with suppress(Exception):
+        long_job(df, batch).collect()
+    long_job(df, batch).collect()
+
+
 def test_a_job_that_never_ends_is_ended_and_the_next_one_runs(gateway: Gateway) -> None:
     run(gateway, SparkStep(totals, Total), SALES.table(SOME))
-    for transform in (never_ending, long_job):
+    for transform in (never_ending, long_job, long_job_after_another):
         step = SparkStep(transform, Total, timeout_s=1.0)
         tickets = [gateway.submit(step, [SALES.table(SOME)], BatchInfo("9", 4)) for _ in range(2)]
         for ticket in tickets:  # both slots: others take their places

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,10 +19,10 @@ from sunshower.errors import (
     Unavailable,
     WriteFailed,
 )
+from sunshower.installed import install_command
 from sunshower.spark_integration.error_report import is_outage, spark_error, write_failure
 from sunshower.spark_integration.job import from_bytes, to_bytes
-from sunshower.spark_integration.sessions import environment
-from sunshower.spark_integration.sessions.environment import java_home, memory_bytes, prepare
+from sunshower.spark_integration.sessions.environment import memory_bytes, prepare, spark_java
 from sunshower.spark_integration.sessions.local_spark import LocalSpark
 from sunshower.spark_integration.sessions.raydp_session import check_java, check_room
 from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark
@@ -77,25 +78,14 @@ def test_a_place_that_cannot_be_is_refused_where_it_stands(wrong: Callable[[], o
         wrong()
 
 
-def test_java_is_where_java_home_says_or_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(SparkMissing, match=r"there is no bin/java in it\. Unset it"):
-        java_home()
-    java = tmp_path / "bin" / "java"
-    java.parent.mkdir()
-    java.touch(mode=0o755)
-    assert java_home() == tmp_path
-
-
 def test_what_is_missing_is_said_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SparkMissing, match=r"no_such_spark is missing: make setup EXTRAS=spark"):
+    command = re.escape(install_command("spark"))
+    with pytest.raises(SparkMissing, match=rf"no_such_spark, .*, is missing: {command}"):
         prepare("no_such_spark")
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setattr(environment.importlib.util, "find_spec", {}.get)
-    with pytest.raises(SparkMissing, match="there is none: make setup EXTRAS=spark"):
-        java_home()
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(SparkMissing, match=rf"there is none\. {command}"):
+        spark_java()
 
 
 def test_sparks_python_is_this_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -138,14 +138,18 @@ def experiment() -> Iterator[dict[str, Any]]:
     """Its names; what it has written is removed."""
     found = runpy.run_path(str(EXPERIMENT))
     yield found
-    found["ENDING_WITH_US"].cleanup()
+    found["FOLDER"].cleanup()
+
+
+def folders_of_runs(experiment: dict[str, Any]) -> list[Path]:
+    return [*Path(experiment["FOLDER"].name).iterdir()]
 
 
 def test_each_repeat_of_the_experiment_has_files_of_its_own(experiment: dict[str, Any]) -> None:
     assert experiment["written"]() is None
     for _ in range(2):  # all repeats are declared before the first of them runs
         experiment["topology"]()
-    first, second = experiment["FOLDER"].iterdir()
+    first, second = folders_of_runs(experiment)
     for own in (second, first):
         assert len([*own.glob("heavy/input/*.txt")]) == 4
         TableFolder(own / "heavy/sales", "t", "b", current=1)
@@ -154,7 +158,7 @@ def test_each_repeat_of_the_experiment_has_files_of_its_own(experiment: dict[str
 
 def test_the_experiment_compares_whole_rows(experiment: dict[str, Any]) -> None:
     experiment["topology"]()
-    (own,) = experiment["FOLDER"].iterdir()
+    (own,) = folders_of_runs(experiment)
     TableFolder(own / "heavy/sales", "t", "b", current=1)
     names = (*experiment["COLUMNS"], "rank", "txid")
     lines = experiment["plain"](own / "heavy/input")

@@ -232,5 +232,5 @@ def test_a_record_that_is_torn_is_told(tmp_path: Path) -> None:
     written(tmp_path, 1, 0, "one")
     opened(tmp_path, 1).publish(1)
     (tmp_path / "txid=1" / "_batch.json").write_text('{"txid": 1')
-    with pytest.raises(StateMismatch, match="not what was written there"):
+    with pytest.raises(StateMismatch, match="incomplete or damaged"):
         batches_in(tmp_path)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sunshower import Bolt, JsonLines, KeyState, KeyValueState, Number, Topology
+from sunshower.runtime.plan import Layout
 from sunshower.trident import SqliteState
-from tests.actors.programs.evidence import Held
+from tests.actors.programs.evidence import Held, finish_with_kills, submitted
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
 
-TOTAL, KEYS, KILLS = 4_000, 50, 2
+TOTAL, KEYS = 4_000, 50
 
 
 def key_of(number: Number) -> tuple[int, int]:
@@ -66,24 +66,9 @@ def test_each_record_is_in_its_state_although_workers_die(
         fields=["key", "numbers"],
         parallelism=2,
     ).shuffle().bolt("fired", JsonLines(tmp_path / "fired.jsonl", fields=("key", "numbers")))
-    run = ray_cluster.submit(topology.graph())
-    try:
-        end_s, killed = time.monotonic() + 120, 0
+    with submitted(ray_cluster, topology, layout=Layout.PACK) as run:
         tasks = [run.plan.tasks_of("gather")[0], run.plan.tasks_of("gather_for_a_while")[0]]
-        while time.monotonic() < end_s and not run.wait(0.05):
-            now = run.snapshot()
-            if now.restarts < killed or now.component("numbers").acked <= TOTAL // 8:
-                continue
-            if killed == KILLS:
-                gate.touch()
-            else:
-                run.kill_worker(tasks[killed % 2].worker)
-                killed += 1
-        assert run.finished(), run.snapshot()
-        assert killed == KILLS
-        assert run.snapshot().restarts >= KILLS
-    finally:
-        run.stop()
+        finish_with_kills(run, "numbers", TOTAL, tasks, gate)
     expected = set(range(TOTAL // KEYS))
     for found in (dict(state.items()) for state in states):
         assert {key: numbers for key, (_, numbers) in found.items()} == dict.fromkeys(

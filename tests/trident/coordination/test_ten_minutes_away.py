@@ -47,7 +47,16 @@ class Away(Hook):
             raise StoreUnreachable("it is away")
 
 
-@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
+SHORT = {"a state", "the store, of the current batch"}
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(step, id=away, marks=[] if away in SHORT else pytest.mark.long)
+        for away, step in STEPS.items()
+    ],
+)
 def test_no_attempt_no_skip_no_quarantine_and_no_end(step: str) -> None:
     hook = Away(step)
     store, skip = Watched(hook), Skip(attempts=1)

@@ -52,7 +52,7 @@ def test_a_cycle_starts_over_at_the_end_and_not_before() -> None:
 def test_a_fixed_batch_spout_that_cannot_be_is_refused() -> None:
     with pytest.raises(TopologyError, match="size is 0"):
         FixedBatchSpout(SEVEN, 0)
-    with pytest.raises(TopologyError, match="begin with again"):
+    with pytest.raises(TopologyError, match="it has no rows to repeat"):
         FixedBatchSpout([], 3, cycle=True)
 
 

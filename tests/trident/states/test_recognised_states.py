@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 from sunshower import Topology, run_inline
 from sunshower.clock import ManualClock
 from sunshower.errors import ClusterError, ConfigError, StateMismatch, TopologyFailed
+from sunshower.kafka import SqliteOffsets
 from sunshower.state import sqlite
 from sunshower.state.backing import Home
 from sunshower.state.memory_backing import MemoryShelf
@@ -96,7 +98,11 @@ def behind(program: Program) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("lives", [False, True], ids=["between two runs", "while it runs"])
+@pytest.mark.parametrize(
+    "lives",
+    [False, pytest.param(True, marks=pytest.mark.long)],
+    ids=["between two runs", "while it runs"],
+)
 def test_a_state_that_is_rolled_back_at_any_time_is_never_written_on(lives: bool) -> None:
     """If only what was not noted yet is lost, the batch is repeated, and nothing is refused."""
     times: Counter[str] = Counter()
@@ -339,13 +345,25 @@ def test_a_file_of_another_machine_is_refused_where_it_is_opened(
     place = made(tmp_path / "x.db")
     monkeypatch.setattr("platform.node", lambda: "worker-7")
     monkeypatch.setattr(sqlite, "machine", lambda: "another boot")
-    for module in ("states.factories", "declaration.store_places"):
-        monkeypatch.setattr(f"sunshower.trident.{module}.machine", lambda: "another boot")
     for call in (place,) if made is InSqlite else (place.homes, lambda: [*place.items("count")]):
         with pytest.raises(ConfigError, match=r"x\.db is a file of the machine .* worker-7"):
             call()
     assert not [*tmp_path.iterdir()]
     assert made(tmp_path / "x.db") == place
+
+
+@pytest.mark.parametrize("made", [InSqlite, SqliteState, partial(SqliteOffsets, id="words")])
+def test_a_file_is_that_of_the_declaration_in_every_process_and_on_no_other_machine(
+    made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    place = made("x.db")
+    (tmp_path / "worker").mkdir()
+    monkeypatch.chdir("worker")
+    assert place.path == tmp_path / "x.db"
+    monkeypatch.setattr(sqlite, "machine", lambda: "another boot")
+    with pytest.raises(ConfigError, match=r"x\.db is a file of the machine"):
+        _ = place.path
 
 
 def test_the_machine_is_known_without_its_kernel_file(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import sqlite3
 import uuid
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from sunshower.errors import ConfigError, StateMismatch, StoreError, StoreUnreachable, Unavailable
+from sunshower.installed import install_command
 from sunshower.state.backing import Home
 from sunshower.state.zookeeper_tree import ZooKeeperTree
 from sunshower.topologies.components import Context
@@ -203,7 +205,7 @@ def test_a_client_that_is_missing_is_told(
     factory: KeptState, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(StoreError, match=f"make setup EXTRAS={extra}") as told:
+    with pytest.raises(StoreError, match=re.escape(install_command(extra))) as told:
         factory.make(Place("words", "counts", 0, 1))
     assert not isinstance(told.value, Unavailable), "it does not come by waiting"
 

@@ -78,7 +78,7 @@ def test_a_sweep_has_its_runs_which_lead_to_their_reports(url: str, open_page: O
 
 def test_what_is_not_finished_or_foreign_is_said(url: str, open_page: Open) -> None:
     page = open_page(url, address(UNFINISHED))
-    wait_for(page, ".notice", "did not come to its end")
+    wait_for(page, ".notice", "did not finish")
     page.goto(url + address())
     wait_for(page, "tr", "999")
     assert page.get_by_label(f"Compare {FOREIGN}").is_disabled()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from sunshower.async_calls import AsyncCalls
+from sunshower.topologies.async_calls import AsyncCalls
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.steps import FunctionOperator
 

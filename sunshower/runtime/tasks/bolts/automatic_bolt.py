@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 
-from sunshower.async_calls import AsyncCalls, Outcome
 from sunshower.errors import BadEmit
 from sunshower.failures import Failure
 from sunshower.runtime.tasks.bolts.async_bolt import AsyncBolt
@@ -37,6 +36,7 @@ from sunshower.runtime.tracking.edges import segment_xor
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.transport.batch import Anchors, Batch
 from sunshower.runtime.transport.output_streams import NotSent
+from sunshower.topologies.async_calls import AsyncCalls, Outcome
 from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.components import DEFAULT, OnStream
 from sunshower.topologies.operators.compiled_stage import OperatorBolt

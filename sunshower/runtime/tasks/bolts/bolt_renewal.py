@@ -99,7 +99,7 @@ class BoltRenewals:
 
     def _close(self, bolt: BoltTask, other: Any) -> None:
         if hasattr(other, "cleanup"):
-            bolt.hear("cleanup", other.cleanup)
+            bolt.notify("cleanup", other.cleanup)
 
     def _tell(self, bolt: BoltTask) -> None:
         memory = (

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from sunshower.async_calls import Outcome
 from sunshower.clock import Clock, SystemClock
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
@@ -34,6 +33,7 @@ from sunshower.runtime.transport.batch import Anchors, Batch, join
 from sunshower.runtime.transport.channels import Inbox
 from sunshower.runtime.transport.credits import ServiceTime
 from sunshower.runtime.transport.output_streams import NotSent, OutputStreams
+from sunshower.topologies.async_calls import Outcome
 from sunshower.topologies.components import DEFAULT, Bolt, Context, OnStream
 
 Note = Callable[[U64], None]
@@ -189,7 +189,7 @@ class BoltTask(Supervised):
 
     @property
     def is_busy(self) -> bool:
-        """Whether it has taken inputs that it has not settled yet, and goes on with them."""
+        """Whether it has taken inputs that it has not settled yet, and continues with them."""
         return self.unfinished is not None or bool(self.in_progress)
 
     def end_calls(self, batch: Batch, outcomes: Sequence[Outcome]) -> None:
@@ -229,7 +229,7 @@ class BoltTask(Supervised):
     def close(self) -> TaskError | None:
         if self.in_progress:
             self.in_progress.cancel()
-        return self.hear("cleanup", self.bolt.cleanup) if hasattr(self.bolt, "cleanup") else None
+        return self.notify("cleanup", self.bolt.cleanup) if hasattr(self.bolt, "cleanup") else None
 
     def stats(self) -> TaskStats:
         """The task's current statistics."""

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from sunshower.async_calls import AsyncCalls, BegunCall, Outcome
 from sunshower.clock import Clock
 from sunshower.runtime.tracking.ids import NO_IDS, U64
 from sunshower.runtime.transport.batch import Batch, can_join, join
+from sunshower.topologies.async_calls import AsyncCalls, BegunCall, Outcome
 
 
 @dataclass(slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""Builds dead letters that any sink can write, whatever the record holds."""
+"""Builds dead letters that any sink can write, for every record."""
 
 from __future__ import annotations
 

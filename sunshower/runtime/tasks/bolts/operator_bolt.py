@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from sunshower.async_calls import AsyncCalls
 from sunshower.errors import BadEmit
 from sunshower.failures import Failure
 from sunshower.records import is_table
@@ -27,6 +26,7 @@ from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.transport.channels import Inbox
 from sunshower.runtime.transport.output_streams import NotSent
+from sunshower.topologies.async_calls import AsyncCalls
 from sunshower.topologies.operators.windows.watermarks import WATERMARKS
 
 # Rows that are combined at once. Rows of a whole slice do not fit the processor's cache.

@@ -1,4 +1,4 @@
-"""Asks a bolt how many entries its state has, so seldom that it costs nothing."""
+"""Counts the entries of a bolt's state, seldom enough that the cost is negligible."""
 
 from __future__ import annotations
 

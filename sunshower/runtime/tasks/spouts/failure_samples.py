@@ -1,4 +1,4 @@
-"""Keeps the newest failure of each cause and component, so that statistics say why trees failed."""
+"""Keeps the last failure of each cause and component, for the statistics."""
 
 from __future__ import annotations
 

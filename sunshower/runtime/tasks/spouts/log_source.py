@@ -342,7 +342,7 @@ class LogSource(SpoutSource):
 
     def _tell_acked(self, numbers: I64) -> None:
         if self._host.is_open:
-            self._host.hear("acked", partial(self._host.spout.acked, numbers))
+            self._host.notify("acked", partial(self._host.spout.acked, numbers))
 
     def _name(self, number: int) -> Any:
         try:

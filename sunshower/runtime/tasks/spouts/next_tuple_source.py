@@ -85,7 +85,7 @@ class NextTupleSource(SpoutSource):
         spout = self._host.spout
         if self._host.is_open and spout is not self._drained:
             self._drained = spout
-            self._host.hear("drain", spout.drain)
+            self._host.notify("drain", spout.drain)
 
     def finish(self) -> None:
         """Call next_tuple no more."""

@@ -154,13 +154,13 @@ class SpoutTask(Supervised):
         self.active = True
         self.rest.end()
         if self.spout is not None:
-            self.hear("activate", self.spout.activate)
+            self.notify("activate", self.spout.activate)
 
     def deactivate(self) -> None:
         """Emit nothing from now on, not even replays: in Storm both come from nextTuple."""
         self.active = False
         if self.spout is not None:
-            self.hear("deactivate", self.spout.deactivate)
+            self.notify("deactivate", self.spout.deactivate)
 
     def emit(self, now: float, limit: int) -> int:
         """Emit up to `limit` records, replays first. Returns how many.
@@ -314,7 +314,7 @@ class SpoutTask(Supervised):
         if not self.is_open:
             return None
         self.is_open = self._hears_ack = self._hears_fail = False
-        return self.hear("close", self.spout.close)
+        return self.notify("close", self.spout.close)
 
     def stats(self) -> TaskStats:
         """The task's current statistics."""
@@ -397,4 +397,4 @@ class SpoutTask(Supervised):
         if self._hears_fail:
             for index in (released.numbers >= LETTERS_END).nonzero()[0].tolist():
                 heard = replace(failures[index], attempt=int(released.attempts[index]))
-                self.hear("fail", partial(self.spout.fail, message_ids[index], heard))
+                self.notify("fail", partial(self.spout.fail, message_ids[index], heard))

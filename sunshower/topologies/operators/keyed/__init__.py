@@ -1,1 +1,1 @@
-"""Keyed state: what a task stores under keys."""
+"""Keyed state: the values that a task stores under keys."""

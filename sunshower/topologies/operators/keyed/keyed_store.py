@@ -91,7 +91,7 @@ class KeyedStore:
 
     def open(self, context: Context) -> None:
         """Open the store. Raises what the factory raises, such as StoreUnreachable, and
-        StateMismatch for values of another version that nobody migrates."""
+        StateMismatch for values of another version without `migrate`."""
         self.close()
         self._clock, self._taken = context.clock, None
         if self._factory is None:

@@ -1,4 +1,4 @@
-"""The settings of keyed states, and what they are checked against when they are declared."""
+"""The settings of keyed states, and their checks at the declaration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converts values that travel between workers to types that every state stores, and back.
+"""Converts values that can be sent between workers to types that every state stores, and back.
 
     Visit(3, Color.RED)     {"<Visit>": {"count": 3, "color": {"<Color>": "RED"}}}
     {1: "a"}                {"(dict)": [[1, "a"]]}       keys that are no texts
@@ -67,8 +67,8 @@ class StoredValues:
             return _built(plain, self._record)
         except (TypeError, ValueError, RecursionError) as error:
             raise StateMismatch(
-                f"{self._where}: a stored value cannot be read ({error}): somebody else has written"
-                f" there: {plain!r:.100}"
+                f"{self._where}: a stored value cannot be read ({error}): another program has "
+                f"written there: {plain!r:.100}"
             ) from error
 
     def shapes(self) -> dict[str, list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from sunshower.records import Schema
 from sunshower.topologies.operators.grouping import group_keys, keys_of_partial, values_of_key
@@ -14,22 +14,23 @@ from sunshower.topologies.operators.windows.watermarks import event_time
 from sunshower.topologies.operators.windows.window_kinds import AnyWindow
 from sunshower.topologies.operators.windows.window_operator import WindowOperator
 
+W = TypeVar("W", bound=AnyWindow)
 NO_BATCH = Attempt(0, 0, 0)  # for aggregators, where rows of several batches are in a window
 
 
-class AggregatedWindows(WindowOperator):
+class AggregatedWindows(WindowOperator, Generic[W]):
     """Its rows are (fields of the group, the window, what the aggregators emit)."""
 
     def __init__(
         self,
         store: KeyedStore,
-        window: AnyWindow,
+        window: W,
         contents: PaneValues,
         by: Sequence[str],
         out: Schema,
     ) -> None:
         super().__init__(store, by, out)
-        self.contents = contents
+        self.window, self.contents = window, contents
         field = window.field
         self._event_time = None if field is None else contents.schema.key([field])
 

@@ -12,11 +12,9 @@ from sunshower.records import Schema
 from sunshower.topologies.operators.aggregating import AggregatorOperator
 from sunshower.topologies.operators.aggregators import AnyAggregator
 from sunshower.topologies.operators.grouping import group_keys, values_of_key
-from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.keyed.moved_parts import BEHIND, is_own
 from sunshower.topologies.operators.port import Attempt, Emit
 from sunshower.topologies.operators.windows.aggregated_windows import AggregatedWindows
-from sunshower.topologies.operators.windows.pane_values import PaneValues
 from sunshower.topologies.operators.windows.watermarks import ReachedTime, event_time
 from sunshower.topologies.operators.windows.window_kinds import Window
 
@@ -56,20 +54,10 @@ class CombinePanes(AggregatorOperator):
             emit(made)
 
 
-class PaneWindows(AggregatedWindows):
+class PaneWindows(AggregatedWindows[Window]):
     """Windows of time, each called by its end."""
 
-    def __init__(
-        self,
-        store: KeyedStore,
-        window: Window,
-        contents: PaneValues,
-        by: Sequence[str],
-        out: Schema,
-    ) -> None:
-        super().__init__(store, window, contents, by, out)
-        self.window = window
-        self._shift: float | None = None
+    _shift: float | None = None  # of the clock, once it is read
 
     def forget(self) -> None:
         self._open: defaultdict[int, dict[Any, None]] = defaultdict(dict)  # pane → its groups
@@ -149,19 +137,8 @@ class PaneWindows(AggregatedWindows):
         return self.clock.now() + self._shift
 
 
-class CountWindows(AggregatedWindows):
+class CountWindows(AggregatedWindows[Window]):
     """Windows of a number of rows of each group, each called by its number."""
-
-    def __init__(
-        self,
-        store: KeyedStore,
-        window: Window,
-        contents: PaneValues,
-        by: Sequence[str],
-        out: Schema,
-    ) -> None:
-        super().__init__(store, window, contents, by, out)
-        self.window = window
 
     def forget(self) -> None:
         self._full: list[Any] = []

@@ -8,11 +8,8 @@ from itertools import count
 from operator import itemgetter
 from typing import Any
 
-from sunshower.records import Schema
-from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.windows.aggregated_windows import AggregatedWindows
-from sunshower.topologies.operators.windows.pane_values import PaneValues
 from sunshower.topologies.operators.windows.watermarks import ReachedTime
 from sunshower.topologies.operators.windows.window_kinds import Sessions
 
@@ -20,19 +17,8 @@ _SESSIONS = "sessions"
 Session = list[Any]  # the times of its first and its last row, and its content
 
 
-class SessionWindows(AggregatedWindows):
+class SessionWindows(AggregatedWindows[Sessions]):
     """Sessions, each called by its end, which is `gap` after its last row."""
-
-    def __init__(
-        self,
-        store: KeyedStore,
-        window: Sessions,
-        contents: PaneValues,
-        by: Sequence[str],
-        out: Schema,
-    ) -> None:
-        super().__init__(store, window, contents, by, out)
-        self.window = window
 
     def forget(self) -> None:
         self._ends: list[tuple[float, int, Any]] = []  # a heap: end, a tie-breaker, group

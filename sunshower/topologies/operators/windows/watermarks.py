@@ -1,4 +1,4 @@
-"""Watermarks: what the tasks of a spout tell the windows downstream of it about event time.
+"""Watermarks: the event time up to which all records are processed, sent to windows downstream.
 
 Each spout task sends a watermark to every task of a window, several times a second. It is a record
 with a tree of its own, and windows that end by it belong to that tree. So the spout task learns

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
 from sunshower import Counter, JsonLines, Number, Topology
+from sunshower.runtime.plan import Layout
 from sunshower.trident import SqliteState
-from tests.actors.programs.evidence import Held
+from tests.actors.programs.evidence import Held, finish_with_kills, submitted
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
 
-TOTAL, USERS, KILLS = 3_000, 10, 2
+TOTAL, USERS = 3_000, 10
 
 
 class Numbers(Held):
@@ -70,24 +70,8 @@ def test_no_pair_is_missing_although_workers_die(ray_cluster: RayCluster, tmp_pa
     users = topology.spout("users", Counter(USERS)).map(name_of, fields=("user", "name"))
     names = users.group_by("user").table(state=SqliteState(tmp_path / "users.db"), broadcast=True)
     found.join(names, how="left", fields=Named).shuffle().bolt("store", JsonLines(path))
-    run = ray_cluster.submit(topology.graph())
-    try:
-        end_s, killed = time.monotonic() + 120, 0
-        tasks = run.plan.tasks_of("join")
-        while time.monotonic() < end_s and not run.wait(0.05):
-            now = run.snapshot()
-            if now.restarts < killed or now.component("orders").acked <= TOTAL // 8:
-                continue
-            if killed == KILLS:
-                gate.touch()
-            else:
-                run.kill_worker(tasks[killed % 2].worker)
-                killed += 1
-        assert run.finished(), run.snapshot()
-        assert killed == KILLS
-        assert run.snapshot().restarts >= KILLS
-    finally:
-        run.stop()
+    with submitted(ray_cluster, topology, layout=Layout.PACK) as run:
+        finish_with_kills(run, "orders", TOTAL, run.plan.tasks_of("join"), gate)
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     expected = {(n, n if n % 2 == 0 else None) for n in range(TOTAL)}
     assert {(row["order"], row["paid"]) for row in rows} == expected

@@ -1,4 +1,4 @@
-"""MasterCoordinator against a naive one that reads all that has happened, again and again."""
+"""BatchScheduler against a naive one that reads all that has happened, again and again."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sunshower.trident.coordination.coordinator import (
+from sunshower.trident.coordination.batch_scheduler import (
     Advance,
+    BatchScheduler,
     Begin,
     Commit,
-    MasterCoordinator,
     Status,
     Step,
 )
@@ -30,15 +30,15 @@ def never(txid: int) -> bool:
     return False
 
 
-def ready(max_batches: int = 1, **settings: Any) -> MasterCoordinator:
-    return MasterCoordinator(1, {}, max_batches=max_batches, **settings)
+def ready(max_batches: int = 1, **settings: Any) -> BatchScheduler:
+    return BatchScheduler(1, {}, max_batches=max_batches, **settings)
 
 
-def go_on(machine: MasterCoordinator, now: float = 0.0) -> list[Step]:
+def go_on(machine: BatchScheduler, now: float = 0.0) -> list[Step]:
     """All that is to be done now, done."""
     steps: list[Step] = []
     while (step := machine.next_step(now, always)) is not None:
-        machine.done(step, now)
+        machine.confirm(step, now)
         steps.append(step)
     return steps
 
@@ -113,7 +113,7 @@ class Trial:
             "can_skip": can_skip,
         }
         self.interval_s = interval_s
-        self.machine = MasterCoordinator(1, {}, **self.how)
+        self.machine = BatchScheduler(1, {}, **self.how)
         self.naive = Naive()
         self.now = 0.0
         self.begun_s = -10.0
@@ -126,7 +126,7 @@ class Trial:
         if step is None:
             return
         self.check(step)
-        machine.done(step, self.now)
+        machine.confirm(step, self.now)
         naive.happened.append(step)
         if isinstance(step, Begin):
             self.begun_s = self.now
@@ -174,7 +174,7 @@ class Trial:
 
     def restart(self) -> None:
         kept = (self.machine.current, self.machine.attempts)
-        self.machine = MasterCoordinator(*kept, **self.how)
+        self.machine = BatchScheduler(*kept, **self.how)
         self.naive.happened.append("restart")
         self.begun_s = -10.0
 
@@ -263,7 +263,7 @@ def test_an_old_attempts_late_answer_touches_nothing() -> None:
 
 
 def test_stored_attempts_are_gone_on_from_exactly() -> None:
-    machine = MasterCoordinator(7, {7: 3, 8: 0, 9: 5}, max_batches=3)
+    machine = BatchScheduler(7, {7: 3, 8: 0, 9: 5}, max_batches=3)
     assert go_on(machine) == [Begin(7, 4, False), Begin(8, 1, False), Begin(9, 6, False)]
 
 
@@ -273,9 +273,9 @@ def test_nothing_new_begins_while_no_spout_is_ready_but_what_has_begun_goes_on()
     machine.failed(1, 0, 0.0, counts=False)
     step = machine.next_step(0.0, never)
     assert step == Begin(1, 1, False)
-    machine.done(step, 0.0)
+    machine.confirm(step, 0.0)
     assert machine.next_step(0.0, never) == Begin(2, 1, False)
-    assert MasterCoordinator(1, {}).next_step(0.0, never) is None
+    assert BatchScheduler(1, {}).next_step(0.0, never) is None
 
 
 def test_between_two_beginnings_is_the_interval() -> None:

@@ -1,4 +1,4 @@
-"""The master batch coordinator without I/O: decides which batch begins, commits or is retried.
+"""Decides which batch begins, commits or is retried; master_batch_coordinator.py carries it out.
 
     ─Begin─▶ PROCESSING ─acked─▶ PROCESSED ─Commit─▶ COMMITTING ─acked─▶ COMMITTED ─Advance─▶
                  │                   │   only of the current   │
@@ -7,10 +7,11 @@
                  ▼
              not active; begun again with the next attempt after a back-off
 
-`next_step` returns the next step and changes nothing; the caller confirms it with `done`. So what
-must be stored first is stored first, and a step is repeated after a failed write. Batches begin and
-commit in txid order, one commit at a time. Reports about an attempt that is not the active one of
-its txid are ignored (Storm's fail removes the active one: MasterBatchCoordinator.java:145).
+`next_step` returns the next step and changes nothing. The caller stores what the step requires,
+calls `confirm`, and emits the tuple. After a failed write `next_step` returns the same step again.
+Batches begin and commit in txid order, one commit at a time. Reports about an attempt that is not
+the active one of its txid are ignored (Storm's fail removes the active one:
+MasterBatchCoordinator.java:145).
 Storm: org.apache.storm.trident.topology.MasterBatchCoordinator
 """
 
@@ -70,7 +71,7 @@ class Active:
 
 
 @dataclass
-class _Trouble:
+class _Failures:
     """The failures of the attempts of one txid."""
 
     times: int = 0  # that count
@@ -79,7 +80,7 @@ class _Trouble:
     wait_until_s: float = 0.0
 
 
-class MasterCoordinator:
+class BatchScheduler:
     """Decides for one batch group, starting from the stored progress."""
 
     def __init__(
@@ -105,9 +106,9 @@ class MasterCoordinator:
         self._can_skip = can_skip
         # From earlier lives: `skipped` are the txids whose attempts were used up, `failures` the
         # numbers of counted failures of the others.
-        self._troubles = {txid: _Trouble(times=times) for txid, times in (failures or {}).items()}
-        self._troubles |= {txid: _Trouble(skip=True) for txid in skipped}
-        self._rest_s = 0.0
+        self._failures = {txid: _Failures(times=times) for txid, times in (failures or {}).items()}
+        self._failures |= {txid: _Failures(skip=True) for txid in skipped}
+        self._delay_s = 0.0
         self._next_begin_s: float | None = None
 
     def next_step(self, now: float, may_begin: Callable[[int], bool]) -> Step | None:
@@ -121,29 +122,29 @@ class MasterCoordinator:
             return Commit(self.current, first.attempt)
         return self._next_begin(now, may_begin)
 
-    def done(self, step: Step, now: float) -> None:
+    def confirm(self, step: Step, now: float) -> None:
         """Confirm that a step was carried out."""
         match step:
             case Begin(txid, attempt, skip):
                 self.attempts[txid] = attempt
                 self.active[txid] = Active(attempt, skip)
-                self._next_begin_s = now + max(self._interval_s, self._rest_s)
+                self._next_begin_s = now + max(self._interval_s, self._delay_s)
             case Commit(txid, _):
                 self.active[txid].status = Status.COMMITTING
             case Advance(txid, _):
                 del self.active[txid], self.attempts[txid]
-                self._troubles.pop(txid, None)
+                self._failures.pop(txid, None)
                 self.current = txid + 1
 
-    def rest(self, rest_s: float, now: float) -> None:
+    def delay_begin(self, delay_s: float, now: float) -> None:
         """Set the least time between the beginnings of two batches, until the next call."""
-        self._rest_s, until_s = rest_s, now + rest_s
+        self._delay_s, until_s = delay_s, now + delay_s
         self._next_begin_s = max(self._next_begin_s or until_s, until_s)
 
     def acked(self, txid: int, attempt: int) -> bool:
         """The tree of `$batch` or `$commit` is complete. Returns whether the attempt is active; if
         not, nothing changes."""
-        active = self._found(txid, attempt)
+        active = self._active_attempt(txid, attempt)
         if active is None:
             return False
         if active.status is Status.PROCESSING:
@@ -153,49 +154,49 @@ class MasterCoordinator:
         return True
 
     def failed(self, txid: int, attempt: int, now: float, *, counts: bool) -> bool:
-        """A tree of an attempt has failed: it and all later batches begin again. `counts`: the
+        """A tree of an attempt has failed: its batch and all later ones begin again. `counts`: the
         failure is charged as an attempt. Returns whether the attempt is active. Sets `gave_up` if
         the attempts are used up and the batch cannot be skipped."""
-        active = self._found(txid, attempt)
+        active = self._active_attempt(txid, attempt)
         if active is None or self.finished:
             return False
         for later in [one for one in self.active if one >= txid]:
             del self.active[later]
-        trouble = self._troubles.setdefault(txid, _Trouble())
+        failures = self._failures.setdefault(txid, _Failures())
         if counts:
-            self._count(trouble)
-            wait_s = self._retry.wait_s(trouble.times) if trouble.times else 0.0
+            self._count(failures)
+            wait_s = self._retry.wait_s(failures.times) if failures.times else 0.0
         else:
-            trouble.in_a_row += 1
-            again = self._retry.wait_s(trouble.in_a_row - 1) if trouble.in_a_row > 1 else 0.0
+            failures.in_a_row += 1
+            again = self._retry.wait_s(failures.in_a_row - 1) if failures.in_a_row > 1 else 0.0
             wait_s = min(again, _MACHINERY_MAX_S)
-        trouble.wait_until_s = now + wait_s
+        failures.wait_until_s = now + wait_s
         return True
 
     @property
     def failures(self) -> dict[int, int]:
         """The counted failures of batches that are not committed, by txid."""
-        return {txid: one.times for txid, one in self._troubles.items() if one.times}
+        return {txid: one.times for txid, one in self._failures.items() if one.times}
 
     def skips(self, txid: int) -> bool:
         """Whether the next attempt skips the batch."""
-        return txid in self._troubles and self._troubles[txid].skip
+        return txid in self._failures and self._failures[txid].skip
 
     def finish(self) -> None:
         """Begin and commit nothing more: there will be no more rows."""
         self.finished = True
         self.active.clear()
 
-    def _found(self, txid: int, attempt: int) -> Active | None:
+    def _active_attempt(self, txid: int, attempt: int) -> Active | None:
         active = self.active.get(txid)
         return active if active is not None and active.attempt == attempt else None
 
-    def _count(self, trouble: _Trouble) -> None:
-        trouble.times, trouble.in_a_row = trouble.times + 1, 0
-        if trouble.times < self._retry.attempts:
+    def _count(self, failures: _Failures) -> None:
+        failures.times, failures.in_a_row = failures.times + 1, 0
+        if failures.times < self._retry.attempts:
             return
-        if self._can_skip and not trouble.skip:
-            trouble.skip, trouble.times = True, 0
+        if self._can_skip and not failures.skip:
+            failures.skip, failures.times = True, 0
         else:
             self.gave_up = True
 
@@ -206,8 +207,8 @@ class MasterCoordinator:
         for txid in range(self.current, self.current + self._max_batches):
             if txid in self.active:
                 continue
-            trouble = self._troubles.get(txid)
-            if trouble is not None and now < trouble.wait_until_s:
+            failures = self._failures.get(txid)
+            if failures is not None and now < failures.wait_until_s:
                 return None
             if txid not in self.attempts and not may_begin(txid):
                 return None

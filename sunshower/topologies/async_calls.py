@@ -1,7 +1,7 @@
 """Runs calls of `async def` functions: those for the records of a batch at the same time.
 
     run(call, records) ──▶ event loop ──▶ (result, error) of each record, in their order
-    begin(call, record) ──▶ a call that goes on within `run` and `wait_for_one`
+    begin(call, record) ──▶ a call that continues within `run` and `wait_for_one`
 
 The loop runs only within these methods, in the thread of the caller. `run` ends when all calls
 have ended. On a clock that is not the machine's (a simulation, a test) the loop's time is that of

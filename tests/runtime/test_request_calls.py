@@ -6,7 +6,7 @@ import pytest
 
 from sunshower.clock import ManualClock
 from sunshower.errors import ClusterError, RequestTimeout
-from sunshower.runtime.asking import Caller, answered
+from sunshower.runtime.request_calls import Caller, send_until_answered
 from sunshower.topologies.requests import Reply
 
 
@@ -20,5 +20,5 @@ def test_a_master_that_does_not_answer_is_asked_until_the_callers_time_is_over()
 
     caller = Caller("asks", 1, 3.0, "id", clock.now())
     with pytest.raises(RequestTimeout, match="within 3 s: away"):
-        answered(caller, ask_whom, lambda *_: Reply(), clock)
+        send_until_answered(caller, ask_whom, lambda *_: Reply(), clock)
     assert left == [3.0, pytest.approx(2.0, abs=0.01)]

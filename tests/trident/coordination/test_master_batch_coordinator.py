@@ -32,7 +32,7 @@ from sunshower.simulation.cluster import SimCluster
 from sunshower.state.memory_tree import MemoryTree
 from sunshower.state.tree import Tree
 from sunshower.topologies.operators.port import Attempt
-from sunshower.trident.coordination.batch_master import is_to_blame
+from sunshower.trident.coordination.master_batch_coordinator import is_to_blame
 from sunshower.trident.stages.plan import Skip
 from tests.trident.rigs.group_rig import Hook, Numbers, NumbersCoordinator, Rig
 from tests.trident.rigs.group_steps import Steps, Watched

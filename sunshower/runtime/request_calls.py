@@ -1,4 +1,4 @@
-"""A caller of a stream of requests: it sends its request again until it has the answer.
+"""A caller of a stream of requests: sends its request again until it has the answer.
 
 The worker of the requests keeps them in memory. If it dies, or the tasks move, the caller sends its
 request to the next one; the same request is processed once at a time, and answered once.
@@ -23,7 +23,7 @@ _LIVES = 3  # of processes that a letter may be lost with
 
 
 class Caller:
-    """One request. The adapter calls the worker with `request`, passes the result to `hear`, and
+    """One request. The adapter calls the worker with `request`, passes the result to `receive`, and
     waits for `wait_s` seconds, until there is an `answer`."""
 
     def __init__(self, name: str, value: Any, timeout_s: float, id: str, now: float) -> None:
@@ -33,7 +33,7 @@ class Caller:
         self.name, self._value, self._id = name, fields_of(value), id
         self._timeout_s, self._ends_s = timeout_s, now + timeout_s
         self._last = "its worker was not asked"
-        self._is_there = False  # a process has it
+        self._is_held = False  # by a process
         self._lives_left = _LIVES if isinstance(value, DeadLetter) else inf
 
     @property
@@ -49,31 +49,31 @@ class Caller:
             )
         return Request(self._id, self._value, self._ends_s - now)
 
-    def hear(self, said: Reply | RequestProgress | Exception) -> None:
-        """What the worker said, or why it said nothing. Raises the error of the reply."""
+    def receive(self, reply: Reply | RequestProgress | Exception) -> None:
+        """Take the reply of the worker, or the error of the call. Raises the error of the reply."""
         self.wait_s = min(self.wait_s * 1.5, _LONGEST_S)
-        match said:
+        match reply:
             case Reply(error=None):
-                self.answer = said.rows
+                self.answer = reply.rows
             case Reply():
-                assert said.error is not None
-                raise said.error
+                assert reply.error is not None
+                raise reply.error
             case RequestProgress():
-                self._last = said.value
-                self._note_lives(said)
+                self._last = reply.value
+                self._note_lives(reply)
             case _:
-                self._last = str(said)
+                self._last = str(reply)
 
-    def _note_lives(self, said: RequestProgress) -> None:
+    def _note_lives(self, reply: RequestProgress) -> None:
         """Raise RequestFailed for a letter whose record seems to end each process that has it."""
-        if said is RequestProgress.ABSENT and self._is_there:
+        if reply is RequestProgress.ABSENT and self._is_held:
             self._lives_left -= 1
             if self._lives_left <= 0:
                 raise RequestFailed(
                     f"a letter of {self.name!r} was lost {_LIVES} times with the process that had "
                     "it: its record may end them"
                 )
-        self._is_there = said is not RequestProgress.ABSENT
+        self._is_held = reply is not RequestProgress.ABSENT
 
 
 def worker_of_requests(plan: Plan, name: str) -> int:
@@ -90,7 +90,7 @@ def worker_of_requests(plan: Plan, name: str) -> int:
     return plan.tasks_of(name)[0].worker
 
 
-def answered(
+def send_until_answered(
     caller: Caller,
     ask_whom: Callable[[float], int],
     ask: Callable[[int, str, Request], Reply | RequestProgress],
@@ -101,16 +101,16 @@ def answered(
     worker: int | None = None
     while True:
         request = caller.request(clock.now())
-        said: Reply | RequestProgress | ClusterError
+        reply: Reply | RequestProgress | ClusterError
         try:
             worker = ask_whom(request.left_s) if worker is None else worker
-            said = ask(worker, caller.name, caller.request(clock.now()))
+            reply = ask(worker, caller.name, caller.request(clock.now()))
         except ClusterError as error:
-            said = error
-        caller.hear(said)
+            reply = error
+        caller.receive(reply)
         if caller.answer is not None:
             return caller.answer
-        if isinstance(said, ClusterError) or (said is RequestProgress.ABSENT and caller.is_late):
+        if isinstance(reply, ClusterError) or (reply is RequestProgress.ABSENT and caller.is_late):
             worker = None
         clock.sleep(caller.wait_s)
 
@@ -125,16 +125,16 @@ class Replies:
     def fetch(self, id: str) -> Reply | RequestProgress:
         """The reply of a request, or how far it is. A caller that asks again has lost the reply;
         then the request is processed again."""
-        said, ends_s = self._found.get(id, (None, 0.0))
-        if isinstance(said, Reply):
+        reply, ends_s = self._found.get(id, (None, 0.0))
+        if isinstance(reply, Reply):
             self._found[id] = None, ends_s
-        elif said is None:
+        elif reply is None:
             self._found.pop(id, None)
-        return RequestProgress.ABSENT if said is None else said
+        return RequestProgress.ABSENT if reply is None else reply
 
-    def put(self, id: str, said: Reply | RequestProgress, ends_s: float) -> None:
+    def put(self, id: str, reply: Reply | RequestProgress, ends_s: float) -> None:
         """Keep this for the caller, who waits until `ends_s`."""
-        self._found[id] = said, ends_s
+        self._found[id] = reply, ends_s
 
     def has_ended(self, id: str, now: float) -> bool:
         """Whether a request needs no processing: its reply is there, or was just fetched."""

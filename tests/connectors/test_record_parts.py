@@ -1,0 +1,68 @@
+"""Tests of RecordParts, which sinks use to read parts of records, also of plain tuples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import NamedTuple
+
+import pytest
+
+from sunshower.errors import RecordMismatch
+from sunshower.records import Part, RecordParts, Schema
+
+COUNTS, WEIGHTS = Schema(("word", "count")), Schema(("word", "weight"))
+
+
+class Word(NamedTuple):
+    word: str
+    count: int
+
+
+@dataclass
+class Line:
+    number: int
+    word: str
+
+
+def test_a_field_is_read_from_every_kind_of_record() -> None:
+    parts = RecordParts("here")
+    for schema in (Schema.of(Word), Schema.of(Line), Schema(("count", "word"))):
+        parts.check(schema, ["word"])
+    get = parts.getter("word")
+    assert [get(Word("a", 1)), get(Line(1, "b")), get((1, "c"))] == ["a", "b", "c"]
+
+
+def test_no_call_looks_for_what_was_known_before() -> None:
+    parts = RecordParts("here")
+    parts.check(Schema.of(Word), ["word", str])
+    assert parts.getter(str) is str
+    assert isinstance(parts.getter("word"), attrgetter)
+
+
+@pytest.mark.parametrize(("part", "found"), [(len, [2, 3]), ("word", ["a", "b"])])
+def test_plain_tuples_differ_where_no_part_is_read(part: Part, found: list[object]) -> None:
+    parts = RecordParts("here")
+    for schema in (COUNTS, Schema(("word", "weight", "unit"))):
+        parts.check(schema, [part])
+    get = parts.getter(part)
+    assert [get(("a", 1)), get(("b", 2.0, "kg"))] == found
+
+
+def test_plain_tuples_have_each_field_that_is_read_at_one_position() -> None:
+    parts = RecordParts("here")
+    parts.check(COUNTS, ["word"])
+    with pytest.raises(RecordMismatch, match=r"\(word, count\) and \(id, word\), with 'word' at d"):
+        parts.check(Schema(("id", "word")), ["word"])
+
+
+def test_plain_tuples_that_are_read_whole_have_the_same_fields() -> None:
+    parts = RecordParts("here")
+    parts.check(COUNTS, [None])
+    with pytest.raises(
+        RecordMismatch, match=r"^here: .* \(word, count\) and \(word, weight\); emit"
+    ):
+        parts.check(WEIGHTS, [None])
+    get = parts.getter(None)
+    assert get(("a", 1)) == get(Word("a", 1)) == {"word": "a", "count": 1}
+    assert get(Line(1, "b")) == {"number": 1, "word": "b"}
