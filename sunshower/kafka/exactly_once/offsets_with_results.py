@@ -25,7 +25,7 @@ from sunshower.kafka.exactly_once.once_bolt import OnceBolt
 from sunshower.kafka.options import ReaderContext
 from sunshower.kafka.partitions.ports import Committed, Offsets, Partition
 from sunshower.kafka.partitions.store_errors import using
-from sunshower.records import Schema
+from sunshower.records import RecordParts, Schema
 from sunshower.secret import Secret, address
 from sunshower.state.sqlite import SqliteFile
 from sunshower.state.sqlite_results import Results, Source, SqliteResults
@@ -94,27 +94,26 @@ class ResultsBolt(OnceBolt):
 
     def __init__(self, kept: OffsetsWithResults, write: Write, setup: str) -> None:
         self._kept, self._write, self._setup = kept, write, setup
-        self._place_of: Callable[[Any], Any] | None = None
+        self._parts: RecordParts | None = None  # None until an input is declared
         self._done: dict[Source, tuple[Intervals, int, int]] = {}  # …, settled, version
         self._records: list[Any] = []  # the records of this batch
 
     def check_input(self, schema: Schema) -> None:
         """Raise an error for records without topic, partition and offset."""
-        for name in FIELDS:
-            schema.check_field(name, "a bolt that keeps offsets with its results")
-        self._place_of = schema.key(FIELDS)
+        self._parts = self._parts or RecordParts("a bolt that keeps offsets with its results")
+        self._parts.check(schema, FIELDS)
 
     def prepare(self, context: Context) -> None:
-        if self._place_of is None:
+        if self._parts is None:
             raise TopologyError("declare an instance of this bolt, not a function that makes one")
+        self._getters = [self._parts.getter(name) for name in FIELDS]
         self.begin()
         self._results = self._kept._open()
         self._results.setup(self._setup)
         self.load()
 
     def key_of(self, record: Any) -> Hashable:
-        assert self._place_of
-        return self._place_of(record)  # type: ignore[no-any-return]
+        return tuple(get(record) for get in self._getters)
 
     def is_stored(self, key: tuple[str, int, int]) -> bool:
         topic, partition, offset = key

@@ -22,6 +22,7 @@ from sunshower.dev.kafka import Kafka
 from sunshower.errors import (
     BadOffset,
     ConfigError,
+    RecordMismatch,
     StoreError,
     StoreUnreachable,
     UnknownField,
@@ -232,6 +233,15 @@ def test_a_topic_that_was_made_anew_is_told(kept: OffsetsWithResults) -> None:
 def test_records_that_do_not_say_their_message_are_refused(kept: OffsetsWithResults) -> None:
     with pytest.raises(UnknownField, match="offset"):
         kept.bolt(count).check_input(Schema(("topic", "partition", "value")))
+
+
+def test_plain_tuples_with_their_message_at_different_positions_are_refused(
+    kept: OffsetsWithResults,
+) -> None:
+    bolt = kept.bolt(count)
+    bolt.check_input(Schema(("topic", "partition", "offset", "value")))
+    with pytest.raises(RecordMismatch, match="'topic' at different positions"):
+        bolt.check_input(Schema(("value", "topic", "partition", "offset")))
 
 
 def test_a_file_that_cannot_be_used_is_told(tmp_path: Path) -> None:
