@@ -20,7 +20,7 @@ from sunshower.errors import ClusterError
 from sunshower.runtime.plan import ACKER, Layout, Plan
 
 KINDS = ("bolt", "spout", "acker", "worker", "master")
-_PATIENCE_S = 20.0  # for a victim that is just being born
+_PATIENCE_S = 20.0  # for a victim that is just being started
 _POLL_S = 0.1  # the master has better things to do than to answer
 
 

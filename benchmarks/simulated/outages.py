@@ -2,7 +2,7 @@
 
 A seed draws a topology of three to five components, which of them are away when and for how long
 (0.1 s up to two hours of virtual time), what else is done meanwhile (kills, rebalances), whether
-dead letters are on, and which records are poison. Nothing may be lost, charged or buried but the
+dead letters are on, and which records are poison. Nothing may be lost, charged or dead but the
 poison, the topology may not give up, and all is acked soon after the last outage.
 """
 

@@ -4,7 +4,7 @@
 
 For `poison_s` seconds `relay` raises for every record of one key. After `attempts` attempts, with
 increasing waits, the spout emits such a tuple on its dead-letter stream, which `morgue` reads. Look
-for: failures with the cause exception, `buried` in the figures, and an unchanged throughput of all
+for: failures with the cause exception, `dead` in the figures, and an unchanged throughput of all
 other tuples.
 """
 

@@ -112,7 +112,7 @@ class Worker:
         self._packed: dict[int, TaskTransfer] | None = None  # if set, this life has ended
         if event_writer is not None:
             spouts = np.array([spout.task.id for spout in self._spouts], np.int64)
-            event_writer.note(What.BORN, values=spouts, detail=(worker, life))
+            event_writer.note(What.STARTED, values=spouts, detail=(worker, life))
 
     # ---- facts ----------------------------------------------------------------------------
 

@@ -40,8 +40,8 @@ def test_history_of_an_undisturbed_run_has_every_edge_of_every_tree(
         begun_s = run.now()
         finish(run)
         entries, ended_s = run.history(), run.now()
-        born = {entry.detail for entry in entries if entry.what is What.BORN}
-        assert born == {(worker, 1) for worker in run.plan.workers}
+        started = {entry.detail for entry in entries if entry.what is What.STARTED}
+        assert started == {(worker, 1) for worker in run.plan.workers}
     times = [entry.at_s for entry in entries]
     assert times == sorted(times)
     assert begun_s < times[-1] < ended_s
@@ -69,8 +69,8 @@ def test_history_is_complete_after_a_kill(
         finish(run)
         assert run.snapshot().restarts == 1
         entries = run.history()
-        born = [entry.detail for entry in entries if entry.what is What.BORN]
-        assert [life for whose, life in born if whose == worker] == [1, 2]
+        started = [entry.detail for entry in entries if entry.what is What.STARTED]
+        assert [life for whose, life in started if whose == worker] == [1, 2]
     in_files = stored(tmp_path)
     assert set(in_files) == set(range(TOTAL))
     missing = set(in_files) - set(wrote(entries))
@@ -106,8 +106,8 @@ def test_history_goes_on_through_a_rebalance(ray_cluster: RayCluster, tmp_path: 
         gate.touch()
         finish(run)
         entries = run.history()
-    born = [entry.detail for entry in entries if entry.what is What.BORN]
-    assert len(born) > 2 + 3 - 1
+    started = [entry.detail for entry in entries if entry.what is What.STARTED]
+    assert len(started) > 2 + 3 - 1
     assert sorted(wrote(entries)) == list(range(TOTAL))
     assert check_no_ack_came_too_soon(entries) == TOTAL
 

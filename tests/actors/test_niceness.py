@@ -1,4 +1,4 @@
-"""A process that is born lets others go first, with all that it does."""
+"""A process that starts lets others go first, with all that it does."""
 
 from __future__ import annotations
 

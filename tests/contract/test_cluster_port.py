@@ -106,7 +106,7 @@ def test_history_tells_of_every_kind_by_time(submit: Submit) -> None:
     edges = [What.SENT, What.DELIVERED, What.ACKED]
     assert [rows[what] for what in edges] == [2 * TOTAL] * 3, "one edge to the relay, one from it"
     assert rows[What.WROTE] == TOTAL
-    assert rows[What.BORN] == len(run.plan.workers)
+    assert rows[What.STARTED] == len(run.plan.workers)
     times = [entry.at_s for entry in history]
     assert times == sorted(times)
     assert times[-1] <= run.now()
@@ -169,7 +169,7 @@ def test_a_worker_that_is_killed_loses_nothing(submit: Submit) -> None:
     assert run.kill_worker(worker_of(run, "relay")) > 0
     all_is_written(run)
     assert run.snapshot().restarts == 1
-    assert sum(entry.what is What.BORN for entry in run.history()) == len(run.plan.workers) + 1
+    assert sum(entry.what is What.STARTED for entry in run.history()) == len(run.plan.workers) + 1
 
 
 def test_a_master_that_is_killed_is_followed_by_one_that_knows(submit: Submit) -> None:

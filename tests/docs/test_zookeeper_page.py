@@ -152,7 +152,7 @@ def test_a_batch_program_counts_once_and_refuses_another_password(
     monkeypatch.setenv("VISITS_PASSWORD", "guess")
     with pytest.raises((StoreError, TopologyFailed)) as refused:
         run_inline(runpy.run_path("visits_by_page.py")["topology"].graph())
-    assert "another name and password (`digest`) are wanted" in str(refused.value)
+    assert "it needs another name and password (`digest`)" in str(refused.value)
 
 
 def test_the_page_has_the_errors_of_wrong_use(
@@ -174,7 +174,7 @@ def test_the_page_has_the_errors_of_wrong_use(
         with running(example(listener)) as run:
             run.until(run.errors, 30)
             assert wanted in run.errors()[0]
-    assert "another name and password (`digest`) are wanted" in PAGE.replace("\n", " ")
+    assert "it needs another name and password (`digest`)" in PAGE.replace("\n", " ")
     ports.release()
 
 

@@ -108,7 +108,7 @@ def test_a_slow_bolt_causes_no_replay() -> None:
 def test_poison_is_buried_and_all_else_is_written() -> None:
     ((_, outcome),) = simulate("poison_tuple", 0)
     figures = outcome.figures
-    assert 0 < figures["buried"] == figures["messages"] - figures["written"]
+    assert 0 < figures["dead"] == figures["messages"] - figures["written"]
 
 
 def test_every_kind_of_process_is_killed() -> None:

@@ -105,10 +105,10 @@ def test_each_letter_is_settled_although_workers_die_and_tasks_move(seed: int) -
         assert {*range(5), *range(10, 22)} <= {*seen}, "at least once"
         assert {one.message_id for one in kept} == {-1}
         run.wait(40)
-        (buried,) = {
-            entry.values.view(np.int64)[0] for entry in run.history() if entry.what is What.BURIED
+        (dead,) = {
+            entry.values.view(np.int64)[0] for entry in run.history() if entry.what is What.DEAD
         }
-        assert buried < 0, "the number of the letter, which no record has"
+        assert dead < 0, "the number of the letter, which no record has"
         assert run.snapshot().component("items").pending == 0
 
 

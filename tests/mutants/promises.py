@@ -32,18 +32,18 @@ class Leaves:
 
     def check(self, history: History, facts: Facts) -> CheckResult:
         written = {key for key, _ in history.rows(What.WROTE).details}
-        buried = {number for what, number, _ in written if what == "letter"}
+        dead = {number for what, number, _ in written if what == "letter"}
         expected = {n: leaves(self.stage, n) for n in range(self.total)}
-        strange = written - set().union(*expected.values()) - {("letter", n, -1) for n in buried}
+        strange = written - set().union(*expected.values()) - {("letter", n, -1) for n in dead}
         strange = {row for row in strange if row[2] != HALF}
         owed = _emitted(history, facts) if facts.drained else set(expected)
-        missing = {n for n in owed if not expected[n] <= written} - buried
+        missing = {n for n in owed if not expected[n] <= written} - dead
         ended = facts.ending is Ending.FINISHED
         broken = [f"{min(strange)} was written, which nobody may make"] if strange else []
         if missing and ended:
             broken.append(f"of {len(missing)} numbers something was never written: {min(missing)}")
-        if self.stage == "poison" and buried - {POISON}:
-            broken.append(f"innocents are buried: {sorted(buried - {POISON})}")
+        if self.stage == "poison" and dead - {POISON}:
+            broken.append(f"other records became dead letters: {sorted(dead - {POISON})}")
         return CheckResult("all leaves are there", broken)
 
 

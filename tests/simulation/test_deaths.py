@@ -101,8 +101,8 @@ def test_a_call_that_takes_too_long_ends_its_process_in_time(seed: int) -> None:
     (crash_report,) = run._master.core.crash_reports.values()
     assert "context.clock.sleep(3_600.0)" in crash_report.stack
     assert 9.9 < run.now() < 16.0, "10 s, an eighth of that, and the way back"
-    reborn = [e.at_s for e in run.history() if e.what is What.BORN and e.detail[1] == 2]
-    assert 9.9 < reborn[0] < 13.0
+    restarted = [e.at_s for e in run.history() if e.what is What.STARTED and e.detail[1] == 2]
+    assert 9.9 < restarted[0] < 13.0
 
 
 def test_a_call_that_takes_long_and_not_too_long_is_waited_for() -> None:

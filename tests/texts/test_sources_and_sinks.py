@@ -65,8 +65,8 @@ def test_each_record_is_in_the_file_or_among_the_dead_letters(
     out, dead = folder / "out.jsonl", folder / "dead.jsonl"
     run_inline(topology(given, JsonLines(out), dead).graph(), clock=ManualClock())
     written = [line["number"] for line in lines_of(out)]
-    buried = [line["record"]["number"] for line in lines_of(dead)]
-    assert sorted(written + buried) == list(range(len(given)))
+    letters = [line["record"]["number"] for line in lines_of(dead)]
+    assert sorted(written + letters) == list(range(len(given)))
     for line in lines_of(out):
         value = given[line["number"]]
         if isinstance(value, str):
@@ -82,9 +82,9 @@ def test_every_odd_value_costs_at_most_its_own_record(
     run_inline(topology(given, sink, dead).graph(), clock=ManualClock())
     lines = [line.split() for line in raw.getvalue().split(b"\n") if line.startswith(b"row ")]
     written = [int(words[1][:-1]) for words in lines]
-    buried = [line["record"]["number"] for line in lines_of(dead)]
-    assert sorted(written + buried) == list(range(len(given)))
-    assert buried, "some have no repr"
+    letters = [line["record"]["number"] for line in lines_of(dead)]
+    assert sorted(written + letters) == list(range(len(given)))
+    assert letters, "some have no repr"
 
 
 def test_records_travel_to_another_process_or_become_dead_letters(tmp_path: Path) -> None:
@@ -94,8 +94,8 @@ def test_records_travel_to_another_process_or_become_dead_letters(tmp_path: Path
         run = cluster.submit(topology(given, Keep, dead).graph(), Layout.ISOLATE)
         assert run.wait(60.0)
         kept = [row for task in run.results("sink") for row in task]
-        buried = [line["record"]["number"] for line in lines_of(dead)]
-        assert sorted([number for number, _ in kept] + buried) == list(range(len(given)))
+        letters = [line["record"]["number"] for line in lines_of(dead)]
+        assert sorted([number for number, _ in kept] + letters) == list(range(len(given)))
         for number, value in kept:
             if isinstance(value, str | bytes | bytearray):
                 assert value == given[number]

@@ -250,8 +250,8 @@ def _unfinished(history: History, facts: Facts) -> str | None:
 
 def _latest_life(history: History, task: int) -> int:
     """Return the last life of a spout task, in any worker."""
-    born = history.rows(What.BORN).entries
-    return max((entry.detail[1] for entry in born if task in entry.values), default=0)
+    started = history.rows(What.STARTED).entries
+    return max((entry.detail[1] for entry in started if task in entry.values), default=0)
 
 
 def _never_emitted(history: History, facts: Facts) -> list[str]:
@@ -273,10 +273,10 @@ def _never_emitted(history: History, facts: Facts) -> list[str]:
 def _unwritten(history: History, facts: Facts, model: Model) -> list[int]:
     """Return the items that no sink has written and that are not dead letters."""
     written = {key for key, _ in history.rows(What.WROTE).details}
-    buried = history.rows(What.BURIED)
+    dead = history.rows(What.DEAD)
     letters = {
         model.number(facts.places[task][0], number)
-        for task, number in zip(buried.tasks.tolist(), buried.values.tolist(), strict=True)
+        for task, number in zip(dead.tasks.tolist(), dead.values.tolist(), strict=True)
     }
     return sorted(_wanted(history, facts, model) - written - letters)
 

@@ -67,8 +67,8 @@ class NothingCharged:
         wrong = charged & innocent
         causes = Counter(str(failed.details[at]) for at in np.flatnonzero(wrong).tolist())
         broken = [f"{count:,} failures with the cause {cause!r}" for cause, count in causes.items()]
-        buried = history.rows(What.BURIED)
-        letters = int(np.count_nonzero(~np.isin(buried.values.view(np.int64), [*self.poison])))
+        dead = history.rows(What.DEAD)
+        letters = int(np.count_nonzero(~np.isin(dead.values.view(np.int64), [*self.poison])))
         if letters:
             broken.append(f"{letters:,} dead letters of messages that are no poison")
         if facts.ending is Ending.HALTED:

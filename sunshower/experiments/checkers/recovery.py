@@ -104,7 +104,7 @@ def recoveries(history: History, but: I64 = NOTHING) -> tuple[Recovery, ...]:
     causes = np.array([cause in _OF_THE_MACHINERY for cause in failed.details], np.bool_)
     failed_s, messages = failed.at_s[causes], failed.messages[causes]
     begun_s = np.array([band.begun_s for band in history.faults])
-    born_s = history.rows(What.BORN).at_s
+    started_s = history.rows(What.STARTED).at_s
     found = []
     for band in history.faults:
         if band.ended_s is None:
@@ -112,7 +112,7 @@ def recoveries(history: History, but: I64 = NOTHING) -> tuple[Recovery, ...]:
         next_s = _first(begun_s, band.ended_s, math.inf)
         back_s = band.ended_s
         if band.ended_s - band.begun_s < _MOMENT_S:  # a process may be missing until the next start
-            back_s = _first(born_s[born_s <= next_s], band.ended_s, band.ended_s)
+            back_s = _first(started_s[started_s <= next_s], band.ended_s, band.ended_s)
         lost = messages[(failed_s >= band.begun_s) & (failed_s < next_s)]
         touched = history.accounts.touched(band.ended_s, back_s, lost, but)
         last_s = float(touched.max(initial=band.ended_s))

@@ -22,8 +22,8 @@ _NUMBER_MASK = (1 << _NUMBER_BITS) - 1
 _SLOT_AT, _OFFSET_BITS = 48, 28
 _FOLDED = 1 << (_NUMBER_BITS - 1)  # apart from the offsets of slot 0, which stay as they are
 # Entries without columns.
-_SINGLE = frozenset({What.WROTE, What.NOTED, What.BORN, What.BEGUN, What.ENDED})
-_ROOTED = frozenset(What) - _SINGLE - {What.BURIED}
+_SINGLE = frozenset({What.WROTE, What.NOTED, What.STARTED, What.BEGUN, What.ENDED})
+_ROOTED = frozenset(What) - _SINGLE - {What.DEAD}
 _COUNTED = frozenset({What.EMITTED, What.COMPLETED, What.FAILED})  # those with attempts
 _AT, _TASK = attrgetter("at_s"), attrgetter("task")
 _ROOTS, _VALUES, _ATTEMPTS = attrgetter("roots"), attrgetter("values"), attrgetter("attempts")

@@ -18,7 +18,7 @@ def figures_of(history: History) -> dict[str, float]:
     emitted, replays           all emits, and the repeated ones
     messages, completed        all messages, and the completed ones
     failed, failed: timeout …  failed attempts, in total and by cause
-    buried, written, duplicates
+    dead, written, duplicates
     throughput                 messages completed a second, from the first emit to the last
     latency_p50_s, …_p99_s     of an attempt, from its emit to its completion
     batches committed, …       of Trident programs, see `batch_figures`
@@ -32,7 +32,7 @@ def figures_of(history: History) -> dict[str, float]:
         "completed": len(done),
         "replays": len(emitted) - len(accounts.messages),
         "failed": len(failed),
-        "buried": len(history.rows(What.BURIED)),
+        "dead": len(history.rows(What.DEAD)),
         "written": len(history.rows(What.WROTE)),
         "duplicates": duplicates(history),
     }

@@ -10,13 +10,13 @@
     emitted                      message root attempt, and id if the message's id is another
     completed                    message root attempt
     failed                       message root attempt cause
-    buried                       message
+    dead                         message
     sent                         root edge target
     delivered, acked             root edge
     refused                      root edge cause
     wrote                        key value
     noted                        event facts
-    born                         worker life, and spouts: the names (older files have none)
+    started                      worker life, and spouts: the names (older files have none)
     begun, ended                 fault
 """
 
@@ -38,21 +38,21 @@ from sunshower.texts import json_of
 Fields: TypeAlias = dict[str, Any]
 OVER = "over"
 _NAMES = {what.name.lower(): what for what in What}
-_MESSAGES = {What.EMITTED, What.COMPLETED, What.FAILED, What.BURIED}
+_MESSAGES = {What.EMITTED, What.COMPLETED, What.FAILED, What.DEAD}
 _EDGES = {What.SENT, What.DELIVERED, What.ACKED, What.REFUSED}
 _PAIRS = {What.WROTE: ("key", "value"), What.NOTED: ("event", "facts")}
 _NEEDED: dict[What, tuple[str, ...]] = {
     What.EMITTED: ("task", "message", "root", "attempt"),
     What.COMPLETED: ("task", "message", "root", "attempt"),
     What.FAILED: ("task", "message", "root", "attempt", "cause"),
-    What.BURIED: ("task", "message"),
+    What.DEAD: ("task", "message"),
     What.SENT: ("task", "root", "edge", "target"),
     What.DELIVERED: ("task", "root", "edge"),
     What.ACKED: ("task", "root", "edge"),
     What.REFUSED: ("task", "root", "edge", "cause"),
     What.WROTE: ("task", "key", "value"),
     What.NOTED: ("task", "event", "facts"),
-    What.BORN: ("worker", "life"),
+    What.STARTED: ("worker", "life"),
     What.BEGUN: ("fault",),
     What.ENDED: ("fault",),
 }
@@ -99,12 +99,12 @@ def _rows(entry: Entry, history: History) -> Iterator[Fields]:
     what, detail = entry.what, entry.detail
     if what in _PAIRS:
         yield dict(zip(_PAIRS[what], detail, strict=True))
-    elif what is What.BORN:
+    elif what is What.STARTED:
         spouts = [history.name(task) for task in entry.values.tolist()]
         yield {"worker": detail[0], "life": detail[1], "spouts": spouts}
     elif what in (What.BEGUN, What.ENDED):
         yield {"fault": detail}
-    elif what is What.BURIED:
+    elif what is What.DEAD:
         yield from ({"message": number} for number in entry.values.tolist())
     elif what in _EDGES:
         last: Fields = {}
@@ -209,7 +209,7 @@ def _entry(rows: list[Fields], ids: dict[str, int]) -> Entry:
             detail = [_frozen(fields["id"]) for fields in rows]
         case What.WROTE | What.NOTED:
             detail = tuple(_frozen(first[name]) for name in _PAIRS[what])
-        case What.BORN:
+        case What.STARTED:
             detail = (first["worker"], first["life"])
             values = np.array([_id(name, ids) for name in first.get("spouts", ())], np.int64)
         case What.BEGUN | What.ENDED:

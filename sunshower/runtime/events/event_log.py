@@ -15,14 +15,14 @@ Its process may be killed within an entry: the entries before it remain readable
                                                           not the numbers (next_tuple spouts)
     COMPLETED   spout     (n,)    numbers (n,)  (n,)      None
     FAILED      spout     (n,)    numbers (n,)  (n,)      the causes, n of them
-    BURIED      spout     none    numbers (n,)  none      None: dead letters from now on
+    DEAD        spout     none    numbers (n,)  none      None: dead letters from now on
     SENT        any       (n,)    edges (n,)    none      the target task
     DELIVERED   bolt      (n,)    edges (n,)    none      None: passed to user code next
     ACKED       bolt      (n,)    edges (n,)    none      None: all made from them is sent
     REFUSED     bolt      (n,)    edges (n,)    none      the cause
     WROTE       bolt      none    none          none      (key, value) from user code
     NOTED       any       none    none          none      (event, {fact: value}) from user code
-    BORN        –         none    spouts (n,)   none      (worker, life); the ids of its spout tasks
+    STARTED     –         none    spouts (n,)   none      (worker, life); the ids of its spout tasks
     BEGUN       –         none    none          none      description of a fault that begins
     ENDED       –         none    none          none      description of a fault that ends
 
@@ -60,13 +60,13 @@ class What(IntEnum):
     EMITTED = 1
     COMPLETED = 2
     FAILED = 3
-    BURIED = 4
+    DEAD = 4
     SENT = 5
     DELIVERED = 6
     ACKED = 7
     REFUSED = 8
     WROTE = 9
-    BORN = 10
+    STARTED = 10
     BEGUN = 11
     ENDED = 12
     NOTED = 13

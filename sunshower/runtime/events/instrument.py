@@ -86,10 +86,10 @@ class Instrument:
             causes = [failure.cause for failure in failures]
             writer.note(What.FAILED, self._task, released.roots, released.numbers, attempts, causes)
 
-    def buried(self, number: int) -> None:
+    def dead(self, number: int) -> None:
         """A message has become a dead letter."""
         if (writer := self._event_writer) is not None:
-            writer.note(What.BURIED, self._task, values=np.array([number]))
+            writer.note(What.DEAD, self._task, values=np.array([number]))
 
     # ---- bolts ------------------------------------------------------------------------------
 

@@ -50,7 +50,7 @@ const caption = (name) => CAPTIONS[name] ?? `All runs ${name.replace("-", " ")}`
 
 /** How many messages were emitted and not completed, dead letters apart; null: unknown. */
 export const lost = (figures) => (figures?.messages == null ? null
-  : Math.max(0, figures.messages - (figures.completed ?? 0) - (figures.buried ?? 0)));
+  : Math.max(0, figures.messages - (figures.completed ?? 0) - (figures.dead ?? 0)));
 
 /** The longest recovery: "0.4 s", "never" or "–". */
 export const longest = (recovery) => (!recovery ? "–"

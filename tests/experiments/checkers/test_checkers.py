@@ -77,7 +77,7 @@ def test_at_least_once_is_broken_by_an_item_that_no_sink_has_written() -> None:
     finding = ask(AtLeastOnce(), script, NUMBERED)
     assert finding.reasons == ("1 items were never written, such as 2",)
     assert ask(AtLeastOnce(written=False), script, NUMBERED).verdict is HOLDS
-    script.add(What.BURIED, SPOUT, values=[2])
+    script.add(What.DEAD, SPOUT, values=[2])
     assert ask(AtLeastOnce(), script, NUMBERED).verdict is HOLDS  # it is a dead letter
 
 
@@ -288,7 +288,7 @@ def felt(script: Script) -> list[float | None]:
 
 
 def test_a_kill_affects_messages_emitted_before_the_restart() -> None:
-    script = Script().hurt("kill a").wait(1).emitted(1).wait(1).add(What.BORN, detail=(0, 2))
+    script = Script().hurt("kill a").wait(1).emitted(1).wait(1).add(What.STARTED, detail=(0, 2))
     assert felt(script.wait(1).completed(1).wait(1).whole(2)) == [3.0]
 
 

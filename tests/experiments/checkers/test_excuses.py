@@ -21,7 +21,7 @@ def test_what_a_next_tuple_spout_had_open_when_it_died_is_excused() -> None:
     manual = replace(FACTS, counted=frozenset())
     script = hurt().emitted(1)
     assert ask(AtLeastOnce(), script, manual).verdict is BROKEN
-    script.add(What.BORN, values=[SPOUT], detail=(0, 2))
+    script.add(What.STARTED, values=[SPOUT], detail=(0, 2))
     finding = ask(AtLeastOnce(), script.emitted(0, 1, 2).completed(0, 1, 2), manual)
     assert finding.verdict is HOLDS
     assert finding.figures["left_behind"] == 1
@@ -31,18 +31,18 @@ def test_what_a_next_tuple_spout_had_open_when_it_died_is_excused() -> None:
 
 def test_the_death_of_a_worker_that_a_spout_has_left_excuses_nothing() -> None:
     manual = replace(FACTS, counted=frozenset())
-    script = Script().add(What.BORN, values=[SPOUT], detail=(0, 1)).whole(0).hurt("rebalance")
-    script.add(What.BORN, detail=(0, 2)).add(What.BORN, values=[SPOUT], detail=(1, 2))
-    script.emitted(1, incarnation=2).hurt("kill relay[0]").add(What.BORN, detail=(0, 3))
+    script = Script().add(What.STARTED, values=[SPOUT], detail=(0, 1)).whole(0).hurt("rebalance")
+    script.add(What.STARTED, detail=(0, 2)).add(What.STARTED, values=[SPOUT], detail=(1, 2))
+    script.emitted(1, incarnation=2).hurt("kill relay[0]").add(What.STARTED, detail=(0, 3))
     assert ask(AtLeastOnce(), script, manual).verdict is BROKEN
-    script.add(What.BORN, values=[SPOUT], detail=(1, 3)).completed(0)
+    script.add(What.STARTED, values=[SPOUT], detail=(1, 3)).completed(0)
     finding = ask(AtLeastOnce(), script, manual)
     assert (finding.verdict, finding.figures["left_behind"]) == (HOLDS, 1)
 
 
 def test_what_a_log_spout_had_open_when_it_died_is_in_the_log_and_not_excused() -> None:
     log = replace(FACTS, counted=frozenset(), logs=frozenset({SPOUT}))
-    script = hurt().emitted(1).add(What.BORN, detail=(0, 2))
+    script = hurt().emitted(1).add(What.STARTED, detail=(0, 2))
     script.emitted(2, 1, 2).completed(2, 1, 2)  # one too far
     assert ask(AtLeastOnce(), script, log).verdict is BROKEN
     drained = ask(AtLeastOnce(), script, replace(log, drained=True))
@@ -84,7 +84,7 @@ def test_where_nothing_is_tracked_trees_prove_nothing(checker: Checker) -> None:
 def test_recovery_does_not_wait_for_messages_lost_with_their_spout() -> None:
     manual = replace(FACTS, counted=frozenset())
     script = Script().emitted(1).hurt("kill numbers[0]")
-    script.add(What.BORN, values=[SPOUT], detail=(0, 2)).emitted(2, 1, 2).completed(2, 1, 2)
+    script.add(What.STARTED, values=[SPOUT], detail=(0, 2)).emitted(2, 1, 2).completed(2, 1, 2)
     assert ask(Recovers(), script, manual).verdict is HOLDS
     assert ask(Recovers(), script, FACTS).verdict is BROKEN
 

@@ -81,7 +81,7 @@ def test_an_item_that_no_sink_has_written_has_its_tree_told() -> None:
 
 def test_figures_are_counted() -> None:
     script = Script().whole(0).emitted(1).failed(1, cause="timeout").wait(1).whole(1, attempt=2)
-    script.wrote(1).add(What.BURIED, SPOUT, values=[9])
+    script.wrote(1).add(What.DEAD, SPOUT, values=[9])
     figures = figures_of(script.history())
     assert {name: figures[name] for name in ("emitted", "messages", "completed", "replays")} == {
         "emitted": 3,
@@ -90,7 +90,7 @@ def test_figures_are_counted() -> None:
         "replays": 1,
     }
     assert (figures["failed"], figures["failed: timeout"]) == (1, 1)
-    assert (figures["buried"], figures["written"], figures["duplicates"]) == (1, 3, 1)
+    assert (figures["dead"], figures["written"], figures["duplicates"]) == (1, 3, 1)
     assert round(figures["throughput"], 2) == 1.96
     assert figures["latency_p50_s"] == 0.008
     assert "throughput" not in figures_of(Script().emitted(1).history())

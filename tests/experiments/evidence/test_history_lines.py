@@ -17,8 +17,8 @@ from tests.experiments.scripts import RELAY, SINK, SPOUT, TASKS, Script
 def full() -> History:
     """A history with an entry of every kind."""
     script = Script().whole(0).hurt().emitted(1).sent(1, 7, SPOUT, RELAY).refused(1, 7, RELAY)
-    script.failed(1).add(What.BURIED, SPOUT, values=[1]).add(
-        What.BORN, values=[SPOUT], detail=(2, 1)
+    script.failed(1).add(What.DEAD, SPOUT, values=[1]).add(
+        What.STARTED, values=[SPOUT], detail=(2, 1)
     )
     script.add(What.EMITTED, SPOUT, [5, 6], [2, 3], [1, 1], detail=[("a", 1), "b"])
     script.add(What.NOTED, SPOUT, detail=("batch begun", {"txid": 1, "skip": False}))
@@ -104,7 +104,7 @@ def test_a_history_that_was_cut_stays_so() -> None:
         ('{"what": "begun", "fault": "x"}', "begun without 't'"),
         ('{"t": "now", "what": "begun", "fault": "x"}', "'t' is 'now'"),
         ('{"t": 1, "what": "acked", "task": "a[0]", "root": "1", "edge": "2"}', "16 hexadecimal"),
-        ('{"t": 1, "what": "buried", "task": "a[0]", "message": "x"}', "'message' is 'x'"),
+        ('{"t": 1, "what": "dead", "task": "a[0]", "message": "x"}', "'message' is 'x'"),
     ],
 )
 def test_any_other_broken_line_is_named(line: str, words: str) -> None:
@@ -140,6 +140,9 @@ def test_faults_are_bands_on_the_time_line() -> None:
 
 
 def test_an_older_file_that_does_not_say_which_spouts_were_born_is_read() -> None:
-    lines = ['{"t": 0.5, "what": "born", "worker": 2, "life": 1}\n', '{"t": 1, "what": "over"}\n']
+    lines = [
+        '{"t": 0.5, "what": "started", "worker": 2, "life": 1}\n',
+        '{"t": 1, "what": "over"}\n',
+    ]
     (entry,) = from_lines(lines).entries
-    assert (entry.what, entry.detail, len(entry.values)) == (What.BORN, (2, 1), 0)
+    assert (entry.what, entry.detail, len(entry.values)) == (What.STARTED, (2, 1), 0)

@@ -79,9 +79,9 @@ def test_message_that_used_up_its_attempts_is_buried_and_its_letter_is_complete(
     run = Alone(topology)
     run.run()
     run.check_shapes()
-    (buried,) = run.of(What.BURIED)
-    assert (buried.task, buried.values.tolist()) == (run.id("numbers"), [BAD])
-    after = run.entries[run.entries.index(buried) + 1 :]
+    (dead,) = run.of(What.DEAD)
+    assert (dead.task, dead.values.tolist()) == (run.id("numbers"), [BAD])
+    after = run.entries[run.entries.index(dead) + 1 :]
     ends = [e for e in after if e.what is What.COMPLETED and BAD in e.values]
     assert [_attempts(e)[BAD] for e in ends] == [3], "the letter is its third emit"
     assert not any(e.what is What.FAILED for e in after)
@@ -109,7 +109,7 @@ def test_what_nobody_follows_leaves_no_rows() -> None:
     topology.spout("numbers", Rows()).shuffle().bolt("sink", sink)
     run = Alone(topology)
     run.run()
-    assert [entry.what for entry in run.entries] == [What.BORN]
+    assert [entry.what for entry in run.entries] == [What.STARTED]
 
 
 # ---- bolts --------------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ def test_input_whose_outputs_have_no_way_is_refused_and_its_neighbours_are_acked
 
 def test_life_begins_with_its_birth() -> None:
     run = Alone(chain(Rows(), Automatic()))
-    assert [(e.what, e.task, e.detail) for e in run.entries] == [(What.BORN, NO_TASK, (0, 1))]
+    assert [(e.what, e.task, e.detail) for e in run.entries] == [(What.STARTED, NO_TASK, (0, 1))]
 
 
 def test_sample_keeps_whole_trees_and_everything_else() -> None:

@@ -227,7 +227,7 @@ class Replays:
         stream, wall_s = source.stream_of(replay), self._letters.clock.wall()
         letter = dead_letter(spout, *what, stream=stream, time=wall_s)
         charged.dead, charged.hopeless, charged.times = True, False, 0
-        self._instrument.buried(replay.number)
+        self._instrument.dead(replay.number)
         return replay._replace(payload=source.letter_payload(replay, letter))
 
     def _notice(self, number: int, message_id: Any, failure: Failure, *, counts: bool) -> str:
