@@ -326,8 +326,8 @@ class ZooKeeperTree:
             raise below_ephemeral(path) from error
         except (they.NoAuthError, they.AuthFailedError, they.InvalidACLError) as error:
             raise StoreForbidden(
-                f"the ZooKeeper at {self._hosts} denies this client access to {path}: it needs another "
-                "name and password (`digest`)"
+                f"the ZooKeeper at {self._hosts} denies this client access to {path}: it needs "
+                "another name and password (`digest`)"
             ) from error
         except (they.KazooException, RetryFailedError, KazooTimeoutError) as error:
             raise StoreUnreachable(

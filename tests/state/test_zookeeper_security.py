@@ -54,7 +54,7 @@ def test_tls_and_a_password_go_together(guarded: ZooKeeper, tls: Tls) -> None:
     mine = ZooKeeperTree(guarded.connect_tls, tls=tls, digest=("me", "secret"))
     other = ZooKeeperTree(guarded.connect_tls, tls=tls)
     mine.create(path, b"secret")
-    with pytest.raises(StoreForbidden, match=f"{path}: another name and password"):
+    with pytest.raises(StoreForbidden, match=f"{path}: it needs another name and password"):
         other.get(path)
     assert mine.get(path) == Node(b"secret", 0)
     mine.close()
