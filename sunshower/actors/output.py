@@ -6,6 +6,9 @@ gives lines without prefix, colours or merging, from workers anywhere in the clu
 (Measured: two workers, 800,000 lines, all complete, 300,000 lines/s; 125 MB that waited half a
 minute for a slow reader arrived completely, too. Ray drops what exceeds 1 GB, or everything if
 nothing is read for five minutes.)
+
+The log monitor reads files that are being written, and publishes a part of a line as a line. So
+each line of a Stdout sink has marks around it, by which its parts are found and joined.
 """
 
 from __future__ import annotations
@@ -15,15 +18,39 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import ray
 
 from sunshower.actors.processes import living_workers
 from sunshower.actors.run import RayRun
+from sunshower.topologies.graph import Graph
+from sunshower.topologies.sinks import Stdout
 
 Hear = Callable[[int, bool, list[str]], None]  # process id, is it standard error, lines
 _NAME = "sunshower"
+_START, _END = "\x02", "\x03"
+
+
+def with_marked_lines(graph: Graph) -> Graph:
+    """The graph, with marks around the lines of its Stdout sinks; `WorkerOutput` removes them."""
+    components = {
+        name: replace(one, implementation=_marked(one.implementation))
+        for name, one in graph.components.items()
+    }
+    return replace(graph, components=components)
+
+
+def _marked(code: Any) -> Any:
+    if isinstance(code, type) and issubclass(code, Stdout):
+        code = code()
+    elif not isinstance(code, Stdout):
+        return code
+    sink = copy(code)
+    sink.marks = _START, _END
+    return sink
 
 
 class WorkerOutput:
@@ -35,6 +62,8 @@ class WorkerOutput:
         self._marks = 0
         self._news = 0
         self._hearing = False
+        self._parts: dict[int, str] = {}  # process id → the beginning of a line of a sink
+        self._whole: set[int] = set()  # processes whose last line was a whole one of a sink
         self._changed = threading.Condition()
 
     def catch_up(self, run: RayRun, patience_s: float = 5.0) -> bool:
@@ -58,6 +87,8 @@ class WorkerOutput:
         mark, raw = self._mark, news["lines"]
         marks = sum(line.endswith(mark) for line in raw)  # possibly behind an unfinished line
         lines = [line.removesuffix(mark) for line in raw if line != mark] if marks else raw
+        if not news["is_err"]:
+            lines = self._joined(int(news["pid"]), lines)
         self._news += 1
         self._hearing = True
         if lines:
@@ -66,6 +97,25 @@ class WorkerOutput:
         with self._changed:
             self._marks += marks
             self._changed.notify_all()
+
+    def _joined(self, pid: int, lines: list[str]) -> list[str]:
+        """The lines without marks. The parts of one that was published in parts are one line."""
+        found, was_whole = list[str](), pid in self._whole
+        self._whole.discard(pid)
+        for place, part in enumerate(lines):
+            if not part and not place and was_whole:
+                continue  # the line break of the last line
+            line = self._parts.pop(pid, "") + part
+            is_last = place == len(lines) - 1
+            if not line.startswith(_START):
+                found.append(line)
+            elif not line.endswith(_END):
+                self._parts[pid] = line
+            else:
+                found.append(line[1:-1])
+                if is_last:
+                    self._whole.add(pid)
+        return found
 
     def _wait_for_marks(self, count: int, patience_s: float) -> bool:
         with self._changed:

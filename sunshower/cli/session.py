@@ -8,7 +8,12 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 
 from sunshower.actors.cluster import RayCluster
-from sunshower.actors.output import WorkerOutput, without_news, worker_output
+from sunshower.actors.output import (
+    WorkerOutput,
+    with_marked_lines,
+    without_news,
+    worker_output,
+)
 from sunshower.actors.run import RayRun
 from sunshower.actors.shipping import ship
 from sunshower.cli.cluster_options import check_address, node_news
@@ -61,7 +66,8 @@ class TopologySession:
                 with worker_output(screen.print_output) as output:
                     ship(modules)
                     screen.doing(f"Starting the workers of {graph.id} ({layout}) …")
-                    run = cluster.submit(graph, layout, look=node_news(screen.console))
+                    marked = with_marked_lines(graph)
+                    run = cluster.submit(marked, layout, look=node_news(screen.console))
                     try:
                         interrupts.defer()
                         result = self._watch(run, look)

@@ -5,11 +5,22 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import pytest
 from ray._private import worker as printing
 
-from sunshower.actors.output import WorkerOutput, without_news, worker_output
+from sunshower import Counter, Number, Stdout, Topology
+from sunshower.actors.output import (
+    WorkerOutput,
+    with_marked_lines,
+    without_news,
+    worker_output,
+)
 
 Heard = list[tuple[int, bool, list[str]]]
+
+
+def show(number: Number) -> None:
+    assert number.value >= 0
 
 
 def listening(hear: Any = None) -> tuple[WorkerOutput, Heard]:
@@ -27,6 +38,53 @@ def test_lines_are_passed_on_as_they_are() -> None:
     output.take(news(["one", "", " two"]))
     output.take(news(["oh"], is_err=True))
     assert heard == [(7, False, ["one", "", " two"]), (7, True, ["oh"])]
+
+
+def written(capsys: pytest.CaptureFixture[str], *texts: str) -> str:
+    """What the sink of a run writes for records with these texts."""
+    topology = Topology("lines")
+    topology.spout("numbers", Counter(1)).shuffle().bolt("out", Stdout(lambda text: text))
+    sink = with_marked_lines(topology.graph()).components["out"].instance()
+    for text in texts:
+        sink.process(text)
+    sink.flush()
+    return capsys.readouterr().out
+
+
+def test_a_line_of_a_sink_is_whole_wherever_ray_has_split_the_file(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Ray reads a file that is being written, and publishes what it has of the last line."""
+    file = written(capsys, "4052", "", "two\nlines") + "printed\n\n" + written(capsys, "last")
+    for split in range(len(file) + 1):
+        output, heard = listening()
+        for part in (file[:split], file[split:]):
+            if part:
+                output.take(news([line.rstrip("\n") for line in part.splitlines(keepends=True)]))
+        lines = [line for _, _, found in heard for line in found]
+        whole = ["4052", "", "two", "lines", "printed", "", "last"]
+        in_print = file.index("printed") < split < file.index("printed") + len("printed\n\n")
+        assert lines == whole or in_print, (split, lines)
+
+
+def test_the_parts_of_a_line_belong_to_one_process() -> None:
+    output, heard = listening()
+    output.take(news(["\x0240"], pid="7"))
+    output.take(news(["\x021\x03"], pid="8"))
+    output.take(news(["52\x03"], pid="7"))
+    assert [(pid, lines) for pid, _, lines in heard] == [(8, ["1"]), (7, ["4052"])]
+
+
+def test_only_sinks_get_marks_and_the_users_own_object_stays_as_it_is() -> None:
+    sink, topology = Stdout(), Topology("lines")
+    numbers = topology.spout("numbers", Counter(1))
+    numbers.shuffle().bolt("instance", sink)
+    numbers.shuffle().bolt("class", Stdout)
+    numbers.shuffle().bolt("function", show)
+    components = with_marked_lines(topology.graph()).components
+    assert components["function"].implementation is show
+    assert components["class"].instance().marks == components["instance"].instance().marks
+    assert components["class"].instance().marks != Stdout.marks == sink.marks
 
 
 def test_what_ray_itself_says_is_left_out() -> None:

@@ -42,7 +42,7 @@ def stop_at_once(process: subprocess.Popen[str]) -> None:
     signal_like_a_terminal(process)
     _, errors = process.communicate(timeout=20)
     assert process.returncode == 130, errors
-    assert "will not be finished" in errors
+    assert "are not finished" in errors
 
 
 def test_ctrl_c_finishes_what_is_under_way(start: Start, write: Write, tmp_path: Path) -> None:
