@@ -173,7 +173,7 @@ def test_a_group_reads_all_topics_that_fit_a_pattern_also_new_ones(
         run.until(lambda: numbers(run) == [1])
         new_topic(kafka.bootstrap, name=f"{name}-2")
         fill(kafka.bootstrap, f"{name}-2", [b"2"])
-        run.until(lambda: numbers(run) == [1, 2])
+        run.until(lambda: {*numbers(run)} == {1, 2})  # a rebalance may repeat the first
         assert not run.errors()
 
 
