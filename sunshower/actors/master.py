@@ -43,7 +43,7 @@ from sunshower.runtime.nodes import NodeView, choice
 from sunshower.runtime.plan import Plan, Task
 
 _WATCH_S = 1.0  # how often to look for silent workers
-_LEAVE_S = 30.0  # how old a master is that leaves its node, should Ray start one on such a node
+_LEAVE_S = 30.0  # the least age of a master that leaves a drained node: it may be started on one
 _ELSEWHERE_S = 2.0  # until Ray starts a refused master again, perhaps on another node
 _LOG = logging.getLogger("sunshower")
 

@@ -7,8 +7,8 @@ gives lines without prefix, colours or merging, from workers anywhere in the clu
 minute for a slow reader arrived completely, too. Ray drops what exceeds 1 GB, or everything if
 nothing is read for five minutes.)
 
-The log monitor reads files that are being written, and publishes a part of a line as a line. So
-each line of a Stdout sink has marks around it, by which its parts are found and joined.
+The log monitor reads files while they are written, and publishes a part of a line as a line. So the
+lines of Stdout sinks are enclosed in delimiters (STX and ETX), which show the parts to be joined.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from sunshower.topologies.sinks import Stdout
 
 Hear = Callable[[int, bool, list[str]], None]  # process id, is it standard error, lines
 _NAME = "sunshower"
-_START, _END = "\x02", "\x03"
+_START, _END = "\x02", "\x03"  # STX and ETX
 
 
-def with_marked_lines(graph: Graph) -> Graph:
-    """The graph, with marks around the lines of its Stdout sinks; `WorkerOutput` removes them."""
+def with_delimited_lines(graph: Graph) -> Graph:
+    """The graph, with delimiters around the lines of its Stdout sinks; WorkerOutput removes them."""
     components = {
-        name: replace(one, implementation=_marked(one.implementation))
+        name: replace(one, implementation=_delimited(one.implementation))
         for name, one in graph.components.items()
     }
     return replace(graph, components=components)
 
 
-def _marked(code: Any) -> Any:
+def _delimited(code: Any) -> Any:
     if isinstance(code, type) and issubclass(code, Stdout):
         code = code()
     elif not isinstance(code, Stdout):
         return code
     sink = copy(code)
-    sink.marks = _START, _END
+    sink.delimiters = _START, _END
     return sink
 
 
@@ -99,7 +99,7 @@ class WorkerOutput:
             self._changed.notify_all()
 
     def _joined(self, pid: int, lines: list[str]) -> list[str]:
-        """The lines without marks. The parts of one that was published in parts are one line."""
+        """The lines without delimiters, with the parts of each line of a sink joined."""
         found, was_whole = list[str](), pid in self._whole
         self._whole.discard(pid)
         for place, part in enumerate(lines):

@@ -10,7 +10,7 @@ from types import ModuleType
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.output import (
     WorkerOutput,
-    with_marked_lines,
+    with_delimited_lines,
     without_news,
     worker_output,
 )
@@ -66,8 +66,8 @@ class TopologySession:
                 with worker_output(screen.print_output) as output:
                     ship(modules)
                     screen.doing(f"Starting the workers of {graph.id} ({layout}) …")
-                    marked = with_marked_lines(graph)
-                    run = cluster.submit(marked, layout, look=node_news(screen.console))
+                    delimited = with_delimited_lines(graph)
+                    run = cluster.submit(delimited, layout, look=node_news(screen.console))
                     try:
                         interrupts.defer()
                         result = self._watch(run, look)

@@ -125,14 +125,14 @@ class JsonLines(Bolt[Any, None]):
 class Stdout(Bolt[Any, None]):
     """Each record as a line on the standard output: its values separated by tabs, or `format`."""
 
-    marks = ("", "")  # around each line: see actors/output.py
+    delimiters = ("", "")  # before and after each line: see actors/output.py
 
     def __init__(self, format: Callable[[Any], str] | None = None) -> None:  # noqa: A002
         self.format = format or _tabbed
         self._lines: list[str] = []
 
     def process(self, record: Any) -> None:
-        (start, end), text = self.marks, self.format(record)
+        (start, end), text = self.delimiters, self.format(record)
         if start:
             text = text.replace("\n", f"{end}\n{start}")
         self._lines.append(f"{start}{text}{end}\n")

@@ -11,7 +11,7 @@ from ray._private import worker as printing
 from sunshower import Counter, Number, Stdout, Topology
 from sunshower.actors.output import (
     WorkerOutput,
-    with_marked_lines,
+    with_delimited_lines,
     without_news,
     worker_output,
 )
@@ -44,7 +44,7 @@ def written(capsys: pytest.CaptureFixture[str], *texts: str) -> str:
     """What the sink of a run writes for records with these texts."""
     topology = Topology("lines")
     topology.spout("numbers", Counter(1)).shuffle().bolt("out", Stdout(lambda text: text))
-    sink = with_marked_lines(topology.graph()).components["out"].instance()
+    sink = with_delimited_lines(topology.graph()).components["out"].instance()
     for text in texts:
         sink.process(text)
     sink.flush()
@@ -75,16 +75,16 @@ def test_the_parts_of_a_line_belong_to_one_process() -> None:
     assert [(pid, lines) for pid, _, lines in heard] == [(8, ["1"]), (7, ["4052"])]
 
 
-def test_only_sinks_get_marks_and_the_users_own_object_stays_as_it_is() -> None:
+def test_only_sinks_get_delimiters_and_the_users_own_object_stays_as_it_is() -> None:
     sink, topology = Stdout(), Topology("lines")
     numbers = topology.spout("numbers", Counter(1))
     numbers.shuffle().bolt("instance", sink)
     numbers.shuffle().bolt("class", Stdout)
     numbers.shuffle().bolt("function", show)
-    components = with_marked_lines(topology.graph()).components
+    components = with_delimited_lines(topology.graph()).components
     assert components["function"].implementation is show
-    assert components["class"].instance().marks == components["instance"].instance().marks
-    assert components["class"].instance().marks != Stdout.marks == sink.marks
+    assert components["class"].instance().delimiters == components["instance"].instance().delimiters
+    assert components["class"].instance().delimiters != Stdout.delimiters == sink.delimiters
 
 
 def test_what_ray_itself_says_is_left_out() -> None:

@@ -235,7 +235,10 @@ def replay(
         with connect(address, as_job=False) as cluster:
             run = cluster.find(name)
             outages = outages_of(run, new, time.monotonic)
-            look = lambda: print_lines(errors, outages(), "yellow")  # noqa: E731
+
+            def look() -> None:
+                print_lines(errors, outages(), "yellow")
+
             for one, outcome in replayed(ask_of(run, timeout_s), new, name, time.time, look):
                 if isinstance(outcome, SunshowerError):
                     outcomes[None] += 1

@@ -43,8 +43,9 @@ def not_replayed(letters: Iterable[StoredLetter]) -> list[StoredLetter]:
 def outages_of(
     run: RayRun, letters: Iterable[StoredLetter], now: Callable[[], float]
 ) -> Callable[[], Iterator[str]]:
-    """A function that yields which components that these letters reach have begun to wait for a
-    dependency, and why, and which go on: a line each, that is new since its last call."""
+    """A function that yields the news since its last call, as lines: which components wait for a
+    dependency, with the error, and which continue. It covers the components that these letters
+    reach."""
     from sunshower.cli.health import WaitNews
 
     news = WaitNews(run.overview().reached_from({one.letter.spout for one in letters}))
@@ -64,10 +65,10 @@ def replayed(
     look: Callable[[], object] = lambda: None,
     look_s: float = _LOOK_S,
 ) -> Iterator[tuple[StoredLetter, str | SunshowerError]]:
-    """Send letters to topology `name`, and note in their indexes how they end, at the time of
-    `wall`. Yields how each has ended, or why not. Calls `look` whenever none has ended for `look_s`
-    seconds. Raises other errors than those of single letters,
-    once the letters under way have ended. The end of the process does not wait for these."""
+    """Send letters to topology `name`, and write their outcomes into their indexes, with the time
+    of `wall`. Yields the outcome or the error of each letter. Calls `look` if none has ended for
+    `look_s` seconds. Other errors than those of single letters are raised when all letters that
+    were sent have ended. The end of the process does not wait for these letters."""
     letters = list(letters)
     indexes, left = indexes_of(letters), iter(letters)
     ended = SimpleQueue[tuple[StoredLetter, str | BaseException]]()
