@@ -35,7 +35,7 @@ _START, _END = "\x02", "\x03"  # STX and ETX
 
 
 def with_delimited_lines(graph: Graph) -> Graph:
-    """The graph, with delimiters around the lines of its Stdout sinks; WorkerOutput removes them."""
+    """The graph, with delimiters around the lines of Stdout sinks. WorkerOutput removes them."""
     components = {
         name: replace(one, implementation=_delimited(one.implementation))
         for name, one in graph.components.items()
