@@ -147,6 +147,10 @@ class AnyOf(Rule):
 
     rules: tuple[Rule, ...]
 
+    @property
+    def is_secret(self) -> bool:  # type: ignore[override]
+        return any(rule.is_secret for rule in self.rules)
+
     def allows(self, value: Any) -> bool:
         return any(rule.allows(value) for rule in self.rules)
 
