@@ -48,6 +48,7 @@ from sunshower.actors.store import (
 from sunshower.clock import SystemClock
 from sunshower.errors import ClusterError, LifecycleError, TopologyFailed
 from sunshower.runtime import queries
+from sunshower.runtime.cluster import with_checks
 from sunshower.runtime.control.lifecycle import KillReport, State
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.control.plan_changes import AS_THEY_ARE
@@ -70,6 +71,7 @@ _POLL_S = 0.1
 Look = Callable[[Snapshot], None]
 
 
+@with_checks
 class RayRun:
     """One submitted topology: a master and its workers, detached actors with names."""
 
@@ -331,10 +333,8 @@ class RayRun:
         remove_stored(self.id, f"{self.id}/")
 
     def close_tasks(self) -> list[TaskError]:
-        """Close every task. The workers stay, so that the output of cleanup() can be read.
-
-        Returns the errors that tasks raised.
-        """
+        """Close every task, and return the errors that they raised. The workers stay, so that the
+        output of cleanup() can be read."""
         return processes.close_workers(self.id)
 
     def kill_actors(self) -> None:

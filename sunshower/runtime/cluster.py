@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+from sunshower.arguments import SECONDS, SECONDS_FROM_0, Rule, checked
+from sunshower.errors import ClusterError
 from sunshower.runtime.control.lifecycle import KillReport
 from sunshower.runtime.control.plan_changes import AS_THEY_ARE
 from sunshower.runtime.control.upgrades import OPEN_S
@@ -16,6 +18,8 @@ from sunshower.runtime.plan import Layout, Plan
 from sunshower.runtime.savepoint import Savepoint
 from sunshower.runtime.tuple_traces import Traces
 from sunshower.topologies.graph import Graph
+
+R = TypeVar("R")
 
 
 class Run(Protocol):
@@ -184,6 +188,23 @@ class Run(Protocol):
 
         Errors of close() and cleanup() are logged; all other tasks are still closed.
         """
+
+
+_WAIT = SECONDS_FROM_0.or_else("none", None)
+_ARGUMENTS: Mapping[str, Mapping[str, Rule]] = {
+    **{name: {} for name in ("wait", "results", "ask", "query", "entries", "traces", "log_lines")},
+    **{name: {} for name in ("kill_worker", "pause_worker", "resume_worker", "kill_node")},
+    **{name: {"wait_s": _WAIT} for name in ("rebalance", "keep", "kill")},
+    "upgrade": {"wait_s": _WAIT, "open_s": SECONDS},
+}
+
+
+def with_checks(kind: type[R]) -> type[R]:
+    """Let the methods of an implementation of Run check their arguments. Raises ClusterError."""
+    for name, rules in _ARGUMENTS.items():
+        check = checked(ClusterError, f"run.{name}", **rules)
+        setattr(kind, name, check(getattr(kind, name)))
+    return kind
 
 
 class Cluster(Protocol):

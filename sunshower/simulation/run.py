@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from sunshower.errors import ClusterError, TopologyFailed
 from sunshower.runtime import queries
+from sunshower.runtime.cluster import with_checks
 from sunshower.runtime.control.lifecycle import NOT_STARTED, KillReport, State
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.control.plan_changes import AS_THEY_ARE
@@ -35,7 +36,6 @@ from sunshower.topologies.graph import Graph
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-
 _POLL_S = 0.1  # how often to check the master's state, while it receives something
 _SETTLE_S = 1.1  # on its clock; after that it is certain that nothing is in flight
 _START_S = 60.0  # for all workers to say hello
@@ -43,6 +43,7 @@ _CALL_S = 30.0
 _MOVE_S = 300.0  # for a rebalance, once the spouts are quiet
 
 
+@with_checks
 class SimRun:
     """A run whose time passes only while the caller waits or calls the master."""
 
@@ -334,8 +335,7 @@ class SimRun:
         return state
 
     def _wait_for(self, done: Callable[[], bool], timeout_s: float | None) -> None:
-        """Let time pass until `done()`, which is checked while the master answers. Raises
-        TimeoutError, and ClusterError if no event is left and there is no timeout."""
+        """Let time pass until `done()`. Raises TimeoutError, ClusterError if no event is left."""
         world = self._world
         end_s = inf if timeout_s is None else world.now_s + timeout_s
         look_s = world.now_s  # again, once the master is certain that nothing is in flight
