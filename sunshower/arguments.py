@@ -117,9 +117,12 @@ class Instance(Rule):
     instead: str
     may_be_empty: bool = True  # whether an empty text is allowed
     is_secret: bool = False
+    but: tuple[Any, ...] = ()  # subclasses that are not allowed
 
     def allows(self, value: Any) -> bool:
-        return isinstance(value, self.kinds) and bool(self.may_be_empty or value != "")
+        if not isinstance(value, self.kinds) or isinstance(value, self.but):
+            return False
+        return bool(self.may_be_empty or value != "")
 
     def __str__(self) -> str:
         return self.instead
@@ -293,7 +296,8 @@ def _rule_of(hint: Any) -> Rule | None:
         return Each(element, f"a list, in which each is {element}") if element else None
     if issubclass(kind, Enum):
         return Instance((kind,), f"one of {kind.__name__}: {', '.join(kind.__members__)}")
-    return Instance((kind,), _with_article(kind.__name__))
+    but = (str, bytes) if issubclass(kind, Iterable) else ()  # they are iterables of their parts
+    return Instance((kind,), _with_article(kind.__name__), but=but)
 
 
 def _rule_of_union(parts: Sequence[Any]) -> Rule | None:
