@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any, Protocol, TypeVar
 
-from sunshower.arguments import SECONDS, SECONDS_FROM_0, Rule, checked
+from sunshower.arguments import SECONDS, SECONDS_FROM_0, Rule, Values, checked
 from sunshower.errors import ClusterError
 from sunshower.runtime.control.lifecycle import KillReport
 from sunshower.runtime.control.plan_changes import AS_THEY_ARE
@@ -190,11 +191,13 @@ class Run(Protocol):
         """
 
 
-_WAIT = SECONDS_FROM_0.or_else("none", None)
+_WAIT = SECONDS_FROM_0.or_else("none", None).or_else("inf", inf)
+_TIMEOUT = Values(float, "a number of seconds").or_else("none", None).or_else("inf", inf)
 _ARGUMENTS: Mapping[str, Mapping[str, Rule]] = {
-    **{name: {} for name in ("wait", "results", "ask", "query", "entries", "traces", "log_lines")},
+    **{name: {} for name in ("results", "ask", "query", "entries", "traces", "log_lines")},
     **{name: {} for name in ("kill_worker", "pause_worker", "resume_worker", "kill_node")},
     **{name: {"wait_s": _WAIT} for name in ("rebalance", "keep", "kill")},
+    "wait": {"timeout_s": _TIMEOUT},
     "upgrade": {"wait_s": _WAIT, "open_s": SECONDS},
 }
 
