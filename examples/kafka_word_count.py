@@ -5,8 +5,8 @@
     sunshower run examples/kafka_word_count.py
 
 The second command creates the topics `lines` and `totals`, and fills `lines`; the third counts
-until Ctrl-C. `sunshower kafka lag word-count` shows the number of unread messages. The address of the
-broker is 127.0.0.1:9092, or the value of KAFKA.
+until Ctrl-C. `sunshower kafka lag word-count` shows the number of unread messages. The address of
+the broker is 127.0.0.1:9092, or the value of KAFKA.
 """
 
 from __future__ import annotations

@@ -128,8 +128,8 @@ def executors() -> list[psutil.Process]:
 
 
 def kill_one(find: Any) -> None:
-    """Kill the first process that `find` returns. Wait for it, because a new Java has no executor at
-    first. Raises ClusterError if there is none in time."""
+    """Kill the first process that `find` returns. Wait for it, because a new Java has no executor
+    at first. Raises ClusterError if there is none in time."""
     end_s = time.monotonic() + WITHIN_S
     while time.monotonic() < end_s:
         with suppress(IndexError, psutil.NoSuchProcess, AttributeError):
