@@ -15,6 +15,8 @@ _CLASSES = "hand-written bolts, NamedTuples, a total for each word"
 _TRACKED = "tracked ÷ untracked"
 _LIGHT = "light load, three hops, isolate"
 _KAFKA = "word count from Kafka by operators"
+_KAFKA_BOLTS = "word count from Kafka by hand-written bolts"
+_KAFKA_ONCE = "word count from Kafka, exactly once"
 _ONCE = "exactly once ÷ at least once, same operators"
 _EMPTY = "time of an empty batch, in ms"
 
@@ -302,17 +304,12 @@ EARLIER = (
         row="const → null, isolate",
         against="three bare Ray actors",
     ),
-    Target(
-        "history/sample-64/none",
-        0.85,
-        row="speed with a history of one tree in 64",
-        against="without a history",
-    ),
+    Target("history/sample-64/none", 0.85, row="history of one tree in 64", against="no history"),
     Target(
         "history/sample-1/none",
         0.85,
-        row="speed with a history of every tree",
-        against="without a history",
+        row="history of every tree",
+        against="no history",
         reason="It is missed by less than the spread of the rounds.",
     ),
     Target(
@@ -327,34 +324,23 @@ EARLIER = (
         row="speed with commits each second",
         against="without commits",
     ),
-    Target(
-        "kafka_words/pack-rows/faust",
-        3,
-        row="word count from Kafka by hand-written bolts",
-        against="Faust",
-    ),
+    Target("kafka_words/pack-rows/faust", 3, row=_KAFKA_BOLTS, against="Faust"),
     Target(
         "kafka_words/pack-rows/quix",
         3,
-        row="word count from Kafka by hand-written bolts",
+        row=_KAFKA_BOLTS,
         against="Quix",
         reason="Both call a Python function for each word; Sunshower also tracks each message.",
     ),
-    Target(
-        "kafka_words/pack-columns/quix", 3, row="word count from Kafka by columns", against="Quix"
-    ),
-    Target(
-        "trident/pack-opaque/spark", 3, row="word count from files, exactly once", against="Spark"
-    ),
+    Target("kafka_words/pack-columns/quix", 3, row="Kafka word count by columns", against="Quix"),
+    Target("trident/pack-opaque/spark", 3, row="word count, exactly once", against="Spark"),
     Target(
         "trident/kafka-opaque/at-least-once",
         0.5,
-        row="word count from Kafka, exactly once",
+        row=_KAFKA_ONCE,
         against="the same operators at least once",
     ),
-    Target(
-        "trident/kafka-opaque/quix", 3, row="word count from Kafka, exactly once", against="Quix"
-    ),
+    Target("trident/kafka-opaque/quix", 3, row=_KAFKA_ONCE, against="Quix"),
     Target(
         "trident/sunshower/empty-opaque-wall",
         at_most=10,
@@ -401,14 +387,8 @@ EARLIER = (
         row="a batch to Spark and back",
         against="a bare local Spark",
     ),
-    Target(
-        "spark/sunshower/memory-growth-local",
-        at_most=16,
-        row="memory growth of Spark, local, in MiB",
-    ),
-    Target(
-        "spark/sunshower/memory-growth-ray", at_most=16, row="memory growth of Spark, RayDP, in MiB"
-    ),
+    Target("spark/sunshower/memory-growth-local", at_most=16, row="growth of Spark, local, in MiB"),
+    Target("spark/sunshower/memory-growth-ray", at_most=16, row="growth of Spark, RayDP, in MiB"),
 )
 
 TARGETS = TO_REACH + EARLIER
