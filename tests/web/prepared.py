@@ -13,7 +13,7 @@ import numpy as np
 from sunshower import Bolt, Counter, Number, Topology
 from sunshower.cli.dead.letters import StoredLetter
 from sunshower.cli.dead.replays import Ask
-from sunshower.cli.ui.source import OverviewSource
+from sunshower.cli.ui.source import Facts, TopologySource
 from sunshower.errors import ClusterError, RequestFailed
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.overview import Overview, edges_of, without_code
@@ -34,7 +34,6 @@ from sunshower.runtime.tasks.supervision import Health, Standing, Wait, WaitKind
 from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.runtime.tuple_traces import NO_TRACES, Traces, root_number
 from sunshower.topologies.retry import ACKED, DEAD_AGAIN, LetterStore
-from sunshower.web.source import Facts
 from tests.web.prepared_trees import shop_trees
 
 TRACE = """Traceback (most recent call last):
@@ -181,7 +180,7 @@ class Prepared:
         )  # fmt: skip
 
 
-class PreparedSource(OverviewSource):
+class PreparedSource(TopologySource):
     """Serves prepared topologies; a second passes with each look. It notes the actions."""
 
     def __init__(self, *topologies: Prepared) -> None:

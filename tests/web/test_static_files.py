@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sunshower.web.application import STATIC
+from sunshower.cli.ui.application import STATIC
 
 VENDOR = STATIC / "vendor"
 README = (VENDOR / "README.md").read_text(encoding="utf-8")
