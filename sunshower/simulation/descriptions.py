@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sunshower.runtime.events.latencies import LatencyKind
 from sunshower.runtime.events.metrics import TaskStats
 from sunshower.simulation.environment import SimEnvironment
 from sunshower.simulation.network import MASTER
@@ -32,7 +33,7 @@ def _describe_worker(process: SimWorker) -> str:
 
 
 def _describe_task(task: TaskStats) -> str:
-    if task.latencies is None:
+    if LatencyKind.COMPLETE not in task.latencies:
         return f"{task.component} has executed {task.counts.executed}"
     done = "is done" if task.done else "is not done"
     return f"{task.component} {done}, with {task.counts.pending} pending of {task.unsettled} open"

@@ -17,7 +17,7 @@ from sunshower.cli.ui.source import Facts, TopologySource
 from sunshower.errors import ClusterError, RequestFailed
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.overview import Overview, edges_of, without_code
-from sunshower.runtime.events.latencies import Latencies
+from sunshower.runtime.events.latencies import Latencies, LatencyKind
 from sunshower.runtime.events.metrics import (
     Activity,
     Counts,
@@ -158,7 +158,8 @@ class Prepared:
             return TaskStats(
                 task.id, task.component, counts, health=health, queued=load.queued // tasks,
                 queue_s=load.queued / load.rate if load.rate else 0.0, figures=load.figures,
-                execute=_LATENCIES, queue=_LATENCIES, entries=load.entries,
+                latencies={LatencyKind.EXECUTE: _LATENCIES, LatencyKind.QUEUE: _LATENCIES},
+                entries=load.entries,
             )  # fmt: skip
         failures = self.failures if load.failed else ()
         places = {
@@ -175,8 +176,8 @@ class Prepared:
             transferred_to={"default": out},
         )  # fmt: skip
         return TaskStats(
-            task.id, task.component, counts, _LATENCIES, health=health, figures=load.figures,
-            failures=failures,
+            task.id, task.component, counts, {LatencyKind.COMPLETE: _LATENCIES}, health=health,
+            figures=load.figures, failures=failures,
         )  # fmt: skip
 
 

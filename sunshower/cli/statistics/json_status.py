@@ -161,7 +161,7 @@ def task_numbers(task: TaskStats) -> dict[str, Any]:
     event_time = task.event_time
     return {
         **_counts(task.counts),
-        "latencies": _latencies(task.latencies_by_kind),
+        "latencies": _latencies(task.latencies),
         "queued": task.queued,
         "queue_s": task.queue_s,
         "done": task.done,
