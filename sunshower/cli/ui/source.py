@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sunshower.cli.cluster_options import ANSWER_WITHIN_S, ask_all
 from sunshower.cli.dead.replays import Ask, ask_of, not_replayed
-from sunshower.cli.traces.facts import missing, no_such_tree, traces_fields
+from sunshower.cli.traces.facts import listed_trees, missing, no_such_tree, traces_fields
 from sunshower.cli.ui.facts import component_facts, summary_facts, topology_facts, why_silent
 from sunshower.cli.ui.letters import (
     ReadLetters,
@@ -20,7 +20,6 @@ from sunshower.cli.ui.letters import (
     selection_of,
 )
 from sunshower.cli.ui.replays import ReplaysByTopology
-from sunshower.cli.ui.trees import listed_trees
 from sunshower.errors import ClusterError, SunshowerError
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.tuple_traces import NO_TRACES, Traces
