@@ -15,11 +15,12 @@ from sunshower.runtime.control.lifecycle import NOT_STARTED, State
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
+from sunshower.runtime.events.latencies import LatencyKind
+from sunshower.runtime.events.metrics import TaskStats
 from sunshower.runtime.events.trace_recorder import WorkerTraces
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.request_calls import worker_of_requests
 from sunshower.simulation.callers import SimCaller, user_code_of
-from sunshower.simulation.descriptions import describe
 from sunshower.simulation.environment import SimEnvironment
 from sunshower.simulation.machines import Machines
 from sunshower.simulation.master import SimMaster
@@ -291,4 +292,32 @@ class SimRun(Run):
         return True
 
     def _describe(self) -> str:
-        return describe(self._env)
+        """What each process of a run that cannot continue waits for: one line for the master and
+        one for each worker."""
+        world, there = self._world, self._env.network.there
+        master = there.get(MASTER)
+        standing = "is down" if master is None else "is paused" if master.paused else "waits"
+        lines = [f"seed {world.seed}, at {world.now_s:.6f} s: the master {standing}"]
+        workers = {task.worker for task in self._env.plan.tasks} | {w for w in there if w >= 0}
+        for worker in sorted(workers):
+            process = there.get(worker)
+            doing = _describe_worker(process) if isinstance(process, SimWorker) else "is not there"
+            lines.append(f"worker {worker} {doing}")
+        return "\n".join(lines)
+
+
+def _describe_worker(process: SimWorker) -> str:
+    if process.core is None:
+        return "waits for the master's welcome"
+    stats = process.core.stats()
+    standing = "has given up" if process.broken else "is paused" if process.paused else "waits"
+    doing = "nothing to do" if stats.idle else "records in its inboxes, or packets on their way"
+    tasks = ", ".join(map(_describe_task, stats.tasks)) or "only ackers"
+    return f"(life {stats.incarnation}) {standing}, with {doing}: {tasks}"
+
+
+def _describe_task(task: TaskStats) -> str:
+    if LatencyKind.COMPLETE not in task.latencies:
+        return f"{task.component} has executed {task.counts.executed}"
+    done = "is done" if task.done else "is not done"
+    return f"{task.component} {done}, with {task.counts.pending} pending of {task.unsettled} open"
