@@ -50,7 +50,7 @@ from sunshower.kafka.zookeeper.thread_assignment import (
     ThreadAssignment,
     by_range_of_threads,
 )
-from sunshower.state.tree import SessionState, Tree, Watch
+from sunshower.state.tree import SessionState, Tree
 
 _log = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ class ZooKeeperGroup:
         self._events: deque[tuple[SessionState, float]] = deque()  # with the time of the event
         tree.listen(lambda session: self._events.append((session, clock.now())))
         self._name = ""  # in this session; "" outside the group
-        self._watch: Watch | None = None
+        self._is_watching = False  # the tree calls `_on_change`
         self._changed = False  # set by the watch's thread
         self._look_s = 0.0  # the time of the next read of the members
         self._suspended_s: float | None = None
@@ -185,8 +185,9 @@ class ZooKeeperGroup:
             self._tree.close()
 
     def _step(self, owner: PartitionOwner, now_s: float) -> None:
-        if not self._watch:
-            self._watch = self._tree.watch(f"{self._home}/ids", self._on_change)
+        if not self._is_watching:
+            self._tree.watch(f"{self._home}/ids", self._on_change)
+            self._is_watching = True
         if not self._name:
             self._join(now_s)
         self._withdraw_leftovers()
