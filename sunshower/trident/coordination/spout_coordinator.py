@@ -13,7 +13,7 @@ from typing import Any
 from sunshower.errors import Unavailable
 from sunshower.state.tree import Tree
 from sunshower.topologies.components import Bolt, Collector, Context, Tuple
-from sunshower.trident.coordination.attempts import BATCH, SUCCESS, BatchCommand, BatchOrder
+from sunshower.trident.coordination.attempts import BATCH, SUCCESS, BatchCommand
 from sunshower.trident.coordination.stored_progress import coordinator_path, meta_path
 from sunshower.trident.coordination.transactional_log import TransactionalLog
 from sunshower.trident.spouts.port import TridentSpout
@@ -24,7 +24,7 @@ class SpoutCoordinatorBolt(Bolt[BatchCommand, Any]):
 
     __sunshower_batches__ = True  # its tasks cannot change while they run
 
-    streams = {BATCH: BatchOrder}  # noqa: RUF012
+    streams = {BATCH: BatchCommand}  # noqa: RUF012
 
     def __init__(self, id: str, spout: TridentSpout, store: Callable[[], Tree], root: str) -> None:
         self._id = id
@@ -53,8 +53,7 @@ class SpoutCoordinatorBolt(Bolt[BatchCommand, Any]):
             return
         else:
             metadata = self._metadata(command.txid)
-            order = BatchOrder(*command[:4], metadata, command.why, command.current)
-            out.emit(order, tuple, stream=BATCH)
+            out.emit(command._replace(metadata=metadata), tuple, stream=BATCH)
         out.ack(tuple)
 
     def snapshot(self) -> None:

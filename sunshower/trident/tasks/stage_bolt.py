@@ -31,9 +31,10 @@ from sunshower.texts import describe_error
 from sunshower.topologies.components import Bolt, Collector, Context, Tuple
 from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.coordination.attempts import (
+    BATCH,
     COMMIT,
     SUCCESS,
-    BatchOrder,
+    BatchCommand,
     Count,
     Part,
     counts_stream,
@@ -228,7 +229,7 @@ class StageBolt(Bolt[Any, Any]):
         if not batch.operators and self._stage.nodes:
             batch.operators = self._operators.start(batch.attempt)
         self._operators.use(batch.operators)
-        if isinstance(tuple.record, BatchOrder) and not self._follows(tuple.record):
+        if tuple.stream == BATCH and not self._follows(tuple.record):
             out.fail(tuple, "this task has not emitted the batch before")
             self._end(batch, "this task has not emitted the batch before")
             return
@@ -267,7 +268,7 @@ class StageBolt(Bolt[Any, Any]):
             take(rows)
         return False
 
-    def _follows(self, order: BatchOrder) -> bool:
+    def _follows(self, order: BatchCommand) -> bool:
         """Whether this task has emitted the batch before. If not, that order was lost with a former
         life of the task, and the emitter lacks its metadata."""
         before = self._batches.get(order.txid - 1)
