@@ -12,14 +12,14 @@ from typing import Any
 
 from sunshower.errors import Unavailable
 from sunshower.state.tree import Tree
-from sunshower.topologies.components import Bolt, Collector, Context, Tuple
+from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
 from sunshower.trident.coordination.attempts import BATCH, SUCCESS, BatchCommand
 from sunshower.trident.coordination.stored_progress import coordinator_path, meta_path
 from sunshower.trident.coordination.transactional_log import TransactionalLog
 from sunshower.trident.spouts.port import TridentSpout
 
 
-class SpoutCoordinatorBolt(Bolt[BatchCommand, Any]):
+class SpoutCoordinatorBolt(Stateless, Bolt[BatchCommand, Any]):
     """One task, which reads `$batch` and `$success` of the master."""
 
     __sunshower_batches__ = True  # its tasks cannot change while they run
@@ -55,12 +55,6 @@ class SpoutCoordinatorBolt(Bolt[BatchCommand, Any]):
             metadata = self._metadata(command.txid)
             out.emit(command._replace(metadata=metadata), tuple, stream=BATCH)
         out.ack(tuple)
-
-    def snapshot(self) -> None:
-        """Return nothing: all state is in the store."""
-
-    def restore(self, state: Any) -> None:
-        """Do nothing: there is no state."""
 
     def cleanup(self) -> None:
         self._coordinator.close()

@@ -28,7 +28,7 @@ from enum import Enum
 from typing import Any
 
 from sunshower.texts import describe_error
-from sunshower.topologies.components import Bolt, Collector, Context, Tuple
+from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
 from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.coordination.attempts import (
     BATCH,
@@ -78,7 +78,7 @@ class TaskBatch:
         return self.status in {BatchStatus.PROCESSING, BatchStatus.COMMITTING}
 
 
-class StageBolt(Bolt[Any, Any]):
+class StageBolt(Stateless, Bolt[Any, Any]):
     """A task of a stage of `group`, with the emitter if the stage has a spout."""
 
     __sunshower_batches__ = True  # its tasks cannot change while they run
@@ -146,12 +146,6 @@ class StageBolt(Bolt[Any, Any]):
             self._sender.discard()
             self._end(batch, f"it has failed in this task ({describe_error(error)})")
             raise
-
-    def snapshot(self) -> None:
-        """Return nothing: after a rebalance, batches in progress are begun again."""
-
-    def restore(self, state: Any) -> None:
-        """Do nothing: there is no state."""
 
     def cleanup(self) -> None:
         for batch in self._batches.values():
