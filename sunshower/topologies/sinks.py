@@ -16,7 +16,7 @@ from sunshower.errors import RecordMismatch, TopologyError, TopologyFailed
 from sunshower.records import Schema
 from sunshower.scalars import for_json
 from sunshower.texts import printable, utf8
-from sunshower.topologies.components import Bolt, Context
+from sunshower.topologies.components import Bolt, Context, Stateless
 from sunshower.topologies.retry import LetterStore
 
 _LOG = logging.getLogger("sunshower")
@@ -24,7 +24,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=for_json
 _PATH = Instance((str, os.PathLike), 'the path of a file, such as "words.jsonl"')
 
 
-class JsonLines(Bolt[Any, None]):
+class JsonLines(Stateless, Bolt[Any, None]):
     """One JSON object a record, field → value, appended to the file at `path`.
 
     Of several tasks, each has its own file: `words.jsonl` becomes `words.0.jsonl` and so on. Lines
@@ -111,18 +111,12 @@ class JsonLines(Bolt[Any, None]):
         path = self.path
         return path.with_stem(f"{path.stem}.{index}") if parallelism > 1 else path
 
-    def snapshot(self) -> None:
-        """Return no state: after each flush everything is in the file."""
-
-    def restore(self, state: Any) -> None:
-        """Do nothing: there is no state."""
-
     def cleanup(self) -> None:
         with self._file:
             self.flush()
 
 
-class Stdout(Bolt[Any, None]):
+class Stdout(Stateless, Bolt[Any, None]):
     """Each record as a line on the standard output: its values separated by tabs, or `format`."""
 
     delimiters = ("", "")  # before and after each line: see actors/output.py
@@ -153,12 +147,6 @@ class Stdout(Bolt[Any, None]):
             out.flush()
         except BrokenPipeError as error:
             raise TopologyFailed("the standard output is closed") from error
-
-    def snapshot(self) -> None:
-        """Return no state: after each flush everything is written."""
-
-    def restore(self, state: Any) -> None:
-        """Do nothing: there is no state."""
 
 
 def _named(record: Any, fields: Sequence[str] | None) -> dict[str, Any]:
