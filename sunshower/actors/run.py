@@ -211,10 +211,8 @@ class RayRun(Run):
         self._store.clear()
 
     def close_tasks(self) -> list[TaskError]:
-        """Close every task. The workers stay, so that the output of cleanup() can be read.
-
-        Returns the errors that tasks raised.
-        """
+        """Close every task, and return the errors that they raised. The workers stay, so that the
+        output of cleanup() can be read."""
         return processes.close_workers(self.id)
 
     def kill_actors(self) -> None:

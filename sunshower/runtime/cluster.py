@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
-from sunshower.errors import LifecycleError, TopologyFailed
+from sunshower.arguments import SECONDS, SECONDS_FROM_0, Rule, checked
+from sunshower.errors import ClusterError, LifecycleError, TopologyFailed
 from sunshower.runtime import queries
 from sunshower.runtime.control.lifecycle import KillReport, State
 from sunshower.runtime.control.plan_changes import AS_THEY_ARE
@@ -30,6 +31,13 @@ from sunshower.topologies.graph import Graph
 
 T = TypeVar("T")
 Look = Callable[[Snapshot], None]  # is called with snapshots while a command waits
+_WAIT = SECONDS_FROM_0.or_else("none", None)
+_CHECKED: Mapping[str, Mapping[str, Rule]] = {
+    **{name: {} for name in ("wait", "results", "ask", "query", "entries", "traces", "log_lines")},
+    **{name: {} for name in ("kill_worker", "pause_worker", "resume_worker", "kill_node")},
+    **{name: {"wait_s": _WAIT} for name in ("rebalance", "keep", "kill")},
+    "upgrade": {"wait_s": _WAIT, "open_s": SECONDS},
+}
 
 
 class Run(ABC):
@@ -39,6 +47,12 @@ class Run(ABC):
         self.topology = topology
         self.stopped = False  # then its name is free
         self._kept: int | None = None  # the number of its savepoint
+
+    def __init_subclass__(cls) -> None:
+        """The methods of implementations check their arguments. They raise ClusterError."""
+        for name, rules in _CHECKED.items():
+            check = checked(ClusterError, f"run.{name}", **rules)
+            setattr(cls, name, check(getattr(cls, name)))
 
     @property
     @abstractmethod

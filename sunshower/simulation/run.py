@@ -29,7 +29,6 @@ from sunshower.simulation.worker import SimWorker
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-
 _POLL_S = 0.1  # how often to check the master's state, while it receives something
 _SETTLE_S = 1.1  # on its clock; after that it is certain that nothing is in flight
 _START_S = 60.0  # for all workers to say hello

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sunshower.arguments import Instance
+from sunshower.arguments import Instance, checked
 from sunshower.errors import RecordMismatch, TopologyError, TopologyFailed
 from sunshower.records import Schema
 from sunshower.scalars import for_json
@@ -21,7 +21,7 @@ from sunshower.topologies.retry import LetterStore
 
 _LOG = logging.getLogger("sunshower")
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=for_json).encode
-_PATH = Instance((str, os.PathLike), 'the path of a file, such as "words.jsonl"')
+_PATH = Instance((str, os.PathLike), 'the path of a file, such as "words.jsonl"', False)
 
 
 class JsonLines(Stateless, Bolt[Any, None]):
@@ -37,8 +37,8 @@ class JsonLines(Stateless, Bolt[Any, None]):
     fails its record.
     """
 
+    @checked(TopologyError, path=_PATH)
     def __init__(self, path: str | os.PathLike[str], fields: Sequence[str] | None = None) -> None:
-        _PATH.check("JsonLines: path", path, TopologyError)
         self.path, self.fields = Path(path).absolute(), fields
         target = self.path if self.path.exists() else self.path.parent
         if self.path.is_dir() or not self.path.parent.is_dir() or not os.access(target, os.W_OK):
@@ -121,6 +121,7 @@ class Stdout(Stateless, Bolt[Any, None]):
 
     delimiters = ("", "")  # before and after each line: see actors/output.py
 
+    @checked(TopologyError)
     def __init__(self, format: Callable[[Any], str] | None = None) -> None:  # noqa: A002
         self.format = format or _tabbed
         self._lines: list[str] = []
