@@ -15,6 +15,7 @@ from sunshower.actors.output import (
     without_news,
     worker_output,
 )
+from sunshower.topologies.graph import Graph
 
 Heard = list[tuple[int, bool, list[str]]]
 
@@ -40,11 +41,16 @@ def test_lines_are_passed_on_as_they_are() -> None:
     assert heard == [(7, False, ["one", "", " two"]), (7, True, ["oh"])]
 
 
+def numbered(sink: Stdout) -> Graph:
+    topology = Topology("lines")
+    topology.spout("numbers", Counter(1)).shuffle().bolt("out", sink)
+    return topology.graph()
+
+
 def written(capsys: pytest.CaptureFixture[str], *texts: str) -> str:
     """What the sink of a run writes for records with these texts."""
-    topology = Topology("lines")
-    topology.spout("numbers", Counter(1)).shuffle().bolt("out", Stdout(lambda text: text))
-    sink = with_delimited_lines(topology.graph()).components["out"].instance()
+    graph = with_delimited_lines(numbered(Stdout(lambda text: text)))
+    sink = graph.components["out"].instance()
     for text in texts:
         sink.process(text)
     sink.flush()
@@ -55,23 +61,43 @@ def test_a_line_of_a_sink_is_whole_wherever_ray_has_split_the_file(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Ray reads a file that is being written, and publishes what it has of the last line."""
-    file = written(capsys, "4052", "", "two\nlines") + "printed\n\n" + written(capsys, "last")
+    texts = ["4052", "", "two\nlines", "Grüße, 日本 🌻", "a\rb\r", "\x02\x03", "\ud800", "\u2028"]
+    file = f"{written(capsys, *texts)}printed\n\n{written(capsys, 'last')}".encode()
+    whole = ["4052", "", "two", "lines", *texts[3:], "printed", "", "last"]
     for split in range(len(file) + 1):
         output, heard = listening()
         for part in (file[:split], file[split:]):
             if part:
-                output.take(news([line.rstrip("\n") for line in part.splitlines(keepends=True)]))
+                output.take(news(as_ray_reads(part)))
         lines = [line for _, _, found in heard for line in found]
-        whole = ["4052", "", "two", "lines", "printed", "", "last"]
-        in_print = file.index("printed") < split < file.index("printed") + len("printed\n\n")
+        in_print = file.index(b"printed") < split < file.index(b"printed") + len(b"printed\n\n")
         assert lines == whole or in_print, (split, lines)
+
+
+def as_ray_reads(part: bytes) -> list[str]:
+    """The lines of a part of a file: ray/_private/log_monitor.py, check_log_files_and_publish."""
+    lines = part.removesuffix(b"\n").split(b"\n")
+    return [line.decode("utf-8", "replace").rstrip("\r\n") for line in lines]
+
+
+def test_what_user_code_prints_between_the_characters_of_the_delimiters_is_passed_on() -> None:
+    output, heard = listening()
+    output.take(news(["\x02no JSON\x03"]))
+    assert heard == [(7, False, ["\x02no JSON\x03"])]
+
+
+def test_a_sink_whose_format_returns_no_text_prints_it_as_a_text() -> None:
+    delimited = with_delimited_lines(numbered(Stdout(lambda _: 5))).components["out"].instance()
+    output, heard = listening()
+    output.take(news([delimited.format(Number(1))]))
+    assert heard == [(7, False, ["5"])]
 
 
 def test_the_parts_of_a_line_belong_to_one_process() -> None:
     output, heard = listening()
-    output.take(news(["\x0240"], pid="7"))
-    output.take(news(["\x021\x03"], pid="8"))
-    output.take(news(["52\x03"], pid="7"))
+    output.take(news(['\x02"40'], pid="7"))
+    output.take(news(['\x02"1"\x03'], pid="8"))
+    output.take(news(['52"\x03'], pid="7"))
     assert [(pid, lines) for pid, _, lines in heard] == [(8, ["1"]), (7, ["4052"])]
 
 
@@ -83,8 +109,9 @@ def test_only_sinks_get_delimiters_and_the_users_own_object_stays_as_it_is() -> 
     numbers.shuffle().bolt("function", show)
     components = with_delimited_lines(topology.graph()).components
     assert components["function"].implementation is show
-    assert components["class"].instance().delimiters == components["instance"].instance().delimiters
-    assert components["class"].instance().delimiters != Stdout.delimiters == sink.delimiters
+    lines = [components[one].instance().format(Number(1)) for one in ("instance", "class")]
+    assert lines == ['\x02"1"\x03'] * 2
+    assert sink.format(Number(1)) == "1"
 
 
 def test_what_ray_itself_says_is_left_out() -> None:
