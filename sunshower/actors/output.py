@@ -21,9 +21,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from copy import copy
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import ray
@@ -39,7 +37,8 @@ _START, _END = "\x02", "\x03"  # STX and ETX
 
 
 def with_delimited_lines(graph: Graph) -> Graph:
-    """The graph, with the texts of Stdout sinks in JSON between delimiters, for WorkerOutput."""
+    """The graph, with the texts of Stdout sinks in JSON between delimiters, for WorkerOutput. The
+    user's own objects are changed: a copy would not have methods that `format` refers to."""
     components = {
         name: replace(one, implementation=_delimited(one.implementation))
         for name, one in graph.components.items()
@@ -52,13 +51,12 @@ def _delimited(code: Any) -> Any:
         code = code()
     elif not isinstance(code, Stdout):
         return code
-    sink = copy(code)
-    sink.format = partial(_delimited_text, sink.format)
-    return sink
+    code.delimited = _delimited_text
+    return code
 
 
-def _delimited_text(format: Callable[[Any], str], record: Any) -> str:  # noqa: A002
-    return f"{_START}{json.dumps(str(format(record)))}{_END}"
+def _delimited_text(text: Any) -> str:
+    return f"{_START}{json.dumps(str(text))}{_END}"
 
 
 def _lines_in(delimited: str) -> list[str]:

@@ -125,12 +125,14 @@ class JsonLines(Bolt[Any, None]):
 class Stdout(Bolt[Any, None]):
     """Each record as a line on the standard output: its values separated by tabs, or `format`."""
 
+    delimited: Callable[[Any], str] = str  # what is written for a text: see actors/output.py
+
     def __init__(self, format: Callable[[Any], str] | None = None) -> None:  # noqa: A002
         self.format = format or _tabbed
         self._lines: list[str] = []
 
     def process(self, record: Any) -> None:
-        self._lines.append(f"{self.format(record)}\n")
+        self._lines.append(f"{self.delimited(self.format(record))}\n")
 
     def flush(self) -> None:
         """Write the collected lines at once. Characters that the output's encoding lacks are

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from typing import Any
 
 import pytest
 from ray._private import worker as printing
 
-from sunshower import Counter, Number, Stdout, Topology
+from sunshower import Context, Counter, Number, Stdout, Topology
 from sunshower.actors.output import (
     WorkerOutput,
     with_delimited_lines,
     without_news,
     worker_output,
 )
-from sunshower.topologies.graph import Graph
 
 Heard = list[tuple[int, bool, list[str]]]
 
@@ -41,16 +41,16 @@ def test_lines_are_passed_on_as_they_are() -> None:
     assert heard == [(7, False, ["one", "", " two"]), (7, True, ["oh"])]
 
 
-def numbered(sink: Stdout) -> Graph:
+def sink_of(sink: Stdout) -> Any:
+    """The sink of a run with this one."""
     topology = Topology("lines")
     topology.spout("numbers", Counter(1)).shuffle().bolt("out", sink)
-    return topology.graph()
+    return with_delimited_lines(topology.graph()).components["out"].instance()
 
 
 def written(capsys: pytest.CaptureFixture[str], *texts: str) -> str:
     """What the sink of a run writes for records with these texts."""
-    graph = with_delimited_lines(numbered(Stdout(lambda text: text)))
-    sink = graph.components["out"].instance()
+    sink = sink_of(Stdout(lambda text: text))
     for text in texts:
         sink.process(text)
     sink.flush()
@@ -87,9 +87,9 @@ def test_what_user_code_prints_between_the_characters_of_the_delimiters_is_passe
 
 
 def test_a_sink_whose_format_returns_no_text_prints_it_as_a_text() -> None:
-    delimited = with_delimited_lines(numbered(Stdout(lambda _: 5))).components["out"].instance()
+    sink: Any = Stdout(lambda _: 5)  # type: ignore[arg-type, return-value]
     output, heard = listening()
-    output.take(news([delimited.format(Number(1))]))
+    output.take(news([sink_of(sink).delimited(sink.format(Number(1)))]))
     assert heard == [(7, False, ["5"])]
 
 
@@ -101,17 +101,41 @@ def test_the_parts_of_a_line_belong_to_one_process() -> None:
     assert [(pid, lines) for pid, _, lines in heard] == [(8, ["1"]), (7, ["4052"])]
 
 
-def test_only_sinks_get_delimiters_and_the_users_own_object_stays_as_it_is() -> None:
-    sink, topology = Stdout(), Topology("lines")
+class Numbered(Stdout):
+    """Its format is a method of its own, which uses what `prepare` has set."""
+
+    def __init__(self) -> None:
+        super().__init__(self.numbered)
+
+    def prepare(self, context: Context) -> None:
+        self.lines = 0
+
+    def numbered(self, record: Number) -> str:
+        self.lines += 1
+        return f"{self.lines}: {record.value}"
+
+
+def test_a_format_that_is_a_method_of_the_sink_sees_its_attributes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sink = pickle.loads(pickle.dumps(sink_of(Numbered())))
+    sink.prepare(Context("lines", "out", 2, 0, 1))
+    sink.process(Number(7))
+    sink.flush()
+    assert capsys.readouterr().out == '\x02"1: 7"\x03\n'
+
+
+def test_only_sinks_get_delimiters() -> None:
+    topology = Topology("lines")
     numbers = topology.spout("numbers", Counter(1))
-    numbers.shuffle().bolt("instance", sink)
+    numbers.shuffle().bolt("instance", Stdout())
     numbers.shuffle().bolt("class", Stdout)
     numbers.shuffle().bolt("function", show)
     components = with_delimited_lines(topology.graph()).components
     assert components["function"].implementation is show
-    lines = [components[one].instance().format(Number(1)) for one in ("instance", "class")]
-    assert lines == ['\x02"1"\x03'] * 2
-    assert sink.format(Number(1)) == "1"
+    for one in "instance", "class":
+        assert components[one].instance().delimited("1") == '\x02"1"\x03'
+    assert Stdout().delimited("1") == "1"
 
 
 def test_what_ray_itself_says_is_left_out() -> None:
