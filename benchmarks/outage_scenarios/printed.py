@@ -1,6 +1,6 @@
 """`sunshower run` with a Stdout sink, while a Redis is away that the bolt before it writes to.
 
-numbers, as fast as they are taken ─▶ call (5 ms, Redis) ─▶ 20 lines for each number
+numbers, as fast as they are taken ─▶ call (5 ms, Redis) ─▶ 60 lines for each number
 
 All settings are defaults. The sink notes each line in a file as well: the output must have the same
 lines, each as often. Some have characters of several bytes, and two are long.
@@ -27,7 +27,7 @@ from benchmarks.outage_scenarios.changes import Endless
 from sunshower import Bolt, Context, Number, Stdout, Topology
 
 _CALL_S = 0.005
-_LINES = 20  # of each number
+_LINES = 60  # of each number
 _AROUND_S = 12.0  # of load before and after
 _MAX_S = 300.0
 _LOOK_S = 0.1
