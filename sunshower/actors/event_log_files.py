@@ -1,4 +1,4 @@
-"""The files of a run's event log: each life of a worker appends to a file of its own.
+"""The files of a run's event log: each life of a worker writes its own file.
 
 An entry is in the file when `put` returns, and survives a SIGKILL, because the kernel has it. So a
 worker logs every event before it reports the event to others. (Measured: a write of 44 bytes takes

@@ -1,4 +1,4 @@
-"""How stacks of this process show its source files: without the folders of this machine."""
+"""Names the source files in the stacks of this process, without the folders of this machine."""
 
 from __future__ import annotations
 

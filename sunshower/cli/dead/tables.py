@@ -1,4 +1,4 @@
-"""Formats dead letters: a table of many, JSON, and all of one."""
+"""Formats dead letters: as a table, as JSON, or one letter in full."""
 
 from __future__ import annotations
 

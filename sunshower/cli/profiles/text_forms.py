@@ -1,4 +1,4 @@
-"""Stacks as text files: one stack a line, and the JSON that speedscope.app reads."""
+"""Stacks as text files: one stack per line, and the JSON that speedscope.app reads."""
 
 from __future__ import annotations
 

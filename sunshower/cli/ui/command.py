@@ -1,4 +1,4 @@
-"""`sunshower ui`: serves the page for all topologies of a cluster, and for kept experiments."""
+"""`sunshower ui`: serves the page for all topologies of a cluster, and for stored experiments."""
 
 from __future__ import annotations
 

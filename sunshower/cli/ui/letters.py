@@ -1,4 +1,4 @@
-"""The dead letters of a topology for the page: where they are, which match, and all of one."""
+"""The dead letters of a topology for the page: their places, searches, and one letter in full."""
 
 from __future__ import annotations
 

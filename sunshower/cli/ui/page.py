@@ -1,4 +1,4 @@
-"""Serves the page with a new token: as long as a context lasts, or a run."""
+"""Serves the page with a new token, until a context or a run ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the demo's text and counts its words in a plain loop, to compare the topology with."""
+"""Reads the demo's text and counts its words in a plain loop, as the expected result."""
 
 from __future__ import annotations
 

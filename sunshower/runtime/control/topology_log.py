@@ -1,4 +1,4 @@
-"""The log of one topology, kept by its master and shown by `sunshower logs`.
+"""The log of one topology, stored in its master and shown by `sunshower logs`.
 
 Events follow from what the master knows: from commands, and from changes between two statistics of
 a worker. Lines of user code's own `logging` come from the workers (log_lines.py).

@@ -1,4 +1,4 @@
-"""What a topology did in the last minute, ten minutes and hour, from its cumulative counters.
+"""The counts of a topology in the last minute, ten minutes and hour, from cumulative counters.
 
 The master copies the totals of each component before they change: at most every five seconds for
 the minute, every 50 s for the ten minutes, and every five minutes for the hour. A window is the
