@@ -25,7 +25,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "examples/experiments"
 FILES = {path.stem: path for path in sorted(FOLDER.glob("*.py"))}
 # Shorter than for somebody who looks at a report; what is to be seen is still there.
 SHORT: dict[str, dict[str, Any]] = {
-    "keyed_streams": {"rate": 300.0, "kill_s": 0.5},
+    "keyed_streams": {"rate": 300.0, "kill_s": 1.0},
     "kill_a_bolt": {"total": 800, "kill_s": 0.6},
     "kill_an_acker_shard": {"total": 800, "kill_s": 0.8},
     "kill_the_spout": {"total": 800, "kill_s": 0.8},
@@ -34,7 +34,7 @@ SHORT: dict[str, dict[str, Any]] = {
     "poison_tuple": {"total": 1_200, "poison_s": 1.5},
     "rolling_kill": {"total": 1_000, "kill_s": 0.6},
     "acker_shards": {"total": 1_000, "kill_s": 0.4},
-    "timeout_sweep": {"total": 1_500, "pause_s": 1.5},
+    "timeout_sweep": {"total": 500, "rate": 100.0, "pause_s": 1.5},
     "replay_storm": {"total": 500, "slow_s": 3.0},
 }
 Runs = list[tuple[Mapping[str, Any], Outcome]]

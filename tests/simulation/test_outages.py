@@ -14,7 +14,7 @@ SEEDS = 40
 AWAY_MAX_S = 600.0
 
 
-@seeds(SEEDS)
+@seeds(SEEDS, first=2)
 def test_outages_cost_time_and_no_tuple(seed: int) -> None:
     day = run_day(seed, AWAY_MAX_S)
     assert not day.complaints, (day.complaints, day.steps)
