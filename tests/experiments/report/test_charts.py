@@ -39,12 +39,16 @@ def three_events() -> History:
     return Script().emitted(1).hurt().wait(2).completed(1).history()
 
 
+def long_fault() -> History:
+    return Script().whole(1).hurt("pause b", for_s=2).history()
+
+
 @pytest.mark.parametrize(
     "given",
     [
         pytest.param(lambda: History((), {}), id="nothing"),
         pytest.param(three_events, id="3 events"),
-        pytest.param(lambda: Script().whole(1).hurt("pause b", for_s=2).history(), id="a long fault"),
+        pytest.param(long_fault, id="a long fault"),
         pytest.param(history, id="2,000 events"),
         pytest.param(lambda: history(faults=300), id="300 faults"),
         pytest.param(lambda: history(batches=1_000, batch=500), id="1,000,000 events"),
