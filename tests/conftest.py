@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from sunshower.cli import main
+from sunshower.runtime.garbage import collect_seldom
 from tests import seeds
 
 if TYPE_CHECKING:
@@ -40,13 +41,14 @@ settings.register_profile("short", settings.get_profile("all"), max_examples=20)
 
 def pytest_configure(config: pytest.Config) -> None:
     """Without the long tests, as in `make test`, a property has few examples, and other seeds are
-    not even collected."""
+    not even collected. Collections of garbage are as rare as in a worker."""
+    collect_seldom()
     seeds.is_short = "not long" in config.option.markexpr
     settings.load_profile("short" if seeds.is_short else "all")
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays until the end: no collection of garbage looks at it again."""
+    """The tests stay until the end: no collection of garbage looks at them again."""
     gc.freeze()
 
 
