@@ -1,4 +1,4 @@
-"""Makes texts and values of users safe to keep, to send and to show: encodable, clipped, printable.
+"""Makes texts and values of users safe to store, send and show: encodable, clipped, printable.
 
 Records, keys and exceptions may hold anything: lone surrogates, control characters, 16 MiB of
 bytes, lists that hold themselves, objects whose `__repr__` raises. None of these functions raises.

@@ -1,4 +1,4 @@
-"""Passes on the output of the workers, line by line and unchanged, instead of Ray's rendering.
+"""Prints the output lines of the workers unchanged, without Ray's rendering.
 
 A worker's standard output and error are files; Ray's log monitor follows them (every 0.1 s) and
 publishes the lines, which reach the driver through a dispatcher. Subscribing to that dispatcher

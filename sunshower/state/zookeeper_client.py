@@ -8,10 +8,11 @@ import ssl
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import PurePath
+from types import NoneType
 from typing import Any
 
-from sunshower.arguments import SECONDS, TEXT
+from sunshower.arguments import SECONDS, Instance, check_all
 from sunshower.errors import ConfigError, StoreError, StoreUnreachable
 from sunshower.installed import check_packages
 from sunshower.secret import Secret, reveal
@@ -23,6 +24,7 @@ _RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.4, "max_
 ATTEMPT_S = 4.0
 # ZooKeeper's permissions (org.apache.zookeeper.ZooDefs.Perms), by the letters of zkCli's setAcl
 _PERMISSIONS = {"r": 1, "w": 2, "c": 4, "d": 8, "a": 16}
+_DIGEST = Instance((tuple, NoneType), 'a name and a password: ("me", Secret(…))', is_secret=True)
 _ACL_SHAPE = 'scheme:id:permissions of the letters cdrwa, such as "auth::cdrwa", "world:anyone:r"'
 
 
@@ -30,9 +32,12 @@ _ACL_SHAPE = 'scheme:id:permissions of the letters cdrwa, such as "auth::cdrwa",
 class Tls:
     """Certificates for a ZooKeeper with TLS. All files are PEM."""
 
-    authority: Path  # the CA certificate that signed the server's
-    holder: Path | None = None  # the client's key and certificate, if the server requires them
+    authority: str | PurePath  # the CA certificate that signed the server's
+    holder: str | PurePath | None = None  # the client's and its key, if the server requires them
     check_host: bool = True  # whether the server's certificate must match its host name
+
+    def __post_init__(self) -> None:
+        check_all(self, {}, "Tls: ")
 
 
 @dataclass(frozen=True)
@@ -54,8 +59,7 @@ class ZooKeeperAccess:
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        TEXT.check(f"{name}: hosts", self.hosts)
-        SECONDS.check(f"{name}: session_timeout_s", self.session_timeout_s)
+        check_all(self, {"session_timeout_s": SECONDS, "digest": _DIGEST}, f"{name}: ")
         _check_acl(name, self.acl)
         if self.digest is None:
             return

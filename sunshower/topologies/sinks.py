@@ -11,20 +11,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sunshower.arguments import Instance
+from sunshower.arguments import Instance, checked
 from sunshower.errors import RecordMismatch, TopologyError, TopologyFailed
 from sunshower.records import Schema
 from sunshower.scalars import for_json
 from sunshower.texts import printable, utf8
-from sunshower.topologies.components import Bolt, Context
+from sunshower.topologies.components import Bolt, Context, Stateless
 from sunshower.topologies.retry import LetterStore
 
 _LOG = logging.getLogger("sunshower")
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=for_json).encode
-_PATH = Instance((str, os.PathLike), 'the path of a file, such as "words.jsonl"')
+_PATH = Instance((str, os.PathLike), 'the path of a file, such as "words.jsonl"', False)
 
 
-class JsonLines(Bolt[Any, None]):
+class JsonLines(Stateless, Bolt[Any, None]):
     """One JSON object a record, field → value, appended to the file at `path`.
 
     Of several tasks, each has its own file: `words.jsonl` becomes `words.0.jsonl` and so on. Lines
@@ -37,8 +37,8 @@ class JsonLines(Bolt[Any, None]):
     fails its record.
     """
 
+    @checked(TopologyError, path=_PATH)
     def __init__(self, path: str | os.PathLike[str], fields: Sequence[str] | None = None) -> None:
-        _PATH.check("JsonLines: path", path, TopologyError)
         self.path, self.fields = Path(path).absolute(), fields
         target = self.path if self.path.exists() else self.path.parent
         if self.path.is_dir() or not self.path.parent.is_dir() or not os.access(target, os.W_OK):
@@ -111,22 +111,17 @@ class JsonLines(Bolt[Any, None]):
         path = self.path
         return path.with_stem(f"{path.stem}.{index}") if parallelism > 1 else path
 
-    def snapshot(self) -> None:
-        """Return no state: after each flush everything is in the file."""
-
-    def restore(self, state: Any) -> None:
-        """Do nothing: there is no state."""
-
     def cleanup(self) -> None:
         with self._file:
             self.flush()
 
 
-class Stdout(Bolt[Any, None]):
+class Stdout(Stateless, Bolt[Any, None]):
     """Each record as a line on the standard output: its values separated by tabs, or `format`."""
 
     delimiters = ("", "")  # before and after each line: see actors/output.py
 
+    @checked(TopologyError)
     def __init__(self, format: Callable[[Any], str] | None = None) -> None:  # noqa: A002
         self.format = format or _tabbed
         self._lines: list[str] = []
@@ -153,12 +148,6 @@ class Stdout(Bolt[Any, None]):
             out.flush()
         except BrokenPipeError as error:
             raise TopologyFailed("the standard output is closed") from error
-
-    def snapshot(self) -> None:
-        """Return no state: after each flush everything is written."""
-
-    def restore(self, state: Any) -> None:
-        """Do nothing: there is no state."""
 
 
 def _named(record: Any, fields: Sequence[str] | None) -> dict[str, Any]:

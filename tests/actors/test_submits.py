@@ -16,7 +16,7 @@ from ray.experimental import internal_kv
 
 from sunshower import versions
 from sunshower.actors.cluster import RayCluster, claimed
-from sunshower.actors.names import NAMESPACE, master_name, version_key
+from sunshower.actors.names import NAMESPACE, master_name
 from sunshower.actors.starting import warn_of_other_settings
 from sunshower.actors.store import RayStore
 from sunshower.errors import ClusterError, TopologyFailed, VersionMismatch
@@ -126,7 +126,7 @@ def test_worker_of_another_release_is_refused_before_its_hello(ray_cluster: RayC
         one.communicate("\n")
     run = ray_cluster.find(NAME)
     try:
-        RayStore().write(version_key(run.id), versions.stamp(99))
+        RayStore(run.id).write("version", versions.stamp(99))
         run.kill_worker(0)
         with pytest.raises(TopologyFailed, match=r"worker 0 on node .* version 99, and this rel"):
             run.wait(150)
@@ -144,13 +144,13 @@ def test_master_that_restarts_with_another_release_is_started_again(
         one.communicate("\n")
     run = ray_cluster.find(NAME)
     try:
-        theirs = RayStore().read(version_key(run.id))
+        theirs = RayStore(run.id).read("version")
         assert theirs is not None
-        RayStore().write(version_key(run.id), versions.stamp(99))
+        RayStore(run.id).write("version", versions.stamp(99))
         run.kill_master()
         while restarts(run.id) < 2:
             pass  # the successor is refused
-        RayStore().write(version_key(run.id), theirs)
+        RayStore(run.id).write("version", theirs)
         acked = run.snapshot().component("numbers").acked
         while run.snapshot().component("numbers").acked == acked:
             pass

@@ -33,8 +33,8 @@ print(run_inline(topology.graph()).snapshot.component("lines").acked, shouted)
 """
 DATA = {
     "sunshower/py.typed",
-    "sunshower/web/static/index.html",
-    "sunshower/web/static/app.js",
+    "sunshower/cli/ui/static/index.html",
+    "sunshower/cli/ui/static/app.js",
     "sunshower/experiments/report/base.html",
     "sunshower/dev/locks/kafka-4.3.1.txt",
     "sunshower/cli/new/template/Makefile.txt",

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 from ray._private import worker
+from ray.experimental import internal_kv
 from typer.testing import CliRunner
 
 from sunshower import Bolt, Number, RayCluster, Spout, Topology
 from sunshower.actors import event_log_files
 from sunshower.actors.names import NAMESPACE
-from sunshower.actors.store import RayStore
+from sunshower.actors.store import keys
 from sunshower.cli import app
 from sunshower.errors import ClusterError, TopologyFailed
 from sunshower.experiments.experiment import Experiment, prepare
@@ -51,7 +52,8 @@ def declared() -> Topology:
 
 def stored() -> list[str]:
     """The keys in Ray's store whose value contains the secret."""
-    return [key for key in RayStore().keys("") if WORD.encode() in (RayStore().read(key) or b"")]
+    values = ((key, internal_kv._internal_kv_get(key, namespace=NAMESPACE)) for key in keys(""))
+    return [key for key, value in values if WORD.encode() in (value or b"")]
 
 
 def files_with_it(folder: Path) -> list[Path]:
@@ -82,7 +84,7 @@ def test_no_output_of_a_failing_topology_shows_it(
         logs = Path(worker._global_node.get_logs_dir_path())
         run.stop()
         assert stored() == []
-        assert RayStore().keys(run.id) == []
+        assert keys(run.id) == []
         assert not files_with_it(logs)
     assert WORD not in caplog.text
     assert WORD not in "".join(capfd.readouterr())
