@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,6 +13,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from sunshower.cli import main
+from sunshower.runtime.garbage import collect_seldom
+from tests import seeds
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
@@ -37,8 +40,16 @@ settings.register_profile("short", settings.get_profile("all"), max_examples=20)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Without the long tests, as in `make test`, a property has few examples."""
-    settings.load_profile("short" if "not long" in config.option.markexpr else "all")
+    """Without the long tests, as in `make test`, a property has few examples, and other seeds are
+    not even collected. Collections of garbage are as rare as in a worker."""
+    collect_seldom()
+    seeds.is_short = "not long" in config.option.markexpr
+    settings.load_profile("short" if seeds.is_short else "all")
+
+
+def pytest_collection_finish() -> None:
+    """The tests stay until the end: no collection of garbage looks at them again."""
+    gc.freeze()
 
 
 @pytest.fixture
@@ -77,8 +88,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort the tests by what they need, so that Spark's group begins first. A process has one
-    session of Spark: tests that start their own precede those that share one (`place`)."""
-    kinds = {"ray": 1, "spark": 2, "servers": 3}
+    session of Spark: tests that start their own precede those that share one (`place`). Tests in a
+    browser are the first, so that no process waits for another's at the end, and one starts it."""
+    kinds = {"browser": -1, "ray": 1, "spark": 2, "servers": 3}
 
     def kind(item: pytest.Item) -> str:
         return next(filter(item.get_closest_marker, kinds), "")

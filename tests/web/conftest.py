@@ -130,7 +130,7 @@ def open_page(browser: Browser) -> Iterator[Open]:
         )
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(60_000)  # of a busy machine, too
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on(
             "console", lambda said: complaints.append(said.text) if is_complaint(said) else None

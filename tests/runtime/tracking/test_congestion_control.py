@@ -222,7 +222,7 @@ def test_fixed_number_that_is_too_high_for_it_times_out() -> None:
 
 
 def steps_for(spout_pending: Any) -> tuple[int, int]:
-    """(slices of work, open trees in the end allowed) for 600,000 numbers at 1 µs each."""
+    """(slices of work, open trees in the end allowed) for 300,000 numbers at 1 µs each."""
     clock = ManualClock()
 
     class Quick(Bolt[Number, None]):
@@ -231,7 +231,7 @@ def steps_for(spout_pending: Any) -> tuple[int, int]:
 
     watch = Watch()
     topology = Topology("t", ackers=1, workers=1, spout_pending=spout_pending)
-    topology.spout("numbers", Watched(watch, 600_000)).shuffle().bolt("quick", Quick)
+    topology.spout("numbers", Watched(watch, 300_000)).shuffle().bolt("quick", Quick)
     worker = Worker(make_plan(topology.graph()), 0, 1, seeded(0), clock)
     steps = 0
     while worker.step() == 0 or not worker.finished:
