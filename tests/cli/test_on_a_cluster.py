@@ -31,9 +31,19 @@ NUMBERS = """
 """
 
 
+# Slow: an endless source would need all processors.
+DOUBLE = """
+import time
+
+def double(n):
+    time.sleep(0.002)
+    return {result}
+"""
+
+
 def file(write: Write, folder: Path, total: str = "") -> Path:
     """A topology with a neighbour: code that no worker can import by name."""
-    (folder / "spelling.py").write_text("def double(n):\n    return 2 * n\n")
+    (folder / "spelling.py").write_text(DOUBLE.format(result="2 * n"))
     return write(NUMBERS.format(total=total))
 
 
@@ -71,8 +81,8 @@ def test_a_topology_lives_on_a_cluster_from_submit_to_kill(
     complaint = here("rebalance", "numbers", "--tasks", "count=3", status=1).stderr
     assert "cannot have 3 tasks of 'count': each task of a spout has its own part" in complaint
     write(f"{NUMBERS.format(total='')}    doubled.shuffle().bolt('drop_too', drop)\n")
-    (tmp_path / "spelling.py").write_text("def double(n):\n    return n + n\n")
-    said = command("upgrade", "numbers", path, "--dry-run").stdout
+    (tmp_path / "spelling.py").write_text(DOUBLE.format(result="n + n"))
+    said = here("upgrade", "numbers", path, "--dry-run").stdout
     assert "drop_too is new: 1 task" in said
     assert "numbers would have the new code" in said
     said = command("upgrade", "numbers", path).stdout
@@ -84,12 +94,12 @@ def test_a_topology_lives_on_a_cluster_from_submit_to_kill(
     assert len({worker["process"] for worker in status()["workers"]}) == 2
 
     savepoint = tmp_path / "numbers.savepoint"
-    said = command("kill", "numbers", "--keep", savepoint).stdout
+    said = here("kill", "numbers", "--keep", savepoint).stdout
     assert f"`sunshower submit FILE --resume {savepoint}` continues it" in said
     assert "numbers is active" in command("submit", path, "--resume", savepoint).stdout
-    complaint = command("kill", "numbers", "--keep", savepoint, status=2).stderr
+    complaint = here("kill", "numbers", "--keep", savepoint, status=2).stderr
     assert "is there already" in complaint
-    done = command("kill", "numbers", "--wait", 20)
+    done = here("kill", "numbers", "--wait", 20)
     assert "Draining numbers" in done.stderr
     assert "nothing was pending any more" in done.stdout
     assert "There is no topology" in here("list").stdout

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @pytest.mark.ray
 def test_letters_of_a_running_topology_are_listed_and_replayed_from_the_page(
-    command: Command, ray_cluster: RayCluster, start: Start, write: Write, tmp_path: Path
+    here: Command, ray_cluster: RayCluster, start: Start, write: Write, tmp_path: Path
 ) -> None:
     import ray
 
-    command("submit", write(SHOP))
+    here("submit", write(SHOP))
     address = ray.get_runtime_context().gcs_address
     process = start("ui", "--port", 0, "--address", address, PYTHONUNBUFFERED="1")
     url, token = url_and_token(read_until(process.stdout, "Ctrl-C ends"))
@@ -54,8 +54,8 @@ def test_letters_of_a_running_topology_are_listed_and_replayed_from_the_page(
     assert (spout["acked"], spout["dead"]) == (6, 3)
     assert (
         "2 of 3 dead letters were replayed before"
-        in command("dead", "replay", "shop", tmp_path / "dead.jsonl").stdout
+        in here("dead", "replay", "shop", tmp_path / "dead.jsonl").stdout
     )
-    assert "shop is gone" in command("kill", "shop", "--wait", "0").stdout
+    assert "shop is gone" in here("kill", "shop", "--wait", "0").stdout
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 0
