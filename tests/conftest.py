@@ -79,7 +79,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort the tests by what they need. A process has one session of Spark: tests that start their
     own precede those that share one, and those of one `place` follow each other."""
-    kinds = {"ray": 1, "spark": 2, "servers": 3}
+    kinds = {"spark": 1, "ray": 2, "servers": 3}  # Spark on a cluster is both of the first
 
     def kind(item: pytest.Item) -> str:
         return next(filter(item.get_closest_marker, kinds), "")
