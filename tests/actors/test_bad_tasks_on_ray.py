@@ -47,6 +47,7 @@ def until(run: RayRun, enough: Callable[[Snapshot], bool]) -> Snapshot:
     end_s = time.monotonic() + 60
     while not enough(snapshot := run.snapshot()):
         assert time.monotonic() < end_s, f"it never came to that: {snapshot}"
+        run.wait(0.05)
     return snapshot
 
 

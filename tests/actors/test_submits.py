@@ -22,6 +22,7 @@ from sunshower.actors.starting import warn_of_other_settings
 from sunshower.actors.store import RayStore
 from sunshower.errors import ClusterError, TopologyFailed, VersionMismatch
 from tests.actors.programs import submitter
+from tests.guarantee.deaths import until
 from tests.leftovers import check_program
 
 pytestmark = pytest.mark.ray
@@ -108,8 +109,7 @@ def test_lock_of_a_client_that_died_is_free(ray_cluster: RayCluster) -> None:
         [sys.executable, "-c", program, address, NAME], env=environment, check=False
     )
     assert died.returncode == 9
-    while kept():  # Ray removes the lock of a client when it notices its death
-        pass
+    until(lambda: not kept())  # Ray removes the lock of a client when it notices its death
     with claimed(NAME):
         pass
 
@@ -148,12 +148,10 @@ def test_master_that_restarts_with_another_release_is_started_again(
         assert theirs is not None
         RayStore().write(version_key(run.id), versions.stamp(99))
         run.kill_master()
-        while restarts(run.id) < 2:
-            pass  # the successor is refused
+        until(lambda: restarts(run.id) >= 2)  # the successor is refused
         RayStore().write(version_key(run.id), theirs)
         acked = run.snapshot().component("numbers").acked
-        while run.snapshot().component("numbers").acked == acked:
-            pass
+        until(lambda: run.snapshot().component("numbers").acked > acked)
     finally:
         run.stop()
 

@@ -19,7 +19,7 @@ from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun
 from sunshower.errors import TopologyFailed
 from sunshower.runtime.plan import Layout
-from tests.actors.programs.evidence import Held
+from tests.actors.programs.evidence import Held, until_acked
 
 POISON = 700
 
@@ -142,9 +142,7 @@ def test_spout_that_is_killed_goes_on_where_it_was_and_leaves_no_file(
     run = ray_cluster.submit(topology(keep, Held(total, gate)).graph(), Layout.ISOLATE)
     boxes = Path(tempfile.gettempdir(), f"sunshower-{os.getuid()}", run.id)
     try:
-        end_s = time.monotonic() + 60
-        while run.snapshot().component("numbers").acked < total // 4:
-            assert time.monotonic() < end_s
+        until_acked(run, total // 4)
         assert len(list(boxes.iterdir())) == len(run.plan.workers)
         run.kill_worker(run.plan.tasks_of("numbers")[0].worker)
         gate.touch()

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sunshower.runtime.control.lifecycle import State
 from tests.cli.conftest import Command, Write
 from tests.conftest import Sunshower
+from tests.guarantee.deaths import until
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
@@ -65,8 +65,7 @@ def test_a_topology_lives_on_a_cluster_from_submit_to_kill(
     assert "numbers is active" in here("activate", "numbers").stdout
     assert "inactive" not in here("list").stdout
     run = ray_cluster.find("numbers")
-    while not run.snapshot().component("drop").executed:
-        assert run.snapshot().state == State.ACTIVE
+    until(lambda: run.snapshot().component("drop").executed > 0)
     found = status()
     assert found["state"] == "active"
     assert found["components"]["drop"]["executed"]
@@ -111,8 +110,8 @@ def test_what_has_finished_is_listed_until_it_is_killed(
 ) -> None:
     path = file(write, tmp_path, total="500")
     here("submit", path)
-    while "finished" not in (said := here("list").stdout):
-        assert "numbers" in said
+    until(lambda: "finished" in here("list").stdout)
+    said = here("list").stdout
     assert "1,000" in said or "500" in said
     complaint = here("deactivate", "numbers", status=1).stderr
     assert "'numbers' is finished" in complaint
@@ -133,8 +132,7 @@ def test_a_topology_that_gave_up_says_why_until_it_is_killed(here: Command, writ
     """)
     here("submit", path, "--inactive")
     here("activate", "inverses")
-    while "failed" not in here("status", "inverses", "--json").stdout.partition("restarts")[0]:
-        pass
+    until(lambda: json.loads(here("status", "inverses", "--json").stdout)["state"] == "failed")
     assert "ZeroDivisionError" in here("status", "inverses").stdout
     assert "ZeroDivisionError" in here("activate", "inverses", status=1).stderr
     assert "inverses is gone" in here("kill", "inverses").stdout

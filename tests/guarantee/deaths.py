@@ -115,7 +115,7 @@ def until(condition: Callable[[], bool]) -> None:
     end_s = time.monotonic() + RECOVERY_S
     while not condition():
         assert time.monotonic() < end_s, "it never came to that"
-        threading.Event().wait(0.01)
+        threading.Event().wait(0.05)  # who asks without a pause keeps a processor from the others
 
 
 def kill_in_the_middle(run: RayRun, folder: Path, kill: Callable[[], object]) -> None:
