@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Self
 
 import ray
-from ray.util.placement_group import placement_group, remove_placement_group
 
 from sunshower.actors.names import NAMESPACE, claim_name, run_of, topology_of, version_key
 from sunshower.actors.run import Look, RayRun
@@ -19,8 +18,6 @@ from sunshower.errors import ClusterError
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.savepoint import Savepoint
 from sunshower.topologies.graph import Graph
-
-_CLAIM = {"node:__internal_head__": 0.001}  # a group must reserve something: nobody else wants this
 
 
 class RayCluster:
@@ -132,18 +129,23 @@ class RayCluster:
         self.close()
 
 
+class Claim:
+    """Registered for some milliseconds; mostly removed before Ray has a process for it."""
+
+
+_ClaimClass = ray.remote(num_cpus=0)(Claim)
+
+
 @contextmanager
 def claimed(topology: str) -> Iterator[None]:
     """A lock on submitting a topology of that name. Raises ClusterError if another client holds it.
 
-    The lock is the name of a placement group: Ray registers each name once, and removes a group
-    with the job that created it. It needs no process; a named actor would.
+    The lock is the name of an actor: Ray registers each name once, and ends an actor with the
+    client that created it.
     """
     try:
-        claim = placement_group([_CLAIM], name=claim_name(topology))
-    except ray.exceptions.RaySystemError as error:
-        if "already exists" not in str(error):
-            raise
+        claim = _ClaimClass.options(name=claim_name(topology), namespace=NAMESPACE).remote()
+    except ValueError:
         raise ClusterError(
             f"another client is submitting a topology {topology!r} at this moment; "
             f"`sunshower status {topology}` shows whether it has started"
@@ -151,4 +153,4 @@ def claimed(topology: str) -> Iterator[None]:
     try:
         yield
     finally:
-        remove_placement_group(claim)
+        ray.kill(claim)

@@ -35,8 +35,8 @@ def topology_of(run: str) -> str:
 
 
 def claim_name(topology: str) -> str:
-    """The name of the placement group that exists while a topology is being submitted."""
-    return f"{NAMESPACE}/{topology}/claim"
+    """The name of the actor that exists while a topology is being submitted."""
+    return f"{topology}/claim"
 
 
 def version_key(run: str) -> str:

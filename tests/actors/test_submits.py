@@ -13,11 +13,10 @@ import pytest
 import ray
 from ray._private import worker
 from ray.experimental import internal_kv
-from ray.util.placement_group import placement_group_table
 
 from sunshower import versions
 from sunshower.actors.cluster import RayCluster, claimed
-from sunshower.actors.names import NAMESPACE, claim_name, master_name, version_key
+from sunshower.actors.names import NAMESPACE, master_name, version_key
 from sunshower.actors.starting import warn_of_other_settings
 from sunshower.actors.store import RayStore
 from sunshower.errors import ClusterError, TopologyFailed, VersionMismatch
@@ -49,14 +48,11 @@ def client(name: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def kept() -> set[str]:
-    """The runs of `NAME` of which anything is in Ray's store, or has a name; and its lock."""
+    """The runs of `NAME` of which anything is in Ray's store, or has a name."""
     keys = internal_kv._internal_kv_list(NAME, namespace=NAMESPACE)
     actors = ray.util.list_named_actors(all_namespaces=True)
     names = [actor["name"] for actor in actors] + [key.decode() for key in keys]
-    groups = placement_group_table().values()
-    locks = {group["name"] for group in groups if group["state"] != "REMOVED"}
-    runs = {name.partition("/")[0] for name in names if name.startswith(NAME)}
-    return runs | (locks & {claim_name(NAME)})
+    return {name.partition("/")[0] for name in names if name.startswith(NAME)}
 
 
 def test_of_two_processes_that_submit_one_topology_one_gets_in(ray_cluster: RayCluster) -> None:
@@ -88,7 +84,7 @@ def test_while_one_submits_another_one_is_refused_and_leaves_nothing(
     with claimed(NAME), pytest.raises(ClusterError, match="another client"), claimed(NAME):
         pass
     with claimed(NAME):  # the lock is free at once
-        assert kept() == {claim_name(NAME)}
+        assert kept() == {NAME}
 
 
 def test_local_ray_has_the_settings_of_sunshower(
@@ -109,7 +105,7 @@ def test_lock_of_a_client_that_died_is_free(ray_cluster: RayCluster) -> None:
         [sys.executable, "-c", program, address, NAME], env=environment, check=False
     )
     assert died.returncode == 9
-    until(lambda: not kept())  # Ray removes the lock of a client when it notices its death
+    until(lambda: not kept())  # Ray ends the actors of a client when it notices its death
     with claimed(NAME):
         pass
 
