@@ -53,7 +53,7 @@ def test_letters_of_a_running_topology_are_listed_and_replayed_from_the_page(
         spout = ask(url, "/api/topology?name=shop").json["components"]["sales"]
     assert (spout["acked"], spout["dead"]) == (6, 3)
     assert (
-        "2 of 3 dead letters were replayed before"
+        "Replayed before, or second copies: 2 of 3 dead letters"
         in command("dead", "replay", "shop", tmp_path / "dead.jsonl").stdout
     )
     assert "shop is gone" in command("kill", "shop", "--wait", "0").stdout
