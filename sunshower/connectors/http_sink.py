@@ -22,7 +22,7 @@ from sunshower.records import Part, RecordParts, Schema
 from sunshower.scalars import for_json
 from sunshower.secret import Secret, address, is_secret, reveal, without_secrets
 from sunshower.texts import clip, utf8
-from sunshower.topologies.components import Bolt, Collector, Context, Tuple
+from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
 
 _WAITED = {408, 425, 429}  # and 5xx: the same request may succeed later
 _OF_EACH = {401, 402, 403, 404, 405, 407, 410}  # and 3xx: of the URL or its rights, not of a record
@@ -48,7 +48,7 @@ class _Item(NamedTuple):
 _Items: TypeAlias = list[_Item]
 
 
-class HttpSink(Bolt[Any, None]):
+class HttpSink(Stateless, Bolt[Any, None]):
     """Sends each record to `url` with POST, as JSON, and acks it after an answer of 2xx.
 
     `value`: a field's name, or a function of the record; by default the record is an object, field
@@ -151,12 +151,6 @@ class HttpSink(Bolt[Any, None]):
     def figures(self) -> dict[str, float]:
         """The number of records on their way."""
         return {"on their way": sum(map(len, [*self._sent.values(), *self._waiting]))}
-
-    def snapshot(self) -> None:
-        """Return nothing: unsettled tuples are emitted again by their spout."""
-
-    def restore(self, state: Any) -> None:
-        """Do nothing: there is no state."""
 
     def cleanup(self) -> None:
         """Wait for the answers to requests, and close the connections."""

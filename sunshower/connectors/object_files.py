@@ -1,4 +1,4 @@
-"""ObjectFiles: writes the rows of each batch as objects of a folder in S3, replaced by a repeat.
+"""ObjectFiles: writes the rows of each batch as objects in S3, which a repeated batch replaces.
 
 <place>/batch=000000000007/part-0002.jsonl      the rows that task 2 had of batch 7
 """
@@ -18,7 +18,7 @@ from sunshower.scalars import for_json
 from sunshower.secret import Secret
 from sunshower.texts import utf8
 from sunshower.topologies.components import Context
-from sunshower.topologies.operators.port import Attempt, Emit, Rows
+from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 from sunshower.trident.declaration.streams import BatchStream
 
 _FORMAT = Values(words={"jsonl": "jsonl", "parquet": "parquet"})
@@ -48,7 +48,7 @@ class ObjectFiles:
         return stream.operate(_Writer(self._folder, self._format, stream.schema), fields=())
 
 
-class _Writer:
+class _Writer(Operator):
     """The operator: it collects the rows of a batch, and writes them when the batch commits."""
 
     commits = True
@@ -84,9 +84,6 @@ class _Writer:
             for one in there:
                 if one != name or not batch:
                     self._folder.delete(one)
-
-    def cleanup(self) -> None:
-        """Do nothing: there is no connection to close."""
 
     def _is_own(self, name: str) -> bool:
         """Whether this task replaces an object: also those of tasks that there are no more."""

@@ -17,7 +17,7 @@ from sunshower.secret import ADDRESS, Secret, address
 from sunshower.state.backing import ANSWER_WITHIN_S
 from sunshower.state.postgres_backing import PostgresClient
 from sunshower.texts import message_of
-from sunshower.topologies.components import Bolt, Collector, Context, Tuple
+from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
 
 Row: TypeAlias = tuple[Tuple[Any], list[Any]]  # an input, and the values of its columns
 
@@ -35,7 +35,7 @@ _COLUMN = "the name of a column"
 _KEY = AnyOf((replace(NAME, instead=_COLUMN), Each(NAME, "a list of such names")))
 
 
-class PostgresTable(Bolt[Any, None]):
+class PostgresTable(Stateless, Bolt[Any, None]):
     """Writes each record as a row of `table`, or updates the row with the same key.
 
     `key`: the columns of the table's primary key, or of a unique constraint. `columns`: column →
@@ -153,12 +153,6 @@ class PostgresTable(Bolt[Any, None]):
                 self._ack(part)
             else:
                 self._collector.fail(part[0][0], refusal)
-
-    def snapshot(self) -> None:
-        """Return no state: after each flush everything is in the database."""
-
-    def restore(self, state: Any) -> None:
-        """Do nothing: there is no state."""
 
     def cleanup(self) -> None:
         """Close the connection."""

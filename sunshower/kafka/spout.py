@@ -27,14 +27,13 @@ from sunshower.kafka.consuming.lag import PartitionStatus, figures
 from sunshower.kafka.consuming.message_ids import OFFSET_BITS
 from sunshower.kafka.consuming.partition_progress import I64
 from sunshower.kafka.consuming.partition_reader import PartitionReader, Skipped
-from sunshower.kafka.consuming.rebalance_listener import ListenedOwner, NoPartitions
 from sunshower.kafka.consuming.record_batch import MessageBatch
 from sunshower.kafka.consuming.refetching import Refetcher
 from sunshower.kafka.consuming.subscription import TopicSubscription
 from sunshower.kafka.formats import Format, format_of
 from sunshower.kafka.options import Guarantee, KafkaOptions, ReaderContext, by_metadata
 from sunshower.kafka.partitions.cached_directory import RefreshedDirectory
-from sunshower.kafka.partitions.ports import Partition
+from sunshower.kafka.partitions.ports import Partition, RebalanceListener
 from sunshower.secret import protected
 from sunshower.topologies.components import Context
 from sunshower.topologies.logs import LogSpout, Polled, Unreadable
@@ -155,7 +154,7 @@ class KafkaSpout(LogSpout[Any]):
         try:
             self._offsets = self.options.store(reader._replace(sharing=self._sharing))
         except BaseException:
-            self._sharing.leave(NoPartitions())
+            self._sharing.leave(RebalanceListener())  # it has no partitions yet
             raise
         undo.callback(self._offsets.close)
         metadata = json.dumps({"topologyId": topology, "taskId": context.task})
@@ -163,11 +162,10 @@ class KafkaSpout(LogSpout[Any]):
             self._consumer, self._offsets, self.options, topology, metadata
         )
         undo.callback(self._reader.committer.close)
-        self._owner = ListenedOwner(self._reader, self.options.listener)
-        undo.callback(self._sharing.leave, self._owner)
+        undo.callback(self._sharing.leave, self._reader)
         self._commit_s = context.clock.now() + self.options.commit_s
         self._emit_s = 0.0  # at most once: emit nothing before this time, after a failed commit
-        self._sharing.look(self._owner)
+        self._sharing.look(self._reader)
         self._reader.all_new = self._sharing.later_is_new
 
     def deactivate(self) -> None:
@@ -201,7 +199,7 @@ class KafkaSpout(LogSpout[Any]):
 
     def poll(self, limit: int) -> Polled[Any] | None:
         reader = self._reader
-        self._sharing.look(self._owner)
+        self._sharing.look(reader)
         now = self._clock.now()
         if now >= self._commit_s:
             self._commit_s = now + self.options.commit_s

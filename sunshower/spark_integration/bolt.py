@@ -27,7 +27,7 @@ from sunshower.spark_integration.submissions import Submission, Submissions
 from sunshower.spark_integration.tables.schema import RecordColumns
 from sunshower.spark_integration.tables.tables import tables_in
 from sunshower.texts import describe_error
-from sunshower.topologies.components import Bolt, Collector, Context, Tuple
+from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
 
 _TIMEOUT_RESET_S = 2.0  # how often inputs of unfinished batches have their timeouts reset
 _FULL_PAUSE_S = 0.05  # pause in `flush` while no batch slot is free; it slows the upstream down
@@ -48,7 +48,7 @@ class SubmittedBatch:
     retry_at_s: float = 0.0
 
 
-class SparkBatchBolt(Bolt[Any, Any]):
+class SparkBatchBolt(Stateless, Bolt[Any, Any]):
     """Submits batches of `rows_max` records, or of what arrived within `wait_s`, to a `spark(…)`
     step.
 
@@ -163,12 +163,6 @@ class SparkBatchBolt(Bolt[Any, Any]):
     def result(self) -> list[JobReport]:
         """The reports of the last batches, oldest first."""
         return self._submissions.reports()
-
-    def snapshot(self) -> None:
-        """Return nothing: the spout replays unfinished inputs."""
-
-    def restore(self, state: Any) -> None:
-        """Do nothing: there is no state."""
 
     def cleanup(self) -> None:
         """Cancel the unfinished jobs and close the gateway."""

@@ -23,7 +23,7 @@ from sunshower.spark_integration.tables.table_folder import TableFolder
 from sunshower.spark_integration.tables.tables import Table, tables_in
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt, Emit, Rows
-from sunshower.trident.states.counted import CountedIn
+from sunshower.trident.stages.port import Publishing
 
 _LOG = logging.getLogger("sunshower.spark")
 
@@ -36,7 +36,7 @@ class BatchRows:
     submission: Submission | None = None
 
 
-class SparkOperator:
+class SparkOperator(Publishing):
     """Collects the rows of a batch; `ready` submits them and polls for the result.
 
     The operator must get all rows of a batch: its stage has one task, or each task runs its own
@@ -54,7 +54,6 @@ class SparkOperator:
         self._by_spark = len(self._tables) < len(tables)
         self.publishes = bool(tables) or step.state is not None
         self.commits = len(tables) < len(step.writers) or step.state is not None
-        self.counted: CountedIn | None = None
 
     def prepare(self, context: Context) -> None:
         """Publish what was committed while no task ran, and open a gateway to Spark. Raises like

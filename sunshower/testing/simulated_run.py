@@ -1,4 +1,4 @@
-"""Runs a topology in the simulator in a test: virtual time, crashes and outages on purpose."""
+"""Runs a topology in the simulator in a test, with injected crashes and outages."""
 
 from __future__ import annotations
 

@@ -321,6 +321,17 @@ class Bolt(Generic[In_contra, Out_co]):
         return None
 
 
+class Stateless:
+    """A second base of bolts and spouts that keep nothing which another process needs: their tasks
+    can move. What is unsettled then, its spout emits again."""
+
+    def snapshot(self) -> None:
+        """Return nothing."""
+
+    def restore(self, state: Any) -> None:
+        """Do nothing."""
+
+
 @dataclass(frozen=True)
 class Derived:
     """The result of a batch bolt: output rows and, for each, the input row it came from.

@@ -1,4 +1,4 @@
-"""SoleWriterBolt: as the only writer of a topic, it sends no message again that has arrived."""
+"""SoleWriterBolt: the only writer of a topic, which repeats no message that has arrived."""
 
 from __future__ import annotations
 

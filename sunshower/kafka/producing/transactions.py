@@ -1,4 +1,4 @@
-"""Kafka transactions: consumers with read_committed see all messages of one, or none."""
+"""Kafka transactions: consumers with read_committed get all messages of a transaction or none."""
 
 from __future__ import annotations
 

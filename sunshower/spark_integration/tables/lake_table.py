@@ -1,4 +1,4 @@
-"""What the writers of Delta Lake and Iceberg share: attempts are staged, committed ones published.
+"""The common part of the writers of Delta Lake and Iceberg: stages attempts, publishes commits.
 
     TABLE/_sunshower/TOPOLOGY/batches/6fe1…            who numbers the batches
                              /staged/8/2.0-4f1c…/…     attempt 2 of batch 8, complete

@@ -16,9 +16,8 @@ from sunshower.arguments import COUNT, checked
 from sunshower.errors import TopologyError
 from sunshower.records import Schema, key_of
 from sunshower.topologies.operators.aggregators import CombinerAggregator, Table
-from sunshower.topologies.operators.port import Attempt, Emit, Rows
+from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 from sunshower.topologies.operators.schemas import KEYS
-from sunshower.topologies.operators.steps import BaseOperator
 
 
 class top(CombinerAggregator[Any, list[Any]]):  # noqa: N801
@@ -79,7 +78,7 @@ class top(CombinerAggregator[Any, list[Any]]):  # noqa: N801
         return nlargest(self.n, rows, key=self._by)
 
 
-class ExtremeRow(BaseOperator):
+class ExtremeRow(Operator):
     """Emits the row with the greatest (or least) value of a field. It runs twice: on the rows of
     each task, and on the results of these."""
 

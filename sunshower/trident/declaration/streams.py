@@ -303,15 +303,15 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
         fields: Columns,
         not_exactly_once: bool = False,
     ) -> BatchStream[Any]:
-        """Run your own operator in the stage of the rows; see `operators/port.py`.
+        """Run your own operator in the stage of the rows: see Operator in `operators/port.py`.
 
         With `others`, one task gets all rows of a batch: this stream is input 0, the others are 1,
         2 …. `fields` is () if it emits nothing. An operator that `commits` or `publishes` must undo
         what an earlier attempt has written, as an opaque state does.
         """
         where = self._where("operate", operator)
-        if not callable(getattr(operator, "process", None)) or not hasattr(operator, "commits"):
-            raise TopologyError(f"{where}: {operator!r} is no operator; see operators/port.py")
+        if not isinstance(operator, Operator):
+            raise TopologyError(f"{where}: {operator!r} is no Operator; see operators/port.py")
         streams = [self, *others]
         check_streams(streams, where)
         if operator.commits or publishing(operator):

@@ -14,19 +14,12 @@ from sunshower.errors import ConfigError, TopologyError
 from sunshower.state.tree import Tree
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt
-from sunshower.trident.spouts.port import (
-    BaseCoordinator,
-    BaseEmitter,
-    Coordinator,
-    Emitter,
-    Rows,
-    SpoutKind,
-)
+from sunshower.trident.spouts.port import Coordinator, Emitter, Rows, SpoutKind
 
 _ROWS = Each(Instance((object,), "a row"), "a list of rows")
 
 
-class _RangeEmitter(BaseEmitter):
+class _RangeEmitter(Emitter):
     """Emits the rows from `first` to `end` of the metadata, which `read` returns."""
 
     def __init__(self, read: Callable[[int, int], list[Any]]) -> None:
@@ -72,7 +65,7 @@ class FixedBatchSpout:
         return _RangeEmitter(lambda first, end: self.rows[first:end])
 
 
-class _FixedCoordinator(BaseCoordinator):
+class _FixedCoordinator(Coordinator):
     def __init__(self, spout: FixedBatchSpout) -> None:
         self._spout = spout
 
@@ -143,7 +136,7 @@ class FeederBatchSpout:
         return _RangeEmitter(lambda at, end: [*chain.from_iterable(self._feed.batches[at:end])])
 
 
-class _FeedCoordinator(BaseCoordinator):
+class _FeedCoordinator(Coordinator):
     def __init__(self, feed: _Feed) -> None:
         self._feed = feed
 

@@ -32,7 +32,7 @@ from sunshower.topologies.signatures import spout_signature
 from sunshower.trident.coordination.transactional_log import JsonNode
 from sunshower.trident.spouts.bounds import Bounds, Room
 from sunshower.trident.spouts.partitioned import PartitionedSpout
-from sunshower.trident.spouts.port import BaseCoordinator, BaseEmitter, Rows, SpoutKind
+from sunshower.trident.spouts.port import Coordinator, Emitter, Rows, SpoutKind
 
 _LOG = logging.getLogger("sunshower")
 _RECORDS = "records"  # the one partition
@@ -222,7 +222,7 @@ class PolledSpout:
         return _Emitter(deepcopy(self._spout), self._bounds, ended, context)
 
 
-class _Coordinator(BaseCoordinator):
+class _Coordinator(Coordinator):
     def __init__(self, ended: JsonNode) -> None:
         self._ended = ended
 
@@ -260,7 +260,7 @@ class _Collector:
         self.finished = True
 
 
-class _Emitter(BaseEmitter):
+class _Emitter(Emitter):
     """`ended` holds the txid after which there are no more rows, because the spout has finished; 0:
     it has not. Each life of the task rewrites it."""
 

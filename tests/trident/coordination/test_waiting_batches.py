@@ -14,7 +14,7 @@ from sunshower.clock import ManualClock
 from sunshower.errors import SparkUnavailable
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
-from sunshower.topologies.operators.port import Attempt, Emit
+from sunshower.topologies.operators.port import Attempt, Emit, Operator
 from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, batches, count
 from sunshower.trident.stages.port import Waiting
 from sunshower.trident.tasks.waiting_stage_bolt import WaitingStageBolt
@@ -50,7 +50,7 @@ class Office(Shared):
             self.under_way.remove(work)
 
 
-class Slow:
+class Slow(Operator):
     """Its work takes `seconds`; then it hands its rows on."""
 
     def __init__(self, office: Office, seconds: float, *, commits: bool = False) -> None:

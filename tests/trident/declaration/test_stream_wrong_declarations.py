@@ -163,7 +163,7 @@ CASES: list[tuple[type[SunshowerError], Wrong, str]] = [
     (RecordMismatch, lambda s: s.state_query(Kept(), fields=Line), "its answer after"),
     (TopologyError, lambda s: s.state_query(windows_of(s)), "function.state, rows."),
     (TopologyError, lambda s: s.aggregate(count(), state=kept_text()), "StateKind"),
-    (TopologyError, lambda s: s.operate("top", fields=()), "'top' is no operator"),
+    (TopologyError, lambda s: s.operate("top", fields=()), "'top' is no Operator"),
     (RecordMismatch, lambda s: s.merge(s.project("word")), r"carries Word.*another one \(word\)"),
     (UnknownField, lambda s: s.join(s, "wrod"), "no field 'wrod'"),
     (TopologyError, lambda s: s.join(s, "word", how="outer"), '"inner" or "left"'),
