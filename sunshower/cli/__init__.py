@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from functools import partial
 from typing import Annotated
@@ -87,4 +89,10 @@ def main(arguments: list[str] | None = None) -> None:
         app(arguments)
     except SunshowerError as error:
         echo(format_error(error), err=True)
+        sys.exit(1)
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it again
+        echo(f"sunshower: the output cannot be written: {error.strerror}", err=True)
         sys.exit(1)

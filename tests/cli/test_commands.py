@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,6 +96,14 @@ def test_a_wrong_file(
 ) -> None:
     assert sunshower("run", write(code)) == 1
     assert said in complaint(capsys)
+
+
+def test_a_full_disk_behind_the_output(write: Write) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "sunshower", "describe", str(write(WORDS))]
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    said = "sunshower: the output cannot be written: No space left on device\n"
+    assert (ended.returncode, ended.stderr) == (1, said)
 
 
 def test_a_setting_that_contradicts_another(write: Write, printed_by: PrintedBy) -> None:

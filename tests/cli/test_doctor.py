@@ -139,8 +139,8 @@ def test_what_a_machine_lacks_is_judged(
     assert level(list(machine_checks(machine(**traits))), name) is how_bad
 
 
-def java_remedy() -> str:
-    return next(one.remedy for one in machine_checks(machine_facts()) if one.name == "Java")
+def java_check() -> Check:
+    return next(one for one in machine_checks(machine_facts()) if one.name == "Java")
 
 
 def test_a_missing_java_is_installed_by_the_command_of_its_extra(
@@ -148,12 +148,14 @@ def test_a_missing_java_is_installed_by_the_command_of_its_extra(
 ) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(installed.importlib.util, "find_spec", lambda _: None)
-    assert java_remedy() == install_command("spark")
+    assert java_check().remedy == install_command("spark")
 
 
 def test_a_wrong_java_home_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert f"JAVA_HOME is {tmp_path}, and there is no bin/java in it. Unset it" in java_remedy()
+    found = java_check()
+    assert (found.level, found.found) == (Severity.DOUBTFUL, "JAVA_HOME is wrong")
+    assert f"JAVA_HOME is {tmp_path}, and there is no bin/java in it. Unset it" in found.remedy
 
 
 def test_this_machine_can_be_looked_at() -> None:
