@@ -79,27 +79,30 @@ def ray_cluster() -> Iterator[RayCluster]:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark each test that uses `ray_cluster`, so that `-m 'not ray'` leaves all of them out.
 
-    And group the tests for `--dist loadgroup`: one process runs all tests on Spark. Of the others,
-    one process runs all of a file.
+    And group the tests for `--dist loadgroup`: one process runs all tests on Spark, one all others
+    on Ray. Of the rest, one process runs all of a file.
     """
     if "ray_cluster" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.ray)
-    group = "spark" if item.get_closest_marker("spark") else item.nodeid.partition("::")[0]
+    shared = filter(item.get_closest_marker, ("spark", "ray"))
+    group = next(shared, item.nodeid.partition("::")[0])
     item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort the tests by what they need, so that Spark's group begins first. A process has one
-    session of Spark: tests that start their own precede those that share one (`place`). Tests in a
-    browser are the first, so that no process waits for another's at the end, and one starts it."""
-    kinds = {"browser": -1, "ray": 1, "spark": 2, "servers": 3}
+    """Sort the tests by what they need. A process has one session of Spark: tests that start their
+    own precede those that share one, and those of one `place` follow each other. Tests in a browser
+    are the first, so that no process waits for another's at the end, and one starts it."""
+    kinds = {"browser": -1, "spark": 1, "ray": 2, "servers": 3}  # Spark on a cluster is both
 
     def kind(item: pytest.Item) -> str:
         return next(filter(item.get_closest_marker, kinds), "")
 
-    def order(item: pytest.Item) -> tuple[int, bool]:
-        return kinds.get(kind(item), 0), "place" in getattr(item, "fixturenames", ())
+    def order(item: pytest.Item) -> tuple[int, str]:
+        parameters = getattr(item, "callspec", None)
+        found = parameters.params.get("place") if parameters else None
+        return kinds.get(kind(item), 0), found if isinstance(found, str) else ""
 
     items.sort(key=order)
 

@@ -34,7 +34,6 @@ from sunshower.runtime.nodes import NodeView, choice
 from sunshower.runtime.plan import Plan, Task
 
 _WATCH_S = 1.0  # how often to look for silent workers
-_LEAVE_S = 30.0  # the least age of a master that leaves a drained node: it may be started on one
 _ELSEWHERE_S = 2.0  # until Ray starts a refused master again, perhaps on another node
 _LOG = logging.getLogger("sunshower")
 
@@ -185,11 +184,10 @@ class MasterActor(MasterProcessBase):
             self._metrics.export(self.core.plan, self.core.snapshot(now, windows=True))
 
     def _leave_node(self) -> None:
-        """End on a node that is being drained, once no task moves: all is saved, and Ray starts the
-        next master on a node that stays. The calls of workers and clients wait for it."""
-        here = ray.get_runtime_context().get_node_id()
-        is_settled = not self.core.restless and self.now() - self._begun_s >= _LEAVE_S
-        if is_settled and self.core.nodes.view.should_leave(here):
+        """End on a node that is being drained: all is saved, and Ray starts the next master on a
+        node that stays. The calls of workers and clients wait for it."""
+        here, age_s = ray.get_runtime_context().get_node_id(), self.now() - self._begun_s
+        if self.core.nodes.master_leaves(here, age_s, moving=self.core.restless):
             _LOG.info("the master leaves node %s, which is being drained", here[:8])
             os._exit(1)  # Ray does not restart an actor that exits otherwise
 

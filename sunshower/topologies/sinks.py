@@ -15,7 +15,7 @@ from sunshower.arguments import Instance, checked
 from sunshower.errors import RecordMismatch, TopologyError, TopologyFailed
 from sunshower.records import Schema
 from sunshower.scalars import for_json
-from sunshower.texts import printable, utf8
+from sunshower.texts import utf8, write
 from sunshower.topologies.components import Bolt, Context, Stateless
 from sunshower.topologies.retry import LetterStore
 
@@ -119,7 +119,7 @@ class JsonLines(Stateless, Bolt[Any, None]):
 class Stdout(Stateless, Bolt[Any, None]):
     """Each record as a line on the standard output: its values separated by tabs, or `format`."""
 
-    delimiters = ("", "")  # before and after each line: see actors/output.py
+    delimited: Callable[[Any], str] = str  # what is written for a text: see actors/output.py
 
     @checked(TopologyError)
     def __init__(self, format: Callable[[Any], str] | None = None) -> None:  # noqa: A002
@@ -127,25 +127,15 @@ class Stdout(Stateless, Bolt[Any, None]):
         self._lines: list[str] = []
 
     def process(self, record: Any) -> None:
-        (start, end), text = self.delimiters, self.format(record)
-        if start:
-            text = text.replace("\n", f"{end}\n{start}")
-        self._lines.append(f"{start}{text}{end}\n")
+        self._lines.append(f"{self.delimited(self.format(record))}\n")
 
     def flush(self) -> None:
         """Write the collected lines at once. Characters that the output's encoding lacks are
         escaped, on a terminal also control characters. Raises TopologyFailed if the output is
         closed: waiting does not help."""
         lines, self._lines = self._lines, []
-        text, out = "".join(lines), sys.stdout
-        if out.isatty():
-            text = printable(text)
         try:
-            try:
-                out.write(text)
-            except UnicodeEncodeError:
-                out.write(text.encode(out.encoding, "backslashreplace").decode(out.encoding))
-            out.flush()
+            write(sys.stdout, "".join(lines))
         except BrokenPipeError as error:
             raise TopologyFailed("the standard output is closed") from error
 

@@ -66,10 +66,12 @@ def files_with_it(folder: Path) -> list[Path]:
 
 @pytest.mark.ray
 def test_no_output_of_a_failing_topology_shows_it(
-    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    ray_cluster: RayCluster,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    with RayCluster() as cluster, caplog.at_level(logging.DEBUG):
-        run = cluster.submit(declared().graph(), sample=1)
+    with caplog.at_level(logging.DEBUG):
+        run = ray_cluster.submit(declared().graph(), sample=1)
         assert stored() == [f"{run.id}/plan/0/"], "its workers need it"
         with pytest.raises(TopologyFailed) as raised:
             run.wait(60)
@@ -97,11 +99,11 @@ class Unstartable(Leaky):
 
 @pytest.mark.ray
 def test_plans_leave_rays_store_however_a_run_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ray_cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import ray
 
-    with RayCluster() as cluster:
+    with RayCluster() as cluster:  # a client of the same Ray
         killed = cluster.submit(declared().graph(), active=False)
         killed.kill(0)
         assert stored() == []

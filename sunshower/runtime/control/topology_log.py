@@ -69,11 +69,11 @@ class TopologyLog:
         self._problems[event] = there
 
     def leave(self, workers: Sequence[int]) -> None:
-        """Add that these workers leave nodes that are being drained."""
-        text = f"worker {workers[0]} moves to another node: its node is being drained"
+        """Add that tasks of these workers leave nodes that are being drained."""
+        text = f"tasks of worker {workers[0]} move to another node: theirs is being drained"
         if len(workers) > 1:
             names = ", ".join(map(str, workers))
-            text = f"workers {names} move to other nodes: theirs are being drained"
+            text = f"tasks of workers {names} move to other nodes: theirs are being drained"
         self.note("node drained", text)
 
     def rebalance(self, orders: Orders, cancelled: Mapping[int, str]) -> None:

@@ -14,6 +14,7 @@ from sunshower.errors import ClusterError, LifecycleError
 from sunshower.runtime.control.lifecycle import State
 from sunshower.trident import SqliteState
 from tests.actors.programs.evidence import Held
+from tests.guarantee.deaths import until
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
@@ -77,8 +78,7 @@ def topology(folder: Path, function: Any, tasks: int) -> Topology:
 
 
 def until_it_works(run: RayRun) -> None:
-    while not run.snapshot().component("gather").executed:
-        assert run.snapshot().state is not State.FAILED
+    until(lambda: run.snapshot().component("gather").executed > 0)
 
 
 def check_each_is_there(folder: Path) -> None:

@@ -227,8 +227,8 @@ def test_workers_that_leave_drained_nodes_are_named_in_one_line() -> None:
     log.leave([1])
     log.leave([1, 2])
     assert [line.text for line in log.read()] == [
-        "worker 1 moves to another node: its node is being drained",
-        "workers 1, 2 move to other nodes: theirs are being drained",
+        "tasks of worker 1 move to another node: theirs is being drained",
+        "tasks of workers 1, 2 move to other nodes: theirs are being drained",
     ]
 
 
