@@ -117,9 +117,12 @@ class Instance(Rule):
     instead: str
     may_be_empty: bool = True  # whether an empty text is allowed
     is_secret: bool = False
+    but: tuple[Any, ...] = ()  # subclasses that are not allowed
 
     def allows(self, value: Any) -> bool:
-        return isinstance(value, self.kinds) and bool(self.may_be_empty or value != "")
+        if not isinstance(value, self.kinds) or isinstance(value, self.but):
+            return False
+        return bool(self.may_be_empty or value != "")
 
     def __str__(self) -> str:
         return self.instead
@@ -177,7 +180,8 @@ def check_all(
 ) -> None:
     """Check the attributes of `given` against the rule of each name. The fields of a dataclass that
     have no rule are checked against their annotation. Raises `error`."""
-    own = _of_fields(type(given)) if is_dataclass(given) else {}
+    kind: type[Any] = type(given)
+    own = _of_fields(kind) if is_dataclass(kind) else {}
     for name, rule in {**own, **rules}.items():
         rule.check(where + name, getattr(given, name), error)
 
@@ -264,6 +268,8 @@ _KNOWN: dict[Any, Rule] = {
     int: COUNT_FROM_0,
     float: Values(float),
     NoneType: NONE,
+    type: CLASS,
+    Callable: FUNCTION,
     str | PurePath: PATH,
     str | Callable[[Any], Any]: PART,
 }
@@ -271,19 +277,17 @@ _KNOWN: dict[Any, Rule] = {
 
 def _rule_of(hint: Any) -> Rule | None:
     """The rule of an annotation; None if it allows anything, or its values cannot be recognised."""
-    if hint in _KNOWN:
-        return _KNOWN[hint]
-    kind, parts = get_origin(hint) or hint, get_args(hint)
+    parts = get_args(hint)
+    kind: Any = get_origin(hint) or hint
+    for known in (hint, kind):
+        if known in _KNOWN:
+            return _KNOWN[known]
     if kind in (Union, UnionType):
         return _rule_of_union(parts)
     if kind is Literal:
         return Values(words={str(one): one for one in parts})
     if kind in (Any, object) or not isinstance(kind, type):  # such as a type variable
         return None
-    if kind is type:
-        return CLASS
-    if kind is Callable:
-        return FUNCTION
     if getattr(kind, "_is_protocol", False):
         return Methods(kind)
     if issubclass(kind, Mapping):
@@ -293,7 +297,8 @@ def _rule_of(hint: Any) -> Rule | None:
         return Each(element, f"a list, in which each is {element}") if element else None
     if issubclass(kind, Enum):
         return Instance((kind,), f"one of {kind.__name__}: {', '.join(kind.__members__)}")
-    return Instance((kind,), _with_article(kind.__name__))
+    but = (str, bytes) if issubclass(kind, Iterable) else ()  # they are iterables of their parts
+    return Instance((kind,), _with_article(kind.__name__), but=but)
 
 
 def _rule_of_union(parts: Sequence[Any]) -> Rule | None:

@@ -71,7 +71,15 @@ class KafkaSpout(LogSpout[Any]):
     Raises ConfigError for invalid arguments, before any request to a broker.
     """
 
-    @checked(settings=None, topics=None, value=None, key=None, emits=_EMITS, options=_OPTIONS)
+    @checked(
+        settings=None,
+        topics=None,
+        fields=None,
+        value=None,
+        key=None,
+        emits=_EMITS,
+        options=_OPTIONS,
+    )
     def __init__(
         self,
         settings: Mapping[str, Any],

@@ -392,5 +392,10 @@ class BatchFunction(Protocol):
 @checked(TopologyError, function=FUNCTION)
 def batch(function: Callable[[pa.Table], Derived | None]) -> BatchFunction:
     """Mark a function `pa.Table → Derived | None` as a batch bolt."""
-    function.__sunshower_batch__ = True  # type: ignore[attr-defined]
+    try:
+        function.__sunshower_batch__ = True  # type: ignore[attr-defined]
+    except AttributeError:  # a builtin
+        raise TopologyError(
+            f"batch: {function!r:.200} cannot be marked; define a function"
+        ) from None
     return cast("BatchFunction", function)

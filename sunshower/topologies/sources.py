@@ -19,7 +19,9 @@ from sunshower.topologies.components import Context, Spout
 
 R = TypeVar("R")
 _PATH = Instance((str, os.PathLike), 'a path or a glob, such as "corpus/*.txt"')
-_SOURCE = Instance((Iterable, Callable), "a list of records, or a function that returns them")
+_SOURCE = Instance(
+    (Iterable, Callable), "a list of records, or a function that returns them", but=(str, bytes)
+)
 _STOP = replace(COUNT, least=0).or_else("none", None)
 
 

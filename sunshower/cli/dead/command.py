@@ -33,6 +33,7 @@ from sunshower.cli.kafka import Bootstrap, client_settings
 from sunshower.cli.kafka import Settings as ClientSettings
 from sunshower.cli.run import AsJson, FromEnvironment, FromFile
 from sunshower.errors import ConfigError, SourceError, SunshowerError
+from sunshower.failures import Cause
 from sunshower.texts import utf8
 from sunshower.topologies.retry import ACKED, DEAD_AGAIN
 
@@ -59,7 +60,7 @@ Numbers = Annotated[
     typer.Option("--number", metavar="N", show_default=False, help="The number in `list`."),
 ]
 Causes = Annotated[
-    list[str] | None,
+    list[Cause] | None,
     typer.Option(
         "--cause",
         metavar="CAUSE",
@@ -224,7 +225,7 @@ def replay(
     letters = chosen.of(found.letters)
     new = not_replayed(letters)
     if len(new) < len(letters):
-        echo(f"{len(letters) - len(new):,} of {_count(letters)} were replayed before, or are twice")
+        echo(f"Replayed before, or second copies: {len(letters) - len(new):,} of {_count(letters)}")
     if not new:
         echo("There is nothing to replay.")
         return

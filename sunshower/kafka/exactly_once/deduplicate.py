@@ -18,7 +18,7 @@ from sunshower.topologies.components import Bolt, Context
 _codec = Codec(exact=True)
 
 
-@checked(TopologyError, memory=COUNT)
+@checked(memory=COUNT)
 def deduplicate(
     key: Part,
     bolt: Bolt[Any, Any],
@@ -43,7 +43,7 @@ def deduplicate(
     and are replayed. Without `store` the keys survive a rebalance, but not a crash of the process.
 
     A repeat must reach the same task: group by the fields that the key is made of. Raises
-    TopologyError for a bolt without `process`, `snapshot` and `restore`.
+    TopologyError for a bolt without `process`, `snapshot` and `restore`, else ConfigError.
     """
     for method in ("process", "snapshot", "restore"):
         if getattr(type(bolt), method, None) in {getattr(Bolt, method), None}:

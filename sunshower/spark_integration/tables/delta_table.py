@@ -36,7 +36,7 @@ _TXN = "spark.databricks.delta.write"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 
-@checked()
+@checked(keys=None)
 def delta(path: str | PurePath, *, keys: Sequence[str] = ()) -> Delta:
     """Append each batch to the Delta Lake table at `path` once it is committed, as one commit.
 

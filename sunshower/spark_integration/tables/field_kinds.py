@@ -14,7 +14,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
-from sunshower.arguments import Values, check_all
+from sunshower.arguments import check_all
 from sunshower.errors import RecordMismatch, ResultMismatch, Unserialisable
 from sunshower.field_types import record_fields
 from sunshower.records import Schema
@@ -233,9 +233,7 @@ class Digits:
     scale: int
 
     def __post_init__(self) -> None:
-        precision = Values(int, "a number of digits", least=1, most=38)
-        scale = replace(precision, least=0)
-        check_all(self, {"precision": precision, "scale": scale}, "Digits: ")
+        check_all(self, {}, "Digits: ")
 
 
 def kind_of(annotation: Any, path: str, within: tuple[Any, ...] = ()) -> FieldKind:

@@ -46,7 +46,7 @@ _STAGED = "wap.id"  # in the summary of a snapshot
 _HADOOP = {"hadoop", "org.apache.iceberg.hadoop.HadoopCatalog"}
 
 
-@checked()
+@checked(keys=None)
 def iceberg(table: str, *, keys: Sequence[str] = ()) -> Iceberg:
     """Append each batch to an Iceberg table once it is committed, as one commit.
 

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from dataclasses import replace
 from heapq import nlargest
 from operator import itemgetter
 from typing import Any, Self
 
-from sunshower.arguments import COUNT, NAME, AnyOf, Each, checked
+from sunshower.arguments import COUNT, checked
 from sunshower.errors import TopologyError
 from sunshower.records import Schema, key_of
 from sunshower.topologies.operators.aggregators import CombinerAggregator, Table
 from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
-
-_EACH = AnyOf((replace(NAME, instead="a field"), Each(NAME, "a list of fields")))
+from sunshower.topologies.operators.schemas import KEYS
 
 
 class top(CombinerAggregator[Any, list[Any]]):  # noqa: N801
@@ -34,7 +32,7 @@ class top(CombinerAggregator[Any, list[Any]]):  # noqa: N801
     _by: Callable[[Any], Any]
     _places: list[int]
 
-    @checked(TopologyError, n=COUNT, each=_EACH)
+    @checked(TopologyError, n=COUNT, each=KEYS)
     def __init__(
         self, n: int, by: str, each: str | Sequence[str] = (), *, name: str = "top"
     ) -> None:

@@ -91,6 +91,12 @@ def test_letters_are_selected_by_number_cause_component_and_time(
     assert numbers(said, file, *options) == expected
 
 
+def test_a_cause_that_does_not_exist_is_refused_with_those_that_do(said: Said, file: Path) -> None:
+    refused = said("list", file, "--cause", "exeption", status=2)
+    assert "'exception'" in refused
+    assert "'timeout'" in refused
+
+
 def test_a_row_has_the_first_line_of_the_error_and_no_control_characters(
     said: Said, file: Path
 ) -> None:
@@ -263,7 +269,7 @@ def test_a_running_topology_replays_letters_once_and_those_that_fail_again_are_n
 
     (tmp_path / "open3").touch()
     printed = here("dead", "replay", "shop", dead).stdout
-    assert "2 of 3 dead letters were replayed before, or are twice" in printed
+    assert "Replayed before, or second copies: 2 of 3 dead letters" in printed
     assert "1 dead letter: 1 acked, 0 dead again, 0 not settled." in printed
     assert "There is nothing to replay." in here("dead", "replay", "shop", dead).stdout
 

@@ -55,7 +55,7 @@ def test_letters_of_a_running_topology_are_listed_and_replayed_from_the_page(
     until(lambda: spout()["acked"] >= 6)  # a replay is tracked and counted like any tuple
     assert (spout()["acked"], spout()["dead"]) == (6, 3)
     assert (
-        "2 of 3 dead letters were replayed before"
+        "Replayed before, or second copies: 2 of 3 dead letters"
         in here("dead", "replay", "shop", tmp_path / "dead.jsonl").stdout
     )
     assert "shop is gone" in here("kill", "shop", "--wait", "0").stdout
