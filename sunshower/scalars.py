@@ -1,4 +1,4 @@
-"""Scalars that neither JSON nor MessagePack has a type for, as texts: dates, decimals, UUIDs.
+"""Scalars without a type in JSON or MessagePack, as texts: dates, decimals, UUIDs.
 
 | type        | text                                                                               |
 |-------------|------------------------------------------------------------------------------------|

@@ -1,4 +1,4 @@
-"""Bytewax's examples/wordcount.py: count the words of a file."""
+"""Counts the words of a file, as Bytewax's examples/wordcount.py."""
 
 import re
 import sysconfig

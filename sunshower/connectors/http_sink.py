@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from string import punctuation
-from types import NoneType
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote, urlsplit
 
-from sunshower.arguments import COUNT, SECONDS, Instance, check_all
+from sunshower.arguments import COUNT, SECONDS, Instance, checked
 from sunshower.clock import SystemClock
 from sunshower.errors import ConfigError, HttpRefused, HttpUnavailable
 from sunshower.installed import check_packages
@@ -34,8 +33,6 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # the name of a header
 _TEXT = re.compile(r"[ -~]*")  # its value
 _SAFE = punctuation.replace("%", "")  # characters of an id that are not escaped in its header
 _URL = Instance((str, Secret), 'a URL, such as "https://host/orders"', False, True)
-_PART = Instance((str, NoneType, Callable), "a field's name, or a function of the record")
-_HEADERS = Instance((Mapping,), "a dictionary: name → value")
 _HEADER = Instance((str, Secret), "a text or a Secret", is_secret=True)
 
 
@@ -69,6 +66,7 @@ class HttpSink(Stateless, Bolt[Any, None]):
 
     tick_s = 0.02  # settles requests while no tuples arrive
 
+    @checked(url=_URL, records_max=COUNT, connections=COUNT, timeout_s=SECONDS)
     def __init__(
         self,
         url: str | Secret,
@@ -81,22 +79,18 @@ class HttpSink(Stateless, Bolt[Any, None]):
         timeout_s: float = 10.0,
     ) -> None:
         check_packages("http", "which HttpSink needs", "httpx2")
-        _URL.check("HttpSink: url", url)
         self.url = address(url)
         if not _is_url(reveal(url)):
             raise ConfigError(f'HttpSink: {self.url} is no URL, such as "https://host/orders"')
         self._where = f"HttpSink({self.url})"
         self.value, self.id = value, id
         self.records_max, self.connections, self.timeout_s = records_max, connections, timeout_s
-        parts = {"value": _PART, "id": _PART}
-        numbers = {"records_max": COUNT, "connections": COUNT, "timeout_s": SECONDS}
-        check_all(self, {**parts, **numbers}, f"{self._where}: ")
         if id is not None and records_max > 1:
             raise ConfigError(
                 f"{self._where}: a request of several records has no id, because a replay is sent "
                 "with others: leave records_max at 1, or put the id into each value"
             )
-        self.headers = _protected(headers or {}, self._where)
+        self.headers = _protected({} if headers is None else headers, self._where)
         self._reader = RecordParts(self._where)
 
     def check_input(self, schema: Schema) -> None:
@@ -269,7 +263,6 @@ class HttpSink(Stateless, Bolt[Any, None]):
 
 def _protected(headers: Mapping[str, str | Secret], where: str) -> dict[str, str | Secret]:
     """The headers by their names in lower case; those that hold a secret are a Secret."""
-    _HEADERS.check(f"{where}: headers", headers)
     found: dict[str, str | Secret] = {}
     for name, value in headers.items():
         _HEADER.check(f"{where}: headers[{name!r}]", value)

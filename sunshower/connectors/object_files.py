@@ -1,4 +1,4 @@
-"""ObjectFiles: writes the rows of each batch as objects of a folder in S3, replaced by a repeat.
+"""ObjectFiles: writes the rows of each batch as objects in S3, which a repeated batch replaces.
 
 <place>/batch=000000000007/part-0002.jsonl      the rows that task 2 had of batch 7
 """

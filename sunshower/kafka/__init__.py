@@ -1,4 +1,4 @@
-"""Kafka in and out: spouts, bolts, batch spouts, formats, and where offsets are kept."""
+"""Reads from and writes to Kafka: spouts, bolts, batch spouts, formats, stored offsets."""
 
 from sunshower.kafka.consuming.decoding import KafkaRecord, Received
 from sunshower.kafka.consuming.start_position import StartPosition, StartTime

@@ -108,13 +108,14 @@ class KafkaOptions:
     commit_s: float = 1.0
     #: Offsets of a partition that are read and not committed. Storm: maxUncommittedOffsets
     uncommitted_max: int = 10_000_000
-    #: Time between two looks for new partitions and topics. Storm: partitionRefreshPeriodMs, 2 s
+    #: Time between two lookups of partitions and topics. Storm: partitionRefreshPeriodMs, 2 s
     refresh_s: float = 30.0
-    #: Keep no record until it is acked: failed ones are read again from Kafka, as in Storm. This
-    #: saves memory, but a record that retention or compaction has deleted by then becomes a dead
-    #: letter without its value, or is skipped if there are none. Both are logged and counted.
+    #: Whether failed records are read from Kafka again, as in Storm, instead of being kept in
+    #: memory until their ack. A record that retention or compaction has deleted meanwhile becomes a
+    #: dead letter without its value, or is skipped if there are no dead letters. Both are logged
+    #: and counted.
     refetch: bool = False
-    #: Learns which partitions a task gets and loses.
+    #: Called with the partitions that a task gets and loses.
     listener: RebalanceListener = RebalanceListener()  # noqa: RUF009 (it has no state)
     #: Finds topics and partitions; called with the settings.
     directory: Callable[[Mapping[str, Any]], Directory] = by_metadata

@@ -14,11 +14,12 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
+from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from sunshower.arguments import Instance
+from sunshower.arguments import CLASS, NAME, NONE, AnyOf, Each, Instance, checked
 from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable, LifecycleError
 from sunshower.kafka.consuming.consumer import Consumer, check_settings, servers_of, with_servers
 from sunshower.kafka.consuming.decoding import KafkaRecord, Received, Translator, Undecodable
@@ -43,8 +44,9 @@ if TYPE_CHECKING:
 
 Out = TypeVar("Out")
 
-_SEVERAL = Instance((Collection,), "a list")
-_OPTIONS = Instance((KafkaOptions,), "KafkaOptions(first=StartPosition.EARLIEST, …)")
+_TOPICS = Each(NAME, 'a list of names: ["orders"]')
+_OPTIONS = Instance((KafkaOptions, NoneType), "KafkaOptions(first=StartPosition.EARLIEST, …)")
+_EMITS = AnyOf((CLASS, Each(NAME, "a list of the names of fields"), NONE))
 _NO_RECORD = Undecodable("it made a record when it was read first, and makes none now", "")
 _ONE_RECORD = Undecodable(
     "it made several records, and OffsetsWithResults stores results by message: let translate= "
@@ -69,6 +71,15 @@ class KafkaSpout(LogSpout[Any]):
     Raises ConfigError for invalid arguments, before any request to a broker.
     """
 
+    @checked(
+        settings=None,
+        topics=None,
+        fields=None,
+        value=None,
+        key=None,
+        emits=_EMITS,
+        options=_OPTIONS,
+    )
     def __init__(
         self,
         settings: Mapping[str, Any],
@@ -87,12 +98,10 @@ class KafkaSpout(LogSpout[Any]):
         """`deployment`: a topology started under the same name continues at its offsets, whatever
         `options.first` says; by default each declaration is a deployment of its own."""
         self.options = KafkaOptions() if options is None else options
-        _OPTIONS.check("options", self.options)
         check_settings(settings, servers=self.options.directory is by_metadata)
         if isinstance(topics, str):
             raise ConfigError(f"topics is {topics!r}; give a list: [{topics!r}]")
-        for name, given in (("topics", topics), ("partitions", partitions)):
-            _SEVERAL.check(name, given)
+        _TOPICS.check("KafkaSpout: topics", topics)
         self.settings = protected(settings)
         self.subscription = TopicSubscription(tuple(topics), pattern, tuple(partitions))
         self.deployment = deployment or uuid.uuid4().hex

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sunshower.arguments import COUNT, SECONDS, check_all
+from sunshower.arguments import COUNT, SECONDS, checked
 from sunshower.errors import (
     ConfigError,
     SparkError,
@@ -67,6 +67,7 @@ class SparkBatchBolt(Stateless, Bolt[Any, Any]):
 
     tick_s = 0.05  # polls for results, also while no records arrive
 
+    @checked(**_ARGUMENTS)
     def __init__(
         self,
         step: Spark,
@@ -88,7 +89,6 @@ class SparkBatchBolt(Stateless, Bolt[Any, Any]):
             )
         self.step, self.rows_max, self.wait_s = step, rows_max, wait_s
         self.batches_max, self.edges_max = batches_max, edges_max
-        check_all(self, _ARGUMENTS, "SparkBatchBolt: ")
         self.emits = () if step.out is None else step.out
         self._schemas: list[Schema] = []
 

@@ -13,7 +13,7 @@ from pathlib import Path, PurePath
 from typing import ClassVar
 
 from sunshower import versions
-from sunshower.arguments import PATH
+from sunshower.arguments import check_all
 from sunshower.errors import ConfigError, StoreError, StoreUnreachable
 from sunshower.outages import is_unavailable
 
@@ -50,7 +50,7 @@ class SqliteFile:
     _machine: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        PATH.check(f"{type(self).__name__}: file", self.file)
+        check_all(self, {}, f"{type(self).__name__}: ")
         # Workers have another working directory.
         object.__setattr__(self, "file", Path(self.file).absolute())
         object.__setattr__(self, "_machine", machine())

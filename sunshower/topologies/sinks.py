@@ -10,16 +10,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sunshower.arguments import Instance
+from sunshower.arguments import Instance, checked
 from sunshower.errors import TopologyError, TopologyFailed
 from sunshower.records import RecordParts, Schema
 from sunshower.scalars import json_text
-from sunshower.texts import printable, utf8
+from sunshower.texts import utf8, write
 from sunshower.topologies.components import Bolt, Context, Stateless
 from sunshower.topologies.retry import LetterStore
 
 _LOG = logging.getLogger("sunshower")
-_PATH = Instance((str, os.PathLike), 'the path of a file, such as "words.jsonl"')
+_PATH = Instance((str, os.PathLike), 'the path of a file, such as "words.jsonl"', False)
 
 
 class JsonLines(Stateless, Bolt[Any, None]):
@@ -35,8 +35,8 @@ class JsonLines(Stateless, Bolt[Any, None]):
     fails its record.
     """
 
+    @checked(TopologyError, path=_PATH)
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        _PATH.check("JsonLines: path", path, TopologyError)
         self.path = Path(path).absolute()
         self._reader = RecordParts(f"JsonLines({self.path.name})")
         target = self.path if self.path.exists() else self.path.parent
@@ -115,32 +115,23 @@ class JsonLines(Stateless, Bolt[Any, None]):
 class Stdout(Stateless, Bolt[Any, None]):
     """Each record as a line on the standard output: its values separated by tabs, or `format`."""
 
-    delimiters = ("", "")  # before and after each line: see actors/output.py
+    delimited: Callable[[Any], str] = str  # what is written for a text: see actors/output.py
 
+    @checked(TopologyError)
     def __init__(self, format: Callable[[Any], str] | None = None) -> None:  # noqa: A002
         self.format = format or _tabbed
         self._lines: list[str] = []
 
     def process(self, record: Any) -> None:
-        (start, end), text = self.delimiters, self.format(record)
-        if start:
-            text = text.replace("\n", f"{end}\n{start}")
-        self._lines.append(f"{start}{text}{end}\n")
+        self._lines.append(f"{self.delimited(self.format(record))}\n")
 
     def flush(self) -> None:
         """Write the collected lines at once. Characters that the output's encoding lacks are
         escaped, on a terminal also control characters. Raises TopologyFailed if the output is
         closed: waiting does not help."""
         lines, self._lines = self._lines, []
-        text, out = "".join(lines), sys.stdout
-        if out.isatty():
-            text = printable(text)
         try:
-            try:
-                out.write(text)
-            except UnicodeEncodeError:
-                out.write(text.encode(out.encoding, "backslashreplace").decode(out.encoding))
-            out.flush()
+            write(sys.stdout, "".join(lines))
         except BrokenPipeError as error:
             raise TopologyFailed("the standard output is closed") from error
 

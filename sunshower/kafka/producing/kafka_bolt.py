@@ -9,7 +9,7 @@ from typing import Any
 
 from sunshower.errors import KafkaError
 from sunshower.kafka.producing.messages import Composer, Headers, Message, as_bytes
-from sunshower.kafka.producing.producer import TOO_LARGE, Producer, Settings, checked
+from sunshower.kafka.producing.producer import TOO_LARGE, Producer, Settings, checked_settings
 from sunshower.records import Part, Schema
 from sunshower.texts import carried
 from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
@@ -39,7 +39,7 @@ class SendingBolt(Stateless, Bolt[Any, None]):
         headers: Headers | Callable[[Any], Headers] | None = None,
         partition: Callable[[Any], int] | None = None,
     ) -> None:
-        self.settings, self.topic = checked(settings), topic
+        self.settings, self.topic = checked_settings(settings), topic
         name = topic if isinstance(topic, str) else "a topic by record"
         where = f"{type(self).__name__}({name})"
         self._composer = Composer(where, topic, value, key, headers, partition)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from types import NoneType
 from typing import Any, NamedTuple, TypeAlias, TypedDict
 
-from sunshower.arguments import Instance
+from sunshower.arguments import NONE, PART, AnyOf, Each, Instance
 from sunshower.records import Part, RecordParts, Schema
 from sunshower.scalars import json_text
 from sunshower.texts import utf8
@@ -25,9 +26,10 @@ class MessageParts(TypedDict, total=False):
     partition: Callable[[Any], int] | None
 
 
-_TOPIC = Instance((str, Callable), "a name, or a function of the record")
-_PART = Instance((str, Callable, NoneType), "a field's name, or a function of the record")
-_HEADERS = Instance((Iterable, Callable, NoneType), "pairs, or a function of the record")
+_TOPIC = replace(PART, instead="a name, or a function of the record")
+_PART = AnyOf((PART, NONE))
+_PAIRS = Each(Instance((tuple,), "a pair"), 'pairs, as in [("source", b"shop")]')
+_HEADERS = AnyOf((_PAIRS, Instance((Mapping, Callable, NoneType), "a function of the record")))
 _PARTITION = Instance((Callable, NoneType), "a function of the record")
 
 

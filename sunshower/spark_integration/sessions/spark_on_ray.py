@@ -22,14 +22,14 @@ from ray import cloudpickle
 from ray.exceptions import RayError, RayTaskError
 
 from sunshower import errors
-from sunshower.arguments import COUNT
+from sunshower.arguments import COUNT, SECONDS_FROM_0, check_all
 from sunshower.errors import ConfigError, SparkError, SparkLost, TransformFailed
 from sunshower.secret import protected
 from sunshower.spark_integration.error_report import error_text
 from sunshower.spark_integration.job import from_bytes, to_bytes
 from sunshower.spark_integration.sessions.environment import (
+    MEMORY,
     java_for_executors,
-    memory_bytes,
     prepare,
 )
 from sunshower.spark_integration.sessions.jobs import Job, RunningJobs
@@ -61,10 +61,9 @@ class RayDPSpark(RayDPSettings):
     """
 
     def __post_init__(self) -> None:
-        for name in ("executors", "cores", "in_flight"):
-            COUNT.check(f"RayDPSpark({name})", getattr(self, name))
-        memory_bytes(self.memory)
-        memory_bytes(self.driver_memory)
+        counts = dict.fromkeys(("executors", "cores", "in_flight"), COUNT)
+        sizes = dict.fromkeys(("memory", "driver_memory"), MEMORY)
+        check_all(self, {**counts, **sizes, "idle_s": SECONDS_FROM_0}, "RayDPSpark: ")
         object.__setattr__(self, "settings", protected(self.settings))
         java_for_executors()  # before the topology starts Ray
 

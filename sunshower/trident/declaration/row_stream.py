@@ -1,4 +1,4 @@
-"""The part of a stream of batches that keeps its rows as they are: filters and repartitionings."""
+"""Methods of streams of batches that do not change rows: filters and repartitionings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stages under construction: the methods of streams fill them, `GroupBuilder.freeze` ends it.
+"""Stages under construction: methods of streams fill them, `GroupBuilder.freeze` finishes them.
 
 A repartitioning begins a stage. Within a stage, a `RowSource` is what an operator can read: the
 rows of the stage's spout, those that another operator emits, or those that other stages send.

@@ -155,7 +155,8 @@ class Aggregations(Generic[R_co]):
         """What each batch changes in the aggregates of all batches."""
         stream, by = self._grouped()
         one = single(given, by, tasks.get("parallelism", 1), where)
-        slot = new_state(state, name or "-".join(one.emits), stream, where, not_exactly_once, by=by)
+        id = "-".join(one.emits) if name is None else name
+        slot = new_state(state, id, stream, where, not_exactly_once, by=by)
         if isinstance(one, CombinerAggregator):
             operator: Persist = PersistCombined(slot, len(by), one, out)
             rows = stream.combined([one], by).send_groups(by, tasks)
@@ -344,7 +345,7 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
         out = persisted_schema(
             state_code_returns(updater, self.schema, where), updater, fields, where
         )
-        name = name or code_name(updater)
+        name = code_name(updater) if name is None else name
         slot = new_state(state, name, self, where, not_exactly_once, in_place=True)
         operator = PersistPartition(slot, updater, out)
         return _written(self.add(operator, out or Schema(("nothing",))), slot, None)

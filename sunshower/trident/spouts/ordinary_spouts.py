@@ -15,6 +15,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from sunshower.arguments import checked
 from sunshower.errors import (
     BadEmit,
     IncompleteBatch,
@@ -64,6 +65,7 @@ class PlainSpout(PartitionedSpout):
 
     parallelism_max = 1
 
+    @checked(TopologyError)
     def __init__(
         self, spout: Spout[Any], *, repeats: bool = False, bounds: Bounds | None = None
     ) -> None:
@@ -206,6 +208,7 @@ class PolledSpout:
     commits = False
     parallelism_max = 1
 
+    @checked(TopologyError)
     def __init__(self, spout: Spout[Any], *, bounds: Bounds | None = None) -> None:
         refusal = "has no next_tuple, which could be asked for batches"
         self.emits = _emits(spout, Level.NEXT_TUPLE, refusal)

@@ -1,4 +1,4 @@
-"""The emitters of partitioned spouts, and the adapter that gives a spout the one of its kind.
+"""The emitters of partitioned spouts, and the adapter that selects one by the kind of the spout.
 
 A task continues in a partition only if it knows where the batch before ended; otherwise its batch
 has none of the partition's rows. So partitions may move between tasks while batches are in

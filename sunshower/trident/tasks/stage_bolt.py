@@ -16,7 +16,7 @@
 What is late is decided in `phases.py`. The end of PROCESSING and of COMMITTING sends Counts to
 later stages and acks the tuples that are held back, at least one Count among them. So no batch
 counts as processed too early. Tuples of a batch that is OVER, and of outdated attempts, are failed
-at once, not dropped until a timeout (Storm: A-10).
+at once; Storm drops them, and their trees time out.
 Storm: org.apache.storm.trident.topology.TridentBoltExecutor, planner.SubtopologyBolt
 """
 

@@ -272,8 +272,6 @@ def test_a_spout_whose_kind_is_none() -> None:
     ("setting", "said"),
     [
         ({"skip": "dead.jsonl"}, r"skip is 'dead.jsonl'.*Skip\(dead_letters"),
-        ({"skip": Skip(attempts=0)}, "skip: attempts is 0"),
-        ({"skip": Skip(attempts=1.5)}, "skip: attempts is 1.5"),  # type: ignore[arg-type]
         ({"store": "x.db"}, r"store is 'x.db'.*InSqlite\("),
         ({"max_batches": 1.5}, "max_batches is 1.5"),
         ({"max_batches": True}, "max_batches is True"),

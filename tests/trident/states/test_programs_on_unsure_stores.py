@@ -58,7 +58,7 @@ def run(spout: Any, kind: StateKind, seed: int) -> tuple[UnsureState, UnsureStat
     return counts, sums
 
 
-@pytest.mark.parametrize("seed", range(1, 13))
+@seeds(13, first=1)
 def test_batches_that_are_cut_anew_count_once_in_opaque_states(seed: int) -> None:
     counts, sums = run(OpaqueNumbers(TOTAL, 5, Hook()), StateKind.OPAQUE, seed)
     assert dict(counts.items("counts")) == COUNTS
