@@ -93,7 +93,7 @@ class Values(Rule):
 
     def described(self, value: Any) -> str:
         too_large = self._is_number(value) and value > self.most >= _SHOWN_MOST
-        return f"{self}, and at most {self.most:,.0f}" if too_large else str(self)
+        return f"{self}, and at most {int(self.most):,}" if too_large else str(self)
 
     def _is_number(self, value: Any) -> bool:
         if self.kind is None or isinstance(value, bool):

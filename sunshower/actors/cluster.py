@@ -14,6 +14,7 @@ from sunshower.actors.names import NAMESPACE, claim_name, run_of, topology_of
 from sunshower.actors.run import RayRun
 from sunshower.actors.starting import check_joined, start_ray, warn_of_other_settings
 from sunshower.actors.store import RayStore, remove_leftovers
+from sunshower.arguments import NONE, PATH, TEXT, AnyOf, checked
 from sunshower.errors import ClusterError
 from sunshower.runtime.cluster import Look
 from sunshower.runtime.plan import Layout, make_plan
@@ -32,6 +33,7 @@ class RayCluster:
 
     name = "ray"
 
+    @checked(ClusterError, address=AnyOf((TEXT, NONE)), working_dir=AnyOf((PATH, NONE)))
     def __init__(
         self,
         address: str | None = None,

@@ -10,9 +10,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from math import inf
 from typing import Any, Protocol, TypeVar
 
-from sunshower.arguments import SECONDS, SECONDS_FROM_0, Rule, checked
+from sunshower.arguments import SECONDS, SECONDS_FROM_0, Rule, Values, checked
 from sunshower.errors import ClusterError, LifecycleError, TopologyFailed
 from sunshower.runtime import queries
 from sunshower.runtime.control.lifecycle import KillReport, State
@@ -31,11 +32,13 @@ from sunshower.topologies.graph import Graph
 
 T = TypeVar("T")
 Look = Callable[[Snapshot], None]  # is called with snapshots while a command waits
-_WAIT = SECONDS_FROM_0.or_else("none", None)
+_WAIT = SECONDS_FROM_0.or_else("none", None).or_else("inf", inf)
+_TIMEOUT = Values(float, "a number of seconds").or_else("none", None).or_else("inf", inf)
 _CHECKED: Mapping[str, Mapping[str, Rule]] = {
-    **{name: {} for name in ("wait", "results", "ask", "query", "entries", "traces", "log_lines")},
+    **{name: {} for name in ("results", "ask", "query", "entries", "traces", "log_lines")},
     **{name: {} for name in ("kill_worker", "pause_worker", "resume_worker", "kill_node")},
     **{name: {"wait_s": _WAIT} for name in ("rebalance", "keep", "kill")},
+    "wait": {"timeout_s": _TIMEOUT},
     "upgrade": {"wait_s": _WAIT, "open_s": SECONDS},
 }
 

@@ -58,7 +58,7 @@ def test_memory_is_said_as_java_says_it() -> None:
     assert memory_bytes("512m") == GIB // 2
     assert memory_bytes("2G") == 2 * GIB
     for wrong in ("2", "2gb", "", "g", "-1g", "1.5g"):
-        with pytest.raises(ConfigError, match="memory is '.*'; give an amount .* 512m, or 2g"):
+        with pytest.raises(ConfigError, match=r"memory is '.*'; give an amount .* 512m, or 2g"):
             LocalSpark(memory=wrong)
 
 
