@@ -1,5 +1,4 @@
-"""Stores a reader's results and offsets in one database, in one transaction: in a SQLite file, or
-with postgres_results.py in PostgreSQL.
+"""Stores a reader's results and offsets in one database, in one transaction.
 
     sunshower_offsets   id, topic, partition → settled, done, version
 
