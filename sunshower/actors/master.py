@@ -16,22 +16,13 @@ from typing import Any
 import ray
 from ray import cloudpickle
 
-from sunshower.actors.names import (
-    NAMESPACE,
-    master_state_key,
-    plan_key,
-    plan_keys,
-    silent,
-    transfer_keys,
-    worker_name,
-)
+from sunshower.actors.names import NAMESPACE, silent, worker_name
 from sunshower.actors.nodes.cluster_nodes import NodeWatch
 from sunshower.actors.nodes.worker_options import why_refused, worker_options
 from sunshower.actors.processes import RayProcess, end_with_ray, kill_soon, processes_of
 from sunshower.actors.ray_metrics import EXPORT_S, RayMetrics
-from sunshower.actors.shipping import pickled
 from sunshower.actors.starting import first_line
-from sunshower.actors.store import RayStore, check_version
+from sunshower.actors.store import RayStore
 from sunshower.actors.worker import WorkerClass
 from sunshower.config import Resources
 from sunshower.errors import LifecycleError, VersionMismatch
@@ -54,9 +45,9 @@ class MasterActor(MasterProcessBase):
         end_with_ray()
         self._run = run
         self._since_s = since_s
-        self._store = RayStore()
+        self._store = RayStore(run)
         try:
-            check_version(run, "its master")
+            self._store.check_version("its master")
         except VersionMismatch as error:
             if self.load_state() is None:
                 raise  # the submission is refused
@@ -108,22 +99,19 @@ class MasterActor(MasterProcessBase):
         return time.time()
 
     def load_state(self) -> bytes | None:
-        return self._store.read(master_state_key(self._run))
+        return self._store.load_state()
 
     def save_state(self, state: bytes) -> None:
-        self._store.write(master_state_key(self._run), state)
+        self._store.save_state(state)
 
     def load_plan(self, number: int) -> Plan:
-        return self._store.load_plan(self._run, number)
+        return self._store.load_plan(number)
 
     def save_plan(self, number: int, plan: Plan) -> None:
-        self._store.write(plan_key(self._run, number), pickled(plan))
+        self._store.save_plan(number, plan)
 
     def keep_plans(self, numbers: Collection[int]) -> None:
-        kept = {plan_key(self._run, number) for number in numbers}
-        for key in self._store.keys(plan_keys(self._run)):
-            if key not in kept:
-                self._store.remove(key)
+        self._store.keep_plans(numbers)
 
     def upgrade(
         self, given: Plan | bytes, wait_s: float | None, open_s: float, dry_run: bool
@@ -148,7 +136,7 @@ class MasterActor(MasterProcessBase):
         return stored.plan, other, stored.tasks
 
     def remove_transfers(self) -> None:
-        self._store.remove(transfer_keys(self._run))
+        self._store.remove_transfers()
 
     def call_worker(self, worker: int, what: str, *given: Any) -> None:
         if (handle := self._handle(worker)) is not None:  # else the run is being stopped

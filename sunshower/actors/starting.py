@@ -56,9 +56,9 @@ def start_ray(address: str | None, quiet: bool, working_dir: Path | None = None)
     except Exception as error:
         if address:
             raise ClusterError(
-                f"no Ray cluster answers at {address!r}: {first_line(error)}. Start one here with "
-                "`ray start --head`, or name one with --address HOST:PORT or RAY_ADDRESS. If it "
-                "requires a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH"
+                f"no Ray cluster answers at {address!r}. Start one with `ray start --head`, or "
+                "name one with --address HOST:PORT or RAY_ADDRESS. If it requires a token, set "
+                f"RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH. Ray's error: {first_line(error)}"
             ) from error
         raise ClusterError(
             f"cannot start a local Ray: {first_line(error)}. "

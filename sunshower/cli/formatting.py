@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ from sunshower.secret import without_secrets
 from sunshower.texts import describe, json_of, printable
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])
+_STANDARD = re.compile(re.escape(sysconfig.get_path("stdlib")) + r"/(?!site-packages/)")
 _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line \d+, in .*$')
 
 
@@ -37,17 +39,19 @@ def format_error(error: SunshowerError) -> str:
 
 
 def user_frames(trace: str) -> list[str]:
-    """Return the lines of a formatted traceback whose frames are outside of sunshower."""
+    """Return the lines of a formatted traceback whose frames are outside of sunshower, or none if
+    they are all in Python's standard library."""
     kept: list[str] = []
-    keeping = False
+    keeping = has_user_code = False
     for line in trace.splitlines():
         if frame := _FRAME.match(line):
             keeping = not frame["file"].startswith(_PACKAGE)
+            has_user_code |= keeping and not _STANDARD.match(frame["file"])
         elif not line.startswith("    "):
             keeping = False  # the exception itself, which is in the message
         if keeping:
             kept.append(line)
-    return kept
+    return kept if has_user_code else []
 
 
 def duration(seconds: float) -> str:

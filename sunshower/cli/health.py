@@ -52,9 +52,9 @@ def unreached(snapshot: Snapshot) -> str | None:
             traceback = f"\n{wait.error.traceback}" if wait.error.traceback else ""
             return (
                 f"{task.component} has never reached a dependency that it needs, in "
-                f"{elapsed(wait.for_s)} and {wait.tries:,} tries; the last error: "
-                f"{wait.error.line}. Start the dependency, or correct its address, and run again. "
-                f"(`sunshower submit` continues trying.){traceback}"
+                f"{elapsed(wait.for_s)} and {wait.tries:,} tries. Start the dependency, or correct "
+                "its address, and run again (`sunshower submit` continues trying). The last error: "
+                f"{wait.error.line}{traceback}"
             )
     return None
 

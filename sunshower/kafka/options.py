@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 from sunshower.arguments import COUNT, FLAG, FUNCTION, SECONDS, Instance, Rule, check_all
 from sunshower.errors import ConfigError
 from sunshower.kafka.consuming.consumer import Consumer
-from sunshower.kafka.consuming.rebalance_listener import RebalanceListener
 from sunshower.kafka.consuming.start_position import StartPosition, StartTime, Where
 from sunshower.kafka.consuming.subscription import TopicSubscription
 from sunshower.kafka.partitions.broker_group import BrokerGroup
 from sunshower.kafka.partitions.broker_metadata import KafkaDirectory
 from sunshower.kafka.partitions.broker_offsets import KafkaOffsets
-from sunshower.kafka.partitions.ports import Directory, Offsets, PartitionSharing
+from sunshower.kafka.partitions.ports import Directory, Offsets, PartitionSharing, RebalanceListener
 from sunshower.kafka.partitions.task_index_assignment import ByIndex
 from sunshower.topologies.components import Context
 

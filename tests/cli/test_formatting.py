@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 from pathlib import Path
 
 import sunshower
@@ -39,3 +40,15 @@ def test_of_a_traceback_only_frames_of_user_code_are_shown() -> None:
         '  File "words.py", line 9, in other',
         "    return 1",
     ]
+
+
+def test_a_traceback_without_user_code_is_not_shown() -> None:
+    trace = f"""
+Traceback (most recent call last):
+  File "{OURS}", line 123, in _run
+    topics.result()
+  File "{concurrent.futures.__file__}", line 456, in result
+    raise self._exception
+UnknownTopic: there is no topic 'sales'"""
+    text = format_error(TopologyFailed(f"sales[0] raised UnknownTopic. Create it.{trace}"))
+    assert text == "sunshower: sales[0] raised UnknownTopic. Create it."

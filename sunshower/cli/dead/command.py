@@ -13,11 +13,10 @@ import typer
 from sunshower.cli.cluster_options import Address, Name, connect, moment_of
 from sunshower.cli.dead.letters import (
     Found,
-    ReplayIndex,
     Selection,
     StoredLetter,
     as_line,
-    indexes_of,
+    marks_of,
     read_letters,
 )
 from sunshower.cli.dead.replays import WAIT_S, ask_of, not_replayed, outages_of, replayed
@@ -34,6 +33,7 @@ from sunshower.cli.kafka import Bootstrap, client_settings
 from sunshower.cli.kafka import Settings as ClientSettings
 from sunshower.cli.run import AsJson, FromEnvironment, FromFile
 from sunshower.errors import ConfigError, SourceError, SunshowerError
+from sunshower.failures import Cause
 from sunshower.texts import utf8
 from sunshower.topologies.retry import ACKED, DEAD_AGAIN
 
@@ -60,7 +60,7 @@ Numbers = Annotated[
     typer.Option("--number", metavar="N", show_default=False, help="The number in `list`."),
 ]
 Causes = Annotated[
-    list[str] | None,
+    list[Cause] | None,
     typer.Option(
         "--cause",
         metavar="CAUSE",
@@ -128,12 +128,12 @@ def list_(
     )
     found = _read(files, topic, client_settings(bootstrap, settings, from_files, from_environment))
     letters = chosen.of(found.letters)
-    indexes = indexes_of(letters)
+    marks = marks_of(letters)
     if as_json_:
-        rows = [as_json(one, indexes[one.index]) for one in letters]
+        rows = [as_json(one, marks) for one in letters]
         echo_json({"letters": rows, "not_letters": found.others})
         return
-    Terminal().print(letter_table(letters, indexes, len(found.letters)))
+    Terminal().print(letter_table(letters, marks, len(found.letters)))
 
 
 @dead.command(no_args_is_help=True)
@@ -153,7 +153,7 @@ def show(
         raise ConfigError(
             f"there is no dead letter {number}: there are {len(found.letters):,}, from 1 on"
         )
-    for line in details(chosen[0], ReplayIndex(chosen[0].index)):
+    for line in details(chosen[0], marks_of(chosen)):
         echo(line)
 
 
@@ -225,7 +225,7 @@ def replay(
     letters = chosen.of(found.letters)
     new = not_replayed(letters)
     if len(new) < len(letters):
-        echo(f"{len(letters) - len(new):,} of {_count(letters)} were replayed before, or are twice")
+        echo(f"Replayed before, or second copies: {len(letters) - len(new):,} of {_count(letters)}")
     if not new:
         echo("There is nothing to replay.")
         return

@@ -139,7 +139,6 @@ class Master:
             stored.untracked,
             {task: replace(call, for_s=now - s) for call, task, s in self._stuck.values()},
             self.silent,
-            {kind: dict(kept) for kind, kept in stored.latencies_by_kind.items()},
             self._windows.at(now, stored.totals(stats.values())) if windows else {},
             self.nodes.lines(self.plan, self.absent),
             self.nodes.unmet(self.plan, self.absent),

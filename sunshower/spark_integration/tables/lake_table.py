@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote
 
+from sunshower.arguments import NAME, Each
 from sunshower.errors import (
     ConfigError,
     ResultMismatch,
@@ -44,6 +45,9 @@ PATTERN = re.compile(r"[*?{}\[\]]")  # in a path Spark takes it for one of sever
 _PRIVATE, _COMPLETE = "_sunshower", "_complete"
 
 
+_NAMES = Each(NAME, "a tuple of different columns")
+
+
 @dataclass(frozen=True)
 class LakeTable(ABC):
     """A writer that stages attempts as Parquet files; `publish` adds the committed ones to the
@@ -57,8 +61,7 @@ class LakeTable(ABC):
     _waits: ClassVar[str] = "another writer came first"
 
     def __post_init__(self) -> None:
-        different = {key.casefold() for key in self.keys}
-        if isinstance(self.keys, str) or len(different) != len(self.keys):
+        if not _NAMES.allows(self.keys) or len({*map(str.casefold, self.keys)}) != len(self.keys):
             raise ConfigError(f"{self}, keys={self.keys!r}: give a tuple of different columns")
         object.__setattr__(self, "keys", tuple(self.keys))
 

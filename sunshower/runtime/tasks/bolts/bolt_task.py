@@ -18,7 +18,7 @@ from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.executed_inputs import ExecutedInputs
 from sunshower.runtime.events.instrument import Instrument
-from sunshower.runtime.events.latencies import Latencies
+from sunshower.runtime.events.latencies import Latencies, LatencyKind
 from sunshower.runtime.events.metrics import Counts, EventTime, TaskStats
 from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tasks.bolts.calls_in_progress import CallsInProgress
@@ -247,10 +247,12 @@ class BoltTask(Supervised):
             self.task.id,
             self.task.component,
             counts,
+            {
+                LatencyKind.EXECUTE: self.execute_latencies.copy(),
+                LatencyKind.QUEUE: self.queue_latencies.copy(),
+            },
             health=self.supervision.health,
             figures=figures,
-            execute=self.execute_latencies.copy(),
-            queue=self.queue_latencies.copy(),
             event_time=self._event_time,
             entries=self._state_count.of(self.bolt, self.clock) if self.supervision.runs else None,
         )
