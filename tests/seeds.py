@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import pytest
 
-LEAST, MOST = 1, 3  # seeds in `make test`; between them it is a fortieth of all
+LEAST, MOST = 1, 3  # seeds in `make test`; between them it is a twentieth of all
 is_short = False  # whether the tests marked `long` are left out, so that nobody collects them
 
 
-def seeds(count: int, first: int = 0) -> pytest.MarkDecorator:
+def seeds(count: int, first: int = 0, kinds: int = 1) -> pytest.MarkDecorator:
     """The parameter `seed`: 0 … `count` - 1. What `make test` leaves out is marked `long`; it runs
-    `first` and those after it."""
-    few = min(max(LEAST, count // 40), MOST)
+    `first` and those after it, of each of the `kinds` among which a test chooses by its seed."""
+    few = max(min(max(LEAST, count // 20), MOST), kinds)
     chosen = range(first, first + few)
     return pytest.mark.parametrize(
         "seed",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import deque
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from sunshower.clock import SystemClock
 from sunshower.errors import ConfigError, HttpRefused, HttpUnavailable
 from sunshower.installed import check_packages
 from sunshower.records import Part, RecordParts, Schema
-from sunshower.scalars import for_json
+from sunshower.scalars import json_text
 from sunshower.secret import Secret, address, is_secret, reveal, without_secrets
 from sunshower.texts import clip, utf8
 from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
@@ -158,12 +157,8 @@ class HttpSink(Stateless, Bolt[Any, None]):
         self._client.close()
 
     def _item(self, tuple: Tuple[Any]) -> _Item:
-        body = json.dumps(
-            self._value(tuple.record), ensure_ascii=False, allow_nan=False, default=for_json
-        )
-        return _Item(
-            tuple, body, None if self._id is None else quote(str(self._id(tuple.record)), _SAFE)
-        )
+        id = None if self._id is None else quote(str(self._id(tuple.record)), _SAFE)
+        return _Item(tuple, json_text(self._value(tuple.record)), id)
 
     def _probe(self, item: _Item) -> None:
         """Send a record alone. Raises HttpUnavailable, HttpRefused, and HTTPStatusError."""

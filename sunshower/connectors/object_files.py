@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from typing import Any
@@ -14,7 +13,7 @@ from sunshower.arguments import Values
 from sunshower.connectors.object_folder import ObjectFolder
 from sunshower.errors import StateMismatch
 from sunshower.records import RecordParts, Schema
-from sunshower.scalars import for_json
+from sunshower.scalars import json_text
 from sunshower.secret import Secret
 from sunshower.texts import utf8
 from sunshower.topologies.components import Context
@@ -93,11 +92,7 @@ class _Writer(Operator):
     def _encoded(self, rows: list[Any]) -> bytes:
         named = [self._named(row) for row in rows]
         if self._kind == "jsonl":
-            lines = (
-                json.dumps(one, ensure_ascii=False, allow_nan=False, default=for_json) + "\n"
-                for one in named
-            )
-            return utf8("".join(lines))
+            return utf8("".join(f"{json_text(one)}\n" for one in named))
         import pyarrow as pa
         from pyarrow import parquet
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import math
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sunshower.arguments import COUNT, SECONDS, Rule, check_all
-from sunshower.errors import ExperimentError
+from sunshower.errors import ExperimentError, SunshowerError
 from sunshower.experiments.checkers.checker import Checker
 from sunshower.experiments.checkers.recovery import Liveness, Recovers
 from sunshower.experiments.evidence.facts import Facts, facts_of
@@ -20,6 +22,7 @@ from sunshower.experiments.faults.fault_plan import Step, settle
 from sunshower.experiments.workload import model_of
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.secret import protected
+from sunshower.texts import describe_error
 from sunshower.topologies.topology import Topology
 
 _RULES: dict[str, Rule] = {
@@ -121,12 +124,13 @@ def prepare(
     plan = make_plan(topology.graph(), experiment.layout)
     random = {"generator": np.random.default_rng(seed)}
     timetable = _call(experiment, "plan", experiment.plan, chosen, random)
-    try:
-        steps = settle(timetable, experiment.seconds_max, experiment.hurt_s)
-        for step in steps:
-            step.fault.check(plan)
-    except ExperimentError as error:
-        raise ExperimentError(f"{experiment}: {error}") from None
+    with _user_code(experiment, "plan"):  # it may be a generator
+        try:
+            steps = settle(timetable, experiment.seconds_max, experiment.hurt_s)
+            for step in steps:
+                step.fault.check(plan)
+        except ExperimentError as error:
+            raise ExperimentError(f"{experiment}: {error}") from None
     checkers = _checkers(experiment, chosen)
     for checker in checkers:
         if isinstance(checker, Liveness | Recovers):
@@ -183,15 +187,28 @@ def _call(
     parameters: Mapping[str, Any],
     others: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Call a function with the parameters that it names."""
+    """Call a function with the parameters that it names. Raises ExperimentError if it raises."""
     given = {**parameters, **(others or {})}
     wanted = inspect.signature(function).parameters.values()
-    if any(one.kind is one.VAR_KEYWORD for one in wanted):
+    if not any(one.kind is one.VAR_KEYWORD for one in wanted):
+        for one in wanted:
+            if one.name not in given and one.default is one.empty:
+                raise ExperimentError(
+                    f"{experiment}: its {role} wants {one.name!r}, which is no parameter; there "
+                    f"are: {', '.join(given) or 'none'}"
+                )
+        given = {one.name: given[one.name] for one in wanted if one.name in given}
+    with _user_code(experiment, role):
         return function(**given)
-    for one in wanted:
-        if one.name not in given and one.default is one.empty:
-            raise ExperimentError(
-                f"{experiment}: its {role} wants {one.name!r}, which is no parameter; there are: "
-                f"{', '.join(given) or 'none'}"
-            )
-    return function(**{one.name: given[one.name] for one in wanted if one.name in given})
+
+
+@contextmanager
+def _user_code(experiment: Experiment, role: str) -> Iterator[None]:
+    try:
+        yield
+    except SunshowerError:
+        raise
+    except Exception as error:
+        raise ExperimentError(
+            f"{experiment}: its {role} raised {describe_error(error)}\n{traceback.format_exc()}"
+        ) from error

@@ -46,7 +46,7 @@ Out = TypeVar("Out")
 
 _TOPICS = Each(NAME, 'a list of names: ["orders"]')
 _OPTIONS = Instance((KafkaOptions, NoneType), "KafkaOptions(first=StartPosition.EARLIEST, …)")
-_EMITS = AnyOf((CLASS, Each(NAME, "a list of the names of fields"), NONE))
+_TYPE = AnyOf((CLASS, Each(NAME, "a list of the names of fields"), NONE))
 _NO_RECORD = Undecodable("it made a record when it was read first, and makes none now", "")
 _ONE_RECORD = Undecodable(
     "it made several records, and OffsetsWithResults stores results by message: let translate= "
@@ -72,13 +72,7 @@ class KafkaSpout(LogSpout[Any]):
     """
 
     @checked(
-        settings=None,
-        topics=None,
-        fields=None,
-        value=None,
-        key=None,
-        emits=_EMITS,
-        options=_OPTIONS,
+        settings=None, topics=None, fields=None, value=None, key=None, emits=_TYPE, options=_OPTIONS
     )
     def __init__(
         self,

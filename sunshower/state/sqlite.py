@@ -69,14 +69,12 @@ class SqliteFile:
 
 
 @contextmanager
-def errors(file: Path, theirs: Sequence[BaseException] = ()) -> Iterator[None]:
+def errors(file: Path) -> Iterator[None]:
     """Convert SQLite's and the system's errors: StoreUnreachable for an outage (outages.py), else
-    StoreError. Errors in `theirs` are raised unchanged."""
+    StoreError."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:
-        if any(error is one for one in theirs):
-            raise
         if os.path.isdir(file):  # False where Path.is_dir would raise
             raise StoreError(f"{file} is a folder; give a file, such as {file}/store.db") from error
         if isinstance(error, FileExistsError | NotADirectoryError):

@@ -395,7 +395,6 @@ def batch(function: Callable[[pa.Table], Derived | None]) -> BatchFunction:
     try:
         function.__sunshower_batch__ = True  # type: ignore[attr-defined]
     except AttributeError:  # a builtin
-        raise TopologyError(
-            f"batch: {function!r:.200} cannot be marked; define a function"
-        ) from None
+        text = f"batch: {function!r:.200} cannot be marked; define a function"
+        raise TopologyError(text) from None
     return cast("BatchFunction", function)

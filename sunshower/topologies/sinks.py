@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from sunshower.arguments import Instance, checked
-from sunshower.errors import RecordMismatch, TopologyError, TopologyFailed
-from sunshower.records import Schema
-from sunshower.scalars import for_json
+from sunshower.errors import TopologyError, TopologyFailed
+from sunshower.records import RecordParts, Schema
+from sunshower.scalars import json_text
 from sunshower.texts import utf8, write
 from sunshower.topologies.components import Bolt, Context, Stateless
 from sunshower.topologies.retry import LetterStore
 
 _LOG = logging.getLogger("sunshower")
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=for_json).encode
 _PATH = Instance((str, os.PathLike), 'the path of a file, such as "words.jsonl"', False)
 
 
@@ -30,7 +28,7 @@ class JsonLines(Stateless, Bolt[Any, None]):
     Of several tasks, each has its own file: `words.jsonl` becomes `words.0.jsonl` and so on. Lines
     are passed to the operating system before their records are acked; a replayed record is written
     again. On a full disk nothing is written, no line is left incomplete, and the topology waits.
-    `fields` names the fields of plain tuples.
+    Plain tuples have the names of their stream.
 
     Raises TopologyError for a path that cannot be written. Dates, decimals, UUIDs and Enums are
     texts (docs/TOPOLOGIES.md). A value that JSON cannot represent (bytes, sets, NaN, infinity)
@@ -38,8 +36,9 @@ class JsonLines(Stateless, Bolt[Any, None]):
     """
 
     @checked(TopologyError, path=_PATH)
-    def __init__(self, path: str | os.PathLike[str], fields: Sequence[str] | None = None) -> None:
-        self.path, self.fields = Path(path).absolute(), fields
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).absolute()
+        self._reader = RecordParts(f"JsonLines({self.path.name})")
         target = self.path if self.path.exists() else self.path.parent
         if self.path.is_dir() or not self.path.parent.is_dir() or not os.access(target, os.W_OK):
             raise TopologyError(
@@ -48,23 +47,20 @@ class JsonLines(Stateless, Bolt[Any, None]):
             )
 
     def check_input(self, schema: Schema) -> None:
-        """Raise RecordMismatch for plain tuples without as many `fields`."""
-        if schema.type is tuple and len(self.fields or ()) != len(schema.fields):
-            raise RecordMismatch(
-                f"JsonLines({self.path.name}): plain tuples need names here too: "
-                f"JsonLines(path, fields={schema.fields})"
-            )
+        """Raise RecordMismatch for plain tuples of inputs with different fields."""
+        self._reader.check(schema, [None])
 
     def prepare(self, context: Context) -> None:
         """Open the file; an incomplete last line of a killed task will get its newline first."""
         self._lines: list[str] = []
+        self._named = self._reader.getter(None)
         path = self._path_of(context.index, context.parallelism)
         self._file = path.open("ab+", buffering=0)
         self._file.seek(max(self._file.tell() - 1, 0))
         self._is_torn = self._file.read() not in (b"", b"\n")
 
     def process(self, record: Any) -> None:
-        self._lines.append(_encode(_named(record, self.fields)) + "\n")
+        self._lines.append(json_text(self._named(record)) + "\n")
 
     def flush(self) -> None:
         """Write the lines to the operating system: they survive this process, but not a power
@@ -140,12 +136,7 @@ class Stdout(Stateless, Bolt[Any, None]):
             raise TopologyFailed("the standard output is closed") from error
 
 
-def _named(record: Any, fields: Sequence[str] | None) -> dict[str, Any]:
-    if isinstance(record, tuple):
-        return dict(zip(getattr(record, "_fields", fields or ()), record, strict=True))
-    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
-
-
 def _tabbed(record: Any) -> str:
-    values = record if isinstance(record, tuple) else _named(record, None).values()
-    return "\t".join(map(str, values))
+    if not isinstance(record, tuple):
+        record = [getattr(record, field.name) for field in dataclasses.fields(record)]
+    return "\t".join(map(str, record))

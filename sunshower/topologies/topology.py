@@ -18,14 +18,7 @@ from sunshower.errors import (
     UnknownComponent,
 )
 from sunshower.topologies.components import BatchFunction, Bolt, In, Out, R, Spout
-from sunshower.topologies.graph import (
-    Component,
-    Graph,
-    Level,
-    StreamSpec,
-    Subscription,
-    own_copy,
-)
+from sunshower.topologies.graph import Component, Graph, Level, StreamSpec, Subscription, own_copy
 from sunshower.topologies.groupings import Fields, describe
 from sunshower.topologies.operators.keyed.process_settings import (
     BoltOptions,
@@ -242,9 +235,8 @@ class Topology:
         COLUMNS.check(f"{where}: type", type, TopologyError)
         outputs = output_streams(Signature(Level.REQUESTS, NoneType, Any), None, type, None, where)
         _TIMEOUT.check(f"{where}: message_timeout_s", message_timeout_s, TopologyError)
-        self._components[id] = request_spout(
-            id, outputs, pending_max, retry, message_timeout_s, where
-        )
+        spout = request_spout(id, outputs, pending_max, retry, message_timeout_s, where)
+        self._components[id] = spout
         return Stream(self, id)
 
     def answer(self, stream: Stream[Any]) -> None:

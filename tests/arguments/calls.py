@@ -144,7 +144,7 @@ TOPOLOGIES: Calls = {
     "Records": (Records, {"source": [], "type": Word, "fields": None}),
     "Counter": (Counter, {"stop": 5}),
     "TextFiles": (first(TextFiles, "file"), FILE),
-    "JsonLines": (JsonLines, {"path": "x.jsonl", "fields": None}),
+    "JsonLines": (JsonLines, {"path": "x.jsonl"}),
     "Stdout": (Stdout, {"format": None}),
     "spout": (
         on(topology, "spout"),

@@ -107,6 +107,18 @@ def test_a_parameter_that_is_not_there_is_named_with_those_that_are() -> None:
         replace(EXPERIMENT, sweep={"speed": [1]})
 
 
+def test_an_error_in_a_function_of_the_experiment_names_its_role_and_shows_its_line() -> None:
+    def plan() -> Iterator[Step]:
+        yield from at(1, kill(worker(0)))
+        raise KeyError("absent")
+
+    def topology() -> Topology:
+        raise ValueError("no topology")
+
+    refused(r"its plan raised KeyError: 'absent'\nTraceback(?s:.*)in plan", plan=plan)
+    refused(r"its topology raised ValueError: no topology\nTraceback", topology=topology)
+
+
 def test_wrong_experiments_are_refused_before_the_run() -> None:
     def wanting(timeout_s: float) -> Topology:
         return relayed(message_timeout_s=timeout_s)
@@ -114,7 +126,7 @@ def test_wrong_experiments_are_refused_before_the_run() -> None:
     refused("its topology wants 'timeout_s', which is no parameter", topology=wanting)
     refused("it must return a Topology", topology=lambda: 1)
     refused(r"no component 'rely'; there are: numbers", plan=lambda: at(1, kill(task("rely", 0))))
-    refused("never end", plan=lambda: every(2, kill(worker(0))))
+    refused("do not end within 120 s", plan=lambda: every(2, kill(worker(0))))
     refused("there is no worker 7", plan=lambda: at(1, kill(worker(7))))
     refused("seconds_max is 0", seconds_max=0)
     refused("the topology needs time to recover", hurt_s=120.0)

@@ -15,7 +15,7 @@ from sunshower.simulation.worker import Killed, SimWorker
 from tests.seeds import seeds
 from tests.simulation.probes import Work, all_done, submitted, working
 
-SEEDS = seeds(10)
+SEEDS = seeds(10, kinds=2)
 
 
 class Once(Work):

@@ -140,9 +140,9 @@ def settle(plan: Iterable[Step], seconds_max: float, hurt_s: float | None = None
         over_s = step.at_s + step.fault.for_s
         if min(over_s, hurt_s or over_s) >= seconds_max or len(steps) >= STEPS_MAX:
             raise ExperimentError(
-                f"the faults never end: after {len(steps)} steps there still is {step}, and the "
-                f"run may take {seconds_max:g} s. Bound it with until(end_s, plan), or with hurt_s "
-                "of the experiment, or give the run more time with seconds_max"
+                f"the faults do not end within {seconds_max:g} s (seconds_max): step "
+                f"{len(steps) + 1} is {step}. Bound the plan with until(end_s, plan), or with "
+                "hurt_s of the experiment, or raise seconds_max"
             )
         steps.append(replace(step, stream=len(steps)))
     return steps

@@ -53,7 +53,8 @@ def lags(settings: Mapping[str, Any], group: str, topics: Collection[str] = ()) 
             if not wanted:
                 raise KafkaError(
                     f"{what} has committed nothing in the Kafka at {address}: correct its name, or "
-                    "name the topics with --topic"
+                    "name the topics with --topic. (Batches store their offsets elsewhere: "
+                    "`sunshower status NAME` shows their backlog)"
                 )
         with client_errors("the ends of partitions", address):
             begins = _offsets(client, wanted, _FIRST, left)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias, TypedDict
 
 from sunshower.arguments import NONE, PART, AnyOf, Each, Instance
 from sunshower.records import Part, RecordParts, Schema
-from sunshower.scalars import for_json
+from sunshower.scalars import json_text
 from sunshower.texts import utf8
 
 Header: TypeAlias = tuple[str, bytes | str | None]
@@ -105,7 +104,7 @@ def as_bytes(value: Any) -> bytes | None:
         return value
     if isinstance(value, str):
         return utf8(value)
-    return utf8(json.dumps(value, ensure_ascii=False, allow_nan=False, default=for_json))
+    return utf8(json_text(value))
 
 
 def _listed(headers: Headers | None) -> list[Header] | None:

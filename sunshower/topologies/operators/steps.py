@@ -118,7 +118,7 @@ class RowFunction(FunctionOperator, RowOperator):
         return made
 
 
-class Each(RowFunction):
+class EachRow(RowFunction):
     """Emits what a function yields, or returns in a list, for each row."""
 
     def __init__(self, function: Callable[..., Any], schema: Schema) -> None:

@@ -275,7 +275,7 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
         schema = each_schema(function, self.schema, fields, where)
         if getattr(function, "__sunshower_batch__", False):
             return self._each(lambda: steps.EachTable(function, self.schema, schema), schema)
-        return self._each(lambda: steps.Each(function, schema), schema)
+        return self._each(lambda: steps.EachRow(function, schema), schema)
 
     @overload
     def map(

@@ -25,7 +25,7 @@ from sunshower.runtime.tasks.user_code import TaskError
 def test_book_is_read_as_it_was_written() -> None:
     book = MasterState(
         {0: 3, 7: 1},
-        {"split": Counts(emitted=9, acked=4)},
+        {"split": Totals(Counts(emitted=9, acked=4))},
         {5: TaskError("split", 0, 1, "it raised", "OSError", "Traceback …")},
         positions={1: 5},
         drawn={1: 9},

@@ -65,7 +65,7 @@ def test_each_record_is_in_its_state_although_workers_die(
         state=SqliteState(tmp_path / "timed.db"),
         fields=["key", "numbers"],
         parallelism=2,
-    ).shuffle().bolt("fired", JsonLines(tmp_path / "fired.jsonl", fields=("key", "numbers")))
+    ).shuffle().bolt("fired", JsonLines(tmp_path / "fired.jsonl"))
     with submitted(ray_cluster, topology, layout=Layout.PACK) as run:
         tasks = [run.plan.tasks_of("gather")[0], run.plan.tasks_of("gather_for_a_while")[1]]
         finish_with_kills(run, "numbers", TOTAL, tasks, gate)

@@ -215,7 +215,7 @@ def test_work_that_takes_longer_than_any_limit_is_done_in_time(commits: bool) ->
     assert office.most == (1 if commits else 3)
 
 
-@seeds(8)
+@seeds(8, kinds=2)
 def test_whoever_is_killed_meanwhile_each_row_counts_once(seed: int) -> None:
     slow, state = Slow(Office(), 2.0, commits=bool(seed % 2)), MemoryState()
     graph = program(slow, state, **SETTINGS).graph()

@@ -234,6 +234,7 @@ class BoltTask(Supervised):
     def stats(self) -> TaskStats:
         """The task's current statistics."""
         figures = self.figures_of(self.bolt)  # first: an error that they raise is part of `health`
+        execute, queue = self.execute_latencies.copy(), self.queue_latencies.copy()
         counts = Counts(
             **self.output_streams.counts_at(self.supervision.now_s),
             executed=self._executed.total,
@@ -247,10 +248,7 @@ class BoltTask(Supervised):
             self.task.id,
             self.task.component,
             counts,
-            {
-                LatencyKind.EXECUTE: self.execute_latencies.copy(),
-                LatencyKind.QUEUE: self.queue_latencies.copy(),
-            },
+            {LatencyKind.EXECUTE: execute, LatencyKind.QUEUE: queue},
             health=self.supervision.health,
             figures=figures,
             event_time=self._event_time,
