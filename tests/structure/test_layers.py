@@ -47,7 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "record_reader": {"field_types", "scalars", "texts"},
     "codec": {"errors", "scalars", "field_types", "records"},
     "arguments": {"errors"},
-    "secret": {"errors"},
+    "secret": {"errors", "arguments"},
     "installed": {"errors"},
     "config": {"errors", "arguments"},
     # level 2: declarations · storage
