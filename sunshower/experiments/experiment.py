@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from sunshower.arguments import COUNT, SECONDS, Rule, check_all
+from sunshower.arguments import COUNT, FUNCTION, SECONDS, AnyOf, Each, Instance, Rule, check_all
 from sunshower.errors import ExperimentError, SunshowerError
 from sunshower.experiments.checkers.checker import Checker
 from sunshower.experiments.checkers.recovery import Liveness, Recovers
@@ -25,7 +25,9 @@ from sunshower.secret import protected
 from sunshower.texts import describe_error
 from sunshower.topologies.topology import Topology
 
+_CHECKERS = Each(Instance((object,), "a checker"), "a list of checkers")
 _RULES: dict[str, Rule] = {
+    "checkers": AnyOf((FUNCTION, _CHECKERS)),
     "seconds_max": SECONDS,
     "sample": COUNT,
     "hurt_s": SECONDS.or_else("none", None),

@@ -113,7 +113,7 @@ def test_acl_says_who_may_do_what(server: ZooKeeper) -> None:
 
 
 @pytest.mark.parametrize(
-    "acl", ["auth::r", ["auth::r"], ("auth",), ("auth:r",), ("auth::x",), ("auth::",), (":me:r",)]
+    "acl", ["auth::r", [5], ("auth",), ("auth:r",), ("auth::x",), ("auth::",), (":me:r",)]
 )
 def test_what_is_no_acl_is_refused_where_it_is_declared(acl: object) -> None:
     with pytest.raises(ConfigError, match=r"InZooKeeper: .*scheme:id:permissions"):

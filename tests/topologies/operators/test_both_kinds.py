@@ -175,7 +175,6 @@ def amount_of(sale: Sale) -> int:
         (lambda s: s.branch(amount_of), RecordMismatch, "a filter says True"),
         (lambda s: s.aggregate(top(3, by="town")), UnknownField, "no field 'town'"),
         (lambda s: s.aggregate(top(3, by="shop", each="town")), UnknownField, "no field 'town'"),
-        (lambda s: s.aggregate(top(0, by="shop")), TopologyError, "n is 0"),
         (lambda s: s.aggregate(reduce("f", 0)), TopologyError, "a function of a value and"),
         (lambda s: s.aggregate(reduce(is_a, 0)), TopologyError, "must take a value and a record"),
         (lambda s: s.aggregate(reduce(of_a_word, 0)), RecordMismatch, "its function reads str"),
