@@ -58,7 +58,7 @@ POSSIBLE = [
 ]
 # Arguments that take some of the nonsense: the first value of a fold, a request, a key, an option
 # of Spark, any collection; a timeout below 0 has passed.
-LENIENT = {"initial", "value", "key", "url", "rows", "source", "plan", "timeout_s"}
+LENIENT = {"checkers", "initial", "value", "key", "url", "rows", "source", "plan", "timeout_s"}
 # How messages call an argument that they do not name.
 OTHER_WORDS = {
     "bolt": "no component",
