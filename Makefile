@@ -34,10 +34,8 @@ test: .venv/.dev  ## run the tests but the long ones and those of check, with a 
 ifeq ($(strip $(ARGS)),)
 	@echo "Running the tests that need one process, on all processors …"
 	@$(BIN)/python -m pytest -n auto --dist worksteal -m "$(ONE_PROCESS) $(SHORT)" $(CHECKED:%=--ignore=%)
-	@echo "Running the tests on a real Ray …"
-	@$(BIN)/python -m pytest -m "ray and not spark $(SHORT)"
-	@echo "Running the tests on a real Spark, and beside it those on real servers …"
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "(spark or servers and not ray) $(SHORT)"
+	@echo "Running the tests on a real Ray, a real Spark and real servers, in three processes …"
+	@$(BIN)/python -m pytest -n 3 --dist loadgroup -m "(ray or spark or servers) $(SHORT)"
 else
 	@$(BIN)/python -m pytest $(ARGS)
 endif

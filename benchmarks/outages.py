@@ -1,8 +1,9 @@
 """`python -m benchmarks.outages NAME … --seconds N`: real outages and overload, on a real Ray.
 
-NAME is a module of benchmarks/outage_scenarios or benchmarks/network; none: all of them. An outage
-lasts for `--seconds`, overload runs for as long in all. The figures are printed and appended to
-results/outages.json. Status 1: one of them could not be run, lost something, or ended its topology.
+NAME is a module of benchmarks/outage_scenarios, overload_scenarios or network; none: all of them.
+An outage lasts for `--seconds`, overload runs for as long in all. The figures are printed and
+appended to results/outages.json. Status 1: one of them could not be run, lost something, or ended
+its topology.
 """
 
 from __future__ import annotations
@@ -16,16 +17,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("outage_scenarios", "network")
+OVERLOAD = "overload_scenarios"
+PACKAGES = (OVERLOAD, "outage_scenarios", "network")
 RESULTS = Path(__file__).parent / "results" / "outages.json"
 SHORT_S, LONG_S = 30.0, 600.0
 OVERLOAD_LONG_S = 900.0  # 30 message timeouts
-OVERLOAD = ("slow_chain", "letters", "slow_batches")
 # Figures that must be 0, whichever of them a scenario has.
 _ZERO = ("lost", "missing", "timeouts", "dead_letters", "dead letters", "quarantined")
 _ZERO_TOO = (
     "batch_counts_wrong",
     "states_wrong",
+    "lines_wrong",
     "acked_early",
     "charged",
     "zombies",
@@ -74,7 +76,7 @@ def seconds_of(name: str, options: argparse.Namespace) -> float:
         return float(options.seconds)
     if not options.long:
         return SHORT_S
-    return OVERLOAD_LONG_S if name in OVERLOAD else LONG_S
+    return OVERLOAD_LONG_S if f".{OVERLOAD}." in modules()[name] else LONG_S
 
 
 def complaints(figures: dict[str, Any]) -> list[str]:

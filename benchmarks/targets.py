@@ -1,4 +1,4 @@
-"""The targets: the bound of each figure, and beside it the reason if it is missed."""
+"""The targets: the bound of each figure, and the reason if it is missed."""
 
 from __future__ import annotations
 
@@ -14,44 +14,46 @@ _TUPLES = "hand-written bolts, plain tuples"
 _CLASSES = "hand-written bolts, NamedTuples, a total for each word"
 _TRACKED = "tracked ÷ untracked"
 _LIGHT = "light load, three hops, isolate"
-_KAFKA = "Kafka words by operators"
+_KAFKA = "word count from Kafka by operators"
+_KAFKA_BOLTS = "word count from Kafka by hand-written bolts"
+_KAFKA_ONCE = "word count from Kafka, exactly once"
 _ONCE = "exactly once ÷ at least once, same operators"
-_EMPTY = "an empty batch, in ms"
+_EMPTY = "time of an empty batch, in ms"
 
 _TRAVELS = (
-    "An empty batch costs three synced writes to the disk, one after the other (6 ms), and four "
-    "journeys between the two workers, each through Ray."
+    "An empty batch requires three synced writes to the disk, one after the other (6 ms), and four "
+    "messages between the two workers."
 )
 _THREADS = (
-    "About half of the processor time of the four journeys between the workers is that of Ray's "
-    "own threads."
+    "About half of the processor time of the four messages between the workers was that of Ray's "
+    "threads, when Ray's calls carried them."
 )
 _BARE_RECORDS = (
-    "A number costs almost nothing, so an id, an edge and an entry of a report for each record are "
-    "a large part of its cost."
+    "A number costs almost nothing, so the id, the edge and the entry of a report are a large part "
+    "of the cost of a record."
 )
 
 _LIGHT_REASON = (
     "A spout without records is polled after a sixteenth of the time in which it had none, at most "
-    "`idle_poll_s` (0.1 s). The time counts from when a tuple was due, so at 1 and 10 tuples a "
-    "second most of it is this wait. With `idle_poll_s=0.001` (rows `isolate-poll`) it is gone. "
-    "At 1,000 a second five processes share two cores, and a call of Ray by itself is quicker than "
-    "at 100."
+    "`idle_poll_s` (0.1 s). Latency is measured from the time at which a tuple is due, so at 1 and "
+    "10 tuples a second most of it is this wait, which rows with `idle_poll_s=0.001` "
+    "(`isolate-poll`) do not have. At 1,000 a second five processes share two cores, and a call of "
+    "Ray takes less time than at 100."
 )
 _PENDING = (
     "The allowed queue makes batches large. With half of the latency (`window_s=0.12`) a word "
-    "costs 6 to 10% more processor time; that was measured beside other work."
+    "takes 6 to 10% more processor time (measured on a busy machine)."
 )
 _POLLED = (
-    "The spout of a run pauses, and is polled in its pauses. It is polled more often than before "
-    "2026-11-24, for a lower latency. With the former waits, pack did 2,180 runs a minute where it "
-    "does 1,330 now."
+    "The spout of a run pauses. Since 2026-11-24 it is polled more often during its pauses, for a "
+    "lower latency. In a comparison pack did 2,180 runs a minute with the former polls, and 1,330 "
+    "with these."
 )
 _PROFILE = (
-    "Of about 600 ns of processor time for a word, the user's generator takes 100, counting 130, "
-    "checking and freeing the tuples 70, finding and picking the targets 50, the wire 35, the "
-    "totals 65, the sink 35, the spout and the acker 45, the rest 70. The loop takes 160 to 190 "
-    "for split and count together, on one of two processors: parity needs at most twice that."
+    "A word takes about 600 ns of processor time: the user's generator 100, counting 130, checking "
+    "and freeing the tuples 70, finding and selecting the targets 50, serialisation 35, the totals "
+    "65, the sink 35, the spout and the acker 45, the rest 70. The loop takes 160 to 190 for split "
+    "and count, on one of two processors, so the same speed requires at most twice that."
 )
 
 # The table "To reach" of the issue "Fast: less per record, and evidence", in its order.
@@ -69,8 +71,8 @@ TO_REACH = (
         row=_OPERATORS,
         against="Bytewax `count_final`",
         reason=(
-            "`count_final` groups 100,000 words in Rust, and calls Python once for each different "
-            "one of them. Ours checks and counts each word in Python."
+            "`count_final` groups 100,000 words in Rust, and calls Python once for each distinct "
+            "word. Sunshower checks and counts each word in Python."
         ),
     ),
     Target(
@@ -79,9 +81,8 @@ TO_REACH = (
         row=_OPERATORS,
         against="Storm with acking",
         reason=(
-            "Storm's code is compiled by the JIT, and the pass that counts is the fourth in its "
-            "process. Ours calls a Python generator for each line, in a topology that has just "
-            "started."
+            "Storm's code is compiled by the JIT, and its fourth pass is measured. Sunshower calls "
+            "a Python generator for each line, in a topology that has just started."
         ),
     ),
     Target(
@@ -91,8 +92,8 @@ TO_REACH = (
         against="Flink with checkpoints",
         reason=(
             "Flink's code is compiled by the JIT, and does not track records: it writes a "
-            "checkpoint each second, and this pass is shorter than that. Python's part of a word "
-            "alone, splitting and counting, takes as long as all of Flink's."
+            "checkpoint each second, and this pass takes less than a second. Splitting and "
+            "counting a word in Python takes as long as Flink's whole processing of it."
         ),
     ),
     Target(
@@ -101,8 +102,8 @@ TO_REACH = (
         row="the same with durable state (SQLite)",
         against="the same in memory",
         reason=(
-            "The batches that wait are written together, before their acks leave: 77 to 121 writes "
-            "for a million words. A row of a write costs 8 to 10 µs, of which SQLite has 3."
+            "All waiting batches are written together before their acks are sent: 77 to 121 writes "
+            "for a million words. Each row of a write takes 8 to 10 µs, 3 of them in SQLite."
         ),
     ),
     Target(
@@ -111,10 +112,10 @@ TO_REACH = (
         row=_COLUMNS,
         against="bare loop",
         reason=(
-            "In one process a word takes 260 ns: splitting 20, grouping 25 (both Arrow's), and the "
-            "rest for each of the 0.1 rows a word that are left: hashing, the wire, totals in a "
-            "dictionary, and the sink's. Batches begin with one line, and take 0.2 s to become "
-            "large enough for the kernels: with 8 million words it is 1.4 times the loop."
+            "In one process a word takes 260 ns: splitting 20 and grouping 25 (both in Arrow). The "
+            "rest is for the combined rows, one for ten words: hashing, serialisation, totals in a "
+            "dictionary, and the sink. Batches begin with one line, and need 0.2 s to become large "
+            "enough for Arrow: with 8 million words the speed is 1.4 times that of the loop."
         ),
     ),
     Target(
@@ -122,7 +123,7 @@ TO_REACH = (
         2,
         row=_COLUMNS,
         against="Flink",
-        reason="As beside the loop; and Flink's pass is the fourth in its process.",
+        reason="The reasons of the previous entry; also, Flink's fourth pass is measured.",
     ),
     Target(
         "word_count/pack-rows/loop",
@@ -130,9 +131,9 @@ TO_REACH = (
         row=_TUPLES,
         against="bare loop",
         reason=(
-            "Each word is a call of the count and an entry of a batch: it is checked, its target "
-            "is found, and half of the words are encoded, sent and decoded. The loop does none of "
-            "this."
+            "Each word is a call of the counting bolt and an entry of a batch: it is checked, its "
+            "target is found, and half of the words are encoded, sent and decoded. The loop does "
+            "none of this."
         ),
     ),
     Target(
@@ -141,8 +142,8 @@ TO_REACH = (
         row=_TUPLES,
         against="Storm",
         reason=(
-            "Both call a function for each word and track it. A call of Python costs more than all "
-            "of Storm's compiled path, which passes references within one process."
+            "Both call a function for each word and track it. A function call in Python takes more "
+            "time than all of Storm's compiled code, which passes references within one process."
         ),
     ),
     Target(
@@ -151,8 +152,8 @@ TO_REACH = (
         row=_CLASSES,
         against="the same functions in two plain processes",
         reason=(
-            "Each word is checked against its class and grouped, and half of the words are made "
-            "anew from the wire in the other worker; two plain processes send nothing."
+            "Each word is checked against its class and grouped, and half of the words are sent to "
+            "the other worker and created again there; two plain processes send nothing."
         ),
     ),
     Target(
@@ -161,8 +162,8 @@ TO_REACH = (
         row=_CLASSES,
         against="Storm",
         reason=(
-            "As above; making a NamedTuple takes 200 ns, and half of them are made twice: in the "
-            "worker that emits, and from the wire in the one that counts."
+            "As for plain tuples; also, creating a NamedTuple takes 200 ns, and half of them are "
+            "created twice: in the worker that emits, and in the worker that counts."
         ),
     ),
     Target(
@@ -171,8 +172,8 @@ TO_REACH = (
         row=_CLASSES,
         against="Bytewax `stateful_map`",
         reason=(
-            "Each word is a NamedTuple with a check, an entry of a batch and an edge; Bytewax has "
-            "bare pairs, and does not track them."
+            "Each word is a NamedTuple, which is checked, and has an entry in a batch and an edge; "
+            "Bytewax has plain pairs, and does not track them."
         ),
     ),
     Target(
@@ -183,8 +184,8 @@ TO_REACH = (
         0.85,
         row=f"{_TRACKED}: word count, hand-written bolts",
         reason=(
-            "Each word has an edge, which is drawn, sent and reported; untracked, only its text "
-            "travels."
+            "Each word has an edge, which is drawn, sent and reported; without tracking only its "
+            "text is sent."
         ),
     ),
     Target(
@@ -250,7 +251,7 @@ TO_REACH = (
         against="bare consume",
         reason=(
             "Each message becomes a record with an id, is tracked, and counts for the offset that "
-            "is committed. The loop keeps none of them."
+            "is committed. The loop does none of this."
         ),
     ),
     Target(
@@ -267,7 +268,7 @@ EARLIER = (
     Target(
         "ledger/in-order/dict",
         6,
-        row="updates of the acker's ledger",
+        row="speed of updates of the acker's ledger",
         against="a dict of lists",
         reason="It is missed by less than the spread of the rounds.",
     ),
@@ -283,7 +284,7 @@ EARLIER = (
         2_000,
         row="simulated runs a minute, isolate",
         reason=(
-            "Four simulated workers instead of one: hellos, packets and restarts for each. "
+            "Four simulated workers instead of one: each registers, sends packets and restarts. "
             + _POLLED
         ),
     ),
@@ -293,8 +294,8 @@ EARLIER = (
         row="hand-written bolts, Arrow columns",
         against="bare loop",
         reason=(
-            "A table is split and routed in one worker and counted in the other one; the loop "
-            "sends nothing. The workers keep 1.6 of the two cores busy."
+            "A table is split and routed in one worker, and counted in the other; the loop sends "
+            "nothing. The workers keep 1.6 of the two cores busy."
         ),
     ),
     Target(
@@ -303,47 +304,47 @@ EARLIER = (
         row="const → null, isolate",
         against="three bare Ray actors",
     ),
-    Target("history/sample-64/none", 0.85, row="a history of one tree in 64", against="none"),
+    Target("history/sample-64/none", 0.85, row="history of one tree in 64", against="no history"),
     Target(
         "history/sample-1/none",
         0.85,
-        row="a history of every tree",
-        against="none",
+        row="history of every tree",
+        against="no history",
         reason="It is missed by less than the spread of the rounds.",
     ),
     Target(
         "idle/sunshower/isolate-6-tasks",
         at_most=0.03,
-        row="an idle topology of six tasks, in cores",
-        reason="Seven Ray actors without any code use nearly as much.",
+        row="processor time of an idle topology of six tasks, in cores",
+        reason="Seven Ray actors without any code already use more than the target.",
     ),
     Target(
         "kafka/at-least-once/never-committed",
         0.95,
-        row="commits each second",
-        against="no commits",
+        row="speed with commits each second",
+        against="without commits",
     ),
-    Target("kafka_words/pack-rows/faust", 3, row="Kafka words by calls", against="Faust"),
+    Target("kafka_words/pack-rows/faust", 3, row=_KAFKA_BOLTS, against="Faust"),
     Target(
         "kafka_words/pack-rows/quix",
         3,
-        row="Kafka words by calls",
+        row=_KAFKA_BOLTS,
         against="Quix",
-        reason="Both call a Python function for each word, and ours tracks each message besides.",
+        reason="Both call a Python function for each word; Sunshower also tracks each message.",
     ),
-    Target("kafka_words/pack-columns/quix", 3, row="Kafka words by columns", against="Quix"),
-    Target("trident/pack-opaque/spark", 3, row="exactly once, words of files", against="Spark"),
+    Target("kafka_words/pack-columns/quix", 3, row="Kafka word count by columns", against="Quix"),
+    Target("trident/pack-opaque/spark", 3, row="word count, exactly once", against="Spark"),
     Target(
         "trident/kafka-opaque/at-least-once",
         0.5,
-        row="exactly once, words of Kafka",
+        row=_KAFKA_ONCE,
         against="the same operators at least once",
     ),
-    Target("trident/kafka-opaque/quix", 3, row="exactly once, words of Kafka", against="Quix"),
+    Target("trident/kafka-opaque/quix", 3, row=_KAFKA_ONCE, against="Quix"),
     Target(
         "trident/sunshower/empty-opaque-wall",
         at_most=10,
-        row=f"{_EMPTY}: opaque, by the clock",
+        row=f"{_EMPTY}: opaque",
         reason=_TRAVELS,
     ),
     Target(
@@ -355,7 +356,7 @@ EARLIER = (
     Target(
         "trident/sunshower/empty-transactional-wall",
         at_most=10,
-        row=f"{_EMPTY}: transactional, by the clock",
+        row=f"{_EMPTY}: transactional",
         reason=_TRAVELS,
     ),
     Target(
@@ -367,24 +368,24 @@ EARLIER = (
     Target(
         "trident/sunshower/empty-opaque-one-worker-wall",
         at_most=10,
-        row=f"{_EMPTY}: opaque, in one worker, by the clock",
+        row=f"{_EMPTY}: opaque, in one worker",
     ),
-    Target("trident/sunshower/memory-growth", at_most=16, row="growth over 20 M words, in MiB"),
+    Target("trident/sunshower/memory-growth", at_most=16, row="memory growth, 20 M words, in MiB"),
     Target(
         "spark/ray/bare",
         at_most=1.3,
         row="a batch to Spark and back",
-        against="the bare way, RayDP",
+        against="bare RayDP",
         reason=(
-            "A call of the gateway's actor, questions to Spark about its jobs, and Java that still "
-            "compiles in the first rounds."
+            "Sunshower also calls the gateway's actor and queries the status of Spark's jobs, and "
+            "in the first rounds Java still compiles."
         ),
     ),
     Target(
         "spark/local/bare",
         at_most=1.3,
         row="a batch to Spark and back",
-        against="the bare way, local",
+        against="a bare local Spark",
     ),
     Target("spark/sunshower/memory-growth-local", at_most=16, row="growth of Spark, local, in MiB"),
     Target("spark/sunshower/memory-growth-ray", at_most=16, row="growth of Spark, RayDP, in MiB"),

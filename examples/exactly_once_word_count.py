@@ -3,9 +3,9 @@
     sunshower run examples/exactly_once_word_count.py
     sqlite3 exactly_once.db "SELECT key, value ->> 1 AS n FROM count ORDER BY n DESC LIMIT 9"
 
-This reads the Python files of this repository in batches. Kill it, or one of its workers, as often
-as you like and start it again: it continues at its last batch, and counts no word twice. The
-working directory has two SQLite files: the counts, and the progress of the batches.
+It reads the Python files of this repository in batches. Kill it, or one of its workers, as often as
+you like, and start it again: it continues after its last batch, and counts no word twice. It writes
+two SQLite files to the working directory: the counts, and the progress of the batches.
 """
 
 from __future__ import annotations

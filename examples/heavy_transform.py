@@ -5,9 +5,9 @@
 
 It needs `make setup EXTRAS=spark`. Files of sales, created if there are none, are read in batches;
 invalid lines are skipped. Spark joins each batch with a table of pages, ranks it by category and
-hour, and writes it as Parquet: any `spark.read.parquet` can read `heavy/sales` at any time, and
-sees only committed batches. The best sale of each hour is returned as a stream, and counted by page
-in `heavy.db`. Kill the program, or one of its workers, as often as you like.
+hour, and writes it as Parquet: you can read `heavy/sales` with `spark.read.parquet` at any time,
+and get only committed batches. The best sale of each hour is returned as a stream, and counted by
+page in `heavy.db`. Kill the program, or one of its workers, as often as you like.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ topology = Topology("heavy-transform")
 files = TextFileBatches(FOLDER / "input/sales-*.txt", bounds=Bounds(records=2_500))
 lines = batches(topology, "lines", files, store=InSqlite("heavy_batches.db"), max_batches=2)
 sales = lines.shuffle(parallelism=2).flat_map(parse)
-# One session on the Ray cluster, which all share; else one in the worker that needs it.
+# One shared session on the Ray cluster, or one in each worker that needs it.
 where = RayDPSpark() if os.environ.get("SPARK_ON") == "cluster" else LocalSpark()
 step = spark(rank, out=Ranked, tables={"pages": PAGES}, where=where).write(table(FOLDER / "sales"))
 best = sales.apply(step).named("ranked").filter(is_best)

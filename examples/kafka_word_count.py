@@ -4,9 +4,9 @@
     python examples/kafka_word_count.py --fill 100000
     sunshower run examples/kafka_word_count.py
 
-The second command creates the topics `lines` and `totals` and fills `lines`; the third counts until
-Ctrl-C. `sunshower kafka lag word-count` shows the number of unread messages. The address of the
-broker is 127.0.0.1:9092, or the value of KAFKA.
+The second command creates the topics `lines` and `totals`, and fills `lines`; the third counts
+until Ctrl-C. `sunshower kafka lag word-count` shows the number of unread messages. The address of
+the broker is 127.0.0.1:9092, or the value of KAFKA.
 """
 
 from __future__ import annotations
@@ -80,4 +80,4 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Fill the topic `lines`.")
     parser.add_argument("--fill", type=int, required=True, metavar="MESSAGES")
     found = fill(parser.parse_args().fill)
-    print(f"{sum(found.values()):,} words of {len(found)} kinds are in `lines`.")
+    print(f"{sum(found.values()):,} words, {len(found)} distinct, were added to `lines`.")

@@ -2,9 +2,8 @@
 
     sunshower simulate examples/simulated_relay.py --seeds 1000
 
-The source is `numbers` of `sunshower.experiments`, so the checkers know all numbers, and the task
-that emits each of them; the sink reports each number that it receives. A word count cannot be
-checked so precisely.
+The source is `numbers` of `sunshower.experiments`, so the checkers know all numbers, and which task
+emits each of them. A word count cannot be checked so precisely.
 """
 
 from __future__ import annotations

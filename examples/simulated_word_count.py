@@ -2,8 +2,8 @@
 
     sunshower simulate examples/simulated_word_count.py --seeds 1000
 
-It has a source, a bolt that makes several tuples from each line, and a bolt with state: the
-structure of most topologies. Its code does not depend on the simulator.
+It has the structure of most topologies: a source, a bolt that makes several tuples from each line,
+and a bolt with state. Its code does not depend on the simulator.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
     sunshower run examples/spark_state.py
 
 It needs `make setup EXTRAS=spark`. A file of views, created if there is none, is read in batches.
-Three steps have a state from batch to batch: `fresh` stores the ids that it has seen, `counts` the
-views of each page, `visits` the open visits. The table `views/visits` has the finished visits,
-`views/counts` the counts that each batch has changed. Kill the program, or one of its workers, as
-often as you like: no view is counted twice, and none is missing.
+Three steps have a state: `fresh` stores the ids of all views, `counts` the views of each page,
+`visits` the open visits. The table `views/visits` has the finished visits, `views/counts` the
+counts that each batch has changed. Kill the program, or one of its workers, as often as you like:
+no view is counted twice, and none is missing.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ make_file()
 topology = Topology("spark-state")
 file = TextFileBatches(FOLDER / "views.txt", bounds=Bounds(records=600))
 lines = batches(topology, "lines", file, store=InSqlite("views.batches.db"), max_batches=2)
-# One session on the Ray cluster, which all share; else one in each worker that needs it.
+# One shared session on the Ray cluster, or one in each worker that needs it.
 where = RayDPSpark() if os.environ.get("SPARK_ON") == "cluster" else LocalSpark()
 seen = spark(fresh, out=View, state=spark_state(FOLDER / "state/seen", Seen), where=where)
 count = spark(counts, state=spark_state(FOLDER / "state/counts", Count), where=where)

@@ -1,4 +1,4 @@
-"""Continues a topology with Storm's KafkaSpout, whose brokers and offsets are in ZooKeeper.
+"""Continues a topology of Storm that reads from Kafka, with brokers and offsets in ZooKeeper.
 
     sunshower dev up kafka --on-zookeeper
     python examples/storm_kafka_spout.py --fill 1000 --as-storm 200
@@ -100,7 +100,7 @@ def show(zookeeper: KazooClient) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Plays the producers, and Storm.")
+    parser = argparse.ArgumentParser(description="Fill the topic, and write offsets as Storm does.")
     parser.add_argument("--fill", type=int, metavar="MESSAGES")
     parser.add_argument("--as-storm", type=int, metavar="OFFSET")
     parser.add_argument("--offsets", action="store_true")

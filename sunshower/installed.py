@@ -1,4 +1,4 @@
-"""What is installed: checks packages of optional extras, says how to install them, finds Java."""
+"""Checks the packages of optional extras, explains how to install them, and finds Java."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes records of decoded JSON, MessagePack and Avro, with values of their fields' types.
+"""Makes records from decoded JSON, MessagePack and Avro, with values of their fields' types.
 
 The inverse of `sunshower.scalars.for_json`.
 """

@@ -1,4 +1,4 @@
-"""Scalars that neither JSON nor MessagePack has a type for, as texts: dates, decimals, UUIDs.
+"""Scalars without a type in JSON or MessagePack, as texts: dates, decimals, UUIDs.
 
 | type        | text                                                                               |
 |-------------|------------------------------------------------------------------------------------|
@@ -15,6 +15,7 @@ zone of another class than ZoneInfo and timezone becomes its offset at that mome
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
@@ -110,6 +111,12 @@ def for_json(value: Any) -> Any:
     if is_dataclass(value):
         return {one.name: getattr(value, one.name) for one in fields(value)}
     raise TypeError(f"a {type(value).__qualname__} is not for JSON")
+
+
+# A value as JSON. Raises TypeError for a type that it has no text for, ValueError for NaN.
+json_text: Callable[[Any], str] = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, default=for_json
+).encode
 
 
 def as_number(value: Decimal) -> int | float | Decimal:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from os import PathLike, environ
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from sunshower.arguments import TEXT, Instance, checked
 from sunshower.errors import ConfigError
 
 HIDDEN = "•••"
@@ -40,12 +42,13 @@ class Secret:
     __slots__ = ("_shown", "_text")
 
     def __init__(self, text: str, shown: str = HIDDEN) -> None:
-        if not isinstance(text, str):
-            raise ConfigError(f"a Secret is a text, not of type {type(text).__name__}")
+        replace(TEXT, is_secret=True).check("Secret: text", text)
+        TEXT.check("Secret: shown", shown)
         self._text, self._shown = text, shown
         _remember(text, shown)
 
     @classmethod
+    @checked(ConfigError, "Secret.from_environment")
     def from_environment(cls, name: str) -> Secret:
         """The value of an environment variable of this process. Raises ConfigError."""
         if name not in environ:
@@ -53,6 +56,7 @@ class Secret:
         return cls(environ[name])
 
     @classmethod
+    @checked(ConfigError, "Secret.from_file", path=Instance((str, PathLike), "a path", False))
     def from_file(cls, path: str | PathLike[str]) -> Secret:
         """The text of a file without the newlines at its end. Raises ConfigError."""
         try:
@@ -81,6 +85,9 @@ class Secret:
 
     def __reduce__(self) -> tuple[type[Secret], tuple[str, str]]:
         return Secret, (self._text, self._shown)
+
+
+ADDRESS = Instance((str, Secret), 'an address, such as "postgresql://host/database"', False, True)
 
 
 def reveal(value: Any) -> Any:

@@ -1,7 +1,8 @@
-"""Makes texts and values of users safe to keep, to send and to show: encodable, clipped, printable.
+"""Makes texts and values of users safe to store, send and show: encodable, clipped, printable.
 
 Records, keys and exceptions may hold anything: lone surrogates, control characters, 16 MiB of
-bytes, lists that hold themselves, objects whose `__repr__` raises. None of these functions raises.
+bytes, lists that hold themselves, objects whose `__repr__` raises. None of them makes one of these
+functions raise an error.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TextIO
 
 REASON_BYTES = 1 << 12  # of a reason or an error's text that is kept
 TRACEBACK_BYTES = 1 << 14
@@ -36,6 +37,18 @@ def printable(text: str) -> str:
     r"""The text for a terminal or a log: control characters are escaped, as in \x1b. Tabs and
     newlines stay."""
     return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def write(out: TextIO, text: str) -> None:
+    """Write to a file of texts, and flush it. Characters that its encoding lacks are escaped, on a
+    terminal also control characters. Raises what the file raises."""
+    if out.isatty():
+        text = printable(text)
+    try:
+        out.write(text)
+    except UnicodeEncodeError:
+        out.write(text.encode(out.encoding, "backslashreplace").decode(out.encoding))
+    out.flush()
 
 
 def clip(text: Any, bytes_max: int = REASON_BYTES) -> str:

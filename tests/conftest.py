@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,6 +13,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from sunshower.cli import main
+from sunshower.runtime.garbage import collect_seldom
+from tests import seeds
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
@@ -37,8 +40,19 @@ settings.register_profile("short", settings.get_profile("all"), max_examples=20)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Without the long tests, as in `make test`, a property has few examples."""
-    settings.load_profile("short" if "not long" in config.option.markexpr else "all")
+    """Without the long tests, as in `make test`, a property has few examples, the fixture
+    `simulate` one seed, and other seeds are not even collected. Collections of garbage are as rare
+    as in a worker."""
+    collect_seldom()
+    seeds.is_short = "not long" in config.option.markexpr
+    settings.load_profile("short" if seeds.is_short else "all")
+    if seeds.is_short:
+        config.option.sunshower_seeds = 1
+
+
+def pytest_collection_finish() -> None:
+    """The tests stay until the end: no collection of garbage looks at them again."""
+    gc.freeze()
 
 
 @pytest.fixture
@@ -65,26 +79,30 @@ def ray_cluster() -> Iterator[RayCluster]:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark each test that uses `ray_cluster`, so that `-m 'not ray'` leaves all of them out.
 
-    And group the tests for `--dist loadgroup`: one process runs all tests on Spark. Of the others,
-    one process runs all of a file.
+    And group the tests for `--dist loadgroup`: one process runs all tests on Spark, one all others
+    on Ray. Of the rest, one process runs all of a file.
     """
     if "ray_cluster" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.ray)
-    group = "spark" if item.get_closest_marker("spark") else item.nodeid.partition("::")[0]
+    shared = filter(item.get_closest_marker, ("spark", "ray"))
+    group = next(shared, item.nodeid.partition("::")[0])
     item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort the tests by what they need, so that Spark's group begins first. A process has one
-    session of Spark: tests that start their own precede those that share one (`place`)."""
-    kinds = {"ray": 1, "spark": 2, "servers": 3}
+    """Sort the tests by what they need. A process has one session of Spark: tests that start their
+    own precede those that share one, and those of one `place` follow each other. Tests in a browser
+    are the first, so that no process waits for another's at the end, and one starts it."""
+    kinds = {"browser": -1, "spark": 1, "ray": 2, "servers": 3}  # Spark on a cluster is both
 
     def kind(item: pytest.Item) -> str:
         return next(filter(item.get_closest_marker, kinds), "")
 
-    def order(item: pytest.Item) -> tuple[int, bool]:
-        return kinds.get(kind(item), 0), "place" in getattr(item, "fixturenames", ())
+    def order(item: pytest.Item) -> tuple[int, str]:
+        parameters = getattr(item, "callspec", None)
+        found = parameters.params.get("place") if parameters else None
+        return kinds.get(kind(item), 0), found if isinstance(found, str) else ""
 
     items.sort(key=order)
 

@@ -7,13 +7,20 @@ from __future__ import annotations
 
 import pytest
 
-LEAST, MOST = 2, 5  # seeds in `make test`; between them it is a twentieth of all
+LEAST, MOST = 1, 3  # seeds in `make test`; between them it is a twentieth of all
+is_short = False  # whether the tests marked `long` are left out, so that nobody collects them
 
 
-def seeds(count: int) -> pytest.MarkDecorator:
-    """The parameter `seed`: 0 … `count` - 1. What `make test` leaves out is marked `long`."""
-    few = min(max(LEAST, count // 20), MOST)
+def seeds(count: int, first: int = 0, kinds: int = 1) -> pytest.MarkDecorator:
+    """The parameter `seed`: 0 … `count` - 1. What `make test` leaves out is marked `long`; it runs
+    `first` and those after it, of each of the `kinds` among which a test chooses by its seed."""
+    few = max(min(max(LEAST, count // 20), MOST), kinds)
+    chosen = range(first, first + few)
     return pytest.mark.parametrize(
         "seed",
-        [pytest.param(n, marks=pytest.mark.long) if n >= few else n for n in range(count)],
+        [
+            seed if seed in chosen else pytest.param(seed, marks=pytest.mark.long)
+            for seed in range(count)
+            if seed in chosen or not is_short
+        ],
     )

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,16 @@ class Call(Bolt[Number, Keyed]):
     def restore(self, state: None) -> None: ...
 
 
+@dataclass(frozen=True)
+class Load:
+    """What runs on the nodes, and what must be there in the end."""
+
+    module: str  # of its code
+    spout: str  # whose trees are counted
+    declare: Callable[[Topology, Paced, str, Path], None]  # the URL of the Redis, a folder
+    results: Callable[[RayRun, str, int], Figures]  # the URL, and how many numbers there were
+
+
 class Watch:
     """What the status says of the topology, and how long its master is away."""
 
@@ -121,11 +132,35 @@ class Watch:
         self.lines |= dict.fromkeys(snapshot.unplaced)
 
 
+def declare(topology: Topology, source: Paced, url: str, folder: Path) -> None:
+    """Numbers to two keyed states, one of them in the Redis."""
+    del folder
+    called = topology.spout("numbers", source).shuffle().bolt("call", Call(url), 2)
+    called.group_by("key").process(gather, name="held", parallelism=2)
+    state = RedisState(url, name="gathered")
+    called.group_by("key").process(gather, name="stored", state=state, parallelism=2)
+
+
+def results(run: RayRun, url: str, total: int) -> Figures:
+    """By what is in the states."""
+    held = dict(run.entries("held", 10 * _gathered.KEYS))
+    stored = dict(RedisState(url, name="gathered").items())
+    return {
+        "lost": _gathered.missing(stored, total),
+        "states_wrong": wrong(held, total) + wrong(stored, total),
+    }
+
+
 def run(seconds: float) -> Figures:
     """The Redis is away for so many seconds, in which the second node is drained."""
+    return drained(Load(__name__, "numbers", declare, results), seconds)
+
+
+def drained(load: Load, seconds: float) -> Figures:
+    """Drain two nodes under that load, the second while its Redis is away for so many seconds."""
     from ray.cluster_utils import Cluster
 
-    ship([sys.modules[__name__], _gathered])
+    ship([sys.modules[load.module], sys.modules[__name__], _gathered])
     head = {**_NODE, "include_dashboard": False, "_system_config": SYSTEM_CONFIG}
     nodes = Cluster(initialize_head=True, head_node_args=head)
     try:
@@ -133,7 +168,8 @@ def run(seconds: float) -> Figures:
             second, third = nodes.add_node(**_NODE), nodes.add_node(**_NODE)
             with RayCluster(nodes.address) as cluster:
                 try:
-                    return _drained(cluster, nodes, [second, third], server, Path(folder), seconds)
+                    where = cluster, nodes, [second, third], server, Path(folder)
+                    return _drained(load, *where, seconds)
                 except TopologyFailed as error:
                     return {"state": "failed", "why": str(error)[:500]}
     finally:
@@ -141,6 +177,7 @@ def run(seconds: float) -> Figures:
 
 
 def _drained(
+    load: Load,
     cluster: RayCluster,
     nodes: Any,
     leaving: list[Any],
@@ -148,11 +185,8 @@ def _drained(
     folder: Path,
     seconds: float,
 ) -> Figures:
-    source, state = Paced(_RATE, folder / "end"), RedisState(server.url, name="gathered")
-    topology = Topology("drained")
-    called = topology.spout("numbers", source).shuffle().bolt("call", Call(server.url), 2)
-    called.group_by("key").process(gather, name="held", parallelism=2)
-    called.group_by("key").process(gather, name="stored", state=state, parallelism=2)
+    source, topology = Paced(_RATE, folder / "end"), Topology("drained")
+    load.declare(topology, source, server.url, folder)
     run = _with_master_on(cluster, topology, {one.node_id for one in leaving})
     watch, found = Watch(run), Figures()
     watch.go_on(_AROUND_S)
@@ -168,8 +202,8 @@ def _drained(
     found["left_s, away"] = _leave(nodes, node, watch)
     watch.go_on(seconds - _AROUND_S - (time.monotonic() - begun_s))
     server.start()
-    acked = run.snapshot().component("numbers").acked
-    is_acked = lambda: run.snapshot().component("numbers").acked > acked  # noqa: E731
+    acked = run.snapshot().component(load.spout).acked
+    is_acked = lambda: run.snapshot().component(load.spout).acked > acked  # noqa: E731
     found["recovery_s"] = watch.until(is_acked, _CAUGHT_UP_S)
     watch.go_on(_AROUND_S)
     total = source.due()
@@ -177,19 +211,18 @@ def _drained(
     (folder / "new").rename(folder / "end")
     found["caught_up_s"] = watch.until(run.finished, _CAUGHT_UP_S)
     snapshot = run.snapshot()
-    held = dict(run.entries("held", 10 * _gathered.KEYS))
+    of_states = load.results(run, server.url, total)
     run.stop()
-    numbers = snapshot.component("numbers")
-    charged = [cause for cause in numbers.causes if Failure(Cause(cause)).is_charged]
+    trees = snapshot.component(load.spout)
+    charged = [cause for cause in trees.causes if Failure(Cause(cause)).is_charged]
     return {
         "state": snapshot.state if found["caught_up_s"] >= 0 else "failed: not finished",
         **found,
         "tuples": total,
-        "lost": _gathered.missing(dict(state.items()), total),
-        "states_wrong": wrong(held, total) + wrong(dict(state.items()), total),
-        **{f"failed: {cause}": count for cause, count in sorted(numbers.causes.items())},
-        "charged": sum(numbers.causes[cause] for cause in charged),
-        "dead letters": numbers.dead,
+        **of_states,
+        **{f"failed: {cause}": count for cause, count in sorted(trees.causes.items())},
+        "charged": sum(trees.causes[cause] for cause in charged),
+        "dead letters": trees.dead,
         "quarantined": len(snapshot.degraded),
         "restarts": snapshot.restarts,
         "master_away_s": round(watch.master_away_s, 1),

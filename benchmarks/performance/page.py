@@ -64,15 +64,15 @@ def _parts(
     yield "# Performance"
     yield _wrapped(
         "`make bench` (15 minutes) and `make bench-all` (everything) generate this page from "
-        "[all samples](../benchmarks/results/latest.json); do not edit it. How it is measured, and "
-        "what to keep in mind: [benchmarks/README.md](../benchmarks/README.md)."
+        "[all samples](../benchmarks/results/latest.json); do not edit it. The method and its "
+        "caveats are in [benchmarks/README.md](../benchmarks/README.md)."
     )
     yield from _place(found)
     yield _wrapped(
-        "A figure is the median of its rounds, with the lowest and the highest in brackets. A "
-        "ratio is taken in each round. *cores*: how many the processes of the run kept busy; "
-        "*others*: how many other processes kept busy before it. Do not trust a row with more than "
-        "0.2 of them."
+        "A figure is the median of its rounds, with the lowest and the highest value in brackets. "
+        "A ratio is computed in each round. *cores* is the number of cores that the processes of "
+        "the run kept busy, *others* the number that other processes kept busy before the run. Do "
+        "not trust a row in which *others* is above 0.2."
     )
     yield "## Targets"
     yield _targets(found, TO_REACH)
@@ -85,10 +85,10 @@ def _parts(
         yield from _section(found, section, drawn)
     yield from _model(found)
     if frames:
-        yield "## The page"
+        yield "## The web page"
         yield _wrapped(
-            "A topology with 50 components of 100 tasks each, with prepared numbers, on "
-            "[the page](UI.md) in Chromium without a graphics card; `python -m "
+            "[The page](UI.md) shows a topology with 50 components of 100 tasks each, with "
+            "prepared numbers, in Chromium without a graphics card; `python -m "
             "tests.web.screenshots` measures it."
         )
         yield _table(("what", "value", "unit", "date", "commit"), _frame_rows(frames))
@@ -144,7 +144,7 @@ def _reasons(
         )
         missed = [one for those in by_reason.values() for one in those]
         if said := list(profiling.sentences(profiles, missed)):
-            yield "Where their time goes (`python -m benchmarks --profile`):"
+            yield "Profiles of these runs (`python -m benchmarks --profile`):"
             yield "\n".join(_wrapped(f"- {one}", "  ") for one in said)
 
 
@@ -203,12 +203,12 @@ def _pictures(drawn: Iterable[Plot], section: str) -> Iterator[str]:
 
 
 def _model(found: Mapping[str, Any]) -> Iterator[str]:
-    """The model on paper, from the measured costs."""
-    yield "## A large cluster, on paper"
+    """The model of a large cluster, from the measured costs."""
+    yield "## Model of a large cluster"
     yield _wrapped(
-        "[A model](../benchmarks/sweeps/model.py) of 100 nodes and 10 M tuples a second, with a "
-        "worker for each core, or with as few workers as the processor time allows. Nothing of it "
-        "was run."
+        "[A model](../benchmarks/sweeps/model.py) computes the load of 100 nodes at 10 M tuples a "
+        "second, with a worker for each core, or with as few workers as the processor time allows. "
+        "It was not measured."
     )
     yield "\n".join(_wrapped(f"- {said}", "  ") for said in model.findings(found))
     yield _table(model.HEADS, model.rows(found))

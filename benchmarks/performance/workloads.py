@@ -1,4 +1,4 @@
-"""The sections of the page: which workloads each shows, under which heading, and what they run."""
+"""The sections of the page: the heading of each, its workloads, and a description of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Section:
-    """A heading of the page, the workloads below it, and what they run."""
+    """A heading of the page, the workloads below it, and their description."""
 
     heading: str
     workloads: tuple[str, ...]
@@ -18,25 +18,25 @@ SECTIONS = (
     Section(
         "Word count",
         ("word_count", "word_count_peers"),
-        "`rows`, `columns` and `silent` count and emit nothing; `classes`, `stateful_map` and "
-        "`totals` emit a total for each word; operators emit the last total of each word and "
-        "batch. `operators-rows-sqlite` keeps its state in SQLite, `…-untracked` has no ackers. "
-        "`word_count_peers` has our runs in the rounds of Storm and Flink, both warm, Pathway and "
-        "Spark.",
+        "`rows`, `columns` and `silent` count, and emit no records; `classes`, `stateful_map` and "
+        "`totals` emit a total for each word; operators emit the last total of each word in a "
+        "batch. `operators-rows-sqlite` has its state in SQLite, `…-untracked` has no ackers. "
+        "`word_count_peers` are Sunshower's runs in the rounds of Storm and Flink (both after "
+        "warm-up), Pathway and Spark.",
     ),
     Section(
         "Constants",
         ("const_null", "const_null_peers", "const_id_null", "const_id_null_peers"),
-        "Numbers into nothing, directly or through one bolt that hands them on; `…_peers` has our "
-        "runs in the rounds of Storm.",
+        "A spout emits numbers that a bolt discards, directly or through a bolt that forwards "
+        "them; `…_peers` are Sunshower's runs in the rounds of Storm.",
     ),
     Section(
         "Latency",
         ("latency", "load"),
-        "From the time at which a tuple is due until it is acked, in an open loop, so a late tuple "
-        "counts as late. `latency`: spout, two bolts in a row and a sink at 1, 10, 100 and 1,000 "
-        "tuples a second, beside a call between two bare Ray actors; `…-poll` has "
-        "`idle_poll_s=0.001`. `load`: const → id → null at parts of its highest speed.",
+        "The time from when a tuple is due until it is acked, in an open loop: a late emit adds to "
+        "it. `latency`: spout, two bolts in a row and a sink at 1, 10, 100 and 1,000 tuples a "
+        "second, compared with a call between two bare Ray actors; `…-poll` has "
+        "`idle_poll_s=0.001`. `load`: const → id → null at fractions of its highest speed.",
     ),
     Section(
         "Ranges",
@@ -48,14 +48,14 @@ SECTIONS = (
     Section(
         "Kafka",
         ("kafka", "kafka_words"),
-        "Messages of 100 bytes from one broker on the same machine: into nothing, and their words "
-        "counted.",
+        "Messages of 100 bytes from one broker on the same machine: a bolt discards them "
+        "(`kafka`), or their words are counted (`kafka_words`).",
     ),
     Section(
         "Exactly once",
         ("trident",),
-        "Words counted exactly once with counts and progress in SQLite; `…-plain` has the same "
-        "operators and state at least once. `empty-…`: batches without rows.",
+        "Words are counted exactly once, with counts and progress in SQLite; `…-plain` has the "
+        "same operators and state, at least once. `empty-…`: batches without rows.",
     ),
     Section(
         "Memory, start and recovery",
@@ -66,12 +66,12 @@ SECTIONS = (
     Section(
         "Spark",
         ("spark", "spark_kafka", "pipeline"),
-        "Batches to Spark and back, messages of Kafka into Spark, and a pipeline into a table.",
+        "Batches to Spark and back, messages from Kafka to Spark, and a pipeline into a table.",
     ),
     Section(
         "Parts of the runtime",
         ("ledger", "simulation", "history", "idle"),
-        "The acker's ledger beside a dictionary, runs of the simulator, the cost of a history, and "
-        "the processor time of a topology that has nothing to do.",
+        "The acker's ledger compared with a dictionary, runs of the simulator, the cost of a "
+        "history, and the processor time of an idle topology.",
     ),
 )

@@ -1,4 +1,4 @@
-"""A model on paper of a large cluster: what its parts use of what there is, and what breaks first.
+"""A model of a large cluster: the load of each part, its limit, and which limit is exceeded first.
 
 `python -m benchmarks.sweeps.model` prints it for 100 nodes and 10 M tuples a second, with the costs
 of benchmarks/results/latest.json where they were measured.
@@ -28,7 +28,7 @@ _GIGABIT_BYTES = 125e6
 
 @dataclass(frozen=True)
 class Load:
-    """A cluster and what it is asked for. `workers` None: one for each core."""
+    """A cluster and its load. `workers` None: one for each core."""
 
     nodes: int = 100
     cores: int = 16  # of a node
@@ -47,16 +47,16 @@ class Load:
 
 @dataclass(frozen=True)
 class Part:
-    """What one part needs, of how much there is."""
+    """The load of one part, and its limit."""
 
     name: str
     needs: float
-    limit: float | None  # None: it is only told
+    limit: float | None  # None: it has no limit
     unit: str
 
     @property
     def used(self) -> float:
-        """The needed part of the limit; above 1 it breaks."""
+        """The load as a fraction of the limit; above 1 the limit is exceeded."""
         return self.needs / self.limit if self.limit else 0.0
 
 
@@ -72,12 +72,12 @@ def parts(load: Load, costs: Costs) -> list[Part]:
     return [
         Part("workers", workers, None, ""),
         *(Part(f"cores: {name}", value, None, "") for name, value in spent.items()),
-        Part("cores: all of these", sum(spent.values()), BUSY_MAX * workers, ""),
+        Part("cores: total", sum(spent.values()), BUSY_MAX * workers, ""),
         Part("acker shards", shards(load, costs), workers, ""),
         Part("network of a node", network_bytes_s(load, costs) / 1e6, _mega(load), "MB/s"),
         Part("connections of a worker", links, load.files, ""),
-        Part("links in all", workers * links, None, ""),
-        Part("a turn over all peers", turn_s, costs.window_s, "s"),
+        Part("links: total", workers * links, None, ""),
+        Part("one packet to each peer", turn_s, costs.window_s, "s"),
         Part("latency of a tuple, all hops", turn_s * load.hops, None, "s"),
         Part("open packets of a node, at most", open_bytes / 1e9, load.memory_bytes / 1e9, "GB"),
         Part(
@@ -145,18 +145,18 @@ def fewest_workers(load: Load, costs: Costs) -> int:
 
 
 def sentences(load: Load, costs: Costs) -> list[str]:
-    """What breaks, the worst first, with a worker for each core and with the fewest workers."""
+    """The exceeded limits, the worst first, with a worker for each core and with the fewest."""
     few = replace(load, workers=fewest_workers(load, costs))
     most = int(costs.window_s / (costs.packet_ns / 1e9)) + 1
     peers = (
-        f"A turn over all peers stays within a window of {costs.window_s:g} s up to {most:,} "
-        "workers, if they have nothing else to do. Local groupings have fewer peers."
+        f"With up to {most:,} workers without other work, a worker sends a packet to each peer "
+        f"within a window of {costs.window_s:g} s. Local groupings have fewer peers."
     )
     return [
         _verdict(load, costs),
         _verdict(few, costs),
         peers,
-        f"The master serves {int(BUSY_MAX / master_cores(_one(load), costs)):,} busy workers.",
+        f"One master can serve {int(BUSY_MAX / master_cores(_one(load), costs)):,} busy workers.",
     ]
 
 
@@ -178,7 +178,7 @@ def rows(results: Mapping[str, Any], load: Load | None = None) -> list[tuple[str
 
 
 def findings(results: Mapping[str, Any], load: Load | None = None) -> list[str]:
-    """What the model says, in sentences, and which of its costs were measured."""
+    """The results of the model as sentences, and its measured costs."""
     load, (costs, measured) = load or Load(), costs_of(results)
     told = ", ".join(f"`{name}` {getattr(costs, name):,.3g}" for name in measured) or "none"
     return [*sentences(load, costs), f"Measured costs: {told}; the others are assumed."]
@@ -186,14 +186,16 @@ def findings(results: Mapping[str, Any], load: Load | None = None) -> list[str]:
 
 def _verdict(load: Load, costs: Costs) -> str:
     said = (
-        f"{load.nodes:,} nodes with {load.processes:,} workers in all and "
+        f"{load.nodes:,} nodes with {load.processes:,} workers in total and "
         f"{load.tuples_s:,.0f} tuples a second: "
     )
     worst = sorted(parts(load, costs), key=lambda part: -part.used)
-    broken = [f"{one.name} ({_percent(one.used)} of the limit)" for one in worst if one.used > 1]
-    if broken:
-        return f"{said}first breaks {', then '.join(broken)}."
-    return f"{said}nothing breaks; {worst[0].name} is nearest ({_percent(worst[0].used)})."
+    exceeded = [f"{one.name} ({_percent(one.used)})" for one in worst if one.used > 1]
+    if exceeded:
+        return f"{said}above their limits are {', '.join(exceeded)}."
+    return (
+        f"{said}no limit is exceeded; the highest is {worst[0].name} ({_percent(worst[0].used)})."
+    )
 
 
 def _one(load: Load) -> Load:

@@ -1,10 +1,10 @@
-"""Acker shards: with more shards, the death of one affects fewer trees.
+"""Acker shards: with more shards, the death of a shard affects fewer trees.
 
     sunshower experiment run examples/experiments/acker_shards.py
 
 A sweep: separate runs with 1, 2, 4 and 8 shards. In each, shard 0 is killed every `kill_s` seconds.
-Look for: each doubling of the shards halves the replays, while the recovery time stays about the
-same. (Other numbers: --sweep shards=1,3,5.)
+Look for: twice as many shards halve the replays; the recovery time is about the same. (Other
+numbers: --sweep shards=1,3,5.)
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def plan(total: int, rate: float, kill_s: float) -> Iterator[Step]:
 
 experiment = Experiment(
     name="acker-shards",
-    about="One of 1 to 8 acker shards dies; its share of the trees is emitted again.",
+    about="One of 1 to 8 acker shards dies; only its trees are emitted again.",
     topology=topology,
     plan=plan,
     checkers=[AtLeastOnce(), NoPrematureAck(), BoundedPending(), Recovers(60), Duplicates()],

@@ -4,7 +4,7 @@
 
 It needs the extras `kafka` and `servers`. Three real brokers have the numbers, with a replica of
 each partition on each broker; a real ZooKeeper has the offsets, at Storm's path. Each run has one
-fault for some time:
+of these faults for `away_s` seconds:
 
     leader      the broker that leads partition 0 is killed; another broker becomes the leader
     brokers     all three brokers are killed
@@ -68,7 +68,7 @@ class Source:
         producer = Producer(self.where)
         for value in range(first, end):
             producer.produce(self.name, b"%0100d" % value, partition=partition)
-        assert producer.flush(60) == 0, "the brokers do not take the numbers"
+        assert producer.flush(60) == 0, "the numbers were not delivered"
 
     def grow(self) -> None:
         """Add two partitions; the last one has the late numbers."""

@@ -2,10 +2,10 @@
 
     sunshower experiment run examples/experiments/exactly_once.py --cluster ray
 
-It needs the extras `kafka` and `servers`. A real Kafka is filled with lines, which are read in
-opaque batches and counted by word in SQLite. Meanwhile five random actors and the broker get a
+It needs the extras `kafka` and `servers`. The topology reads lines from a real Kafka in opaque
+batches, and counts their words in SQLite. Meanwhile five random actors and the broker get a
 SIGKILL. At the end the counts are compared with those of a plain program. Look for: some batches
-are repeated, and the counts are nevertheless the same.
+are repeated, but the counts are the same.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def filled() -> str:
     for line in lines():
         producer.produce(topic, line.encode())
         producer.poll(0)
-    assert producer.flush(60) == 0, "the broker does not take the lines"
+    assert producer.flush(60) == 0, "the lines were not delivered"
     return topic
 
 

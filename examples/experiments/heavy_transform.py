@@ -1,12 +1,12 @@
-"""Heavy transform: workers are killed during Spark jobs, and the table has each sale once.
+"""Heavy transform: actors are killed during Spark jobs, and the table has each sale once.
 
     sunshower experiment run examples/experiments/heavy_transform.py --cluster ray
 
 It needs `make setup EXTRAS=spark`. The topology is that of `examples/heavy_transform.py`: Spark
 joins and ranks sales from files, batch by batch, and writes them to a table. Meanwhile three actors
-get a SIGKILL: that of Spark, whose Java dies with it, a random one, and that of Spark again. At the
-end the rows of the table are compared with those that a plain program computes from the files.
-Look for: some batches are repeated, and no sale is missing or duplicated.
+get a SIGKILL: the actor with Spark, whose Java dies with it, a random actor, and the actor with
+Spark again. At the end the rows of the table are compared with those that a plain program computes
+from the files. Look for: some batches are repeated, and no sale is missing or duplicated.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class SameRows:
             f"{sales.total()} sales are {how}, such as {sorted(sales)[:3]}"
             for how, sales in (
                 ("missing", wanted - found),
-                ("there twice, or not so in the files", found - wanted),
+                ("duplicated, or not in the files", found - wanted),
                 ("ranked wrongly", wrong),
             )
             if sales
         ]
-        holds = f"{wanted.total():,} sales are there, each once, as they were"
+        holds = f"the table has {wanted.total():,} sales, each once"
         if facts.ending is Ending.FINISHED:
             return CheckResult(holds, broken=said)
         return CheckResult(holds, unknown=[*said, "it did not finish"])
@@ -83,7 +83,7 @@ def plain(files: Path) -> Iterator[tuple[Any, ...]]:
 
 
 def ranked(rows: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], int]]:
-    """Each row, and its rank in its batch by category and hour."""
+    """Each row, and its rank by category and hour in its batch."""
     window = itemgetter("txid", "category", "hour")
     ordered = sorted(rows, key=lambda row: (*window(row), -row["price"], row["id"]))
     for _, group in groupby(ordered, window):

@@ -2,10 +2,10 @@
 
     sunshower experiment run examples/experiments/keyed_streams.py --cluster ray
 
-Clicks and purchases are counted by user in windows, joined, and counted in a keyed state and in
-totals, all with state in SQLite. Every `kill_s` seconds a random process gets a SIGKILL. The
-results are compared with those of a plain program. Look for: no result is missing, and no count is
-lower than in the plain program; replays may make it higher.
+Clicks are counted by user in windows, in a keyed state and in totals, and joined with purchases,
+all with state in SQLite. Every `kill_s` seconds a random process gets a SIGKILL. The results are
+compared with those of a plain program. Look for: no result is missing, and no count is lower than
+in the plain program; replays may make counts higher.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def topology(rate: float) -> Topology:
 
 
 def plain() -> Counter[tuple[Any, ...]]:
-    """The least counts that the topology must write: (kind, key …) → count."""
+    """The lowest counts that the topology may write: (kind, key …) → count."""
     clicks, buys, found = events("clicks"), events("buys"), Counter[tuple[Any, ...]]()
     for user, at in clicks:
         window = at - at % WINDOW + WINDOW
@@ -138,7 +138,7 @@ class SameResults:
         less = [key for key, times in wanted.items() if found[key] < times]
         more = sum(found[key] > times for key, times in wanted.items())
         wrong = [*less, *(found.keys() - wanted.keys())]
-        said = [f"{len(wrong)} results are missing, less or made up: {wrong[:3]}"] * bool(wrong)
+        said = [f"{len(wrong)} results are missing, too low or invented: {wrong[:3]}"] * bool(wrong)
         holds = f"{len(wanted):,} results, {more} of them higher because of replays"
         if facts.ending is not Ending.FINISHED:
             return CheckResult(holds, unknown=[*said, "it did not finish"])

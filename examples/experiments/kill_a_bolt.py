@@ -4,8 +4,8 @@
 
 Every `kill_s` seconds one of the two `relay` tasks gets a SIGKILL. Look for: replays right after
 each kill (cause: actor died), and no timeouts, because a death is detected long before `timeout_s`
-is over. No message is lost. Records that the sink received before the death may arrive again: these
-are the duplicates.
+is over. No message is lost. Records that the sink received before the death may arrive again, as
+duplicates.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Kill an acker shard: the trees that it tracked are emitted again, all others are not affected.
+"""Kill an acker shard: only the trees that it tracked are emitted again.
 
     sunshower experiment run examples/experiments/kill_an_acker_shard.py
 
-The open edges of the trees are in the memory of an acker, and a SIGKILL loses them. Each spout
-knows which of its trees the shard tracked. One second after the new acker has registered, those
-that are still open fail, and are emitted again. Look for: pending trees accumulate until then, and
-one burst of replays. With more `shards` a death affects fewer trees.
+An acker has the open edges of its trees in memory, and a SIGKILL loses them. Each spout knows which
+of its trees the shard tracked. One second after the new acker has registered, the spout fails those
+that are still open, and emits them again. Look for: pending trees accumulate until then; one burst
+of replays follows. With more `shards` a death affects fewer trees.
 """
 
 from __future__ import annotations

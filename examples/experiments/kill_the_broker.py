@@ -2,10 +2,10 @@
 
     sunshower experiment run examples/experiments/kill_the_broker.py --cluster ray
 
-It needs the extras `kafka` and `servers`. A real Kafka with one broker is started, filled, killed
-with SIGKILL twice, and restarted. The client that reads from it has a small buffer, so that the
-outage has an effect. Look for: no emits while the broker is down, all emitted messages are
-completed, no timeout, and every number is in the sink.
+It needs the extras `kafka` and `servers`. A real Kafka with one broker is filled, and gets a
+SIGKILL and a restart twice. The client that reads from it has a small buffer, so that the outage
+has an effect. Look for: no emits while the broker is down, all emitted messages are completed, no
+timeouts, and every number in the sink.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def filled() -> str:
     producer = Producer(where)
     for value in range(TOTAL):
         producer.produce(topic, b"%0100d" % value)
-    assert producer.flush(60) == 0, "the broker does not take the numbers"
+    assert producer.flush(60) == 0, "the numbers were not delivered"
     return topic
 
 

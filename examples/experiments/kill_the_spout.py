@@ -1,12 +1,12 @@
-"""Kill the spout: its successor continues after the settled records, and skips no other record.
+"""Kill the spout: the next process skips only settled records, and emits all others.
 
     sunshower experiment run examples/experiments/kill_the_spout.py
 
-A spout that dies loses the list of its emitted messages. The master has the position up to which
-the source was settled, so the successor skips the records before it, and emits the rest. Look for:
-a gap in the emits while the spout is down, and then messages that are emitted a second time
-(replays without a failure, because no spout existed to which a failure could be reported). The
-sink receives these twice: they are the duplicates.
+A spout that dies loses the list of its emitted messages. The master has stored the position up to
+which the source was settled, so the next process skips the records before it, and emits the rest.
+Look for: a gap in the emits while the spout is down, and then messages that are emitted a second
+time. These replays have no failure, because there was no spout to which one could be reported. The
+sink receives these messages twice, as duplicates.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def plan(total: int, rate: float, kill_s: float) -> Iterator[Step]:
 
 experiment = Experiment(
     name="kill-the-spout",
-    about="The source itself dies; its successor continues after the settled records.",
+    about="The spout dies; the next process continues after the settled records.",
     topology=topology,
     plan=plan,
     checkers=[AtLeastOnce(), NoPrematureAck(), Recovers(60), Duplicates()],

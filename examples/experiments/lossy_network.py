@@ -3,10 +3,11 @@
     sunshower experiment run examples/experiments/lossy_network.py
 
 First, for `bad_s` seconds, some of the packets between all processes are dropped, delivered without
-an answer, repeated, delayed, or have a flipped bit. Then the network between `numbers` and `relay`
-is cut for `cut_s` seconds. Look for: the causes. A call without an answer looks like a death (actor
-died); a frame that is damaged, or overtaken and therefore late, is refused (bad frame). During the
-cut no message is completed, and afterwards all are; no edge reaches a bolt twice.
+an answer, repeated, delayed, or damaged (one bit is flipped). Then the network between `numbers`
+and `relay` is cut for `cut_s` seconds. Look for: the causes of failures. A packet without an answer
+looks like a death (actor died); a frame that is damaged, or late because another overtook it, is
+refused (bad frame). During the cut no message is completed; afterwards all are. No edge reaches a
+bolt twice.
 """
 
 from __future__ import annotations

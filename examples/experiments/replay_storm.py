@@ -2,15 +2,15 @@
 
     sunshower experiment run examples/experiments/replay_storm.py
 
-For `slow_s` seconds each record takes `relay` so long that `pending` trees need longer than
-`timeout_s`. Tuples that time out are emitted again, and queue behind their own old copies: the bolt
-is busy, but hardly any tree completes. `pending=auto` adapts the number of open trees to the
-timeout. At least once holds in both cases. Look for: timeouts, replays and duplicates with the
-fixed number, and few with auto.
+For `slow_s` seconds `relay` needs so much time for each record that `pending` trees take longer
+than `timeout_s`. Tuples that time out are emitted again, and wait behind their own old copies: the
+bolt is busy, but hardly any tree completes. `pending=auto` adapts the number of open trees. Both
+runs are at least once. Look for: many timeouts, replays and duplicates with the fixed number, and
+few with auto.
 
 By default, Sunshower's windows (a quarter of a second of work) slow a spout down much earlier. Here
 they are very large (`window_s`), as in Storm, where max.spout.pending is the only limit. With
---set window_s=0.25 the fixed number causes no storm either.
+--set window_s=0.25 the fixed number does not cause a replay storm either.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 Every `kill_s` seconds the next process gets a SIGKILL, from the source to the sink, then the acker
 and the master. Look for: which deaths have an effect, and for how long (the second chart). The
-death of the master has none, because no tuple passes through it.
+death of the master has no effect, because no tuple passes through it.
 """
 
 from __future__ import annotations

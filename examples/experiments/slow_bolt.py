@@ -2,10 +2,10 @@
 
     sunshower experiment run examples/experiments/slow_bolt.py
 
-For `slow_s` seconds each record takes `relay` so much longer that it cannot keep up. The number of
-records that may wait for a task depends on its service time. Look for: records that are already
-queued take long; then the window shrinks, the spout waits, and the latency falls to a quarter of a
-second while the bolt is still slow. There are no replays and no failures; afterwards the source
+For `slow_s` seconds `relay` needs so much time for each record that it cannot keep up. The number
+of records that may wait for a task depends on its service time. Look for: the records in the queue
+take long at first; then the window shrinks, the spout waits, and the latency falls to a quarter of
+a second while the bolt is still slow. There are no replays and no failures; afterwards the source
 catches up.
 """
 

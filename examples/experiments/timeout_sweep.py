@@ -3,8 +3,8 @@
     sunshower experiment run examples/experiments/timeout_sweep.py
 
 Separate runs with several timeouts. In each, one `relay` task is paused for `pause_s` seconds, and
-later killed. Look for: replays and duplicates if the timeout is shorter than the pause, none if it
-is longer; the recovery from the kill takes the same time with every timeout.
+later killed. Look for: replays and duplicates if the timeout is shorter than the pause, and none if
+it is longer; the recovery from the kill takes the same time with every timeout.
 """
 
 from __future__ import annotations

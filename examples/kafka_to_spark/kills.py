@@ -5,7 +5,7 @@
 A worker, the master, the broker, Spark's Java and its executor get a SIGKILL in an order that the
 seed determines, each after another batch has been written to the table. `--set on=cluster`,
 `--set into=delta` and `--set reads=ranges` have the effect of the variables of pipeline.py. A local
-Spark has its executor in the driver's Java; then the Python processes of the executor are killed.
+Spark has its executor in the driver's Java; there, a Python process of the executor is killed.
 """
 
 from __future__ import annotations
@@ -128,15 +128,15 @@ def executors() -> list[psutil.Process]:
 
 
 def kill_one(find: Any) -> None:
-    """Kill the first process that `find` returns, and wait for one, because a new Java has no
-    executor at first. Raises ClusterError if there is none in time."""
+    """Kill the first process that `find` returns. Wait for it, because a new Java has no executor
+    at first. Raises ClusterError if there is none in time."""
     end_s = time.monotonic() + WITHIN_S
     while time.monotonic() < end_s:
         with suppress(IndexError, psutil.NoSuchProcess, AttributeError):
             find()[0].kill()
             return
         time.sleep(0.1)
-    raise ClusterError(f"there was none within {WITHIN_S:g} s")
+    raise ClusterError(f"there was no process to kill within {WITHIN_S:g} s")
 
 
 def restart_broker() -> None:

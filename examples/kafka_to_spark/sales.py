@@ -134,10 +134,10 @@ def differences(table: list[dict[str, Any]], kafka: str, topic: str) -> list[str
         f"{len(few)} {what}, such as {min(few)}"
         for what, few in (
             ("sales are missing", wanted - found),
-            ("sales are there twice, or not so in the topic", found - wanted),
+            ("sales are duplicated, or not in the topic", found - wanted),
             ("sales have a wrong rank", wrong_ranks(table)),
             ("dead letters are missing", broken - letters),
-            ("dead letters are no broken messages", letters - broken),
+            ("dead letters are not of broken messages", letters - broken),
         )
         if few
     ]
@@ -159,7 +159,7 @@ def check(within_s: float) -> None:
         table = rows_of(FOLDER / "table")
         wrong = differences(table, KAFKA, TOPIC)
         if table and not wrong:
-            print(f"The table is right: {len(table):,} sales, each once.")
+            print(f"The table is correct: {len(table):,} sales, each once.")
             return
         if time.monotonic() > end_s or not all(" missing" in one for one in wrong):
             raise SystemExit("; ".join(wrong) or "There are no sales.")

@@ -1,4 +1,4 @@
-"""Kafka Streams' StreamToStreamJoinIntegrationTest: impressions of ads, and the clicks on them."""
+"""Joins impressions of ads with clicks, as Kafka Streams' StreamToStreamJoinIntegrationTest."""
 
 from typing import NamedTuple
 

@@ -1,6 +1,6 @@
-"""Kafka Streams' PageViewRegionLambdaExample: page views by region.
+"""Counts page views by region, as Kafka Streams' PageViewRegionLambdaExample.
 
-They are counted in windows of five minutes that end every minute.
+Windows last five minutes, and one ends every minute.
 """
 
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Bytewax's examples/search_session.py: how many searches of a session led to a click."""
+"""Computes which searches of a session led to a click, as Bytewax's search_session.py."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

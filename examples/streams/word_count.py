@@ -1,4 +1,4 @@
-"""Bytewax's examples/wordcount.py: count the words of a file."""
+"""Counts the words of a file, as Bytewax's examples/wordcount.py."""
 
 import re
 import sysconfig
@@ -14,4 +14,4 @@ topology = Topology("wordcount")
 lines = topology.spout("lines", TextFiles(f"{sysconfig.get_path('stdlib')}/json/decoder.py"))
 words = lines.flat_map(tokenize, fields=["word"])
 counts = words.group_by("word").aggregate(count())
-counts.shuffle().bolt("out", JsonLines("word_count.jsonl", fields=["word", "count"]))
+counts.shuffle().bolt("out", JsonLines("word_count.jsonl"))

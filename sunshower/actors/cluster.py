@@ -10,11 +10,13 @@ from typing import Self
 
 import ray
 
-from sunshower.actors.names import NAMESPACE, claim_name, run_of, topology_of, version_key
-from sunshower.actors.run import Look, RayRun
+from sunshower.actors.names import NAMESPACE, claim_name, run_of, topology_of
+from sunshower.actors.run import RayRun
 from sunshower.actors.starting import check_joined, start_ray, warn_of_other_settings
-from sunshower.actors.store import RayStore, check_version
+from sunshower.actors.store import RayStore, remove_leftovers
+from sunshower.arguments import NONE, PATH, TEXT, AnyOf, checked
 from sunshower.errors import ClusterError
+from sunshower.runtime.cluster import Look
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.savepoint import Savepoint
 from sunshower.topologies.graph import Graph
@@ -31,6 +33,7 @@ class RayCluster:
 
     name = "ray"
 
+    @checked(ClusterError, address=AnyOf((TEXT, NONE)), working_dir=AnyOf((PATH, NONE)))
     def __init__(
         self,
         address: str | None = None,
@@ -83,7 +86,7 @@ class RayCluster:
                     f"a topology {graph.id!r} is there already: `sunshower status {graph.id}` "
                     f"shows it, `sunshower kill {graph.id}` ends and removes it"
                 )
-            self._remove_leftovers(graph.id)
+            remove_leftovers(graph.id)
             run.create(active, sample, resume)
         run.start(look, resumes=resume is not None)
         return run
@@ -93,14 +96,6 @@ class RayCluster:
         actors = ray.util.list_named_actors(all_namespaces=True)
         names = [actor["name"] for actor in actors if actor["namespace"] == NAMESPACE]
         return {topology_of(run): run for name in names if (run := run_of(name))}
-
-    def _remove_leftovers(self, topology: str) -> None:
-        """Remove what runs of this topology have stored whose master was ended by others."""
-        store, suffix = RayStore(), version_key("")
-        for key in store.keys(f"{topology}-"):
-            run = key.removesuffix(suffix)
-            if run != key and topology_of(run) == topology:
-                store.remove(f"{run}/")
 
     def find(self, topology: str) -> RayRun:
         """A topology that any client has submitted. Its plan has no user code. Raises ClusterError
@@ -112,7 +107,7 @@ class RayCluster:
                 f"there is no topology {topology!r} on this cluster; {there}. "
                 "Start one with `sunshower submit FILE.py`"
             )
-        check_version(runs[topology], "this client")
+        RayStore(runs[topology]).check_version("this client")
         return RayRun(runs[topology])
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The files of a run's event log: each life of a worker appends to a file of its own.
+"""The files of a run's event log: each life of a worker writes its own file.
 
 An entry is in the file when `put` returns, and survives a SIGKILL, because the kernel has it. So a
 worker logs every event before it reports the event to others. (Measured: a write of 44 bytes takes
@@ -15,12 +15,12 @@ from pathlib import Path
 
 from sunshower import versions
 from sunshower.actors.flight_recorder import folder_of, make_private
-from sunshower.actors.names import event_log_key
 from sunshower.actors.store import RayStore
 from sunshower.arguments import COUNT
 from sunshower.errors import ClusterError, ExperimentError
 from sunshower.runtime.events.event_log import Entry, decode, encode
 
+_NAME = "event-log"  # in the store: see store.py
 _BOOT = Path("/proc/sys/kernel/random/boot_id")  # identifies machine and clock
 
 
@@ -100,12 +100,12 @@ def create(run: str, sample: int) -> None:
             "where you may write"
         ) from error
     made = EventLogFolder(str(folder), sample, this_machine())
-    RayStore().write(event_log_key(run), json.dumps(astuple(made)).encode())
+    RayStore(run).write(_NAME, json.dumps(astuple(made)).encode())
 
 
 def find(run: str) -> EventLogFolder | None:
     """The location of a run's event log; None if it has none."""
-    found = RayStore().read(event_log_key(run))
+    found = RayStore(run).read(_NAME)
     return EventLogFolder(*json.loads(found)) if found is not None else None
 
 

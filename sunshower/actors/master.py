@@ -16,22 +16,13 @@ from typing import Any
 import ray
 from ray import cloudpickle
 
-from sunshower.actors.names import (
-    NAMESPACE,
-    master_state_key,
-    plan_key,
-    plan_keys,
-    silent,
-    transfer_keys,
-    worker_name,
-)
+from sunshower.actors.names import NAMESPACE, silent, worker_name
 from sunshower.actors.nodes.cluster_nodes import NodeWatch
 from sunshower.actors.nodes.worker_options import why_refused, worker_options
 from sunshower.actors.processes import RayProcess, end_with_ray, kill_soon, processes_of
 from sunshower.actors.ray_metrics import EXPORT_S, RayMetrics
-from sunshower.actors.shipping import pickled
 from sunshower.actors.starting import first_line
-from sunshower.actors.store import RayStore, check_version
+from sunshower.actors.store import RayStore
 from sunshower.actors.worker import WorkerClass
 from sunshower.config import Resources
 from sunshower.errors import LifecycleError, VersionMismatch
@@ -43,7 +34,6 @@ from sunshower.runtime.nodes import NodeView, choice
 from sunshower.runtime.plan import Plan, Task
 
 _WATCH_S = 1.0  # how often to look for silent workers
-_LEAVE_S = 30.0  # the least age of a master that leaves a drained node: it may be started on one
 _ELSEWHERE_S = 2.0  # until Ray starts a refused master again, perhaps on another node
 _LOG = logging.getLogger("sunshower")
 
@@ -55,9 +45,9 @@ class MasterActor(MasterProcessBase):
         end_with_ray()
         self._run = run
         self._since_s = since_s
-        self._store = RayStore()
+        self._store = RayStore(run)
         try:
-            check_version(run, "its master")
+            self._store.check_version("its master")
         except VersionMismatch as error:
             if self.load_state() is None:
                 raise  # the submission is refused
@@ -109,22 +99,19 @@ class MasterActor(MasterProcessBase):
         return time.time()
 
     def load_state(self) -> bytes | None:
-        return self._store.read(master_state_key(self._run))
+        return self._store.load_state()
 
     def save_state(self, state: bytes) -> None:
-        self._store.write(master_state_key(self._run), state)
+        self._store.save_state(state)
 
     def load_plan(self, number: int) -> Plan:
-        return self._store.load_plan(self._run, number)
+        return self._store.load_plan(number)
 
     def save_plan(self, number: int, plan: Plan) -> None:
-        self._store.write(plan_key(self._run, number), pickled(plan))
+        self._store.save_plan(number, plan)
 
     def keep_plans(self, numbers: Collection[int]) -> None:
-        kept = {plan_key(self._run, number) for number in numbers}
-        for key in self._store.keys(plan_keys(self._run)):
-            if key not in kept:
-                self._store.remove(key)
+        self._store.keep_plans(numbers)
 
     def upgrade(
         self, given: Plan | bytes, wait_s: float | None, open_s: float, dry_run: bool
@@ -149,7 +136,7 @@ class MasterActor(MasterProcessBase):
         return stored.plan, other, stored.tasks
 
     def remove_transfers(self) -> None:
-        self._store.remove(transfer_keys(self._run))
+        self._store.remove_transfers()
 
     def call_worker(self, worker: int, what: str, *given: Any) -> None:
         if (handle := self._handle(worker)) is not None:  # else the run is being stopped
@@ -197,11 +184,10 @@ class MasterActor(MasterProcessBase):
             self._metrics.export(self.core.plan, self.core.snapshot(now, windows=True))
 
     def _leave_node(self) -> None:
-        """End on a node that is being drained, once no task moves: all is saved, and Ray starts the
-        next master on a node that stays. The calls of workers and clients wait for it."""
-        here = ray.get_runtime_context().get_node_id()
-        is_settled = not self.core.restless and self.now() - self._begun_s >= _LEAVE_S
-        if is_settled and self.core.nodes.view.should_leave(here):
+        """End on a node that is being drained: all is saved, and Ray starts the next master on a
+        node that stays. The calls of workers and clients wait for it."""
+        here, age_s = ray.get_runtime_context().get_node_id(), self.now() - self._begun_s
+        if self.core.nodes.master_leaves(here, age_s, moving=self.core.restless):
             _LOG.info("the master leaves node %s, which is being drained", here[:8])
             os._exit(1)  # Ray does not restart an actor that exits otherwise
 

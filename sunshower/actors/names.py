@@ -1,4 +1,4 @@
-"""Names of a topology's Ray actors, its keys in the store, and calls without a result."""
+"""Names of a topology's Ray actors, and calls without a result."""
 
 from __future__ import annotations
 
@@ -37,56 +37,6 @@ def topology_of(run: str) -> str:
 def claim_name(topology: str) -> str:
     """The name of the actor that exists while a topology is being submitted."""
     return f"{topology}/claim"
-
-
-def version_key(run: str) -> str:
-    """The key of the version of a run's processes."""
-    return f"{run}/version"
-
-
-def plan_keys(run: str) -> str:
-    """The prefix of the keys of a run's plans."""
-    return f"{run}/plan/"
-
-
-def plan_key(run: str, number: int) -> str:
-    """The key of a run's plan of that number; 0: as submitted. No key is a prefix of another."""
-    return f"{plan_keys(run)}{number}/"
-
-
-def packet_key(run: str) -> str:
-    """The key of the secret with which workers prove that they belong to a run."""
-    return f"{run}/packets"
-
-
-def master_state_key(run: str) -> str:
-    """The key of a run's MasterState."""
-    return f"{run}/master-state"
-
-
-def event_log_key(run: str) -> str:
-    """The key of the location of a run's event log, if it has one."""
-    return f"{run}/event-log"
-
-
-def paused_key(run: str) -> str:
-    """The key that exists once a process of a run was paused."""
-    return f"{run}/paused"
-
-
-def reservation_key(run: str, task: int) -> str:
-    """The key of the emit reservation of a spout task."""
-    return f"{run}/reservation/{task}"
-
-
-def transfer_key(run: str, move: int, task: int) -> str:
-    """The key of a task's TaskTransfer in a rebalance."""
-    return f"{transfer_keys(run)}{move}/{task}"
-
-
-def transfer_keys(run: str) -> str:
-    """The common prefix of the keys of all TaskTransfers of a run."""
-    return f"{run}/transfer/"
 
 
 def detached(name: str) -> dict[str, Any]:

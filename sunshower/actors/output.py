@@ -1,4 +1,4 @@
-"""Passes on the output of the workers, line by line and unchanged, instead of Ray's rendering.
+"""Prints the output lines of the workers unchanged, without Ray's rendering.
 
 A worker's standard output and error are files; Ray's log monitor follows them (every 0.1 s) and
 publishes the lines, which reach the driver through a dispatcher. Subscribing to that dispatcher
@@ -7,18 +7,20 @@ gives lines without prefix, colours or merging, from workers anywhere in the clu
 minute for a slow reader arrived completely, too. Ray drops what exceeds 1 GB, or everything if
 nothing is read for five minutes.)
 
-The log monitor reads files while they are written, and publishes a part of a line as a line. So the
-lines of Stdout sinks are enclosed in delimiters (STX and ETX), which show the parts to be joined.
+The log monitor reads files while they are written, and publishes a part of a line as a line. In
+such a part it replaces a character of several bytes that is not complete, and removes a carriage
+return at the end. So Stdout sinks write each text in JSON, which is ASCII without control
+characters, between delimiters (STX and ETX), which show the parts to be joined.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -35,7 +37,8 @@ _START, _END = "\x02", "\x03"  # STX and ETX
 
 
 def with_delimited_lines(graph: Graph) -> Graph:
-    """The graph, with delimiters around the lines of Stdout sinks. WorkerOutput removes them."""
+    """The graph, with the texts of Stdout sinks in JSON between delimiters, for WorkerOutput. The
+    user's own objects are changed: a copy would not have methods that `format` refers to."""
     components = {
         name: replace(one, implementation=_delimited(one.implementation))
         for name, one in graph.components.items()
@@ -48,9 +51,20 @@ def _delimited(code: Any) -> Any:
         code = code()
     elif not isinstance(code, Stdout):
         return code
-    sink = copy(code)
-    sink.delimiters = _START, _END
-    return sink
+    code.delimited = _delimited_text
+    return code
+
+
+def _delimited_text(text: Any) -> str:
+    return f"{_START}{json.dumps(str(text))}{_END}"
+
+
+def _lines_in(delimited: str) -> list[str]:
+    """The lines of a text between delimiters, or what user code printed between such characters."""
+    try:
+        return str(json.loads(delimited[1:-1])).split("\n")
+    except ValueError:
+        return [delimited]
 
 
 class WorkerOutput:
@@ -99,7 +113,7 @@ class WorkerOutput:
             self._changed.notify_all()
 
     def _joined(self, pid: int, lines: list[str]) -> list[str]:
-        """The lines without delimiters, with the parts of each line of a sink joined."""
+        """The lines, with the parts of each text of a sink joined, and its own lines instead."""
         found, was_whole = list[str](), pid in self._whole
         self._whole.discard(pid)
         for place, part in enumerate(lines):
@@ -112,7 +126,7 @@ class WorkerOutput:
             elif not line.endswith(_END):
                 self._parts[pid] = line
             else:
-                found.append(line[1:-1])
+                found += _lines_in(line)
                 if is_last:
                     self._whole.add(pid)
         return found

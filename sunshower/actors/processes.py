@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from sunshower.actors.names import CALL_S, NAMESPACE, paused_key, silent, topology_of, worker_name
+from sunshower.actors.names import CALL_S, NAMESPACE, silent, topology_of, worker_name
 from sunshower.actors.starting import first_line
 from sunshower.actors.store import RayStore
 from sunshower.errors import ClusterError
 from sunshower.runtime.tasks.user_code import TaskError
 
 _log = logging.getLogger(__name__)
-_CALL_S = 30.0
 _ANSWER_S = 5.0
+_PAUSED = "paused"  # in the store: see store.py
 
 
 class RayProcess(NamedTuple):
@@ -73,7 +73,7 @@ def send(number: int, processes: list[RayProcess]) -> list[int]:
     reached = _send_here(number, pids.pop(here, []))
     calls = [_on(node).remote(number, there) for node, there in pids.items()]
     try:
-        return reached + [pid for found in ray.get(calls, timeout=_CALL_S) for pid in found]
+        return reached + [pid for found in ray.get(calls, timeout=CALL_S) for pid in found]
     except ray.exceptions.RayError as error:
         raise ClusterError(
             f"no signal reaches the processes on {', '.join(pids)}: that machine does not answer"
@@ -123,12 +123,12 @@ def end_with_ray() -> None:
 
 def mark_paused(run: str) -> None:
     """Note that processes of a run may be paused, for the client that will stop it."""
-    RayStore().write(paused_key(run), b"")
+    RayStore(run).write(_PAUSED, b"")
 
 
 def resume_all(run: str) -> None:
     """Resume every process of a run: a paused one would receive nothing and never end."""
-    if RayStore().read(paused_key(run)) is not None:
+    if RayStore(run).read(_PAUSED) is not None:
         send(signal.SIGCONT, list(processes_of(run).values()))
 
 

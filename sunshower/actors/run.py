@@ -7,9 +7,10 @@ import logging
 import secrets
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, cast
+from math import inf
+from typing import Any, TypeVar, cast
 
 import ray
 
@@ -19,8 +20,6 @@ from sunshower.actors.names import (
     CALL_S,
     detached,
     master_name,
-    plan_key,
-    plan_keys,
     topology_of,
     worker_name,
     worker_of,
@@ -37,61 +36,46 @@ from sunshower.actors.processes import (
 )
 from sunshower.actors.shipping import pickled
 from sunshower.actors.starting import call, call_once
-from sunshower.actors.store import (
-    RayStore,
-    remove_stored,
-    transfers_of,
-    write_packet_key,
-    write_resumed,
-    write_version,
-)
+from sunshower.actors.store import PLANS, RayStore
 from sunshower.clock import SystemClock
-from sunshower.errors import ClusterError, LifecycleError, TopologyFailed
-from sunshower.runtime import queries
-from sunshower.runtime.control.lifecycle import KillReport, State
+from sunshower.errors import ClusterError, TopologyFailed
+from sunshower.runtime.cluster import Look, Run
 from sunshower.runtime.control.overview import Overview
-from sunshower.runtime.control.plan_changes import AS_THEY_ARE
-from sunshower.runtime.control.upgrades import OPEN_S
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
-from sunshower.runtime.events.log_lines import LogLine
 from sunshower.runtime.events.metrics import Snapshot
-from sunshower.runtime.plan import Layout, Plan, make_plan
-from sunshower.runtime.queries import Query
+from sunshower.runtime.events.trace_recorder import WorkerTraces
+from sunshower.runtime.plan import Plan
 from sunshower.runtime.request_calls import Caller, send_until_answered, worker_of_requests
 from sunshower.runtime.savepoint import Savepoint
 from sunshower.runtime.tasks.user_code import TaskError
-from sunshower.runtime.tuple_traces import Traces, assemble, root_number
-from sunshower.topologies.graph import Graph
 from sunshower.topologies.requests import Request
 
 _log = logging.getLogger(__name__)
 _POLL_S = 0.1
-Look = Callable[[Snapshot], None]
+T = TypeVar("T")
 
 
-class RayRun:
+class RayRun(Run):
     """One submitted topology: a master and its workers, detached actors with names."""
 
     def __init__(self, run: str, plan: Plan | None = None) -> None:
+        super().__init__(topology_of(run))
         self.id = run
-        self.topology = topology_of(run)
+        self._store = RayStore(run)
         self._master: Any = actor_named(master_name(run)) if plan is None else None
         self._known: tuple[int | None, Any] = (None if plan is None else 0), plan
         self._master_is_paused = False
-        self._is_stopped = False
-        self._kept: int | None = None  # the number of its savepoint
 
     def create(
         self, active: bool = True, sample: int | None = None, resume: Savepoint | None = None
     ) -> None:
         """Store the plan and register the master."""
         with self._stopped_on_error():
-            write_version(self.id)
-            write_packet_key(self.id)
-            RayStore().write(plan_key(self.id, 0), pickled(self.plan))
+            self._store.begin()
+            self._store.save_plan(0, self.plan)
             if resume is not None:
-                write_resumed(self.id, resume, resume.master_state(self.plan, active=active))
+                self._store.resume(resume, resume.master_state(self.plan, active=active))
             if sample is not None:
                 event_log_files.create(self.id, sample)
             self._master = MasterClass.options(**detached(master_name(self.id))).remote(
@@ -101,12 +85,19 @@ class RayRun:
     def start(self, look: Look | None = None, *, resumes: bool = False) -> None:
         """Create the workers; return once every worker has said hello, and after a savepoint has
         read its part of it. Calls `look` meanwhile."""
+
+        def snapshot() -> Snapshot:
+            found = self.snapshot()
+            if look is not None:
+                look(found)
+            return found
+
         with self._stopped_on_error():
             create_workers(self.id, self._known[1])
-            wait_for_workers(self._known[1], lambda: self._look(look))
+            wait_for_workers(self._known[1], snapshot)
             if resumes:  # until all have read what they continue from
                 workers = {*self._known[1].workers}
-                self._wait_until(lambda: workers <= self._look(look).workers.keys(), None)
+                self._until(lambda: workers <= snapshot().workers.keys())
 
     @property
     def plan(self) -> Plan:
@@ -118,36 +109,10 @@ class RayRun:
             self._known = number, plan
         return cast("Plan", plan)
 
-    def snapshot(self) -> Snapshot:
-        snapshot, error = self._call_master("status")
-        if error is not None:
-            raise TopologyFailed(error)
-        found: Snapshot = snapshot
-        return found
-
     def overview(self, within_s: float = CALL_S) -> Overview:
         """Plan, statistics and processes, also if the topology has failed."""
         found: Overview = self._call_master("overview", within_s=within_s)
         return found
-
-    def finished(self) -> bool:
-        return self.snapshot().state == State.FINISHED
-
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Does not call a master that was paused here."""
-        with contextlib.suppress(TimeoutError):
-            self._wait_until(lambda: not self._master_is_paused and self.finished(), timeout_s)
-            return True
-        return False
-
-    def results(self, component: str) -> list[Any]:
-        """In the order of the task ids."""
-        tasks = self.plan.tasks_of(component)
-        found: dict[int, list[Any]] = {}
-        for worker in {task.worker for task in tasks}:
-            actor = actor_named(worker_name(self.id, worker))
-            found[worker] = self._call(actor.results, component)
-        return [found[task.worker].pop(0) for task in tasks]
 
     def ask(self, name: str, value: Any, *, timeout_s: float = 10.0) -> list[Any]:
         self._check_not_stopped()
@@ -163,23 +128,10 @@ class RayRun:
         actor = actor_named(worker_name(self.id, worker))
         return self._call(actor.ask, name, request, within_s=min(request.left_s + 0.1, CALL_S))
 
-    def query(self, component: str, key: Any) -> Any:
-        return queries.value(self.plan, component, key, self._query)
-
-    def entries(self, component: str, limit: int = 20) -> list[tuple[Any, Any]]:
-        return queries.entries(self.plan, component, limit, self._query)
-
-    def _query(self, worker: int, query: Query) -> Any:
-        return self._call(actor_named(worker_name(self.id, worker)).query, query)
-
-    def traces(self, root: str | None = None) -> Traces:
+    def _recorded(self, root: int | None) -> Iterable[WorkerTraces]:
         """Answered also while user code runs."""
-        number, plan = None if root is None else root_number(root), self.plan
-        calls = [actor.recorded.remote(number) for actor in living_workers(self.id)]
-        return assemble(plan, processes.answers(calls))
-
-    def log_lines(self, after: int = 0) -> list[LogLine]:
-        return list(self._call_master("read_log", after))
+        calls = [actor.recorded.remote(root) for actor in living_workers(self.id)]
+        return processes.answers(calls)
 
     def kill_worker(self, worker: int) -> int:
         return self._signal(signal.SIGKILL, worker_name(self.id, worker))
@@ -242,99 +194,25 @@ class RayRun:
         found = event_log_files.find(self.id)
         return found.read() if found is not None else []
 
-    def activate(self) -> None:
-        self._call_master("activate", True)
-
-    def deactivate(self) -> None:
-        self._call_master("activate", False)
-
-    def drain(self) -> None:
-        self._call_master("drain")
-
-    def rebalance(
-        self,
-        workers: int | None = None,
-        layout: Layout | None = None,
-        wait_s: float | None = None,
-        *,
-        tasks: Mapping[str, int] = AS_THEY_ARE,
-        waits: bool = True,
-        look: Look | None = None,
-    ) -> None:
-        number = self._call_once("rebalance", workers, layout, wait_s, dict(tasks))
-        self._wait_for_change(number if waits else 0, look)
-
-    def upgrade(
-        self,
-        graph: Graph,
-        wait_s: float | None = None,
-        open_s: float = OPEN_S,
-        *,
-        dry_run: bool = False,
-        waits: bool = True,
-        look: Look | None = None,
-    ) -> list[str]:
-        given = pickled(make_plan(graph, self.plan.layout))
-        made: tuple[int, list[str]] = self._call_once("upgrade", given, wait_s, open_s, dry_run)
-        self._wait_for_change(made[0] if waits else 0, look)
-        return made[1]
-
-    def _wait_for_change(self, number: int, look: Look | None) -> None:
-        """Calls `look` with snapshots meanwhile."""
-        if number:  # else nothing changes
-            self._wait_until(lambda: self._look(look).state != State.REBALANCING, None)
-            self._call_master("check_change", number)
-
-    def keep(self, wait_s: float | None = None, *, look: Look | None = None) -> Savepoint:
-        self._kept = self._call_once("keep", wait_s)
-        try:
-            while (packed := self._call_master("savepoint", self._kept)) is None:
-                self._look(look)
-                time.sleep(_POLL_S)
-            savepoint: Savepoint = packed.with_transfers(transfers_of(self.id, packed.move))
-        except BaseException:  # also Ctrl-C
-            with contextlib.suppress(Exception):
-                self.go_on()
-            raise
-        return savepoint
-
-    def go_on(self) -> bool:
-        kept, self._kept = self._kept, None
-        return not self._is_stopped and (kept is None or self._call_master("go_on", kept))
-
-    def kill(self, wait_s: float | None = None, *, look: Look | None = None) -> KillReport:
-        """Calls `look` with snapshots while it waits."""
-        try:
-            self._call_master("kill", wait_s, self._kept)
-        except LifecycleError:
-            self._kept = None
-            raise
-        self._wait_until(lambda: self._look(look).state == State.KILLED, None)
-        report: KillReport = self._call_master("kill_report")
-        self.stop()
-        return report
-
     def stop(self) -> None:
-        if self._is_stopped:
+        if self.stopped:
             return
-        self._is_stopped = True
+        self.stopped = True
         master, self._master = self._master, None
         if master is not None:
             for error in self.close_tasks():
                 _log.warning("%s", error.story)
-        remove_stored(self.id, plan_keys(self.id))  # first, because it holds the user's credentials
+        self._store.clear(PLANS)  # first, because they hold the user's credentials
         if master is not None:
             for actor in (master, *living_workers(self.id)):  # master first: it creates workers
                 with contextlib.suppress(Exception):
                     ray.kill(actor)
         flight_recorder.remove_all(self.id)  # with the files of the event log
-        remove_stored(self.id, f"{self.id}/")
+        self._store.clear()
 
     def close_tasks(self) -> list[TaskError]:
-        """Close every task. The workers stay, so that the output of cleanup() can be read.
-
-        Returns the errors that tasks raised.
-        """
+        """Close every task, and return the errors that they raised. The workers stay, so that the
+        output of cleanup() can be read."""
         return processes.close_workers(self.id)
 
     def kill_actors(self) -> None:
@@ -353,12 +231,6 @@ class RayRun:
         except BaseException:
             self.stop()
             raise
-
-    def _look(self, look: Look | None) -> Snapshot:
-        snapshot = self.snapshot()
-        if look is not None:
-            look(snapshot)
-        return snapshot
 
     def _pause(self, name: str) -> None:
         mark_paused(self.id)
@@ -389,12 +261,28 @@ class RayRun:
         self._check_not_stopped()
         return call_once(self.topology, self._master, what, *args)
 
+    def _call_worker(self, worker: int, what: str, *given: Any) -> Any:
+        return self._call(getattr(actor_named(worker_name(self.id, worker)), what), *given)
+
     def _call(self, method: Any, *args: Any, within_s: float = CALL_S) -> Any:
         return call(self.topology, method, *args, within_s=within_s)
 
-    def _wait_until(self, done: Callable[[], bool], timeout_s: float | None) -> None:
-        end_s = None if timeout_s is None else time.monotonic() + timeout_s
-        while not done():
-            if end_s is not None and time.monotonic() >= end_s:
+    def _until(
+        self, ready: Callable[[], T], look: Look | None = None, within_s: float | None = None
+    ) -> T:
+        end_s = inf if within_s is None else time.monotonic() + within_s
+        while True:
+            if not self._master_is_paused:
+                if look is not None:
+                    look(self._call_master("status")[0])
+                if found := ready():
+                    return found
+            if time.monotonic() >= end_s:
                 raise TimeoutError
             time.sleep(_POLL_S)
+
+    def _transfers_of(self, move: int) -> Callable[[int], bytes | None]:
+        return partial(self._store.transfer, move)
+
+    def _shipped(self, plan: Plan) -> Any:
+        return pickled(plan)

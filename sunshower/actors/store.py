@@ -1,10 +1,22 @@
-"""A store in Ray's own key-value table, which lasts as long as the Ray cluster's head."""
+"""What a run stores in Ray's own key-value table, which lasts as long as the Ray cluster's head.
+
+The key of a value is `RUN/NAME`, and none is a prefix of another. The names:
+
+    version                the version of the run's processes
+    packets                the secret with which workers prove that they belong to the run
+    plan/NUMBER/           the plans; 0: as submitted
+    master-state           the MasterState
+    transfer/MOVE/TASK     the TaskTransfer of a task in a rebalance
+    reservation/TASK       the emit reservation of a spout task
+    event-log              the location of the event log, if there is one
+    paused                 exists once a process of the run was paused
+"""
 
 from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 import ray
@@ -12,17 +24,8 @@ from ray import cloudpickle
 from ray.experimental import internal_kv
 
 from sunshower import versions
-from sunshower.actors.names import (
-    NAMESPACE,
-    master_state_key,
-    packet_key,
-    plan_key,
-    reservation_key,
-    topology_of,
-    transfer_key,
-    version_key,
-)
-from sunshower.actors.shipping import CodeClasses
+from sunshower.actors.names import NAMESPACE, topology_of
+from sunshower.actors.shipping import CodeClasses, pickled
 from sunshower.actors.starting import first_line
 from sunshower.errors import ClusterError, LifecycleError, StoreUnreachable
 from sunshower.runtime.control.master_state import MasterState
@@ -31,52 +34,141 @@ from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.savepoint import Savepoint
 
 _log = logging.getLogger(__name__)
+
+PLANS, _TRANSFERS = "plan/", "transfer/"
 _TRANSFER_BYTES_MAX = 1 << 28  # of the state of one task; Ray's store accepts 512 MiB
 
 
 class RayStore:
-    """Values may have some megabytes; a write takes about a millisecond.
+    """The values of one run. They may have some megabytes; a write takes about a millisecond.
 
     Every method raises StoreUnreachable if the head of the Ray cluster does not answer.
     """
 
-    def read(self, key: str) -> bytes | None:
-        with _errors(key):
+    def __init__(self, run: str) -> None:
+        self._run = run
+
+    def read(self, name: str) -> bytes | None:
+        with _errors(key := f"{self._run}/{name}"):
             found: bytes | None = internal_kv._internal_kv_get(key, namespace=NAMESPACE)
         return found
 
-    def write(self, key: str, value: bytes) -> None:
-        with _errors(key):
+    def write(self, name: str, value: bytes) -> None:
+        with _errors(key := f"{self._run}/{name}"):
             internal_kv._internal_kv_put(key, value, overwrite=True, namespace=NAMESPACE)
 
-    def keys(self, prefix: str) -> list[str]:
-        """All keys with this prefix."""
-        with _errors(prefix):
-            found = internal_kv._internal_kv_list(prefix, namespace=NAMESPACE)
-        return [key.decode() for key in found]
+    def remove(self, prefix: str = "") -> None:
+        """Remove all values whose names have this prefix."""
+        with _errors(key := f"{self._run}/{prefix}"):
+            internal_kv._internal_kv_del(key, del_by_prefix=True, namespace=NAMESPACE)
 
-    def remove(self, prefix: str) -> None:
-        with _errors(prefix):
-            internal_kv._internal_kv_del(prefix, del_by_prefix=True, namespace=NAMESPACE)
+    def clear(self, prefix: str = "") -> None:
+        """Remove likewise what a run that has ended has stored, or log why not."""
+        try:
+            self.remove(prefix)
+        except StoreUnreachable as error:
+            if ray.is_initialized():  # else its store has ended, too
+                _log.warning("what %s has stored is not removed: %s", self._run, error)
 
-    def load_plan(self, run: str, number: int) -> Plan:
-        """A plan of a run, with the user's code. Raises ClusterError if that does not load here."""
-        packed = self.read(plan_key(run, number))
-        assert packed is not None, f"no plan {number} of {run} in the store"
+    # ---- the version and the secret --------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Store the version of this process as that of the run, and a new secret."""
+        self.write("version", versions.stamp(versions.PROTOCOL))
+        self.write("packets", secrets.token_bytes(32))
+
+    def check_version(self, who: str) -> None:
+        """Raise VersionMismatch unless this process has the version of the run. Call it before
+        anything else of the run is read, or any of its processes called."""
+        versions.unstamp(
+            f"the topology {topology_of(self._run)!r}, which {who} has found,",
+            self.read("version") or b"",
+            versions.PROTOCOL,
+            "install the release that it was submitted with, on all nodes and clients, or kill it "
+            "with that release and submit it again with this one",
+        )
+
+    def packet_key(self) -> bytes:
+        """The secret."""
+        found = self.read("packets")
+        assert found is not None, f"no key of {self._run} in the store"
+        return found
+
+    # ---- plans -----------------------------------------------------------------------------------
+
+    def save_plan(self, number: int, plan: Plan) -> None:
+        """Raises TopologyError for code that cannot be pickled."""
+        self.write(f"{PLANS}{number}/", pickled(plan))
+
+    def load_plan(self, number: int) -> Plan:
+        """A plan, with the user's code. Raises ClusterError if that does not load here."""
+        packed = self.read(f"{PLANS}{number}/")
+        assert packed is not None, f"no plan {number} of {self._run} in the store"
         try:
             plan: Plan = cloudpickle.loads(packed)
         except Exception as error:
             node = ray.get_runtime_context().get_node_id()
             raise ClusterError(
-                f"the code of topology {topology_of(run)!r} does not load on node {node}: "
+                f"the code of topology {topology_of(self._run)!r} does not load on node {node}: "
                 f"{first_line(error)}. Install its imports on all nodes, and submit it again"
             ) from error
         return plan
 
-    def plan_in_force(self, run: str) -> int:
-        """The number of the plan that the master of a run has stored as the present one."""
-        state = self.read(master_state_key(run))
+    def plan_numbers(self) -> list[int]:
+        """The numbers of all stored plans."""
+        return [int(key.split("/")[-2]) for key in keys(f"{self._run}/{PLANS}")]
+
+    def keep_plans(self, numbers: Collection[int]) -> None:
+        """Remove all plans but these."""
+        for number in self.plan_numbers():
+            if number not in numbers:
+                self.remove(f"{PLANS}{number}/")
+
+    # ---- the state of the master, and of tasks that move -----------------------------------------
+
+    def load_state(self) -> bytes | None:
+        """The MasterState; None: there is none yet."""
+        return self.read("master-state")
+
+    def save_state(self, state: bytes) -> None:
+        self.write("master-state", state)
+
+    def plan_in_force(self) -> int:
+        """The number of the plan that the master has stored as the present one."""
+        state = self.load_state()
         return MasterState.from_bytes(state).plan if state else 0
+
+    def resume(self, savepoint: Savepoint, state: MasterState) -> None:
+        """Store what the processes of a run find that continues from a savepoint."""
+        for task, packed in savepoint.transfers.items():
+            self.save_transfer(state.moves, task, packed)
+        self.save_state(state.to_bytes())
+
+    def transfer(self, move: int, task: int) -> bytes | None:
+        """The pickled TaskTransfer that a task has stored in rebalance number `move`."""
+        return self.read(f"{_TRANSFERS}{move}/{task}")
+
+    def save_transfer(self, move: int, task: int, packed: bytes) -> None:
+        self.write(f"{_TRANSFERS}{move}/{task}", packed)
+
+    def remove_transfers(self) -> None:
+        """Remove the TaskTransfers of all rebalances."""
+        self.remove(_TRANSFERS)
+
+
+def remove_leftovers(topology: str) -> None:
+    """Remove what runs of this topology have stored whose master was ended by others."""
+    for key in keys(f"{topology}-"):
+        run = key.removesuffix("/version")
+        if run != key and topology_of(run) == topology:
+            RayStore(run).remove()
+
+
+def keys(prefix: str) -> list[str]:
+    """The keys of all runs with this prefix. Raises StoreUnreachable."""
+    with _errors(prefix):
+        found = internal_kv._internal_kv_list(prefix, namespace=NAMESPACE)
+    return [key.decode() for key in found]
 
 
 @contextmanager
@@ -90,51 +182,6 @@ def _errors(key: str) -> Iterator[None]:
         ) from error
 
 
-def write_version(run: str) -> None:
-    """Store the version of this process as that of the run."""
-    RayStore().write(version_key(run), versions.stamp(versions.PROTOCOL))
-
-
-def write_resumed(run: str, savepoint: Savepoint, state: MasterState) -> None:
-    """Store what the processes of a run find that continues from a savepoint."""
-    store = RayStore()
-    for task, packed in savepoint.transfers.items():
-        store.write(transfer_key(run, state.moves, task), packed)
-    store.write(master_state_key(run), state.to_bytes())
-
-
-def transfers_of(run: str, move: int) -> Callable[[int], bytes | None]:
-    """Returns the pickled TaskTransfer that a task has stored in rebalance number `move`."""
-    store = RayStore()
-    return lambda task: store.read(transfer_key(run, move, task))
-
-
-def remove_stored(run: str, prefix: str) -> None:
-    """Remove what a run that has ended has stored under this prefix, or log why not."""
-    try:
-        RayStore().remove(prefix)
-    except StoreUnreachable as error:
-        if ray.is_initialized():  # else its store has ended, too
-            _log.warning("what %s has stored is not removed: %s", run, error)
-
-
-def write_packet_key(run: str) -> None:
-    """Store a new secret with which workers prove that they belong to the run."""
-    RayStore().write(packet_key(run), secrets.token_bytes(32))
-
-
-def check_version(run: str, who: str) -> None:
-    """Raise VersionMismatch unless this process has the version of the run. Call it before anything
-    else of the run is read, or any of its processes called."""
-    versions.unstamp(
-        f"the topology {topology_of(run)!r}, which {who} has found,",
-        RayStore().read(version_key(run)) or b"",
-        versions.PROTOCOL,
-        "install the release that it was submitted with, on all nodes and clients, or kill it "
-        "with that release and submit it again with this one",
-    )
-
-
 class RayReservationStore:
     """The emit reservations of some spout tasks of one run, in Ray's store.
 
@@ -142,15 +189,14 @@ class RayReservationStore:
     """
 
     def __init__(self, run: str, tasks: Iterable[int]) -> None:
-        self._run = run
-        self._store = RayStore()
-        self._found = {task: self._store.read(reservation_key(run, task)) for task in tasks}
+        self._store = RayStore(run)
+        self._found = {task: self._store.read(f"reservation/{task}") for task in tasks}
 
     def read(self, task: int) -> int:
         return int(self._found[task] or 0)
 
     def write(self, task: int, number: int) -> None:
-        self._store.write(reservation_key(self._run, task), b"%d" % number)
+        self._store.write(f"reservation/{task}", b"%d" % number)
 
 
 class RayTransferStore:
@@ -158,13 +204,12 @@ class RayTransferStore:
     or continues. Its methods raise StoreUnreachable."""
 
     def __init__(self, run: str, plan: Plan) -> None:
-        self._run = run
-        self._store = RayStore()
+        self._store = RayStore(run)
         self._classes = CodeClasses(plan)
 
     def load(self, move: int, task: Task) -> TaskTransfer | None:
         """See WorkerProcessBase. Raises LifecycleError if what is stored cannot be read here."""
-        packed = self._store.read(transfer_key(self._run, move, task.id))
+        packed = self._store.transfer(move, task.id)
         if packed is None:
             return None
         try:
@@ -181,8 +226,7 @@ class RayTransferStore:
     def save(self, move: int, task: Task, transfer: TaskTransfer, keeping: bool) -> None:
         """See WorkerProcessBase. Raises LifecycleError if it is too large, or, for a savepoint, if
         it has an object of a class that other code does not know."""
-        key = transfer_key(self._run, move, task.id)
-        if self._store.read(key) is not None:
+        if self._store.transfer(move, task.id) is not None:
             return
         try:
             packed = (self._classes.dumps if keeping else cloudpickle.dumps)(transfer)
@@ -198,4 +242,4 @@ class RayTransferStore:
                 f"bytes, more than {_TRANSFER_BYTES_MAX:,}. Return less from snapshot(), such "
                 "as the name of a file or of a state"
             )
-        self._store.write(key, packed)
+        self._store.save_transfer(move, task.id, packed)

@@ -27,19 +27,12 @@ import ray
 
 from sunshower.actors import event_log_files, flight_recorder, niceness, watchdog
 from sunshower.actors.event_log_files import EventLogFile, EventLogFolder
-from sunshower.actors.names import (
-    CALL_S,
-    NAMESPACE,
-    master_name,
-    packet_key,
-    silent,
-    topology_of,
-)
+from sunshower.actors.names import CALL_S, NAMESPACE, master_name, silent, topology_of
 from sunshower.actors.packets.sender import PacketSender
 from sunshower.actors.packets.sockets import Endpoint, PacketSockets
 from sunshower.actors.processes import RayProcess, end_with_ray
 from sunshower.actors.profiles.process_profiler import PROFILER, WorkerProfile
-from sunshower.actors.store import RayReservationStore, RayStore, RayTransferStore, check_version
+from sunshower.actors.store import RayReservationStore, RayStore, RayTransferStore
 from sunshower.actors.watchdog import Slow
 from sunshower.clock import SystemClock
 from sunshower.errors import ClusterError, StoreUnreachable, SunshowerError
@@ -76,7 +69,7 @@ class WorkerActor(WorkerProcessBase):
         super().__init__(worker)
         end_with_ray()
         self._run = run
-        self._store = RayStore()
+        self._store = RayStore(run)
         self._stopped = False
         self._sent_finished = False
         self._master = ray.get_actor(master_name(run), namespace=NAMESPACE)
@@ -165,7 +158,7 @@ class WorkerActor(WorkerProcessBase):
         return Equipment(generator, clock, self._recorder, reservations, event_writer, clock)
 
     def load_plan(self, number: int) -> Plan:
-        plan = self._retry_store(partial(self._store.load_plan, self._run, number))
+        plan = self._retry_store(partial(self._store.load_plan, number))
         self._transfers = RayTransferStore(self._run, plan)
         return plan
 
@@ -196,16 +189,15 @@ class WorkerActor(WorkerProcessBase):
     def _live(self) -> None:
         try:
             who = f"worker {self._worker} on node {self._process.node}"
-            self._retry_store(partial(check_version, self._run, who))
+            self._retry_store(partial(self._store.check_version, who))
             former = ray.get(self._master.place_of.remote(self._worker))
             if former is not None:
                 crash_report = flight_recorder.find_on(former[0], self._run, self._worker)
             else:  # the first life, or a master that does not know the former one
                 crash_report = flight_recorder.find(self._run, self._worker)
-            number = self._retry_store(partial(self._store.plan_in_force, self._run))
-            key = self._retry_store(partial(self._store.read, packet_key(self._run)))
+            number = self._retry_store(self._store.plan_in_force)
+            key = self._retry_store(self._store.packet_key)
             self._event_log = self._retry_store(partial(event_log_files.find, self._run))
-            assert key is not None, f"no key of {self._run} in the store"
             self.start(self.load_plan(number), crash_report, number)
             self._sockets.trust(key, self.plan.graph.config.worker_timeout_s / 2)
             self._greet()

@@ -1,4 +1,4 @@
-"""Shared by several commands: options, the connection, questions to topologies, wait display."""
+"""Shared by several commands: options, the connection, queries of topologies, wait display."""
 
 from __future__ import annotations
 

@@ -18,15 +18,13 @@ from sunshower.cli.health import (
     problems,
     quarantine_line,
 )
-from sunshower.cli.statistics.spark_status import open_batches
+from sunshower.cli.statistics.batches import batch_line
 from sunshower.runtime.events.metrics import Counts, Snapshot
 from sunshower.topologies.graph import Graph
 from sunshower.trident.coordination.attempts import batch_group_of
-from sunshower.trident.coordination.batch_scheduler import Status
 
 _HEADINGS = ("emitted", "acked", "failed", "replayed", "pending", "per s", "p50", "p99")
 _WINDOW_S = 3.0  # rates are averages over this time
-_PHASES = [status.value for status in Status]
 
 
 @dataclass(frozen=True)
@@ -193,36 +191,3 @@ def taken_in(graph: Graph, snapshot: Snapshot) -> int:
 def spout_counts(graph: Graph, snapshot: Snapshot) -> Counts:
     """Return the sum over all spouts."""
     return Counts.sum_of(snapshot.component(spout.id) for spout in graph.spouts)
-
-
-def batch_line(group: str, figures: Mapping[str, float], snapshot: Snapshot) -> str:
-    """Describe the batches of a group, with the figures of its coordinator, such as: `batches of
-    words: 17 committing (attempt 1, 512 rows, 0.4 s), 2 more begun; 16 committed; the last took
-    0.35 + 0.05 s; 4,000 rows emitted, 12,000 behind`."""
-    names = [name.removesuffix("/tasks") for name in figures if name.endswith("/tasks")]
-    spouts = [snapshot.figures(name.removeprefix("spout ")) for name in names]
-    txid, active = int(figures["txid"]), int(figures["batches active"])
-    batch = open_batches(figures, "batch ").get(str(txid))
-    if batch is None:
-        now = f"{txid} is the next"
-    else:
-        rows = sum(one.get(f"batch {txid}/rows", 0) for one in spouts)
-        now = (
-            f"{txid} {_PHASES[int(batch['phase'])]} (attempt {batch['attempt']:.0f}, "
-            f"{rows:,.0f} rows, {batch['age seconds']:.1f} s)"
-        )
-        now += f", {active - 1} more begun" if active > 1 else ""
-    done = f"{figures['batches committed']:,.0f} committed"
-    for name, label in (("batches skipped", "skipped"), ("attempts failed", "attempts failed")):
-        done += f", {figures[name]:,.0f} {label}" if figures[name] else ""
-    parts = [now, done]
-    if unavailable_s := figures.get("seconds unavailable"):
-        parts.append(f"waiting for {unavailable_s:,.0f} s for a dependency that is away")
-    if figures["batches committed"]:
-        parts.append(
-            f"the last took {figures['process seconds']:.2f} + {figures['commit seconds']:.2f} s"
-        )
-    parts.append(f"{sum(one.get('rows emitted', 0) for one in spouts):,.0f} rows emitted")
-    if any("lag" in one for one in spouts):  # not every spout knows its lag
-        parts[-1] += f", {sum(one.get('lag', 0) for one in spouts):,.0f} behind"
-    return f"batches of {group}: {'; '.join(parts)}"

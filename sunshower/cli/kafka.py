@@ -76,30 +76,21 @@ def lag(
 
 
 def client_settings(
-    bootstrap: str,
+    bootstrap: str | None,
     settings: list[str] | None,
     from_files: list[str] | None,
     from_environment: list[str] | None,
 ) -> dict[str, Any]:
-    """The settings of a client of Kafka, from options. Raises ConfigError and BadParameter."""
-    given = client_pairs(settings, from_files, from_environment)
-    return {"bootstrap.servers": bootstrap, **given}
-
-
-def client_pairs(
-    settings: list[str] | None, from_files: list[str] | None, from_environment: list[str] | None
-) -> dict[str, Any]:
-    """The same without an address of the brokers, unless it is among them."""
-    return {**_pairs(settings or []), **read_secrets(from_files, from_environment)}
-
-
-def _pairs(settings: list[str]) -> dict[str, str]:
-    pairs = [setting.partition("=") for setting in settings]
-    if wrong := [name for name, equals, _ in pairs if not equals]:
-        raise ConfigError(f"--set {wrong[0]}: a value is missing, as in --set {wrong[0]}=…")
-    for name, _, _ in pairs:
+    """The settings of a client of Kafka, from options; `bootstrap`: the address of the brokers,
+    unless it is among them. Raises ConfigError and BadParameter."""
+    found: dict[str, Any] = {} if bootstrap is None else {"bootstrap.servers": bootstrap}
+    for setting in settings or ():
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {name}: a value is missing, as in --set {name}=…")
         refuse_secret(name)
-    return {name: value for name, _, value in pairs}
+        found[name] = value
+    return {**found, **read_secrets(from_files, from_environment)}
 
 
 def _row(one: Lag) -> dict[str, object]:

@@ -21,7 +21,7 @@ from sunshower.cli.display import Display
 from sunshower.cli.formatting import Terminal, duration
 from sunshower.cli.health import current_problems
 from sunshower.runtime.events.metrics import Snapshot
-from sunshower.texts import printable
+from sunshower.texts import printable, write
 from sunshower.topologies.graph import Graph
 
 _LINE_EVERY_S = 2.0
@@ -99,10 +99,8 @@ class Screen:
         elif sys.stdout.isatty() and self.is_live:
             self.console.out("\n".join(lines), highlight=False)
         elif not self.closed.is_set():
-            text = "\n".join([*lines, ""])
             try:
-                sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
-                sys.stdout.flush()
+                write(sys.stdout, "\n".join([*lines, ""]))
             except OSError:  # as in `sunshower run … | head`
                 self.closed.set()
 

@@ -1,4 +1,4 @@
-"""`sunshower simulate`: runs a topology in the simulator with other faults for each seed."""
+"""`sunshower simulate`: runs a topology in the simulator with different faults for each seed."""
 
 from __future__ import annotations
 

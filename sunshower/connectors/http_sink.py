@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from string import punctuation
-from types import NoneType
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote, urlsplit
 
-from sunshower.arguments import COUNT, SECONDS, Instance, check_all
+from sunshower.arguments import COUNT, SECONDS, Instance, checked
 from sunshower.clock import SystemClock
 from sunshower.errors import ConfigError, HttpRefused, HttpUnavailable
 from sunshower.installed import check_packages
 from sunshower.records import Part, RecordParts, Schema
-from sunshower.scalars import for_json
+from sunshower.scalars import json_text
 from sunshower.secret import Secret, address, is_secret, reveal, without_secrets
 from sunshower.texts import clip, utf8
-from sunshower.topologies.components import Bolt, Collector, Context, Tuple
+from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
 
 _WAITED = {408, 425, 429}  # and 5xx: the same request may succeed later
 _OF_EACH = {401, 402, 403, 404, 405, 407, 410}  # and 3xx: of the URL or its rights, not of a record
@@ -35,8 +33,6 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # the name of a header
 _TEXT = re.compile(r"[ -~]*")  # its value
 _SAFE = punctuation.replace("%", "")  # characters of an id that are not escaped in its header
 _URL = Instance((str, Secret), 'a URL, such as "https://host/orders"', False, True)
-_PART = Instance((str, NoneType, Callable), "a field's name, or a function of the record")
-_HEADERS = Instance((Mapping,), "a dictionary: name → value")
 _HEADER = Instance((str, Secret), "a text or a Secret", is_secret=True)
 
 
@@ -51,7 +47,7 @@ class _Item(NamedTuple):
 _Items: TypeAlias = list[_Item]
 
 
-class HttpSink(Bolt[Any, None]):
+class HttpSink(Stateless, Bolt[Any, None]):
     """Sends each record to `url` with POST, as JSON, and acks it after an answer of 2xx.
 
     `value`: a field's name, or a function of the record; by default the record is an object, field
@@ -70,6 +66,7 @@ class HttpSink(Bolt[Any, None]):
 
     tick_s = 0.02  # settles requests while no tuples arrive
 
+    @checked(url=_URL, records_max=COUNT, connections=COUNT, timeout_s=SECONDS)
     def __init__(
         self,
         url: str | Secret,
@@ -82,22 +79,18 @@ class HttpSink(Bolt[Any, None]):
         timeout_s: float = 10.0,
     ) -> None:
         check_packages("http", "which HttpSink needs", "httpx2")
-        _URL.check("HttpSink: url", url)
         self.url = address(url)
         if not _is_url(reveal(url)):
             raise ConfigError(f'HttpSink: {self.url} is no URL, such as "https://host/orders"')
         self._where = f"HttpSink({self.url})"
         self.value, self.id = value, id
         self.records_max, self.connections, self.timeout_s = records_max, connections, timeout_s
-        parts = {"value": _PART, "id": _PART}
-        numbers = {"records_max": COUNT, "connections": COUNT, "timeout_s": SECONDS}
-        check_all(self, {**parts, **numbers}, f"{self._where}: ")
         if id is not None and records_max > 1:
             raise ConfigError(
                 f"{self._where}: a request of several records has no id, because a replay is sent "
                 "with others: leave records_max at 1, or put the id into each value"
             )
-        self.headers = _protected(headers or {}, self._where)
+        self.headers = _protected({} if headers is None else headers, self._where)
         self._reader = RecordParts(self._where)
 
     def check_input(self, schema: Schema) -> None:
@@ -158,24 +151,14 @@ class HttpSink(Bolt[Any, None]):
         """The number of records on their way."""
         return {"on their way": sum(map(len, [*self._sent.values(), *self._waiting]))}
 
-    def snapshot(self) -> None:
-        """Return nothing: unsettled tuples are emitted again by their spout."""
-
-    def restore(self, state: Any) -> None:
-        """Do nothing: there is no state."""
-
     def cleanup(self) -> None:
         """Wait for the answers to requests, and close the connections."""
         self._threads.shutdown(cancel_futures=True)
         self._client.close()
 
     def _item(self, tuple: Tuple[Any]) -> _Item:
-        body = json.dumps(
-            self._value(tuple.record), ensure_ascii=False, allow_nan=False, default=for_json
-        )
-        return _Item(
-            tuple, body, None if self._id is None else quote(str(self._id(tuple.record)), _SAFE)
-        )
+        id = None if self._id is None else quote(str(self._id(tuple.record)), _SAFE)
+        return _Item(tuple, json_text(self._value(tuple.record)), id)
 
     def _probe(self, item: _Item) -> None:
         """Send a record alone. Raises HttpUnavailable, HttpRefused, and HTTPStatusError."""
@@ -280,7 +263,6 @@ class HttpSink(Bolt[Any, None]):
 
 def _protected(headers: Mapping[str, str | Secret], where: str) -> dict[str, str | Secret]:
     """The headers by their names in lower case; those that hold a secret are a Secret."""
-    _HEADERS.check(f"{where}: headers", headers)
     found: dict[str, str | Secret] = {}
     for name, value in headers.items():
         _HEADER.check(f"{where}: headers[{name!r}]", value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from sunshower.arguments import COUNT, Instance, Values
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
     from sunshower.connectors.http_endpoint import HttpEndpoint
 
 _PORT = Values(int, "a port, a whole number", least=1, most=65535)
-_TOKEN = Instance((Secret, type(None)), 'a Secret, such as Secret.from_environment("TOKEN")')
+_TOKEN = Instance(
+    (Secret, NoneType), 'a Secret, such as Secret.from_environment("TOKEN")', is_secret=True
+)
 _PATH = Instance((str,), 'a path, such as "/orders"', may_be_empty=False)
 _HOST = Instance((str,), 'an address of this machine, such as "0.0.0.0"', may_be_empty=False)
 _OF_CODE = {Cause.EXCEPTION, Cause.FAILED}

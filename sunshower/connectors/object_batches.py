@@ -15,9 +15,9 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sunshower.arguments import COUNT, FLAG, Instance
-from sunshower.connectors.object_folder import ObjectFolder
-from sunshower.errors import ConfigError, IncompleteBatch, SourceError, StateMismatch
+from sunshower.arguments import COUNT, checked
+from sunshower.connectors.object_folder import PLACE, ObjectFolder
+from sunshower.errors import IncompleteBatch, SourceError, StateMismatch
 from sunshower.field_types import record_fields
 from sunshower.record_reader import record_reader
 from sunshower.secret import Secret
@@ -29,7 +29,6 @@ from sunshower.trident.spouts.partitioned import PartitionedSpout
 _LIST_S = 2.0  # between two listings of the folder
 _DONE = -1  # instead of the next row: all of the object is read
 _JSON, _PARQUET = (".jsonl", ".ndjson", ".json"), (".parquet",)
-_BOUNDS = Instance((Bounds,), "Bounds(records=…)")
 
 
 class _Content(NamedTuple):
@@ -55,6 +54,7 @@ class ObjectBatches(PartitionedSpout):
     away batches wait. An object that cannot be decoded raises SourceError.
     """
 
+    @checked(place=PLACE, shares=COUNT)
     def __init__(
         self,
         place: str | Secret | os.PathLike[str],
@@ -64,12 +64,9 @@ class ObjectBatches(PartitionedSpout):
         shares: int = 8,
         ends: bool = False,
     ) -> None:
-        COUNT.check("ObjectBatches: shares", shares)
-        FLAG.check("ObjectBatches: ends", ends)
         record_fields(type)
         self.emits = type
         self.bounds = bounds or Bounds()
-        _BOUNDS.check("ObjectBatches: bounds", self.bounds, ConfigError)
         self._folder = ObjectFolder(place, "ObjectBatches")
         self._shares, self._ends = shares, ends
         self._names: list[str] = self._list() if ends else []

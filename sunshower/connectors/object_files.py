@@ -1,11 +1,10 @@
-"""ObjectFiles: writes the rows of each batch as objects of a folder in S3, replaced by a repeat.
+"""ObjectFiles: writes the rows of each batch as objects in S3, which a repeated batch replaces.
 
 <place>/batch=000000000007/part-0002.jsonl      the rows that task 2 had of batch 7
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from typing import Any
@@ -14,11 +13,11 @@ from sunshower.arguments import Values
 from sunshower.connectors.object_folder import ObjectFolder
 from sunshower.errors import StateMismatch
 from sunshower.records import RecordParts, Schema
-from sunshower.scalars import for_json
+from sunshower.scalars import json_text
 from sunshower.secret import Secret
 from sunshower.texts import utf8
 from sunshower.topologies.components import Context
-from sunshower.topologies.operators.port import Attempt, Emit, Rows
+from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 from sunshower.trident.declaration.streams import BatchStream
 
 _FORMAT = Values(words={"jsonl": "jsonl", "parquet": "parquet"})
@@ -48,7 +47,7 @@ class ObjectFiles:
         return stream.operate(_Writer(self._folder, self._format, stream.schema), fields=())
 
 
-class _Writer:
+class _Writer(Operator):
     """The operator: it collects the rows of a batch, and writes them when the batch commits."""
 
     commits = True
@@ -85,9 +84,6 @@ class _Writer:
                 if one != name or not batch:
                     self._folder.delete(one)
 
-    def cleanup(self) -> None:
-        """Do nothing: there is no connection to close."""
-
     def _is_own(self, name: str) -> bool:
         """Whether this task replaces an object: also those of tasks that there are no more."""
         found = _PART.fullmatch(name)
@@ -96,11 +92,7 @@ class _Writer:
     def _encoded(self, rows: list[Any]) -> bytes:
         named = [self._named(row) for row in rows]
         if self._kind == "jsonl":
-            lines = (
-                json.dumps(one, ensure_ascii=False, allow_nan=False, default=for_json) + "\n"
-                for one in named
-            )
-            return utf8("".join(lines))
+            return utf8("".join(f"{json_text(one)}\n" for one in named))
         import pyarrow as pa
         from pyarrow import parquet
 

@@ -14,7 +14,7 @@ from sunshower.outages import is_unavailable
 from sunshower.secret import Secret, address, reveal, without_secrets
 from sunshower.state.files.durable_files import sync_path
 
-_PLACE = Instance(
+PLACE = Instance(
     (str, Secret, os.PathLike), 'a folder, such as "s3://bucket/orders"', False, is_secret=True
 )
 # Parts of the messages of S3's client that say that the store is away.
@@ -29,7 +29,7 @@ class ObjectFolder:
     of a folder. Names are relative to it. The client is created when it is used."""
 
     def __init__(self, place: str | Secret | os.PathLike[str], where: str) -> None:
-        _PLACE.check(f"{where}: place", place)
+        PLACE.check(f"{where}: place", place)
         if isinstance(place, os.PathLike) or (isinstance(place, str) and "://" not in place):
             place = Path(place).absolute().as_uri()
         self._place: Secret = address(place)

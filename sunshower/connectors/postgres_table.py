@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from itertools import chain
 from typing import Any, TypeAlias
 
-from sunshower.arguments import Instance
+from sunshower.arguments import NAME, PART, AnyOf, Each, Instance, checked
 from sunshower.errors import ConfigError, StoreError, StoreUnreachable, SunshowerError, Unavailable
 from sunshower.records import Part, RecordParts, Schema
 from sunshower.scalars import for_json
-from sunshower.secret import Secret, address
+from sunshower.secret import ADDRESS, Secret, address
 from sunshower.state.backing import ANSWER_WITHIN_S
 from sunshower.state.postgres_backing import PostgresClient
 from sunshower.texts import message_of
-from sunshower.topologies.components import Bolt, Collector, Context, Tuple
+from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
 
 Row: TypeAlias = tuple[Tuple[Any], list[Any]]  # an input, and the values of its columns
 
@@ -28,14 +29,13 @@ _APART_S = 8.0  # time to find the rows that are refused; the rest fails then
 _OF_ROWS = ("22", "23", "44", "54", "P0", "42804")
 _TYPES = "SELECT attname, atttypid FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0"
 _JSON_TYPES = {114, 3802}  # json, jsonb
-_ADDRESS = Instance((str, Secret), 'an address, such as "postgresql://host/database"', False, True)
 _TABLE = Instance((str,), 'the name of a table, such as "totals" or "shop.totals"', False)
 _COLUMNS = Instance((Mapping,), "a dictionary: column → field, or function of the record")
-_PART = Instance((str, Callable), "a field's name, or a function of the record", False)
-_COLUMN = Instance((str,), "the name of a column", False)
+_COLUMN = "the name of a column"
+_KEY = AnyOf((replace(NAME, instead=_COLUMN), Each(NAME, "a list of such names")))
 
 
-class PostgresTable(Bolt[Any, None]):
+class PostgresTable(Stateless, Bolt[Any, None]):
     """Writes each record as a row of `table`, or updates the row with the same key.
 
     `key`: the columns of the table's primary key, or of a unique constraint. `columns`: column →
@@ -52,6 +52,7 @@ class PostgresTable(Bolt[Any, None]):
     Raises ConfigError when it is declared, StoreError and ConfigError when it starts.
     """
 
+    @checked(dsn=ADDRESS, table=_TABLE, key=_KEY)
     def __init__(
         self,
         dsn: str | Secret,
@@ -61,22 +62,18 @@ class PostgresTable(Bolt[Any, None]):
         columns: Mapping[str, Part] | None = None,
         version: str | None = None,
     ) -> None:
-        _ADDRESS.check("PostgresTable: dsn", dsn)
-        _TABLE.check("PostgresTable: table", table)
         self.dsn, self.table = address(dsn), table
         self.key = (key,) if isinstance(key, str) else tuple(key)
         self.version = version
         self._where = f"PostgresTable({table})"
         self._reader = RecordParts(self._where)
-        for name in (*self.key, *([] if version is None else [version])):
-            _COLUMN.check(f"{self._where}: a column of key or version", name)
         if not self.key:
             raise ConfigError(f"{self._where}: key has no column; name those of the primary key")
         self._parts: dict[str, Part] | None = None
         if columns is not None:
             _COLUMNS.check(f"{self._where}: columns", columns)
             for name, part in columns.items():
-                _PART.check(f"{self._where}: columns[{name!r}]", part)
+                PART.check(f"{self._where}: columns[{name!r}]", part)
             self._use_columns(columns)
 
     def check_input(self, schema: Schema) -> None:
@@ -156,12 +153,6 @@ class PostgresTable(Bolt[Any, None]):
                 self._ack(part)
             else:
                 self._collector.fail(part[0][0], refusal)
-
-    def snapshot(self) -> None:
-        """Return no state: after each flush everything is in the database."""
-
-    def restore(self, state: Any) -> None:
-        """Do nothing: there is no state."""
 
     def cleanup(self) -> None:
         """Close the connection."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from sunshower.arguments import COUNT, SECONDS, Rule, check_all
 from sunshower.errors import ExperimentError, SunshowerError
 from sunshower.experiments.checkers.checker import Checker
 from sunshower.experiments.checkers.recovery import Liveness, Recovers
@@ -23,6 +24,13 @@ from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.secret import protected
 from sunshower.texts import describe_error
 from sunshower.topologies.topology import Topology
+
+_RULES: dict[str, Rule] = {
+    "seconds_max": SECONDS,
+    "sample": COUNT,
+    "hurt_s": SECONDS.or_else("none", None),
+    "messages_max": COUNT.or_else("none", None),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,18 +58,12 @@ class Experiment:
     simulated: bool = True  #: False: it needs something real, such as a broker
 
     def __post_init__(self) -> None:
-        for name, value in (("seconds_max", self.seconds_max), ("sample", self.sample)):
-            if not value > 0:
-                raise ExperimentError(f"{self}: {name} is {value}; it must be above 0")
-        if self.hurt_s is not None and not 0 < self.hurt_s < self.seconds_max:
+        check_all(self, _RULES, f"{self}: ", ExperimentError)
+        if self.hurt_s is not None and not self.hurt_s < self.seconds_max:
             raise ExperimentError(
                 f"{self}: hurt_s is {self.hurt_s:g}; it must be above 0, and below seconds_max, "
                 f"which is {self.seconds_max:g}: the topology needs time to recover"
             )
-        layout: object = self.layout
-        if not isinstance(layout, Layout):
-            there = ", ".join(map(str, Layout))
-            raise ExperimentError(f"{self}: layout is {layout!r}; it is a Layout, of: {there}")
         for name in self.sweep:
             self.settle({name: None})
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from sunshower.arguments import Values
+from sunshower.arguments import COUNT, NONE, AnyOf, Values, checked
 from sunshower.errors import ExperimentError
 from sunshower.experiments.evidence.facts import Model
 from sunshower.topologies.components import Bolt, Context, Spout
@@ -58,14 +58,12 @@ class Numbers(Spout[Item]):
 _ABOVE_0 = Values(float, least=0, above=True)
 
 
+@checked(ExperimentError, total=COUNT, rate=AnyOf((_ABOVE_0, NONE)), keys=COUNT)
 def numbers(total: int, rate: float | None = None, keys: int = KEYS) -> Numbers:
     """Return a source of `total` items, `rate` of them a second (None: as fast as possible).
 
     Task i of n emits i, i + n, i + 2n … Raises ExperimentError for numbers that are not above 0.
     """
-    for what, value in (("total", total), ("rate", rate), ("keys", keys)):
-        if value is not None:
-            _ABOVE_0.check(f"numbers: {what}", value, ExperimentError)
     return Numbers(total, rate, keys)
 
 

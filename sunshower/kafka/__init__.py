@@ -1,7 +1,6 @@
-"""Kafka in and out: spouts, bolts, batch spouts, formats, and where offsets are kept."""
+"""Reads from and writes to Kafka: spouts, bolts, batch spouts, formats, stored offsets."""
 
 from sunshower.kafka.consuming.decoding import KafkaRecord, Received
-from sunshower.kafka.consuming.rebalance_listener import RebalanceListener
 from sunshower.kafka.consuming.start_position import StartPosition, StartTime
 from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque, KafkaTransactional
 from sunshower.kafka.exactly_once.deduplicate import deduplicate
@@ -16,7 +15,7 @@ from sunshower.kafka.options import (
     by_metadata,
     in_kafka,
 )
-from sunshower.kafka.partitions.ports import Partition
+from sunshower.kafka.partitions.ports import Partition, RebalanceListener
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
 from sunshower.kafka.producing.messages import Message
 from sunshower.kafka.producing.producer import Producer

@@ -8,11 +8,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sunshower.errors import ConfigError, KafkaUnreachable
+from sunshower.arguments import Instance, check_all
+from sunshower.errors import ConfigError, KafkaUnreachable, RecordMismatch
+from sunshower.field_types import record_fields
 from sunshower.record_reader import record_reader
 from sunshower.secret import protected, revealed, without_secrets
 
 Decode = Callable[[bytes], Any]
+
+_CLIENT = Instance((Mapping,), 'the settings of its client: {"url": "http://…"}', is_secret=True)
 
 _REGISTRY = {"timeout": 4, "max.retries": 1}  # so that a call ends within 10 s
 _RETRIED = {429, 500, 502, 503, 504}  # HTTP: the registry, or its Kafka, is unavailable
@@ -58,6 +62,13 @@ class Text(Format):
 
     encoding: str = "utf-8"
 
+    def __post_init__(self) -> None:
+        check_all(self, {}, "Text: ")
+        try:
+            "".encode(self.encoding)
+        except LookupError as error:
+            raise ConfigError(f'Text: encoding: {error}; give a codec, such as "utf-8"') from None
+
     def decoder(self, topic: str, part: str) -> Decode:
         encoding = self.encoding
         return lambda data: data.decode(encoding)
@@ -74,6 +85,9 @@ class Json(Format):
     """
 
     record_type: type[Any] | None = None
+
+    def __post_init__(self) -> None:
+        check_record_type(self)
 
     def decoder(self, topic: str, part: str) -> Decode:
         if self.record_type is None:
@@ -96,6 +110,9 @@ class MessagePack(Format):
 
     record_type: type[Any] | None = None
 
+    def __post_init__(self) -> None:
+        check_record_type(self)
+
     def decoder(self, topic: str, part: str) -> Decode:
         import msgpack
 
@@ -112,6 +129,8 @@ class Avro(Format):
     record_type: type[Any] | None = None
 
     def __post_init__(self) -> None:
+        check_record_type(self)
+        _CLIENT.check("Avro: registry", self.registry)
         object.__setattr__(self, "registry", protected(self.registry))
 
     def decoder(self, topic: str, part: str) -> Decode:
@@ -147,6 +166,15 @@ def _is_of_transport(error: Exception) -> bool:
     """Whether it is httpx's error for a server that does not answer; the client bundles httpx
     under several names."""
     return any(kind.__name__ == "TransportError" for kind in type(error).__mro__)
+
+
+def check_record_type(given: Format) -> None:
+    """Raise RecordMismatch for a record type that is none."""
+    if given.record_type is not None:
+        try:
+            record_fields(given.record_type)
+        except RecordMismatch as error:
+            raise RecordMismatch(f"{type(given).__name__}: record_type: {error}") from None
 
 
 def decoder_of_records(read: Decode, kind: type[Any] | None) -> Decode:

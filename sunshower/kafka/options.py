@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 from sunshower.arguments import COUNT, FLAG, FUNCTION, SECONDS, Instance, Rule, check_all
 from sunshower.errors import ConfigError
 from sunshower.kafka.consuming.consumer import Consumer
-from sunshower.kafka.consuming.rebalance_listener import RebalanceListener
 from sunshower.kafka.consuming.start_position import StartPosition, StartTime, Where
 from sunshower.kafka.consuming.subscription import TopicSubscription
 from sunshower.kafka.partitions.broker_group import BrokerGroup
 from sunshower.kafka.partitions.broker_metadata import KafkaDirectory
 from sunshower.kafka.partitions.broker_offsets import KafkaOffsets
-from sunshower.kafka.partitions.ports import Directory, Offsets, PartitionSharing
+from sunshower.kafka.partitions.ports import Directory, Offsets, PartitionSharing, RebalanceListener
 from sunshower.kafka.partitions.task_index_assignment import ByIndex
 from sunshower.topologies.components import Context
 
@@ -109,13 +108,14 @@ class KafkaOptions:
     commit_s: float = 1.0
     #: Offsets of a partition that are read and not committed. Storm: maxUncommittedOffsets
     uncommitted_max: int = 10_000_000
-    #: Time between two looks for new partitions and topics. Storm: partitionRefreshPeriodMs, 2 s
+    #: Time between two lookups of partitions and topics. Storm: partitionRefreshPeriodMs, 2 s
     refresh_s: float = 30.0
-    #: Keep no record until it is acked: failed ones are read again from Kafka, as in Storm. This
-    #: saves memory, but a record that retention or compaction has deleted by then becomes a dead
-    #: letter without its value, or is skipped if there are none. Both are logged and counted.
+    #: Whether failed records are read from Kafka again, as in Storm, instead of being kept in
+    #: memory until their ack. A record that retention or compaction has deleted meanwhile becomes a
+    #: dead letter without its value, or is skipped if there are no dead letters. Both are logged
+    #: and counted.
     refetch: bool = False
-    #: Learns which partitions a task gets and loses.
+    #: Called with the partitions that a task gets and loses.
     listener: RebalanceListener = RebalanceListener()  # noqa: RUF009 (it has no state)
     #: Finds topics and partitions; called with the settings.
     directory: Callable[[Mapping[str, Any]], Directory] = by_metadata

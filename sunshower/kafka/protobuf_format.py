@@ -9,7 +9,7 @@ from typing import Any
 
 from sunshower.arguments import Instance, Values
 from sunshower.errors import ConfigError
-from sunshower.kafka.formats import Decode, Format, decoder_of_records
+from sunshower.kafka.formats import Decode, Format, check_record_type, decoder_of_records
 
 _Convert = Callable[[Any], Any]
 
@@ -51,6 +51,7 @@ class Protobuf(Format):
                 f"Protobuf({shown}) has no class that protoc has generated; give one, such as "
                 "Protobuf(sale_pb2.Sale, Sale)"
             )
+        check_record_type(self)
         if isinstance(self.framed, bool):
             return
         _IDS.check("Protobuf: framed", self.framed or None)

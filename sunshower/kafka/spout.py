@@ -14,11 +14,12 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
+from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from sunshower.arguments import Instance
+from sunshower.arguments import CLASS, NAME, NONE, AnyOf, Each, Instance, checked
 from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable, LifecycleError
 from sunshower.kafka.consuming.consumer import Consumer, check_settings, servers_of, with_servers
 from sunshower.kafka.consuming.decoding import KafkaRecord, Received, Translator, Undecodable
@@ -26,14 +27,13 @@ from sunshower.kafka.consuming.lag import PartitionStatus, figures
 from sunshower.kafka.consuming.message_ids import OFFSET_BITS
 from sunshower.kafka.consuming.partition_progress import I64
 from sunshower.kafka.consuming.partition_reader import PartitionReader, Skipped
-from sunshower.kafka.consuming.rebalance_listener import ListenedOwner, NoPartitions
 from sunshower.kafka.consuming.record_batch import MessageBatch
 from sunshower.kafka.consuming.refetching import Refetcher
 from sunshower.kafka.consuming.subscription import TopicSubscription
 from sunshower.kafka.formats import Format, format_of
 from sunshower.kafka.options import Guarantee, KafkaOptions, ReaderContext, by_metadata
 from sunshower.kafka.partitions.cached_directory import RefreshedDirectory
-from sunshower.kafka.partitions.ports import Partition
+from sunshower.kafka.partitions.ports import Partition, RebalanceListener
 from sunshower.secret import protected
 from sunshower.topologies.components import Context
 from sunshower.topologies.logs import LogSpout, Polled, Unreadable
@@ -44,8 +44,9 @@ if TYPE_CHECKING:
 
 Out = TypeVar("Out")
 
-_SEVERAL = Instance((Collection,), "a list")
-_OPTIONS = Instance((KafkaOptions,), "KafkaOptions(first=StartPosition.EARLIEST, …)")
+_TOPICS = Each(NAME, 'a list of names: ["orders"]')
+_OPTIONS = Instance((KafkaOptions, NoneType), "KafkaOptions(first=StartPosition.EARLIEST, …)")
+_TYPE = AnyOf((CLASS, Each(NAME, "a list of the names of fields"), NONE))
 _NO_RECORD = Undecodable("it made a record when it was read first, and makes none now", "")
 _ONE_RECORD = Undecodable(
     "it made several records, and OffsetsWithResults stores results by message: let translate= "
@@ -70,6 +71,9 @@ class KafkaSpout(LogSpout[Any]):
     Raises ConfigError for invalid arguments, before any request to a broker.
     """
 
+    @checked(
+        settings=None, topics=None, fields=None, value=None, key=None, emits=_TYPE, options=_OPTIONS
+    )
     def __init__(
         self,
         settings: Mapping[str, Any],
@@ -88,12 +92,10 @@ class KafkaSpout(LogSpout[Any]):
         """`deployment`: a topology started under the same name continues at its offsets, whatever
         `options.first` says; by default each declaration is a deployment of its own."""
         self.options = KafkaOptions() if options is None else options
-        _OPTIONS.check("options", self.options)
         check_settings(settings, servers=self.options.directory is by_metadata)
         if isinstance(topics, str):
             raise ConfigError(f"topics is {topics!r}; give a list: [{topics!r}]")
-        for name, given in (("topics", topics), ("partitions", partitions)):
-            _SEVERAL.check(name, given)
+        _TOPICS.check("KafkaSpout: topics", topics)
         self.settings = protected(settings)
         self.subscription = TopicSubscription(tuple(topics), pattern, tuple(partitions))
         self.deployment = deployment or uuid.uuid4().hex
@@ -146,7 +148,7 @@ class KafkaSpout(LogSpout[Any]):
         try:
             self._offsets = self.options.store(reader._replace(sharing=self._sharing))
         except BaseException:
-            self._sharing.leave(NoPartitions())
+            self._sharing.leave(RebalanceListener())  # it has no partitions yet
             raise
         undo.callback(self._offsets.close)
         metadata = json.dumps({"topologyId": topology, "taskId": context.task})
@@ -154,11 +156,10 @@ class KafkaSpout(LogSpout[Any]):
             self._consumer, self._offsets, self.options, topology, metadata
         )
         undo.callback(self._reader.committer.close)
-        self._owner = ListenedOwner(self._reader, self.options.listener)
-        undo.callback(self._sharing.leave, self._owner)
+        undo.callback(self._sharing.leave, self._reader)
         self._commit_s = context.clock.now() + self.options.commit_s
         self._emit_s = 0.0  # at most once: emit nothing before this time, after a failed commit
-        self._sharing.look(self._owner)
+        self._sharing.look(self._reader)
         self._reader.all_new = self._sharing.later_is_new
 
     def deactivate(self) -> None:
@@ -192,7 +193,7 @@ class KafkaSpout(LogSpout[Any]):
 
     def poll(self, limit: int) -> Polled[Any] | None:
         reader = self._reader
-        self._sharing.look(self._owner)
+        self._sharing.look(reader)
         now = self._clock.now()
         if now >= self._commit_s:
             self._commit_s = now + self.options.commit_s

@@ -1,4 +1,4 @@
-"""Lets Python collect garbage seldom, in processes that create many short-lived objects."""
+"""Makes Python's garbage collections rare in processes that create many short-lived objects."""
 
 from __future__ import annotations
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from sunshower.arguments import COUNT, checked
 from sunshower.clock import Clock, ManualClock, SystemClock
-from sunshower.errors import ClusterError, TopologyFailed
+from sunshower.errors import ClusterError, TopologyError, TopologyFailed
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.events.trace_recorder import TraceRecorder, WorkerTraces
 from sunshower.runtime.plan import Layout, make_plan
@@ -35,6 +36,7 @@ class Finished:
     traces: Traces = NO_TRACES
 
 
+@checked(TopologyError, steps_max=COUNT.or_else("none", None))
 def run_inline(
     graph: Graph,
     *,

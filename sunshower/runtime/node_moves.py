@@ -2,7 +2,8 @@
 
 A process keeps what it has requested of its node, and stays there. So a worker that is to be on
 another node, or whose tasks request something else, gets a new id: its tasks move to a new process
-as in any rebalance, with their states.
+as in any rebalance, with their states. If some of them cannot move, the others leave a node that is
+being drained without them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from sunshower.runtime.control.placement import can_move, placed, unused
 from sunshower.runtime.nodes import MAKE_ROOM, NodeRoom, NodeView, choices, misfit, unmet, waits
 from sunshower.runtime.plan import ACKER, Plan, Task
 
-_AGAIN_S = 30.0  # before a worker leaves its node again, if the first time was cancelled
+_AGAIN_S = 30.0  # before a worker leaves its node again, if the first time was cancelled, or the
+# next master its own: Ray may have started it on another node that is being drained
 _LAST_S = 30.0  # before a node ends, its workers leave it, also if no other one has room
 _START_S = 300.0  # likewise where an autoscaler may add a node: it sees only workers without one
 
@@ -52,8 +54,8 @@ class NodeMoves:
         room = NodeRoom(self.view.staying, hosted, placement)
         for worker in sorted(requests.keys() - (staying - changed)):
             room.choose(requests[worker])
-        movable = {worker: requests[worker] for worker in staying - changed - fixed}
-        leaving = changed | {*room.moves(movable, places)}
+        free = {worker: requests[worker] for worker in staying - changed - fixed}
+        leaving = changed | {*room.moves(free, places)}
         plan = renewed(after, leaving, taken)
         self.check(plan, staying - leaving)
         return plan
@@ -70,16 +72,16 @@ class NodeMoves:
             )
 
     def away(self, plan: Plan, taken: Iterable[int], now: float) -> tuple[Plan, float] | None:
-        """The plan with new workers for those that leave a node that is being drained, and how long
-        pending trees may take; None if none does."""
-        leaving = self.view.leaving(plan.workers)
-        movable = [one for one in leaving if not pinned(plan, one)]
-        room = self._with_room(plan, movable)
+        """The plan with new workers for the tasks that leave a node that is being drained, and how
+        long pending trees may take; None if none does."""
+        leaving, room = self.view.leaving(plan.workers), self._with_room(plan)
         self._again_s = {one: at for one, at in self._again_s.items() if one in leaving}
         going = [
             one
-            for one in movable
-            if now >= self._again_s.get(one, now) and (one in room or leaving[one] <= self._last_s)
+            for one in leaving
+            if movable(plan, one)
+            and now >= self._again_s.get(one, now)
+            and (one in room or leaving[one] <= self._last_s)
         ]
         if not going:
             return None
@@ -94,35 +96,42 @@ class NodeMoves:
     def problems(self, plan: Plan, absent: Collection[int]) -> tuple[str, ...]:
         """A line for each request that waits for room, and for each worker that stays on a node
         that is being drained. `absent`: as above."""
-        leaving = self.view.leaving(plan.workers)
-        room = self._with_room(plan, [one for one in leaving if not pinned(plan, one)])
+        leaving, room = self.view.leaving(plan.workers), self._with_room(plan)
         held = [
             f"worker {worker} stays on node {self.view.places[worker][:8]}, which is being "
             f"drained: {self._why_held(plan, worker, leaving[worker])}"
-            for worker in sorted(leaving.keys() - room)
+            for worker in sorted(leaving)
+            if worker not in room or pinned(plan, worker)
         ]
         requests = {one: plan.request_of(one) for one in absent}
         return (*waits(requests, self.view), *held)
 
     def lines(self, plan: Plan, absent: Collection[int]) -> tuple[str, ...]:
-        """The problems, and a line for each worker that leaves a node that is being drained."""
-        leaving = self.view.leaving(plan.workers)
-        going = self._with_room(plan, [one for one in leaving if not pinned(plan, one)])
+        """The problems, and a line for each worker whose tasks leave a node that is being drained;
+        `absent`: as above."""
         moves = [
-            f"worker {worker} leaves node {self.view.places[worker][:8]}, which is being drained: "
-            "the spouts stop until nothing is pending, or the wait is over, then its tasks move"
-            for worker in sorted(going)
+            f"tasks of worker {worker} leave node {self.view.places[worker][:8]}, which is being "
+            "drained: the spouts stop until nothing is pending, or the wait is over, then they move"
+            for worker in sorted(self._with_room(plan))
         ]
         return (*self.problems(plan, absent), *moves)
+
+    def master_leaves(self, node: str, age_s: float, *, moving: bool) -> bool:
+        """Whether a master of that age shall end, so that Ray starts the next one on another node:
+        its node is being drained, and one stays. `moving`: the tasks move now, and go first."""
+        staying = {one.id for one in self.view.staying}
+        is_drained = any(one.id == node for one in self.view.nodes) and node not in staying
+        return is_drained and bool(staying) and not moving and age_s >= _AGAIN_S
 
     @property
     def _last_s(self) -> float:
         return _START_S if self.view.grows else _LAST_S
 
-    def _with_room(self, plan: Plan, workers: Iterable[int]) -> Collection[int]:
-        """Those of these workers for which nodes that stay have room."""
+    def _with_room(self, plan: Plan) -> Collection[int]:
+        """The workers with tasks that leave nodes that are being drained, if others have room."""
         hosted = {one: at for one, at in self.view.places.items() if one in plan.workers}
-        requests = {one: plan.request_of(one) for one in workers}
+        own = {one: movable(plan, one) for one in self.view.leaving(plan.workers)}
+        requests = {one: plan.request_of_tasks(tasks) for one, tasks in own.items() if tasks}
         view = NodeView(self.view.nodes, hosted)
         return choices(requests, view, plan.graph.config.placement).keys()
 
@@ -147,6 +156,17 @@ def pinned(plan: Plan, worker: int) -> list[Task]:
     return [task for task in tasks if not can_move(plan.component(task))]
 
 
+def movable(plan: Plan, worker: int) -> list[Task]:
+    """The tasks of a worker that can go to a new process: all, or, beside one that cannot, those
+    that request nothing, because the process of the worker keeps its request."""
+    fixed = pinned(plan, worker)
+    return [
+        task
+        for task in plan.tasks_on(worker)
+        if not fixed or (task not in fixed and not plan.request_of_tasks([task]))
+    ]
+
+
 def refused(plan: Plan, workers: Iterable[int], why_refused: WhyRefused) -> str | None:
     """A sentence about the first of these workers that cannot request its sum; None: all can."""
     for worker in workers:
@@ -162,7 +182,8 @@ def refused(plan: Plan, workers: Iterable[int], why_refused: WhyRefused) -> str 
 
 
 def renewed(plan: Plan, workers: Collection[int], taken: Iterable[int] = ()) -> Plan:
-    """The plan with new ids for these workers, so that their tasks go to new processes."""
+    """The plan with new workers for the movable tasks of these, which go to new processes."""
     numbers = unused({*plan.workers, *taken}, len(workers))
-    ids = dict(zip(sorted(workers), numbers, strict=True))
-    return placed(plan, [ids.get(task.worker, task.worker) for task in plan.tasks])
+    new = zip(sorted(workers), numbers, strict=True)
+    ids = {task.id: number for worker, number in new for task in movable(plan, worker)}
+    return placed(plan, [ids.get(task.id, task.worker) for task in plan.tasks])

@@ -48,11 +48,6 @@ class NodeView:
         """The nodes that are not being drained."""
         return [node for node in self.nodes if node.leaves_s is None]
 
-    def should_leave(self, node: str) -> bool:
-        """Whether a process of that node should go: it is being drained, and another one stays."""
-        is_drained = any(one.id == node and one.leaves_s is not None for one in self.nodes)
-        return is_drained and bool(self.staying)
-
     def leaving(self, workers: Iterable[int]) -> dict[int, float]:
         """Those of these workers whose node is being drained → seconds until it ends."""
         left = {node.id: node.leaves_s for node in self.nodes}

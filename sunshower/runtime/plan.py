@@ -112,9 +112,12 @@ class Plan:
 
     def request_of(self, worker: int) -> Resources:
         """What a worker requests of its node: the sum over its tasks."""
-        components = self.graph.components  # acker tasks request nothing
-        own = [components.get(task.component) for task in self.tasks_on(worker)]
-        return Resources.total(one.resources for one in own if one is not None)
+        return self.request_of_tasks(self.tasks_on(worker))
+
+    def request_of_tasks(self, tasks: Iterable[Task]) -> Resources:
+        """What these tasks request together; those of ackers nothing."""
+        own = [self.component(task) for task in tasks if task.component != ACKER]
+        return Resources.total(one.resources for one in own)
 
     def component(self, task: Task) -> Component:
         """Return the declaration of a task. Ackers have none."""

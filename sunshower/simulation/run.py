@@ -3,39 +3,32 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import chain
 from math import inf
 from typing import Any, TypeVar
 
 from sunshower.errors import ClusterError, TopologyFailed
-from sunshower.runtime import queries
-from sunshower.runtime.control.lifecycle import NOT_STARTED, KillReport, State
+from sunshower.runtime.cluster import Look, Run
+from sunshower.runtime.control.lifecycle import NOT_STARTED, State
 from sunshower.runtime.control.overview import Overview
-from sunshower.runtime.control.plan_changes import AS_THEY_ARE
-from sunshower.runtime.control.upgrades import OPEN_S
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
-from sunshower.runtime.events.log_lines import LogLine
-from sunshower.runtime.events.metrics import Snapshot
-from sunshower.runtime.plan import Layout, Plan, make_plan
-from sunshower.runtime.queries import Query
+from sunshower.runtime.events.latencies import LatencyKind
+from sunshower.runtime.events.metrics import TaskStats
+from sunshower.runtime.events.trace_recorder import WorkerTraces
+from sunshower.runtime.plan import Plan
 from sunshower.runtime.request_calls import worker_of_requests
-from sunshower.runtime.savepoint import PackedTasks, Savepoint
-from sunshower.runtime.tuple_traces import Traces, assemble, root_number
 from sunshower.simulation.callers import SimCaller, user_code_of
-from sunshower.simulation.descriptions import describe
 from sunshower.simulation.environment import SimEnvironment
 from sunshower.simulation.machines import Machines
 from sunshower.simulation.master import SimMaster
 from sunshower.simulation.network import MASTER, SimProcess
 from sunshower.simulation.worker import SimWorker
-from sunshower.topologies.graph import Graph
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-
 _POLL_S = 0.1  # how often to check the master's state, while it receives something
 _SETTLE_S = 1.1  # on its clock; after that it is certain that nothing is in flight
 _START_S = 60.0  # for all workers to say hello
@@ -43,23 +36,21 @@ _CALL_S = 30.0
 _MOVE_S = 300.0  # for a rebalance, once the spouts are quiet
 
 
-class SimRun:
+class SimRun(Run):
     """A run whose time passes only while the caller waits or calls the master."""
 
     def __init__(self, env: SimEnvironment, *, active: bool) -> None:
-        self.topology = env.plan.graph.id
+        super().__init__(env.plan.graph.id)
         self._env = env
         self._world = env.world
         self._machines = Machines(env, active=active)
         self._plan = env.plan  # in force, as last read from the master
         self._settle_s = _SETTLE_S / (1 - env.conditions.drift)
-        self._stopped = False
-        self._kept: int | None = None  # the number of its savepoint
 
     def start(self) -> None:
         """Return once every worker has said hello."""
         try:
-            self._wait_for(lambda: self._state() not in NOT_STARTED, _START_S)
+            self._until(lambda: self._state() not in NOT_STARTED, within_s=_START_S)
         except TimeoutError:
             raise ClusterError(
                 f"not all {len(self.plan.workers)} workers of {self.topology!r} started in "
@@ -67,47 +58,16 @@ class SimRun:
             ) from None
 
     @property
-    def stopped(self) -> bool:
-        """Whether it was stopped; then its name is free."""
-        return self._stopped
-
-    @property
     def plan(self) -> Plan:
         """Does not call a paused master."""
-        if not self._stopped and not self._is_paused:
+        if not self.stopped and not self._is_paused:
             self._plan = self._ask(lambda master: master.core.plan)
         return self._plan
-
-    def snapshot(self) -> Snapshot:
-        """Raises TopologyFailed if the topology has failed."""
-        found, error = self._ask(lambda master: master.status())
-        if error is not None:
-            raise TopologyFailed(error)
-        return found
 
     def overview(self) -> Overview:
         """As of a run on Ray: with the windows of time, also if the topology has failed."""
         found = self._ask(lambda master: master.core.snapshot(master.now(), windows=True))
         return Overview(self.plan, found, self._master.core.error, 0.0, {})
-
-    def finished(self) -> bool:
-        return self.snapshot().state == State.FINISHED
-
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Raises ClusterError if no event is left and there is no timeout."""
-        self._check_there()
-        try:
-            self._wait_for(lambda: self._state() == State.FINISHED, timeout_s)
-        except TimeoutError:
-            return False
-        return True
-
-    def results(self, component: str) -> list[Any]:
-        """In the order of the task ids."""
-        tasks, ask = self.plan.tasks_of(component), self._ask_worker
-        workers = dict.fromkeys(task.worker for task in tasks)
-        found = {worker: ask(worker, lambda there: there.results(component)) for worker in workers}
-        return [found[task.worker].pop(0) for task in tasks]
 
     def ask(self, name: str, value: Any, *, timeout_s: float = 10.0) -> list[Any]:
         caller = self.send(name, value, timeout_s=timeout_s)
@@ -128,25 +88,11 @@ class SimRun:
 
         return SimCaller(self._env, worker, name, value, timeout_s)
 
-    def query(self, component: str, key: Any) -> Any:
-        return queries.value(self.plan, component, key, self._query)
-
-    def entries(self, component: str, limit: int = 20) -> list[tuple[Any, Any]]:
-        return queries.entries(self.plan, component, limit, self._query)
-
-    def _query(self, worker: int, query: Query) -> Any:
-        return self._ask_worker(worker, lambda there: there.query(query))
-
-    def traces(self, root: str | None = None) -> Traces:
+    def _recorded(self, root: int | None) -> Iterable[WorkerTraces]:
         """Times are those of the world. A worker that is paused does not answer."""
-        number = None if root is None else root_number(root)
-        plan, there = self.plan, self._env.network.there.values()
+        there = self._env.network.there.values()
         found = [one for one in there if isinstance(one, SimWorker) and not one.paused]
-        return assemble(plan, [one.traces(number, self._world.now_s) for one in found])
-
-    def log_lines(self, after: int = 0) -> list[LogLine]:
-        """Without the records of `logging`: all simulated processes share it."""
-        return self._ask(lambda master: master.read_log(after))
+        return [one.traces(root, self._world.now_s) for one in found]
 
     def kill_worker(self, worker: int) -> int:
         return self._kill(worker)
@@ -205,87 +151,25 @@ class SimRun:
         self._check_there()
         return sorted(chain.from_iterable(self._env.entries), key=lambda entry: entry.at_s)
 
-    def activate(self) -> None:
-        self._ask(lambda master: master.activate(True))
-
-    def deactivate(self) -> None:
-        self._ask(lambda master: master.activate(False))
-
-    def drain(self) -> None:
-        self._ask(lambda master: master.drain())
-
-    def rebalance(
-        self,
-        workers: int | None = None,
-        layout: Layout | None = None,
-        wait_s: float | None = None,
-        *,
-        tasks: Mapping[str, int] = AS_THEY_ARE,
-        waits: bool = True,
-    ) -> None:
-        number = self._ask(lambda master: master.rebalance(workers, layout, wait_s, tasks))
-        if waits and number:  # else nothing changes
-            self._wait_for_change(number, wait_s)
-
-    def _wait_for_change(self, number: int, wait_s: float | None) -> None:
-        """Raises LifecycleError if that rebalance or upgrade did not happen."""
+    def _wait_for_change(self, number: int, wait_s: float | None, look: Look | None = None) -> None:
+        """Raises ClusterError, too, if it takes too long: virtual time would pass without end."""
+        if not number:
+            return
         config = self._env.plan.graph.config
         longest_s = (config.message_timeout_s if wait_s is None else wait_s) + _MOVE_S
         try:
-            self._wait_for(lambda: self._state() != State.REBALANCING, longest_s)
+            self._until(lambda: self._state() != State.REBALANCING, look, longest_s)
         except TimeoutError:
             raise ClusterError(
                 f"the tasks of {self.topology!r} have not changed places within {longest_s:g} s of "
                 f"simulated time: somebody does not answer\n{self._describe()}"
             ) from None
-        self._ask(lambda master: master.check_change(number))
-
-    def upgrade(
-        self,
-        graph: Graph,
-        wait_s: float | None = None,
-        open_s: float = OPEN_S,
-        *,
-        dry_run: bool = False,
-        waits: bool = True,
-    ) -> list[str]:
-        given = make_plan(graph, self.plan.layout)
-        number, lines = self._ask(lambda master: master.upgrade(given, wait_s, open_s, dry_run))
-        if waits and number:
-            self._wait_for_change(number, wait_s)
-        return lines
-
-    def keep(self, wait_s: float | None = None) -> Savepoint:
-        self._kept = number = self._ask(lambda master: master.keep(wait_s))
-        found: list[PackedTasks] = []
-
-        def has_packed() -> bool:
-            found.extend(filter(None, [self._ask(lambda master: master.savepoint(number))]))
-            return bool(found)
-
-        try:
-            self._wait_for(has_packed, None)
-            return found[0].with_transfers(partial(self._env.packed, found[0].move))
-        except BaseException:
-            self.go_on()
-            raise
-
-    def go_on(self) -> bool:
-        kept, self._kept = self._kept, None
-        return not self._stopped and (kept is None or self._ask(lambda master: master.go_on(kept)))
-
-    def kill(self, wait_s: float | None = None) -> KillReport:
-        kept, self._kept = self._kept, None
-        self._ask(lambda master: master.kill(wait_s, kept))
-        self._wait_for(lambda: self._state(fails=False) == State.KILLED, None)
-        report = self._ask(lambda master: master.kill_report())
-        self.stop()
-        return report
+        self._call_master("check_change", number)
 
     def stop(self) -> None:
-        if self._stopped:
+        if self.stopped:
             return
-        self._stopped = True
+        self.stopped = True
         for _, process in sorted(self._machines.processes.items()):
             if isinstance(process, SimWorker):
                 for error in process.close():
@@ -312,7 +196,7 @@ class SimRun:
         return process is not None and process.paused
 
     def _check_there(self) -> None:
-        if self._stopped:
+        if self.stopped:
             raise ClusterError(f"topology {self.topology!r} was stopped; submit it again")
 
     def _ask(self, what: Callable[[SimMaster], T]) -> T:
@@ -326,26 +210,33 @@ class SimRun:
             )
         return what(self._master)
 
+    def _call_master(self, what: str, *given: Any) -> Any:
+        return self._ask(lambda master: getattr(master, what)(*given))
+
     def _state(self, *, fails: bool = True) -> State:
-        """The topology's state. Raises TopologyFailed if it has failed and `fails` is true."""
+        """Without a call, so no time passes."""
         state = self._master.state()
         if fails and state == State.FAILED:
             raise TopologyFailed(self._master.core.error)
         return state
 
-    def _wait_for(self, done: Callable[[], bool], timeout_s: float | None) -> None:
-        """Let time pass until `done()`, which is checked while the master answers. Raises
-        TimeoutError, and ClusterError if no event is left and there is no timeout."""
+    def _until(
+        self, ready: Callable[[], T], look: Look | None = None, within_s: float | None = None
+    ) -> T:
+        """Raises ClusterError, too, if no event is left and there is no limit."""
+        self._check_there()
         world = self._world
-        end_s = inf if timeout_s is None else world.now_s + timeout_s
+        end_s = inf if within_s is None else world.now_s + within_s
         look_s = world.now_s  # again, once the master is certain that nothing is in flight
         while True:
             over = world.now_s >= end_s
             if self._answers and (self._master.heard or over or world.now_s >= look_s):
                 look_s = world.now_s + self._settle_s if self._master.heard else inf
                 self._master.heard = False
-                if done():
-                    return
+                if look is not None:
+                    look(self._master.status()[0])
+                if found := ready():
+                    return found
             if over:
                 raise TimeoutError
             next_s = max(world.next_s, world.now_s + _POLL_S)
@@ -357,6 +248,9 @@ class SimRun:
                     + self._describe()
                 )
             world.run_until(min(next_s, end_s))
+
+    def _transfers_of(self, move: int) -> Callable[[int], bytes | None]:
+        return partial(self._env.packed, move)
 
     def _process(self, address: int) -> SimProcess:
         self._check_there()
@@ -375,7 +269,7 @@ class SimRun:
         self._check_there()
         self._machines.resume(address)
 
-    def _ask_worker(self, worker: int, what: Callable[[SimWorker], T]) -> T:
+    def _call_worker(self, worker: int, what: str, *given: Any) -> Any:
         there = self._env.network.there
         if not self._comes_true(lambda: worker in there and there[worker].ready):
             raise ClusterError(
@@ -384,7 +278,7 @@ class SimRun:
         process = there[worker]
         assert isinstance(process, SimWorker)
         with user_code_of(self.topology):
-            return what(process)
+            return getattr(process, what)(*given)
 
     def _comes_true(self, what: Callable[[], bool]) -> bool:
         """Let time pass until `what()`, for 30 s at most. Returns whether it came true."""
@@ -397,4 +291,32 @@ class SimRun:
         return True
 
     def _describe(self) -> str:
-        return describe(self._env)
+        """What each process of a run that cannot continue waits for: one line for the master and
+        one for each worker."""
+        world, there = self._world, self._env.network.there
+        master = there.get(MASTER)
+        standing = "is down" if master is None else "is paused" if master.paused else "waits"
+        lines = [f"seed {world.seed}, at {world.now_s:.6f} s: the master {standing}"]
+        workers = {task.worker for task in self._env.plan.tasks} | {w for w in there if w >= 0}
+        for worker in sorted(workers):
+            process = there.get(worker)
+            doing = _describe_worker(process) if isinstance(process, SimWorker) else "is not there"
+            lines.append(f"worker {worker} {doing}")
+        return "\n".join(lines)
+
+
+def _describe_worker(process: SimWorker) -> str:
+    if process.core is None:
+        return "waits for the master's welcome"
+    stats = process.core.stats()
+    standing = "has given up" if process.broken else "is paused" if process.paused else "waits"
+    doing = "nothing to do" if stats.idle else "records in its inboxes, or packets on their way"
+    tasks = ", ".join(map(_describe_task, stats.tasks)) or "only ackers"
+    return f"(life {stats.incarnation}) {standing}, with {doing}: {tasks}"
+
+
+def _describe_task(task: TaskStats) -> str:
+    if LatencyKind.COMPLETE not in task.latencies:
+        return f"{task.component} has executed {task.counts.executed}"
+    done = "is done" if task.done else "is not done"
+    return f"{task.component} {done}, with {task.counts.pending} pending of {task.unsettled} open"

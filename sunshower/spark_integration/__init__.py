@@ -1,4 +1,4 @@
-"""Finished batches go to PySpark, on this machine or on the Ray cluster through RayDP."""
+"""Processes batches with PySpark, on this machine or on the Ray cluster through RayDP."""
 
 from sunshower.spark_integration.bolt import SparkBatchBolt
 from sunshower.spark_integration.sessions.local_spark import LocalSpark

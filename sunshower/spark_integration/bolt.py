@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sunshower.arguments import COUNT, SECONDS, check_all
+from sunshower.arguments import COUNT, SECONDS, checked
 from sunshower.errors import (
     ConfigError,
     SparkError,
@@ -27,7 +27,7 @@ from sunshower.spark_integration.submissions import Submission, Submissions
 from sunshower.spark_integration.tables.schema import RecordColumns
 from sunshower.spark_integration.tables.tables import tables_in
 from sunshower.texts import describe_error
-from sunshower.topologies.components import Bolt, Collector, Context, Tuple
+from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
 
 _TIMEOUT_RESET_S = 2.0  # how often inputs of unfinished batches have their timeouts reset
 _FULL_PAUSE_S = 0.05  # pause in `flush` while no batch slot is free; it slows the upstream down
@@ -48,7 +48,7 @@ class SubmittedBatch:
     retry_at_s: float = 0.0
 
 
-class SparkBatchBolt(Bolt[Any, Any]):
+class SparkBatchBolt(Stateless, Bolt[Any, Any]):
     """Submits batches of `rows_max` records, or of what arrived within `wait_s`, to a `spark(…)`
     step.
 
@@ -67,6 +67,7 @@ class SparkBatchBolt(Bolt[Any, Any]):
 
     tick_s = 0.05  # polls for results, also while no records arrive
 
+    @checked(**_ARGUMENTS)
     def __init__(
         self,
         step: Spark,
@@ -88,7 +89,6 @@ class SparkBatchBolt(Bolt[Any, Any]):
             )
         self.step, self.rows_max, self.wait_s = step, rows_max, wait_s
         self.batches_max, self.edges_max = batches_max, edges_max
-        check_all(self, _ARGUMENTS, "SparkBatchBolt: ")
         self.emits = () if step.out is None else step.out
         self._schemas: list[Schema] = []
 
@@ -163,12 +163,6 @@ class SparkBatchBolt(Bolt[Any, Any]):
     def result(self) -> list[JobReport]:
         """The reports of the last batches, oldest first."""
         return self._submissions.reports()
-
-    def snapshot(self) -> None:
-        """Return nothing: the spout replays unfinished inputs."""
-
-    def restore(self, state: Any) -> None:
-        """Do nothing: there is no state."""
 
     def cleanup(self) -> None:
         """Cancel the unfinished jobs and close the gateway."""

@@ -16,14 +16,14 @@ from sunshower.spark_integration.sessions.spark_port import (
     SparkPlace,
     SparkStep,
 )
-from sunshower.spark_integration.state_versions import StateVersions
 from sunshower.spark_integration.submissions import Submission, Submissions
 from sunshower.spark_integration.tables.schema import RecordColumns
 from sunshower.spark_integration.tables.table_folder import TableFolder
 from sunshower.spark_integration.tables.tables import Table, tables_in
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt, Emit, Rows
-from sunshower.trident.states.counted import CountedIn
+from sunshower.trident.stages.port import Publishing
+from sunshower.trident.states.counted import LastWrite
 
 _LOG = logging.getLogger("sunshower.spark")
 
@@ -36,7 +36,7 @@ class BatchRows:
     submission: Submission | None = None
 
 
-class SparkOperator:
+class SparkOperator(Publishing):
     """Collects the rows of a batch; `ready` submits them and polls for the result.
 
     The operator must get all rows of a batch: its stage has one task, or each task runs its own
@@ -54,15 +54,15 @@ class SparkOperator:
         self._by_spark = len(self._tables) < len(tables)
         self.publishes = bool(tables) or step.state is not None
         self.commits = len(tables) < len(step.writers) or step.state is not None
-        self.counted: CountedIn | None = None
 
     def prepare(self, context: Context) -> None:
         """Publish what was committed while no task ran, and open a gateway to Spark. Raises like
-        TableFolder."""
+        TableFolder, and StateMismatch for a state that is behind the note of its last write."""
         self._publish_error: SunshowerError | None = None
         self._folders: list[TableFolder] = []
         self._publisher: Publisher | None = None
-        self._state: StateVersions | None = None
+        self._state: TableFolder | None = None
+        self._written: LastWrite | None = None
         batches, current = "", 0
         if self.publishes:
             assert self.counted is not None, "a table is part of a program of batches"
@@ -70,8 +70,16 @@ class SparkOperator:
         for table in self._tables:
             self._folders.append(TableFolder(table.folder, context.topology, batches, current))
         if self._step.state is not None and self.counted is not None:
-            self._state = StateVersions(self._step.state, context.topology, self.counted)
-            self._folders.append(self._state.folder)
+            # Read before the folder, which was emptied or is another one if it is behind.
+            self._written = self.counted.last_write(str(self._step.state.folder), 0)
+            try:
+                folder, columns = self._step.state.folder, self._step.state.columns
+                self._state = TableFolder(folder, context.topology, batches, current, columns)
+                self._written.check(self._state.last_attempt(), f"the state in {folder}")
+            except BaseException:
+                self._written.close()
+                raise
+            self._folders.append(self._state)
         self._submissions = Submissions(self._step, self._place, context)
         if self._by_spark:
             self._publisher = Publisher(self._submissions, batches, current, context.clock)
@@ -100,15 +108,16 @@ class SparkOperator:
             rows = sum(map(len, batch.records))
             info = BatchInfo(str(attempt.txid), rows, attempt=attempt.attempt, txid=attempt.txid)
             if self._state is not None:
-                info = replace(info, state=self._state.before(attempt.txid))
+                found = self._state.version_before(attempt.txid)
+                info = replace(info, state=None if found is None else str(found))
             batch.submission = self._submissions.add(tables, info)
         return batch.submission.poll()
 
     def finish(self, batch: BatchRows, attempt: Attempt, emit: Emit) -> None:
         """Emit the rows of the result, once `ready` has returned True. Raises StoreUnreachable."""
         assert batch.submission is not None
-        if self._state is not None:
-            self._state.note(attempt)
+        if self._written is not None:
+            self._written.note(attempt._replace(epoch=0))  # the folder does not store it
         if batch.submission.result is not None and self._out is not None:
             emit(self._out.records(batch.submission.result))
 
@@ -145,8 +154,8 @@ class SparkOperator:
                         self._publisher.drain()
         finally:
             self._submissions.close()
-            if self._state is not None:
-                self._state.close()
+            if self._written is not None:
+                self._written.close()
 
     def _publish(self, txid: int) -> None:
         for folder in self._folders:

@@ -1,4 +1,4 @@
-"""Has Spark publish the committed batches of a step, in a job beside those of its batches."""
+"""Publishes the committed batches of a step, in a Spark job of its own."""
 
 from __future__ import annotations
 

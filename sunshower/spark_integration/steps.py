@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from sunshower.arguments import SECONDS
+from sunshower.arguments import FUNCTION, SECONDS, Instance, checked
 from sunshower.errors import TopologyError, Unserialisable
 from sunshower.records import Schema
 from sunshower.spark_integration.operator import SparkOperator
@@ -35,6 +36,9 @@ from sunshower.trident.declaration.streams import BatchStream
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_TRANSFORM = Instance((Callable,), "a function of (df, batch)")
+_TABLES = Instance((Mapping, NoneType), 'a table for each name, as in {"pages": "pages.parquet"}')
+_OPTION = Instance((str, int, float), "a text, a number, True or False")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # hdfs://…, s3a://…, file:/…
 
 
@@ -53,6 +57,7 @@ class Spark:
         """The record type of the rows that come back; None if none do."""
         return self.step.out
 
+    @checked(TopologyError, "spark(…).write", writer=FUNCTION)
     def write(self, writer: Writer) -> Spark:
         """Add a writer, called as `writer(result, batch)` for each batch. It may be `table(…)` (in
         `tables.py`), `parquet(…)`, `saved_as(…)`, or any function."""
@@ -118,6 +123,7 @@ def _names(inputs: Sequence[RecordColumns]) -> tuple[str, ...]:
     return tuple(one.kind.path for one in inputs) if len(inputs) > 1 else (INPUT,)
 
 
+@checked(TopologyError, transform=_TRANSFORM, tables=_TABLES, timeout_s=SECONDS, state=None)
 def spark(
     transform: Transform,
     *,
@@ -139,18 +145,16 @@ def spark(
     Raises RecordMismatch for a field of `out` that Spark cannot represent, TopologyError for any
     other error in the declaration.
     """
-    if not callable(transform):
-        raise TopologyError(f"spark({transform!r}): give a function of (df, batch)")
-    SECONDS.check(f"spark({transform!r}): timeout_s", timeout_s, TopologyError)
     if state is not None and not callable(getattr(state, "before", None)):
         raise TopologyError(f"spark(…, state={state!r}): give spark_state(folder, Record)")
     static = {name: _static_table(one, name) for name, one in (tables or {}).items()}
     step = SparkStep(transform, out, static, timeout_s=timeout_s, reads=reads, state=state)
     if out is not None:
         RecordColumns.of(out, f"spark({step}), out")
-    return Spark(step, where or LocalSpark())
+    return Spark(step, LocalSpark() if where is None else where)
 
 
+@checked(TopologyError, more=None)
 def spark_sql(query: str, **more: Any) -> Spark:
     """Declare a step that runs an SQL query over the views `batch` and `tables`. Several inputs are
     named after their record types. It has no state. Raises like `spark`."""
@@ -184,11 +188,13 @@ def _absolute(path: str | PurePath) -> str:
     return found if _SCHEME.match(found) else str(Path(found).absolute())
 
 
+@checked(TopologyError)
 def parquet(folder: str | PurePath) -> Writer:
     """Write each batch as Parquet files to `folder`/batch=`id`; the same id replaces its files."""
     return FormatWriter("parquet", {}, _absolute(folder))
 
 
+@checked(TopologyError, options=_OPTION)
 def saved_as(format: str, **options: str) -> Writer:  # noqa: A002
     """Append each batch in Spark's `format` ("jdbc", "kafka", …) with its options."""
     return FormatWriter(format, options)

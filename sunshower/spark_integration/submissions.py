@@ -1,4 +1,4 @@
-"""Submits the batches of one task to Spark, again if Spark dies, and adds up their reports."""
+"""Submits the batches of one task to Spark, again if Spark dies, and sums their reports."""
 
 from __future__ import annotations
 

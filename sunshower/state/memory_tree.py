@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from sunshower.state.callbacks import Callback, Callbacks
 from sunshower.state.tree import (
     Node,
     SessionState,
@@ -34,7 +33,7 @@ class MemoryForest:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.nodes: dict[str, _Kept] = {}
-        self.watches = Callbacks()
+        self.watches: list[tuple[str, Callable[[], None]]] = []  # of all trees: path, function
 
     def names(self, path: str) -> list[str]:
         """The names of a node's children, sorted."""
@@ -43,8 +42,8 @@ class MemoryForest:
     def tell(self, paths: Iterable[str]) -> None:
         """Call the watches of these nodes and of their parents."""
         changed = {*paths} | {parent(path) for path in paths}
-        for watch in [watch for watch in self.watches if watch.path in changed]:
-            watch.call()
+        for call in [call for path, call in self.watches if path in changed]:
+            call()
 
     def drop(self, owner: MemoryTree) -> None:
         """Remove the ephemeral nodes of a session."""
@@ -60,7 +59,7 @@ class MemoryTree:
 
     def __init__(self, forest: MemoryForest) -> None:
         self._forest = forest
-        self._listeners = Callbacks()
+        self._listeners: list[Callable[[SessionState], None]] = []
 
     def get(self, path: str) -> Node | None:
         with self._forest.lock:
@@ -116,16 +115,18 @@ class MemoryTree:
             del self._forest.nodes[path]
         self._forest.tell([path])
 
-    def watch(self, path: str, changed: Callable[[], None]) -> Callback:
-        return self._forest.watches.add(changed, check(path))
+    def watch(self, path: str, changed: Callable[[], None]) -> None:
+        self._forest.watches.append((check(path), changed))
 
-    def listen(self, told: Callable[[SessionState], None]) -> Callback:
-        return self._listeners.add(told)
+    def listen(self, told: Callable[[SessionState], None]) -> None:
+        self._listeners.append(told)
 
     def expire(self) -> None:
         """End the session as a store does after the session timeout, for tests."""
         self._forest.drop(self)
-        self._listeners.tell(SessionState.LOST, SessionState.CONNECTED)
+        for session in (SessionState.LOST, SessionState.CONNECTED):
+            for told in self._listeners:
+                told(session)
 
     def close(self) -> None:
         self._forest.drop(self)

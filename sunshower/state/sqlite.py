@@ -13,7 +13,7 @@ from pathlib import Path, PurePath
 from typing import ClassVar
 
 from sunshower import versions
-from sunshower.arguments import PATH
+from sunshower.arguments import check_all
 from sunshower.errors import ConfigError, StoreError, StoreUnreachable
 from sunshower.outages import is_unavailable
 
@@ -50,7 +50,7 @@ class SqliteFile:
     _machine: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        PATH.check(f"{type(self).__name__}: file", self.file)
+        check_all(self, {}, f"{type(self).__name__}: ")
         # Workers have another working directory.
         object.__setattr__(self, "file", Path(self.file).absolute())
         object.__setattr__(self, "_machine", machine())
@@ -69,14 +69,12 @@ class SqliteFile:
 
 
 @contextmanager
-def errors(file: Path, theirs: Sequence[BaseException] = ()) -> Iterator[None]:
+def errors(file: Path) -> Iterator[None]:
     """Convert SQLite's and the system's errors: StoreUnreachable for an outage (outages.py), else
-    StoreError. Errors in `theirs` are raised unchanged."""
+    StoreError."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:
-        if any(error is one for one in theirs):
-            raise
         if os.path.isdir(file):  # False where Path.is_dir would raise
             raise StoreError(f"{file} is a folder; give a file, such as {file}/store.db") from error
         if isinstance(error, FileExistsError | NotADirectoryError):

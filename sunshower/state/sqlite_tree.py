@@ -8,12 +8,12 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from sunshower import versions
 from sunshower.errors import NoNode, StoreError
 from sunshower.state.backing import ANSWER_WITHIN_S
-from sunshower.state.callbacks import Callback, Callbacks
 from sunshower.state.sqlite import Tables, errors, transaction, write_ahead
 from sunshower.state.tree import (
     Node,
@@ -44,6 +44,13 @@ _UPGRADES = {1: ("DROP TABLE IF EXISTS sessions", "DELETE FROM nodes WHERE owner
 _TABLES = Tables("the tree", versions.TREE, _SCHEMA, "nodes", _UPGRADES)
 _LOOK_EVERY_S = 0.05
 _BEATS = 4  # heartbeats within a session timeout
+
+
+@dataclass
+class _Watch:
+    path: str
+    changed: Callable[[], None]
+    seen: object  # what the store had there when `changed` was last called
 
 
 class SilentSessions:
@@ -92,8 +99,8 @@ class SqliteTree:
         self._silent = SilentSessions(session_timeout_s / _BEATS)
         self._answer_within_s = answer_within_s
         self._lock = threading.Lock()
-        self._watches = Callbacks()
-        self._listeners = Callbacks()
+        self._watches: list[_Watch] = []
+        self._listeners: list[Callable[[SessionState], None]] = []
         self._wake = threading.Event()
         self._closed = self._lost = False
         self.session = ""
@@ -158,15 +165,14 @@ class SqliteTree:
                 _version(db, beside, None)
             db.execute(sql, (check(path), self.session))
 
-    def watch(self, path: str, changed: Callable[[], None]) -> Callback:
+    def watch(self, path: str, changed: Callable[[], None]) -> None:
         with self._reading() as db:
             seen = _look(db, check(path))
-        watch = self._watches.add(changed, path, seen)
+        self._watches.append(_Watch(path, changed, seen))
         self._wake.set()
-        return watch
 
-    def listen(self, told: Callable[[SessionState], None]) -> Callback:
-        return self._listeners.add(told)
+    def listen(self, told: Callable[[SessionState], None]) -> None:
+        self._listeners.append(told)
 
     def close(self) -> None:
         if self._closed:
@@ -218,13 +224,15 @@ class SqliteTree:
     def _tell_of_session(self) -> None:
         if self._lost:
             self._lost = False
-            self._listeners.tell(SessionState.LOST, SessionState.CONNECTED)
+            for session in (SessionState.LOST, SessionState.CONNECTED):
+                for told in [*self._listeners]:
+                    told(session)
 
     def _tell_of_changes(self, db: sqlite3.Connection) -> None:
         for watch in [*self._watches]:
             if (found := _look(db, watch.path)) != watch.seen:
                 watch.seen = found
-                watch.call()
+                watch.changed()
 
     # ---- the file -------------------------------------------------------------------------------
 

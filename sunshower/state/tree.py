@@ -37,13 +37,6 @@ class Node:
     ephemeral: bool = False
 
 
-class Watch(Protocol):
-    """A registered callback."""
-
-    def cancel(self) -> None:
-        """Stop the calls. One that has begun may still arrive."""
-
-
 class Tree(Protocol):
     """A client of the store, with its own session. Several threads may use it.
 
@@ -81,14 +74,14 @@ class Tree(Protocol):
         does not exist, nothing is removed.
         """
 
-    def watch(self, path: str, changed: Callable[[], None]) -> Watch:
+    def watch(self, path: str, changed: Callable[[], None]) -> None:
         """Call `changed` after the node, or the list of its children, may have changed.
 
         Several changes may cause one call, and a call may come without a change: read again. The
         node need not exist. A thread of the store makes the calls; do not block it.
         """
 
-    def listen(self, told: Callable[[SessionState], None]) -> Watch:
+    def listen(self, told: Callable[[SessionState], None]) -> None:
         """Call `told` with each change of the session's state, from a thread of the store."""
 
     def close(self) -> None:

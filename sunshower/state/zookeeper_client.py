@@ -6,12 +6,14 @@ import logging
 import math
 import ssl
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import PurePath
+from types import NoneType
 from typing import Any
 
-from sunshower.arguments import SECONDS, TEXT
+from sunshower.arguments import NAME, SECONDS, Each, Instance, check_all
 from sunshower.errors import ConfigError, StoreError, StoreUnreachable
 from sunshower.installed import check_packages
 from sunshower.secret import Secret, reveal
@@ -23,16 +25,21 @@ _RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.4, "max_
 ATTEMPT_S = 4.0
 # ZooKeeper's permissions (org.apache.zookeeper.ZooDefs.Perms), by the letters of zkCli's setAcl
 _PERMISSIONS = {"r": 1, "w": 2, "c": 4, "d": 8, "a": 16}
+_DIGEST = Instance((tuple, NoneType), 'a name and a password: ("me", Secret(…))', is_secret=True)
 _ACL_SHAPE = 'scheme:id:permissions of the letters cdrwa, such as "auth::cdrwa", "world:anyone:r"'
+_ACL = Each(NAME, f"a tuple of texts, {_ACL_SHAPE}")
 
 
 @dataclass(frozen=True)
 class Tls:
     """Certificates for a ZooKeeper with TLS. All files are PEM."""
 
-    authority: Path  # the CA certificate that signed the server's
-    holder: Path | None = None  # the client's key and certificate, if the server requires them
+    authority: str | PurePath  # the CA certificate that signed the server's
+    holder: str | PurePath | None = None  # the client's and its key, if the server requires them
     check_host: bool = True  # whether the server's certificate must match its host name
+
+    def __post_init__(self) -> None:
+        check_all(self, {}, "Tls: ")
 
 
 @dataclass(frozen=True)
@@ -54,9 +61,9 @@ class ZooKeeperAccess:
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        TEXT.check(f"{name}: hosts", self.hosts)
-        SECONDS.check(f"{name}: session_timeout_s", self.session_timeout_s)
+        check_all(self, {"session_timeout_s": SECONDS, "digest": _DIGEST, "acl": _ACL}, f"{name}: ")
         _check_acl(name, self.acl)
+        object.__setattr__(self, "acl", tuple(self.acl))
         if self.digest is None:
             return
         match self.digest:
@@ -75,10 +82,8 @@ class ZooKeeperAccess:
         return ":".join(map(reveal, self.digest)) if self.digest else ""
 
 
-def _check_acl(name: str, acl: object) -> None:
-    """Raise ConfigError unless `acl` is a tuple of scheme:id:permissions."""
-    if not isinstance(acl, tuple) or not all(isinstance(one, str) for one in acl):
-        raise ConfigError(f"{name}: acl is {acl!r:.200}; it must be a tuple of texts, {_ACL_SHAPE}")
+def _check_acl(name: str, acl: Sequence[str]) -> None:
+    """Raise ConfigError for what is not scheme:id:permissions."""
     for one in acl:
         scheme, _, rest = one.partition(":")
         _, colon, permissions = rest.rpartition(":")

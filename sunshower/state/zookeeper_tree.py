@@ -21,7 +21,6 @@ from sunshower.errors import (
     WrongVersion,
 )
 from sunshower.secret import Secret
-from sunshower.state.callbacks import Callback, Callbacks
 from sunshower.state.tree import (
     Node,
     SessionState,
@@ -48,11 +47,6 @@ class _Watch:
         self._tree = tree
         self._path = path
         self._changed = changed
-        self._cancelled = False
-
-    def cancel(self) -> None:
-        self._cancelled = True
-        self._tree.watches.discard(self)
 
     def arm(self, ask: Callable[..., Any]) -> None:
         """Set ZooKeeper's watches; `ask` calls kazoo."""
@@ -67,7 +61,7 @@ class _Watch:
         """Renew the watches, then report the change. Reconnecting calls this, too."""
         from kazoo.handlers.threading import KazooTimeoutError
 
-        if not self._cancelled and self._tree.client.connected:
+        if self in self._tree.watches and self._tree.client.connected:
             try:
                 self.arm(self._tree.ask_once)
             except KazooTimeoutError:  # still connected, so no reconnect will call this: retry
@@ -112,7 +106,7 @@ class ZooKeeperTree:
         self._hosts = hosts
         self._answer_within_s = answer_within_s
         self.watches: set[_Watch] = set()
-        self._listeners = Callbacks()
+        self._listeners: list[Callable[[SessionState], None]] = []
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         access = ZooKeeperAccess(
             hosts, session_timeout_s=session_timeout_s, digest=digest, acl=acl, tls=tls
@@ -189,19 +183,17 @@ class ZooKeeperTree:
             until_s = time.monotonic() + self._answer_within_s
             self.client.retry(self._withdraw, path, beside, until_s)
 
-    def watch(self, path: str, changed: Callable[[], None]) -> _Watch:
+    def watch(self, path: str, changed: Callable[[], None]) -> None:
         watch = _Watch(self, check(path), changed)
         self.watches.add(watch)
         with self.errors(path):
             watch.arm(self.ask)
-        return watch
 
-    def listen(self, told: Callable[[SessionState], None]) -> Callback:
-        return self._listeners.add(told)
+    def listen(self, told: Callable[[SessionState], None]) -> None:
+        self._listeners.append(told)
 
     def close(self) -> None:
-        for watch in [*self.watches]:
-            watch.cancel()
+        self.watches.clear()
         self._listeners.clear()
         disconnect(self.client, self._answer_within_s)
         self._calls.put(None)
@@ -236,7 +228,8 @@ class ZooKeeperTree:
 
     def _on_state(self, state: str) -> None:
         session = SessionState(state.lower())
-        self.soon(partial(self._listeners.tell, session))
+        for told in [*self._listeners]:
+            self.soon(partial(told, session))
         if session is SessionState.CONNECTED:
             for watch in [*self.watches]:
                 self.soon(watch.again)

@@ -1,4 +1,4 @@
-"""Assertions of tests: nothing is lost, and each record is there as often as expected."""
+"""Assertions of tests: no record is lost, and each was emitted as often as expected."""
 
 from __future__ import annotations
 

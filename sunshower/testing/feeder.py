@@ -11,6 +11,7 @@ from typing import Any, Generic, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sunshower.arguments import checked
 from sunshower.errors import ConfigError, TopologyError
 from sunshower.failures import Failure
 from sunshower.topologies.components import Context
@@ -56,6 +57,7 @@ class Feeder(LogSpout[R]):
     a feeder of its own.
     """
 
+    @checked(TopologyError, "Feeder", records=None)
     def __init__(
         self, *records: R, type: type[R] | None = None, fields: Sequence[str] | None = None
     ) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sunshower.arguments import COUNT, checked
 from sunshower.clock import ManualClock
+from sunshower.errors import TopologyError
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.inline import Finished, run_inline
 from sunshower.testing.observed_run import ObservedRun
-from sunshower.testing.prepared_graph import PreparedGraph, prepare_graph
+from sunshower.testing.prepared_graph import PreparedGraph, check_component, prepare_graph
 from sunshower.topologies.topology import Topology
 
 _STEPS_MAX = 100_000
@@ -27,6 +29,7 @@ class InlineRun(ObservedRun):
         return self._finished.snapshot
 
     def results(self, component: str) -> list[Any]:
+        check_component(self._prepared.declared, component)
         return [*self._finished.results[component]]
 
     def answers(self, requests: str) -> list[list[Any]]:
@@ -34,6 +37,7 @@ class InlineRun(ObservedRun):
         return [*self._finished.answers[requests]]
 
 
+@checked(TopologyError, "testing.run", steps_max=COUNT)
 def run(
     topology: Topology,
     replaced: Mapping[str, Any] | None = None,

@@ -1,4 +1,4 @@
-"""What a test reads of a run: captured streams, acks, failures, counters."""
+"""The results of a run for a test: captured streams, acks, failures, counters."""
 
 from __future__ import annotations
 

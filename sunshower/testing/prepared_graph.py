@@ -100,7 +100,7 @@ class PreparedGraph:
         there = {id: bolt for (one, id), bolt in self.streams.items() if one == component}
         if stream is None:
             stream = next(iter(there)) if len(there) == 1 else DEFAULT
-        if stream not in there:
+        if not isinstance(stream, str) or stream not in there:
             raise UnknownStream(
                 f"{where}: no stream {stream!r} is captured; captured are: "
                 f"{', '.join(map(repr, there)) or 'none'}. Direct streams cannot be, and the rows "
@@ -120,7 +120,7 @@ class PreparedGraph:
 
 def check_component(graph: Graph, component: str) -> str:
     """Return how errors name a component. Raises UnknownComponent, which lists all."""
-    if component not in graph.components:
+    if not isinstance(component, str) or component not in graph.components:
         raise UnknownComponent(
             f"topology {graph.id!r}: there is no component {component!r}; its components are: "
             + ", ".join(graph.components)

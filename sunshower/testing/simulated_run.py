@@ -1,4 +1,4 @@
-"""Runs a topology in the simulator in a test: virtual time, crashes and outages on purpose."""
+"""Runs a topology in the simulator in a test, with injected crashes and outages."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from sunshower.arguments import COUNT
-from sunshower.errors import ClusterError, TopologyError
+from sunshower.arguments import COUNT, SECONDS, SECONDS_FROM_0, AnyOf, Instance, Methods, checked
+from sunshower.errors import ClusterError, ExperimentError, TopologyError
 from sunshower.experiments.faults.fault_kinds import ActiveFault, Errors, Fault
 from sunshower.experiments.faults.fault_plan import Step, settle
 from sunshower.experiments.faults.nemesis import Nemesis
@@ -18,7 +18,7 @@ from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout, Plan
 from sunshower.simulation.cluster import SimCluster
 from sunshower.testing.observed_run import ObservedRun
-from sunshower.testing.prepared_graph import PreparedGraph, prepare_graph
+from sunshower.testing.prepared_graph import PreparedGraph, check_component, prepare_graph
 from sunshower.topologies.topology import Topology
 
 _DAY_S = 86_400.0
@@ -68,6 +68,7 @@ class SimulatedRun(ObservedRun):
         self._prepared.check_can_crash(component)
         self._prepared.points.add(component, after)
 
+    @checked(ExperimentError, faults=AnyOf((Methods(Fault), Instance((Step,), "a Step"))))
     def inject(self, *faults: Fault | Step) -> None:
         """Inject faults, and let time pass until they are over.
 
@@ -92,11 +93,13 @@ class SimulatedRun(ObservedRun):
         if nemesis.undone:
             raise ClusterError(f"seed {self.seed}: not injected: {'; '.join(nemesis.undone)}")
 
+    @checked(ClusterError, seconds=SECONDS_FROM_0)
     def advance(self, seconds: float) -> None:
         """Let virtual time pass. Raises TopologyFailed if the topology has failed."""
         self._activate()
         self.run.wait(seconds)
 
+    @checked(ClusterError, within_s=SECONDS)
     def finish(self, within_s: float = 3_600.0) -> Self:
         """Wait until everything is processed, and return this run; feeders end.
 
@@ -131,6 +134,7 @@ class SimulatedRun(ObservedRun):
         return self.run.snapshot()
 
     def results(self, component: str) -> list[Any]:
+        check_component(self._prepared.declared, component)
         return self.run.results(component)
 
     def close(self) -> None:
@@ -149,6 +153,7 @@ class SimulatedRun(ObservedRun):
             self.run.activate()
 
 
+@checked(TopologyError)
 def simulate(
     topology: Topology,
     replaced: Mapping[str, Any] | None = None,

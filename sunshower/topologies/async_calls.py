@@ -1,4 +1,4 @@
-"""Runs calls of `async def` functions: those for the records of a batch at the same time.
+"""Runs calls of `async def` functions: concurrently for the records of a batch.
 
     run(call, records) ──▶ event loop ──▶ (result, error) of each record, in their order
     begin(call, record) ──▶ a call that continues within `run` and `wait_for_one`

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
 
+from sunshower.arguments import FUNCTION, checked
 from sunshower.clock import Clock, SystemClock
+from sunshower.errors import TopologyError
 from sunshower.failures import Failure
 from sunshower.records import Schema
 
@@ -319,6 +321,17 @@ class Bolt(Generic[In_contra, Out_co]):
         return None
 
 
+class Stateless:
+    """A second base of bolts and spouts that keep nothing which another process needs: their tasks
+    can move. What is unsettled then, its spout emits again."""
+
+    def snapshot(self) -> None:
+        """Return nothing."""
+
+    def restore(self, state: Any) -> None:
+        """Do nothing."""
+
+
 @dataclass(frozen=True)
 class Derived:
     """The result of a batch bolt: output rows and, for each, the input row it came from.
@@ -376,7 +389,12 @@ class BatchFunction(Protocol):
     def __call__(self, table: pa.Table, /) -> Derived | None: ...
 
 
+@checked(TopologyError, function=FUNCTION)
 def batch(function: Callable[[pa.Table], Derived | None]) -> BatchFunction:
     """Mark a function `pa.Table → Derived | None` as a batch bolt."""
-    function.__sunshower_batch__ = True  # type: ignore[attr-defined]
+    try:
+        function.__sunshower_batch__ = True  # type: ignore[attr-defined]
+    except AttributeError:  # a builtin
+        text = f"batch: {function!r:.200} cannot be marked; define a function"
+        raise TopologyError(text) from None
     return cast("BatchFunction", function)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import NoneType
 from typing import Any, TypeAlias, TypedDict, get_origin
 
-from sunshower.arguments import Instance
+from sunshower.arguments import CLASS, NAME, AnyOf, Each, Instance
 from sunshower.config import Resources
 from sunshower.errors import DuplicateComponent, RecordMismatch, TopologyError
 from sunshower.field_types import classes_in
@@ -32,7 +32,13 @@ class DirectStream:
 
 Declared: TypeAlias = Columns | DirectStream
 Streams: TypeAlias = Mapping[str, Declared]
-_STREAMS = Instance((Mapping, NoneType), 'a record type for each, as in {"errors": Error}')
+COLUMNS = AnyOf(
+    (
+        replace(CLASS, instead="a record type"),
+        Each(NAME, 'different names, as in ("word", "count")'),
+    )
+)
+STREAMS = Instance((Mapping, NoneType), 'a record type for each, as in {"errors": Error}')
 
 
 class Outputs(TypedDict, total=False):
@@ -54,7 +60,7 @@ def output_streams(
     """
     own = getattr(code, "streams", None)
     for given in (own, streams):
-        _STREAMS.check(f"{where}: streams", given, TopologyError)
+        STREAMS.check(f"{where}: streams", given, TopologyError)
     others = [*(own or {}).items(), *(streams or {}).items()]
     if signature.level is Level.BATCH and others:
         raise TopologyError(
@@ -126,8 +132,8 @@ def _schema(declared: Declared, where: str) -> Schema:
         return columns
     if isinstance(columns, type):
         return _in_place(columns, where)
-    names = () if isinstance(columns, str) or not isinstance(columns, Iterable) else (*columns,)
-    if not names or not all(isinstance(n, str) for n in names) or len({*names}) < len(names):
+    names = (*columns,) if COLUMNS.allows(columns) else ()
+    if not names or len({*names}) < len(names):
         raise TopologyError(
             f"{where}: {columns!r} are not field names; give a record type, "
             'or different names, as in ("word", "count")'

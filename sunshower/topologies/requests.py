@@ -1,4 +1,4 @@
-"""A stream of requests: values that callers send, and the rows that come of each.
+"""A stream of requests: values that callers send, and the rows that answer each.
 
     requests = topology.requests("words", type=Word)
     requests.group_by("word").process(look_up).answer()

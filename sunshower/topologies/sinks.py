@@ -3,43 +3,42 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sunshower.arguments import Instance
-from sunshower.errors import RecordMismatch, TopologyError, TopologyFailed
-from sunshower.records import Schema
-from sunshower.scalars import for_json
-from sunshower.texts import printable, utf8
-from sunshower.topologies.components import Bolt, Context
+from sunshower.arguments import Instance, checked
+from sunshower.errors import TopologyError, TopologyFailed
+from sunshower.records import RecordParts, Schema
+from sunshower.scalars import json_text
+from sunshower.texts import utf8, write
+from sunshower.topologies.components import Bolt, Context, Stateless
 from sunshower.topologies.retry import LetterStore
 
 _LOG = logging.getLogger("sunshower")
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=for_json).encode
-_PATH = Instance((str, os.PathLike), 'the path of a file, such as "words.jsonl"')
+_PATH = Instance((str, os.PathLike), 'the path of a file, such as "words.jsonl"', False)
 
 
-class JsonLines(Bolt[Any, None]):
+class JsonLines(Stateless, Bolt[Any, None]):
     """One JSON object a record, field → value, appended to the file at `path`.
 
     Of several tasks, each has its own file: `words.jsonl` becomes `words.0.jsonl` and so on. Lines
     are passed to the operating system before their records are acked; a replayed record is written
     again. On a full disk nothing is written, no line is left incomplete, and the topology waits.
-    `fields` names the fields of plain tuples.
+    Plain tuples have the names of their stream.
 
     Raises TopologyError for a path that cannot be written. Dates, decimals, UUIDs and Enums are
     texts (docs/TOPOLOGIES.md). A value that JSON cannot represent (bytes, sets, NaN, infinity)
     fails its record.
     """
 
-    def __init__(self, path: str | os.PathLike[str], fields: Sequence[str] | None = None) -> None:
-        _PATH.check("JsonLines: path", path, TopologyError)
-        self.path, self.fields = Path(path).absolute(), fields
+    @checked(TopologyError, path=_PATH)
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).absolute()
+        self._reader = RecordParts(f"JsonLines({self.path.name})")
         target = self.path if self.path.exists() else self.path.parent
         if self.path.is_dir() or not self.path.parent.is_dir() or not os.access(target, os.W_OK):
             raise TopologyError(
@@ -48,23 +47,20 @@ class JsonLines(Bolt[Any, None]):
             )
 
     def check_input(self, schema: Schema) -> None:
-        """Raise RecordMismatch for plain tuples without as many `fields`."""
-        if schema.type is tuple and len(self.fields or ()) != len(schema.fields):
-            raise RecordMismatch(
-                f"JsonLines({self.path.name}): plain tuples need names here too: "
-                f"JsonLines(path, fields={schema.fields})"
-            )
+        """Raise RecordMismatch for plain tuples of inputs with different fields."""
+        self._reader.check(schema, [None])
 
     def prepare(self, context: Context) -> None:
         """Open the file; an incomplete last line of a killed task will get its newline first."""
         self._lines: list[str] = []
+        self._named = self._reader.getter(None)
         path = self._path_of(context.index, context.parallelism)
         self._file = path.open("ab+", buffering=0)
         self._file.seek(max(self._file.tell() - 1, 0))
         self._is_torn = self._file.read() not in (b"", b"\n")
 
     def process(self, record: Any) -> None:
-        self._lines.append(_encode(_named(record, self.fields)) + "\n")
+        self._lines.append(json_text(self._named(record)) + "\n")
 
     def flush(self) -> None:
         """Write the lines to the operating system: they survive this process, but not a power
@@ -111,62 +107,36 @@ class JsonLines(Bolt[Any, None]):
         path = self.path
         return path.with_stem(f"{path.stem}.{index}") if parallelism > 1 else path
 
-    def snapshot(self) -> None:
-        """Return no state: after each flush everything is in the file."""
-
-    def restore(self, state: Any) -> None:
-        """Do nothing: there is no state."""
-
     def cleanup(self) -> None:
         with self._file:
             self.flush()
 
 
-class Stdout(Bolt[Any, None]):
+class Stdout(Stateless, Bolt[Any, None]):
     """Each record as a line on the standard output: its values separated by tabs, or `format`."""
 
-    delimiters = ("", "")  # before and after each line: see actors/output.py
+    delimited: Callable[[Any], str] = str  # what is written for a text: see actors/output.py
 
+    @checked(TopologyError)
     def __init__(self, format: Callable[[Any], str] | None = None) -> None:  # noqa: A002
         self.format = format or _tabbed
         self._lines: list[str] = []
 
     def process(self, record: Any) -> None:
-        (start, end), text = self.delimiters, self.format(record)
-        if start:
-            text = text.replace("\n", f"{end}\n{start}")
-        self._lines.append(f"{start}{text}{end}\n")
+        self._lines.append(f"{self.delimited(self.format(record))}\n")
 
     def flush(self) -> None:
         """Write the collected lines at once. Characters that the output's encoding lacks are
         escaped, on a terminal also control characters. Raises TopologyFailed if the output is
         closed: waiting does not help."""
         lines, self._lines = self._lines, []
-        text, out = "".join(lines), sys.stdout
-        if out.isatty():
-            text = printable(text)
         try:
-            try:
-                out.write(text)
-            except UnicodeEncodeError:
-                out.write(text.encode(out.encoding, "backslashreplace").decode(out.encoding))
-            out.flush()
+            write(sys.stdout, "".join(lines))
         except BrokenPipeError as error:
             raise TopologyFailed("the standard output is closed") from error
 
-    def snapshot(self) -> None:
-        """Return no state: after each flush everything is written."""
-
-    def restore(self, state: Any) -> None:
-        """Do nothing: there is no state."""
-
-
-def _named(record: Any, fields: Sequence[str] | None) -> dict[str, Any]:
-    if isinstance(record, tuple):
-        return dict(zip(getattr(record, "_fields", fields or ()), record, strict=True))
-    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
-
 
 def _tabbed(record: Any) -> str:
-    values = record if isinstance(record, tuple) else _named(record, None).values()
-    return "\t".join(map(str, values))
+    if not isinstance(record, tuple):
+        record = [getattr(record, field.name) for field in dataclasses.fields(record)]
+    return "\t".join(map(str, record))

@@ -13,13 +13,15 @@ from itertools import count, islice
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from sunshower.arguments import COUNT, TEXT, Instance
+from sunshower.arguments import COUNT, Instance, checked
 from sunshower.errors import SourceError, TopologyError
 from sunshower.topologies.components import Context, Spout
 
 R = TypeVar("R")
 _PATH = Instance((str, os.PathLike), 'a path or a glob, such as "corpus/*.txt"')
-_SOURCE = Instance((Iterable, Callable), "a list of records, or a function that returns them")
+_SOURCE = Instance(
+    (Iterable, Callable), "a list of records, or a function that returns them", but=(str, bytes)
+)
 _STOP = replace(COUNT, least=0).or_else("none", None)
 
 
@@ -46,13 +48,10 @@ class TextFiles(Spout[Line]):
     matches; while reading for bytes that cannot be decoded.
     """
 
+    @checked(SourceError, patterns=_PATH)
     def __init__(
         self, *patterns: str | os.PathLike[str], encoding: str = "utf-8", errors: str = "strict"
     ) -> None:
-        for pattern in patterns:
-            _PATH.check("TextFiles: a path", pattern, SourceError)
-        TEXT.check("TextFiles: encoding", encoding, SourceError)
-        TEXT.check("TextFiles: errors", errors, SourceError)
         self.encoding, self.errors = encoding, errors
         self.files = sorted({path for pattern in patterns for path in _matches(os.fspath(pattern))})
         if not patterns:
@@ -95,6 +94,7 @@ class Records(Spout[R]):
     for an iterator: it can be read only once, but every (re)started task reads from the start.
     """
 
+    @checked(TopologyError, source=_SOURCE)
     def __init__(
         self,
         source: Iterable[R | None] | Callable[[], Iterable[R | None]],
@@ -107,7 +107,6 @@ class Records(Spout[R]):
                 "Records: an iterator can be read only once; give a list, or the "
                 "function that makes the iterator"
             )
-        _SOURCE.check("Records: source", source, TopologyError)
         self.source = source
         self.emits = type or fields
         self._first, self._step = 0, 1
@@ -124,8 +123,8 @@ class Records(Spout[R]):
 class Counter(Spout[Number]):
     """The numbers 0, 1, 2 … below `stop`, or without end. Task i of p takes i, i + p, …."""
 
+    @checked(TopologyError, stop=_STOP)
     def __init__(self, stop: int | None = None) -> None:
-        _STOP.check("Counter: stop", stop, TopologyError)
         self.stop = stop
         self._first, self._step = 0, 1
 

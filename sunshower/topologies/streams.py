@@ -184,7 +184,7 @@ class Stream(StreamHandle[R_co], RecordAggregations[R_co]):
         if getattr(function, "__sunshower_batch__", False):
             operator: Operator = columns.EachColumns(function, self.schema, schema)
         else:
-            operator = steps.Each(function, schema)
+            operator = steps.EachRow(function, schema)
         return self.then("flat_map", operator, schema, function)
 
     @overload

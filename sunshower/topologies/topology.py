@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields as fields_of
 from dataclasses import replace
 from types import NoneType
 from typing import Any, Literal, Never, Protocol, TypeVar, Unpack, overload
 
-from sunshower.arguments import SECONDS, TASKS, Instance, check_names
+from sunshower.arguments import SECONDS, TASKS, Each, Instance, check_names
 from sunshower.config import NOTHING, RESOURCES, Config, Resources
 from sunshower.errors import (
     ConfigError,
@@ -18,14 +18,7 @@ from sunshower.errors import (
     UnknownComponent,
 )
 from sunshower.topologies.components import BatchFunction, Bolt, In, Out, R, Spout
-from sunshower.topologies.graph import (
-    Component,
-    Graph,
-    Level,
-    StreamSpec,
-    Subscription,
-    own_copy,
-)
+from sunshower.topologies.graph import Component, Graph, Level, StreamSpec, Subscription, own_copy
 from sunshower.topologies.groupings import Fields, describe
 from sunshower.topologies.operators.keyed.process_settings import (
     BoltOptions,
@@ -35,7 +28,14 @@ from sunshower.topologies.operators.keyed.process_settings import (
 from sunshower.topologies.operators.schemas import check_equal
 from sunshower.topologies.operators.stages import StageDraft, StageRows, check_call_times
 from sunshower.topologies.operators.windows.declaring import with_watermarks
-from sunshower.topologies.outputs import Declared, Streams, check_id, output_streams
+from sunshower.topologies.outputs import (
+    COLUMNS,
+    STREAMS,
+    Declared,
+    Streams,
+    check_id,
+    output_streams,
+)
 from sunshower.topologies.requests import answer_bolt, check_requests, request_spout
 from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter, Retry, retry_streams
 from sunshower.topologies.signatures import (
@@ -62,7 +62,7 @@ class Extension(Protocol):
 G = TypeVar("G", bound=Extension)
 _CONFIG = Instance((Config, NoneType), "Config(workers=4), or the settings by name: workers=4")
 _TIMEOUT = SECONDS.or_else("none", None)
-_INPUTS = Instance((Iterable,), "a list of them: [stream.shuffle()]")
+_INPUTS = Each(Instance((object,), "an input"), "a list of them: [stream.shuffle()]")
 
 
 class Topology:
@@ -119,6 +119,7 @@ class Topology:
         where = f"topology {self.id!r}, spout {id!r}"
         self.check_new(id, parallelism, where, resources)
         signature = spout_signature(impl, where)
+        STREAMS.check(f"{where}: streams", streams, TopologyError)
         streams = retry_streams(retry, impl, streams, where)
         outputs = output_streams(signature, impl, fields, streams, where)
         _TIMEOUT.check(f"{where}: message_timeout_s", message_timeout_s, TopologyError)
@@ -231,11 +232,11 @@ class Topology:
         """
         where = f"topology {self.id!r}, requests {id!r}"
         self.check_new(id, 1, where)
+        COLUMNS.check(f"{where}: type", type, TopologyError)
         outputs = output_streams(Signature(Level.REQUESTS, NoneType, Any), None, type, None, where)
         _TIMEOUT.check(f"{where}: message_timeout_s", message_timeout_s, TopologyError)
-        self._components[id] = request_spout(
-            id, outputs, pending_max, retry, message_timeout_s, where
-        )
+        spout = request_spout(id, outputs, pending_max, retry, message_timeout_s, where)
+        self._components[id] = spout
         return Stream(self, id)
 
     def answer(self, stream: Stream[Any]) -> None:

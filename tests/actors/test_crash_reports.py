@@ -171,7 +171,7 @@ HEAD = range(8, layout._HEAD.size + 24)  # behind the mark
 
 def test_mutated_flight_recorders_are_read_or_refused_and_name_only_what_the_plan_has() -> None:
     dice, made = random.Random(5), plan()
-    for _ in range(3_000):
+    for _ in range(800):
         box = bytearray(layout.FlightRecorder.size_of(made, 0))
         recorder = layout.FlightRecorder(box, 1)
         recorder.tables(0, 1, 64)

@@ -86,7 +86,7 @@ def test_history_is_complete_after_a_kill(
 def test_a_sample_has_whole_trees_and_all_that_are_no_edges(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
-    with submitted(ray_cluster, topology(tmp_path), sample=8) as run:
+    with submitted(ray_cluster, topology(tmp_path), layout=Layout.PACK, sample=8) as run:
         finish(run)
         entries = run.history()
     roots = {root for root, _ in rows(entries, What.EMITTED)}

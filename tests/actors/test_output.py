@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from typing import Any
 
 import pytest
 from ray._private import worker as printing
 
-from sunshower import Counter, Number, Stdout, Topology
+from sunshower import Context, Counter, Number, Stdout, Topology
 from sunshower.actors.output import (
     WorkerOutput,
     with_delimited_lines,
@@ -40,11 +41,16 @@ def test_lines_are_passed_on_as_they_are() -> None:
     assert heard == [(7, False, ["one", "", " two"]), (7, True, ["oh"])]
 
 
+def sink_of(sink: Stdout) -> Any:
+    """The sink of a run with this one."""
+    topology = Topology("lines")
+    topology.spout("numbers", Counter(1)).shuffle().bolt("out", sink)
+    return with_delimited_lines(topology.graph()).components["out"].instance()
+
+
 def written(capsys: pytest.CaptureFixture[str], *texts: str) -> str:
     """What the sink of a run writes for records with these texts."""
-    topology = Topology("lines")
-    topology.spout("numbers", Counter(1)).shuffle().bolt("out", Stdout(lambda text: text))
-    sink = with_delimited_lines(topology.graph()).components["out"].instance()
+    sink = sink_of(Stdout(lambda text: text))
     for text in texts:
         sink.process(text)
     sink.flush()
@@ -55,36 +61,81 @@ def test_a_line_of_a_sink_is_whole_wherever_ray_has_split_the_file(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Ray reads a file that is being written, and publishes what it has of the last line."""
-    file = written(capsys, "4052", "", "two\nlines") + "printed\n\n" + written(capsys, "last")
+    texts = ["4052", "", "two\nlines", "Grüße, 日本 🌻", "a\rb\r", "\x02\x03", "\ud800", "\u2028"]
+    file = f"{written(capsys, *texts)}printed\n\n{written(capsys, 'last')}".encode()
+    whole = ["4052", "", "two", "lines", *texts[3:], "printed", "", "last"]
     for split in range(len(file) + 1):
         output, heard = listening()
         for part in (file[:split], file[split:]):
             if part:
-                output.take(news([line.rstrip("\n") for line in part.splitlines(keepends=True)]))
+                output.take(news(as_ray_reads(part)))
         lines = [line for _, _, found in heard for line in found]
-        whole = ["4052", "", "two", "lines", "printed", "", "last"]
-        in_print = file.index("printed") < split < file.index("printed") + len("printed\n\n")
+        in_print = file.index(b"printed") < split < file.index(b"printed") + len(b"printed\n\n")
         assert lines == whole or in_print, (split, lines)
+
+
+def as_ray_reads(part: bytes) -> list[str]:
+    """The lines of a part of a file: ray/_private/log_monitor.py, check_log_files_and_publish."""
+    lines = part.removesuffix(b"\n").split(b"\n")
+    return [line.decode("utf-8", "replace").rstrip("\r\n") for line in lines]
+
+
+def test_what_user_code_prints_between_the_characters_of_the_delimiters_is_passed_on() -> None:
+    output, heard = listening()
+    output.take(news(["\x02no JSON\x03"]))
+    assert heard == [(7, False, ["\x02no JSON\x03"])]
+
+
+def test_a_sink_whose_format_returns_no_text_prints_it_as_a_text() -> None:
+    sink: Any = Stdout(lambda _: 5)  # type: ignore[arg-type, return-value]
+    output, heard = listening()
+    output.take(news([sink_of(sink).delimited(sink.format(Number(1)))]))
+    assert heard == [(7, False, ["5"])]
 
 
 def test_the_parts_of_a_line_belong_to_one_process() -> None:
     output, heard = listening()
-    output.take(news(["\x0240"], pid="7"))
-    output.take(news(["\x021\x03"], pid="8"))
-    output.take(news(["52\x03"], pid="7"))
+    output.take(news(['\x02"40'], pid="7"))
+    output.take(news(['\x02"1"\x03'], pid="8"))
+    output.take(news(['52"\x03'], pid="7"))
     assert [(pid, lines) for pid, _, lines in heard] == [(8, ["1"]), (7, ["4052"])]
 
 
-def test_only_sinks_get_delimiters_and_the_users_own_object_stays_as_it_is() -> None:
-    sink, topology = Stdout(), Topology("lines")
+class Numbered(Stdout):
+    """Its format is a method of its own, which uses what `prepare` has set."""
+
+    def __init__(self) -> None:
+        super().__init__(self.numbered)
+
+    def prepare(self, context: Context) -> None:
+        self.lines = 0
+
+    def numbered(self, record: Number) -> str:
+        self.lines += 1
+        return f"{self.lines}: {record.value}"
+
+
+def test_a_format_that_is_a_method_of_the_sink_sees_its_attributes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sink = pickle.loads(pickle.dumps(sink_of(Numbered())))
+    sink.prepare(Context("lines", "out", 2, 0, 1))
+    sink.process(Number(7))
+    sink.flush()
+    assert capsys.readouterr().out == '\x02"1: 7"\x03\n'
+
+
+def test_only_sinks_get_delimiters() -> None:
+    topology = Topology("lines")
     numbers = topology.spout("numbers", Counter(1))
-    numbers.shuffle().bolt("instance", sink)
+    numbers.shuffle().bolt("instance", Stdout())
     numbers.shuffle().bolt("class", Stdout)
     numbers.shuffle().bolt("function", show)
     components = with_delimited_lines(topology.graph()).components
     assert components["function"].implementation is show
-    assert components["class"].instance().delimiters == components["instance"].instance().delimiters
-    assert components["class"].instance().delimiters != Stdout.delimiters == sink.delimiters
+    for one in "instance", "class":
+        assert components[one].instance().delimited("1") == '\x02"1"\x03'
+    assert Stdout().delimited("1") == "1"
 
 
 def test_what_ray_itself_says_is_left_out() -> None:

@@ -16,11 +16,12 @@ from ray.experimental import internal_kv
 
 from sunshower import versions
 from sunshower.actors.cluster import RayCluster, claimed
-from sunshower.actors.names import NAMESPACE, master_name, version_key
+from sunshower.actors.names import NAMESPACE, master_name
 from sunshower.actors.starting import warn_of_other_settings
 from sunshower.actors.store import RayStore
 from sunshower.errors import ClusterError, TopologyFailed, VersionMismatch
 from tests.actors.programs import submitter
+from tests.guarantee.deaths import until
 from tests.leftovers import check_program
 
 pytestmark = pytest.mark.ray
@@ -104,8 +105,7 @@ def test_lock_of_a_client_that_died_is_free(ray_cluster: RayCluster) -> None:
         [sys.executable, "-c", program, address, NAME], env=environment, check=False
     )
     assert died.returncode == 9
-    while kept():  # Ray ends the actors of a client when it notices its death
-        pass
+    until(lambda: not kept())  # Ray ends the actors of a client when it notices its death
     with claimed(NAME):
         pass
 
@@ -122,11 +122,9 @@ def restarts(run: str) -> int:
 
 
 def test_worker_of_another_release_is_refused_before_its_hello(ray_cluster: RayCluster) -> None:
-    with client(NAME) as one:
-        one.communicate("\n")
-    run = ray_cluster.find(NAME)
+    run = ray_cluster.submit(submitter.topology(NAME).graph())
     try:
-        RayStore().write(version_key(run.id), versions.stamp(99))
+        RayStore(run.id).write("version", versions.stamp(99))
         run.kill_worker(0)
         with pytest.raises(TopologyFailed, match=r"worker 0 on node .* version 99, and this rel"):
             run.wait(150)
@@ -140,20 +138,16 @@ def test_worker_of_another_release_is_refused_before_its_hello(ray_cluster: RayC
 def test_master_that_restarts_with_another_release_is_started_again(
     ray_cluster: RayCluster,
 ) -> None:
-    with client(NAME) as one:
-        one.communicate("\n")
-    run = ray_cluster.find(NAME)
+    run = ray_cluster.submit(submitter.topology(NAME).graph())
     try:
-        theirs = RayStore().read(version_key(run.id))
+        theirs = RayStore(run.id).read("version")
         assert theirs is not None
-        RayStore().write(version_key(run.id), versions.stamp(99))
+        RayStore(run.id).write("version", versions.stamp(99))
         run.kill_master()
-        while restarts(run.id) < 2:
-            pass  # the successor is refused
-        RayStore().write(version_key(run.id), theirs)
+        until(lambda: restarts(run.id) >= 2)  # the successor is refused
+        RayStore(run.id).write("version", theirs)
         acked = run.snapshot().component("numbers").acked
-        while run.snapshot().component("numbers").acked == acked:
-            pass
+        until(lambda: run.snapshot().component("numbers").acked > acked)
     finally:
         run.stop()
 

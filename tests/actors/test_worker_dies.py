@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,6 +19,7 @@ from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun
 from sunshower.errors import TopologyFailed
 from sunshower.runtime.plan import Layout
+from tests.actors.programs.evidence import Held, until_acked
 
 POISON = 700
 
@@ -41,10 +41,9 @@ def slow(number: Number) -> None:
     threading.Event().wait(0.4)
 
 
-def topology(bolt: Callable[[Number], None], total: int = 1000, **settings: float) -> Topology:
-    limits: Any = {"attempts_max": 2, "block_max_s": 1.0, **settings}
-    made = Topology("t", **limits)
-    made.spout("numbers", Counter(total)).shuffle().bolt("keep", bolt)
+def topology(bolt: Callable[[Number], None], numbers: Counter | None = None) -> Topology:
+    made = Topology("t", attempts_max=2, block_max_s=1.0)
+    made.spout("numbers", numbers or Counter(1000)).shuffle().bolt("keep", bolt)
     return made
 
 
@@ -128,7 +127,7 @@ def test_record_whose_rebuilding_kills_the_process_ends(ray_cluster: RayCluster)
 
 @pytest.mark.long
 def test_bolt_that_is_merely_slow_is_left_alone(ray_cluster: RayCluster) -> None:
-    run = ray_cluster.submit(topology(slow, total=8).graph())
+    run = ray_cluster.submit(topology(slow, Counter(8)).graph())
     try:
         assert outcome(run) == ""
         assert run.snapshot().restarts == 0
@@ -137,17 +136,16 @@ def test_bolt_that_is_merely_slow_is_left_alone(ray_cluster: RayCluster) -> None
 
 
 def test_spout_that_is_killed_goes_on_where_it_was_and_leaves_no_file(
-    ray_cluster: RayCluster,
+    ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
-    total = 300_000
-    run = ray_cluster.submit(topology(keep, total=total).graph(), Layout.ISOLATE)
+    total, gate = 20_000, tmp_path / "gate"
+    run = ray_cluster.submit(topology(keep, Held(total, gate)).graph(), Layout.ISOLATE)
     boxes = Path(tempfile.gettempdir(), f"sunshower-{os.getuid()}", run.id)
     try:
-        end_s = time.monotonic() + 60
-        while run.snapshot().component("numbers").acked < total // 4:
-            assert time.monotonic() < end_s
+        until_acked(run, total // 4)
         assert len(list(boxes.iterdir())) == len(run.plan.workers)
         run.kill_worker(run.plan.tasks_of("numbers")[0].worker)
+        gate.touch()
         assert outcome(run) == ""
         last = run.snapshot()
         spout = next(task for task in last.tasks() if task.component == "numbers")

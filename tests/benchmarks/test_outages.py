@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import outages, overload
 from benchmarks.measure import MissingRequirement
-from benchmarks.outage_scenarios.letters import Times, last_times
+from benchmarks.overload_scenarios.letters import Times, last_times
 
 
 def test_scenarios_are_the_modules_that_can_run() -> None:

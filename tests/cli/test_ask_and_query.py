@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.cli.conftest import Command, Write
+from tests.guarantee.deaths import until
 
 STATES = """
     from dataclasses import dataclass
@@ -44,9 +45,9 @@ def test_a_value_is_a_line_of_json_and_a_key_that_is_not_there_an_error(
     here: Command, command: Command, write: Write
 ) -> None:
     here("submit", write(STATES))
-    while json.loads(here("status", "states", "--json").stdout)["components"]["sales"]["acked"] < 3:
-        pass
-    assert command("query", "states", "count", "a b", 3).stdout == "2\n"
+    status = ("status", "states", "--json")
+    until(lambda: json.loads(here(*status).stdout)["components"]["sales"]["acked"] >= 3)
+    assert here("query", "states", "count", "a b", 3).stdout == "2\n"
     assert here("query", "states", "count", "5", 4).stdout == "1\n"  # a text and a number
     found = json.loads(command("query", "states", "keep", "3").stdout)
     assert found == {"day": "2026-01-03", "shops": ["a b"]}

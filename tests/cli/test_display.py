@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from sunshower.cli.display import Display, Rates, RunResult, duration, sentence, summary
-from sunshower.runtime.events.latencies import Latencies
+from sunshower.runtime.events.latencies import Latencies, LatencyKind
 from sunshower.runtime.events.metrics import Counts, Snapshot, TaskStats, WorkerStats
 from sunshower.runtime.tasks.supervision import Health, Standing
 from sunshower.runtime.tasks.user_code import TaskError
@@ -33,7 +33,8 @@ def snapshot(spout: Counts, bolt: Counts = NONE, seconds: float | None = None) -
     latencies = Latencies()
     if seconds is not None:
         latencies.add(np.array([seconds]))
-    tasks = (TaskStats(1, "numbers", spout, latencies), TaskStats(2, "show", bolt))
+    measured = {LatencyKind.COMPLETE: latencies}
+    tasks = (TaskStats(1, "numbers", spout, measured), TaskStats(2, "show", bolt))
     return Snapshot("numbers-to-show", {0: WorkerStats(0, 1, tasks)})
 
 

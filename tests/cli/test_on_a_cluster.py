@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sunshower.runtime.control.lifecycle import State
 from tests.cli.conftest import Command, Write
 from tests.conftest import Sunshower
+from tests.guarantee.deaths import until
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
@@ -31,9 +31,19 @@ NUMBERS = """
 """
 
 
+# Slow: an endless source would need all processors.
+DOUBLE = """
+import time
+
+def double(n):
+    time.sleep(0.002)
+    return {result}
+"""
+
+
 def file(write: Write, folder: Path, total: str = "") -> Path:
     """A topology with a neighbour: code that no worker can import by name."""
-    (folder / "spelling.py").write_text("def double(n):\n    return 2 * n\n")
+    (folder / "spelling.py").write_text(DOUBLE.format(result="2 * n"))
     return write(NUMBERS.format(total=total))
 
 
@@ -55,8 +65,7 @@ def test_a_topology_lives_on_a_cluster_from_submit_to_kill(
     assert "numbers is active" in here("activate", "numbers").stdout
     assert "inactive" not in here("list").stdout
     run = ray_cluster.find("numbers")
-    while not run.snapshot().component("drop").executed:
-        assert run.snapshot().state == State.ACTIVE
+    until(lambda: run.snapshot().component("drop").executed > 0)
     found = status()
     assert found["state"] == "active"
     assert found["components"]["drop"]["executed"]
@@ -71,8 +80,8 @@ def test_a_topology_lives_on_a_cluster_from_submit_to_kill(
     complaint = here("rebalance", "numbers", "--tasks", "count=3", status=1).stderr
     assert "cannot have 3 tasks of 'count': each task of a spout has its own part" in complaint
     write(f"{NUMBERS.format(total='')}    doubled.shuffle().bolt('drop_too', drop)\n")
-    (tmp_path / "spelling.py").write_text("def double(n):\n    return n + n\n")
-    said = command("upgrade", "numbers", path, "--dry-run").stdout
+    (tmp_path / "spelling.py").write_text(DOUBLE.format(result="n + n"))
+    said = here("upgrade", "numbers", path, "--dry-run").stdout
     assert "drop_too is new: 1 task" in said
     assert "numbers would have the new code" in said
     said = command("upgrade", "numbers", path).stdout
@@ -84,12 +93,12 @@ def test_a_topology_lives_on_a_cluster_from_submit_to_kill(
     assert len({worker["process"] for worker in status()["workers"]}) == 2
 
     savepoint = tmp_path / "numbers.savepoint"
-    said = command("kill", "numbers", "--keep", savepoint).stdout
+    said = here("kill", "numbers", "--keep", savepoint).stdout
     assert f"`sunshower submit FILE --resume {savepoint}` continues it" in said
     assert "numbers is active" in command("submit", path, "--resume", savepoint).stdout
-    complaint = command("kill", "numbers", "--keep", savepoint, status=2).stderr
+    complaint = here("kill", "numbers", "--keep", savepoint, status=2).stderr
     assert "is there already" in complaint
-    done = command("kill", "numbers", "--wait", 20)
+    done = here("kill", "numbers", "--wait", 20)
     assert "Draining numbers" in done.stderr
     assert "nothing was pending any more" in done.stdout
     assert "There is no topology" in here("list").stdout
@@ -101,8 +110,8 @@ def test_what_has_finished_is_listed_until_it_is_killed(
 ) -> None:
     path = file(write, tmp_path, total="500")
     here("submit", path)
-    while "finished" not in (said := here("list").stdout):
-        assert "numbers" in said
+    until(lambda: "finished" in here("list").stdout)
+    said = here("list").stdout
     assert "1,000" in said or "500" in said
     complaint = here("deactivate", "numbers", status=1).stderr
     assert "'numbers' is finished" in complaint
@@ -123,8 +132,7 @@ def test_a_topology_that_gave_up_says_why_until_it_is_killed(here: Command, writ
     """)
     here("submit", path, "--inactive")
     here("activate", "inverses")
-    while "failed" not in here("status", "inverses", "--json").stdout.partition("restarts")[0]:
-        pass
+    until(lambda: json.loads(here("status", "inverses", "--json").stdout)["state"] == "failed")
     assert "ZeroDivisionError" in here("status", "inverses").stdout
     assert "ZeroDivisionError" in here("activate", "inverses", status=1).stderr
     assert "inverses is gone" in here("kill", "inverses").stdout

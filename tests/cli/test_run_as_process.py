@@ -12,8 +12,15 @@ from tests.cli.conftest import Start, Write, read_until, signal_like_a_terminal
 pytestmark = pytest.mark.ray
 
 ENDLESS = """
+    import time
+
+    def slow(number: Number) -> Iterator[Number]:
+        time.sleep(0.001)
+        yield number
+
     topology = Topology("endless")
-    topology.spout("numbers", Counter()).shuffle().bolt("out", Stdout)
+    numbers = topology.spout("numbers", Counter()).shuffle().bolt("slow", slow)
+    numbers.shuffle().bolt("out", Stdout)
 """
 HANGING = """
     import threading

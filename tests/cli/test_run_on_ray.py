@@ -105,7 +105,7 @@ def test_poison_tuple_is_a_line_in_a_file_after_exactly_its_attempts(
         numbers = topology.spout("numbers", Counter(1_000), retry=retry)
         numbers.shuffle().bolt("invert", invert, parallelism=2)
     """)
-    assert sunshower("run", path, "--layout", "isolate") == 0
+    assert sunshower("run", path) == 0
     (letter,) = map(json.loads, dead.read_text().splitlines())
     assert (letter["message_id"], letter["record"]) == (700, {"value": 700})
     assert letter["attempts"] == len(tried.read_text().splitlines()) == 3

@@ -25,6 +25,17 @@ def test_lines_of_sinks_go_to_standard_output_as_they_are(capsys: Capture) -> No
     assert errors.getvalue() == ""
 
 
+def test_characters_that_the_encoding_of_the_output_lacks_are_escaped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw, encoding="latin-1"))
+    screen, _ = no_terminal()
+    with screen:
+        screen.print_output(7, False, ["Grüße", "日", "\ud800"])
+    assert raw.getvalue() == "Grüße\n\\u65e5\n\\ud800\n".encode("latin-1")
+
+
 def test_standard_error_of_a_worker_is_marked_with_its_process(capsys: Capture) -> None:
     screen, errors = no_terminal()
     with screen:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -11,12 +12,21 @@ from sunshower import Topology
 from sunshower.runtime.cluster import Cluster, Run
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
+from tests.contract.topologies import chain
 
 Submit = Callable[..., Run]
+CLUSTERS = ["sim", pytest.param("ray", marks=pytest.mark.ray)]
+PATIENCE_S = 60.0
 
 
-@pytest.fixture(params=["sim", pytest.param("ray", marks=pytest.mark.ray)])
+@pytest.fixture(params=CLUSTERS)
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with cluster_of(request) as cluster:
+        yield cluster
+
+
+@contextmanager
+def cluster_of(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     if request.param == "ray":
         yield request.getfixturevalue("ray_cluster")
         return
@@ -24,12 +34,32 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         yield cluster
 
 
+@pytest.fixture(scope="module", params=CLUSTERS)
+def ended(request: pytest.FixtureRequest) -> Iterator[Run]:
+    """A topology that has run to its end, isolated, with a whole history and all trees traced."""
+    with cluster_of(request) as cluster:
+        topology = chain(name="ended", trace_share=1.0)
+        run = cluster.submit(topology.graph(), Layout.ISOLATE, sample=1)
+        try:
+            assert not run.finished()
+            assert not run.wait(0.2)
+            assert run.wait(PATIENCE_S)
+            assert run.finished()
+            yield run
+        finally:
+            run.stop()
+
+
 @pytest.fixture
 def submit(cluster: Cluster) -> Iterator[Submit]:
-    """Start a topology, isolated and with a whole history unless told otherwise; it is stopped."""
-    runs: list[Run] = []
+    """Start a topology with a whole history unless told otherwise; it is stopped.
 
-    def start(topology: Topology, layout: Layout = Layout.ISOLATE, **how: Any) -> Run:
+    Each process of a real cluster costs a second: without a layout only the simulator isolates.
+    """
+    runs: list[Run] = []
+    default = Layout.ISOLATE if isinstance(cluster, SimCluster) else Layout.PACK
+
+    def start(topology: Topology, layout: Layout = default, **how: Any) -> Run:
         runs.append(cluster.submit(topology.graph(), layout, **{"sample": 1, **how}))
         return runs[-1]
 

@@ -14,11 +14,8 @@ from sunshower.runtime.events.event_log import What
 from sunshower.runtime.events.injected_faults import InjectedFaults, Link, Raise, SlowTask
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout
-from tests.contract.conftest import Submit
+from tests.contract.conftest import PATIENCE_S, Submit
 from tests.contract.topologies import TOTAL, Paced, chain, refuse
-
-PATIENCE_S = 60.0
-
 
 # The core does it, the adapters only pass it on: `make test` runs it on the simulator.
 ON_RAY = pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.long])
@@ -69,15 +66,10 @@ def all_is_written(run: Run) -> None:
 # ---- a run without faults -----------------------------------------------------------------------
 
 
-def test_a_topology_runs_to_its_end_and_says_what_it_has_done(submit: Submit) -> None:
-    run = submit(chain(), Layout.PACK)
-    assert not run.finished()
-    assert not run.wait(0.2)
-    assert run.wait(PATIENCE_S)
-    assert run.finished()
-    assert run.results("sink") == [set(range(TOTAL))]
-    assert run.results("relay") == [None]
-    snapshot = run.snapshot()
+def test_a_topology_runs_to_its_end_and_says_what_it_has_done(ended: Run) -> None:
+    assert ended.results("sink") == [set(range(TOTAL))]
+    assert ended.results("relay") == [None]
+    snapshot = ended.snapshot()
     assert snapshot.state == State.FINISHED
     spout = snapshot.component("numbers")
     assert (spout.emitted, spout.acked, spout.failed, spout.pending) == (TOTAL, TOTAL, 0, 0)
@@ -94,10 +86,8 @@ def test_results_come_in_the_order_of_the_tasks(submit: Submit) -> None:
     assert sorted(number for seen in results for number in seen) == list(range(TOTAL))
 
 
-def test_history_tells_of_every_kind_by_time(submit: Submit) -> None:
-    run = submit(chain(Paced(TOTAL, 0.3)))
-    assert run.wait(PATIENCE_S)
-    history = run.history()
+def test_history_tells_of_every_kind_by_time(ended: Run) -> None:
+    history = ended.history()
     rows = dict.fromkeys(What, 0)
     for entry in history:
         rows[entry.what] += max(len(entry.values), 1)
@@ -106,16 +96,14 @@ def test_history_tells_of_every_kind_by_time(submit: Submit) -> None:
     edges = [What.SENT, What.DELIVERED, What.ACKED]
     assert [rows[what] for what in edges] == [2 * TOTAL] * 3, "one edge to the relay, one from it"
     assert rows[What.WROTE] == TOTAL
-    assert rows[What.STARTED] == len(run.plan.workers)
+    assert rows[What.STARTED] == len(ended.plan.workers)
     times = [entry.at_s for entry in history]
     assert times == sorted(times)
-    assert times[-1] <= run.now()
+    assert times[-1] <= ended.now()
 
 
-def test_trees_are_recorded_whole_and_found_by_their_root(submit: Submit) -> None:
-    run = submit(chain(Paced(TOTAL, 0.3), trace_share=1.0))
-    assert run.wait(PATIENCE_S)
-    found = run.traces()
+def test_trees_are_recorded_whole_and_found_by_their_root(ended: Run) -> None:
+    found = ended.traces()
     assert found.silent == ()
     assert {tree.number for tree in found.trees} == set(range(TOTAL))
     for tree in found.trees:
@@ -125,7 +113,7 @@ def test_trees_are_recorded_whole_and_found_by_their_root(submit: Submit) -> Non
         assert {hop.record for hop in tree.hops} == {f"Item(number={tree.number})"}
         times = [time for hop in tree.hops for time in (hop.sent_s, hop.delivered_s, hop.acked_s)]
         assert all(tree.emitted_s <= time <= tree.ended_s for time in times), "one clock for all"
-    (one,) = run.traces(found.trees[0].root).trees
+    (one,) = ended.traces(found.trees[0].root).trees
     assert (one.root, one.number) == (found.trees[0].root, found.trees[0].number)
     assert [hop.edge for hop in one.hops] == [hop.edge for hop in found.trees[0].hops]
 
@@ -162,8 +150,9 @@ def test_what_user_code_refuses_for_good_ends_the_topology(submit: Submit) -> No
 # ---- deaths and pauses --------------------------------------------------------------------------
 
 
+@of_the_core
 def test_a_worker_that_is_killed_loses_nothing(submit: Submit) -> None:
-    """Those of other components: tests/guarantee/test_deaths_on_ray.py."""
+    """On Ray: tests/guarantee/test_deaths_on_ray.py, with those of other components."""
     run = submit(chain())
     until(run, lambda snapshot: acked(snapshot) > 5)
     assert run.kill_worker(worker_of(run, "relay")) > 0
@@ -226,7 +215,7 @@ def test_a_paused_master_holds_nobody_up(submit: Submit) -> None:
 
 
 def test_a_machine_that_dies_takes_all_on_it_along_and_nothing_is_lost(submit: Submit) -> None:
-    run = submit(chain())
+    run = submit(chain(sinks=2, workers=2))
     until(run, lambda snapshot: acked(snapshot) > 5)
     ((node, workers),) = run.nodes().items()
     assert workers == run.plan.workers
@@ -275,7 +264,7 @@ def test_what_is_slow_is_slow_until_it_is_healed(submit: Submit) -> None:
 
 
 def test_nothing_gets_through_a_link_that_drops_all_until_it_is_healed(submit: Submit) -> None:
-    run = submit(chain(peer_link_retry_s=0.2))
+    run = submit(chain(peer_link_retry_s=0.2), Layout.ISOLATE)
     run.disturb(InjectedFaults(links=(Link(source="relay", target="sink", drop=1.0),)))
     pass_time(run, 1.0)
     before = len(written(run))
@@ -347,8 +336,7 @@ def test_kill_says_what_was_done_and_is_the_end(submit: Submit) -> None:
     counts = report.spouts["numbers"]
     assert counts.acked == counts.emitted > 5
     assert report.unsettled == 0
-    with pytest.raises(ClusterError, match="was stopped"):
-        run.snapshot()
+    check_is_stopped(run)
 
 
 @of_the_core
@@ -360,10 +348,15 @@ def test_what_is_not_possible_is_refused_and_says_what_is(submit: Submit) -> Non
             refused()
 
 
+@of_the_core
 def test_who_stops_twice_stops_once_and_cannot_ask_any_more(submit: Submit) -> None:
     run = submit(chain(), Layout.PACK)
     run.stop()
     run.stop()
+    check_is_stopped(run)
+
+
+def check_is_stopped(run: Run) -> None:
     for asked in (run.snapshot, run.finished, run.wait, run.activate, run.drain, run.kill_master):
         with pytest.raises(ClusterError, match="was stopped"):
             asked()

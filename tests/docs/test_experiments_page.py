@@ -13,7 +13,9 @@ import pytest
 from sunshower import experiments
 from sunshower.experiments.runner.run_folders import find
 from tests.conftest import Sunshower
+from tests.experiments.blank_charts import blank_charts, drawn
 
+__all__ = ["blank_charts", "drawn"]
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = (REPOSITORY / "docs/EXPERIMENTS.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -131,7 +131,7 @@ def test_wrong_experiments_are_refused_before_the_run() -> None:
     refused("seconds_max is 0", seconds_max=0)
     refused("the topology needs time to recover", hurt_s=120.0)
     refused("sample is 0", sample=0)
-    refused("layout is 'pack'; it is a Layout, of: isolate, pack", layout="pack")
+    refused("layout is 'pack'; give one of Layout: ISOLATE, PACK", layout="pack")
     refused("is no checker; give an instance", checkers=[AtLeastOnce])
     refused("is no checker; give an instance", checkers=lambda: ["at-least-once"])
 

@@ -1,6 +1,6 @@
 """A topology on real actors that a test can hurt, and the evidence of it in files.
 
-numbers ──▶ work ──▶ store: two tasks of each and two ackers. Files outlive whoever is killed.
+numbers ──▶ work ──▶ store: as many tasks of each, and ackers. Files outlive whoever is killed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def read(folder: Path, what: str) -> list[Any]:
 
 
 class Numbers(Spout[Number]):
-    """0 … TOTAL - 1, of which a task has every second one."""
+    """0 … TOTAL - 1, of which each task has its share."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -96,12 +96,12 @@ class Store(Held):
         self._values.clear()
 
 
-def topology(folder: Path, held: str = "store", **settings: float) -> Topology:
+def topology(folder: Path, held: str = "store", tasks: int = 2, **settings: float) -> Topology:
     """Numbers that pass two bolts, of which `held` waits for the kill with tuples in its queue."""
-    topology = Topology("mortal", **{"ackers": 2, "spout_pending": 512, **settings})
-    numbers = topology.spout("numbers", Numbers(folder), parallelism=2)
-    worked = numbers.shuffle().bolt("work", Held(folder, held == "work"), parallelism=2)
-    worked.fields("value").bolt("store", Store(folder, held == "store"), parallelism=2)
+    topology = Topology("mortal", **{"ackers": tasks, "spout_pending": 512, **settings})
+    numbers = topology.spout("numbers", Numbers(folder), parallelism=tasks)
+    worked = numbers.shuffle().bolt("work", Held(folder, held == "work"), parallelism=tasks)
+    worked.fields("value").bolt("store", Store(folder, held == "store"), parallelism=tasks)
     return topology
 
 
@@ -115,7 +115,7 @@ def until(condition: Callable[[], bool]) -> None:
     end_s = time.monotonic() + RECOVERY_S
     while not condition():
         assert time.monotonic() < end_s, "it never came to that"
-        threading.Event().wait(0.01)
+        threading.Event().wait(0.05)  # who asks without a pause keeps a processor from the others
 
 
 def kill_in_the_middle(run: RayRun, folder: Path, kill: Callable[[], object]) -> None:

@@ -29,9 +29,9 @@ pytestmark = pytest.mark.ray
 
 @contextmanager
 def running(
-    cluster: RayCluster, folder: Path, layout: Layout, held: str = "store"
+    cluster: RayCluster, folder: Path, layout: Layout, held: str = "store", tasks: int = 1
 ) -> Iterator[RayRun]:
-    run = cluster.submit(topology(folder, held).graph(), layout)
+    run = cluster.submit(topology(folder, held, tasks).graph(), layout)
     try:
         yield run
     finally:
@@ -72,7 +72,7 @@ def test_death_of_a_spout(ray_cluster: RayCluster, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_death_of_a_whole_worker(ray_cluster: RayCluster, tmp_path: Path) -> None:
-    with running(ray_cluster, tmp_path, Layout.PACK, "work") as run:
+    with running(ray_cluster, tmp_path, Layout.PACK, "work", tasks=2) as run:
         victim = worker_of(run.plan, "work")
         kill_in_the_middle(run, tmp_path, lambda: run.kill_worker(victim))
         check_nothing_is_lost(run, tmp_path)

@@ -86,7 +86,7 @@ def ended(run: SimRun, callers: list[SimCaller]) -> list[Any]:
     return [caller.result for caller in callers]
 
 
-@seeds(20)
+@seeds(20, kinds=2)
 def test_each_letter_is_settled_although_workers_die_and_tasks_move(seed: int) -> None:
     seen: list[int] = []
     kept: list[DeadLetter] = []

@@ -41,23 +41,23 @@ def double(part: Part) -> Iterator[Part]:
 def test_each_of_many_callers_has_its_whole_answer_although_workers_die(
     ray_cluster: RayCluster,
 ) -> None:
-    topology = Topology("parts", workers=3)
+    topology = Topology("parts", workers=2)
     # A kill uses up an attempt of the request whose code is running; by default there is one.
     asks = topology.requests("asks", Ask, retry=Retry(attempts=5))
-    asks.flat_map(split).shuffle().bolt("double", double, parallelism=3).answer()
+    asks.flat_map(split).shuffle().bolt("double", double, parallelism=2).answer()
     run = ray_cluster.submit(topology.graph())
     try:
         with ThreadPoolExecutor(16) as pool:
             calls = [
-                pool.submit(run.ask, "asks", Ask(number), timeout_s=90.0) for number in range(200)
+                pool.submit(run.ask, "asks", Ask(number), timeout_s=90.0) for number in range(100)
             ]
-            for number, worker in ((20, 1), (80, 0), (140, 2)):  # worker 0 has the requests
+            for number, worker in ((20, 1), (60, 0)):  # worker 0 has the requests
                 calls[number].result()
                 run.kill_worker(worker)
             answers = [sorted(call.result()) for call in calls]
-        whole = [[Part(number, part * 2) for part in range(PARTS)] for number in range(200)]
+        whole = [[Part(number, part * 2) for part in range(PARTS)] for number in range(100)]
         assert answers == whole
-        assert run.snapshot().restarts == 3
+        assert run.snapshot().restarts == 2
         with pytest.raises(RequestFailed, match=r"exception in double.*negative"):
             run.ask("asks", -1)
         with pytest.raises(RequestTimeout, match=r"within 0\.001 s"):

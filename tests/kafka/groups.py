@@ -59,9 +59,9 @@ class Line:
         self.away = False
         self._told: list[Callable[[SessionState], None]] = []
 
-    def listen(self, told: Callable[[SessionState], None]) -> object:
+    def listen(self, told: Callable[[SessionState], None]) -> None:
         self._told.append(told)
-        return self.tree.listen(told)
+        self.tree.listen(told)
 
     def tell(self, session: SessionState) -> None:
         for told in self._told:

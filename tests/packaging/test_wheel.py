@@ -11,6 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -32,8 +33,8 @@ print(run_inline(topology.graph()).snapshot.component("lines").acked, shouted)
 """
 DATA = {
     "sunshower/py.typed",
-    "sunshower/web/static/index.html",
-    "sunshower/web/static/app.js",
+    "sunshower/cli/ui/static/index.html",
+    "sunshower/cli/ui/static/app.js",
     "sunshower/experiments/report/base.html",
     "sunshower/dev/locks/kafka-4.3.1.txt",
     "sunshower/cli/new/template/Makefile.txt",
@@ -86,16 +87,19 @@ def run(*command: str, folder: Path, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """The sdist of this tree, and the wheel that pip builds of that sdist, in isolation."""
+    """The sdist of this tree, and the wheel that pip builds of that sdist, with what
+    the project requires to be built."""
     place, python = tmp_path_factory.mktemp("built"), sys.executable
     pins, pip = str(ROOT / "constraints.txt"), (python, "-m", "pip", "--quiet")
     backend = str(place / "backend")
-    run(*pip, "install", "--target", backend, "-c", pins, "hatchling", folder=place)
+    required = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]
+    target = ("--target", backend, "--no-compile", "-c", pins)
+    run(*pip, "install", *target, *required["requires"], folder=place)
     build = (python, "-m", "hatchling", "build", "-t", "sdist", "-d", str(place))
     run(*build, folder=ROOT, PYTHONPATH=backend)
     (sdist,) = place.glob("*.tar.gz")
-    wheels = ("--no-deps", "-w", str(place), str(sdist))
-    run(*pip, "wheel", *wheels, folder=place, PIP_CONSTRAINT=pins)
+    wheels = ("--no-deps", "--no-build-isolation", "-w", str(place), str(sdist))
+    run(*pip, "wheel", *wheels, folder=place, PYTHONPATH=backend)
     (wheel,) = place.glob("*.whl")
     there = place / "there"
     venv.create(there, symlinks=True)
@@ -104,7 +108,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     # Not --system-site-packages: that would process the .pth files here, such as Sunshower's own.
     (there_packages / "here.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
     install = ("--python", there_python, "install", "--no-deps", "--no-index", "--ignore-installed")
-    run(*pip, *install, str(wheel), folder=place)
+    run(*pip, *install, "--no-compile", str(wheel), folder=place)
     work = place / "work"
     work.mkdir()
     return Built(sdist, wheel, there / "bin", work)

@@ -144,6 +144,21 @@ def test_a_silent_worker_does_not_wait_for_room_while_others_wait_for_as_much() 
 # ---- a node that is drained ------------------------------------------------------------------
 
 
+def test_a_master_leaves_a_drained_node_for_one_that_stays_once_no_task_moves() -> None:
+    there = moves(many("a", leaves_s=60.0), many("b"))
+    assert there.master_leaves("a", 30.0, moving=False)
+    assert not there.master_leaves("a", 30.0, moving=True)
+    assert not there.master_leaves("b", 30.0, moving=False)
+    assert not there.master_leaves("unknown", 30.0, moving=False)
+    there.view = NodeView((many("a", leaves_s=60.0), many("b", leaves_s=inf)))
+    assert not there.master_leaves("a", 30.0, moving=False), "both are being drained"
+
+
+def test_a_master_that_ray_has_started_on_a_drained_node_leaves_it_after_half_a_minute() -> None:
+    there = moves(many("a", leaves_s=60.0), many("b"))
+    assert not there.master_leaves("a", 29.0, moving=False)
+
+
 def test_workers_leave_a_node_that_is_being_drained_and_the_others_stay() -> None:
     there = moves(many("a", leaves_s=inf), many("b"), places={0: "a", 1: "b"})
     before = plan(2)
@@ -153,7 +168,9 @@ def test_workers_leave_a_node_that_is_being_drained_and_the_others_stay() -> Non
     assert wait_s == before.graph.config.message_timeout_s
     assert there.problems(before, []) == ()
     (line,) = there.lines(before, [])
-    assert line.startswith("worker 0 leaves node a, which is being drained: the spouts stop until")
+    assert line.startswith(
+        "tasks of worker 0 leave node a, which is being drained: the spouts stop"
+    )
     assert there.lines(found, []) == (), "its tasks have moved"
 
 
@@ -162,12 +179,31 @@ def test_pending_trees_get_half_of_the_time_that_the_node_has_left() -> None:
     assert (there.away(plan(1), [], 0.0) or (None, None))[1] == 4.0
 
 
-def test_a_worker_whose_state_cannot_move_stays_and_status_says_so() -> None:
+def test_a_task_whose_state_cannot_move_stays_and_status_says_so_and_the_others_leave() -> None:
     there = moves(many("a", leaves_s=inf), many("b"), places={0: "a", 1: "b"})
     before = plan(2, Held)
-    assert there.away(before, [], 0.0) is None
-    (line,) = there.problems(before, [])
-    assert line.startswith("worker 0 stays on node a, which is being drained: the state of b[0] is")
+    after, _ = there.away(before, [], 0.0) or (before, 0.0)
+    names = {worker: [task.name for task in after.tasks_on(worker)] for worker in after.workers}
+    assert names == {0: ["b[0]"], 1: ["s[1]", "b[1]", "__acker[1]"], 2: ["s[0]", "__acker[0]"]}
+    stays, leave = there.lines(before, [])
+    assert stays.startswith(
+        "worker 0 stays on node a, which is being drained: the state of b[0] is"
+    )
+    assert leave.startswith("tasks of worker 0 leave node a, which is being drained: the spouts")
+    assert there.away(after, [], 60.0) is None
+    assert there.lines(after, []) == (stays,)
+
+
+def test_what_requests_something_stays_in_the_worker_of_a_task_that_cannot_move() -> None:
+    topology = Topology("t", workers=1)
+    numbers = topology.spout("s", Counter(9))
+    numbers.shuffle().bolt("held", Held, resources=ONE)
+    numbers.shuffle().bolt("b", function, resources=ONE)
+    before = make_plan(topology.graph())
+    there = moves(many("a", leaves_s=inf), many("b"), places={0: "a"})
+    after, _ = there.away(before, [], 0.0) or (before, 0.0)
+    assert [task.name for task in after.tasks_on(0)] == ["held[0]", "b[0]"]
+    assert after.request_of(0) == before.request_of(0), "its process keeps what it has requested"
 
 
 def test_without_room_elsewhere_a_worker_stays_until_the_node_is_about_to_end() -> None:

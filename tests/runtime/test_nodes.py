@@ -80,18 +80,6 @@ def test_a_replaced_worker_avoids_its_former_node_if_there_is_another() -> None:
     assert choice(0, ONE, view(node("a", 1), places={0: "a"}), {}, "spread") == "a"
 
 
-# ---- processes that leave a node ----------------------------------------------------------------
-
-
-def test_a_process_leaves_a_node_that_is_being_drained_if_another_one_stays() -> None:
-    drained = node("a", 1, leaves_s=60.0)
-    both = view(drained, node("b", 0))
-    assert both.should_leave("a")
-    assert not both.should_leave("b")
-    assert not both.should_leave("unknown")
-    assert not view(drained, node("b", 1, leaves_s=inf)).should_leave("a"), "both are drained"
-
-
 # ---- moves to other nodes --------------------------------------------------------------------
 
 

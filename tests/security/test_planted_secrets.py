@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 from ray._private import worker
+from ray.experimental import internal_kv
 from typer.testing import CliRunner
 
 from sunshower import Bolt, Number, RayCluster, Spout, Topology
 from sunshower.actors import event_log_files
 from sunshower.actors.names import NAMESPACE
-from sunshower.actors.store import RayStore
+from sunshower.actors.store import keys
 from sunshower.cli import app
 from sunshower.errors import ClusterError, TopologyFailed
 from sunshower.experiments.experiment import Experiment, prepare
@@ -51,7 +52,8 @@ def declared() -> Topology:
 
 def stored() -> list[str]:
     """The keys in Ray's store whose value contains the secret."""
-    return [key for key in RayStore().keys("") if WORD.encode() in (RayStore().read(key) or b"")]
+    values = ((key, internal_kv._internal_kv_get(key, namespace=NAMESPACE)) for key in keys(""))
+    return [key for key, value in values if WORD.encode() in (value or b"")]
 
 
 def files_with_it(folder: Path) -> list[Path]:
@@ -64,10 +66,12 @@ def files_with_it(folder: Path) -> list[Path]:
 
 @pytest.mark.ray
 def test_no_output_of_a_failing_topology_shows_it(
-    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    ray_cluster: RayCluster,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    with RayCluster() as cluster, caplog.at_level(logging.DEBUG):
-        run = cluster.submit(declared().graph(), sample=1)
+    with caplog.at_level(logging.DEBUG):
+        run = ray_cluster.submit(declared().graph(), sample=1)
         assert stored() == [f"{run.id}/plan/0/"], "its workers need it"
         with pytest.raises(TopologyFailed) as raised:
             run.wait(60)
@@ -82,7 +86,7 @@ def test_no_output_of_a_failing_topology_shows_it(
         logs = Path(worker._global_node.get_logs_dir_path())
         run.stop()
         assert stored() == []
-        assert RayStore().keys(run.id) == []
+        assert keys(run.id) == []
         assert not files_with_it(logs)
     assert WORD not in caplog.text
     assert WORD not in "".join(capfd.readouterr())
@@ -95,11 +99,11 @@ class Unstartable(Leaky):
 
 @pytest.mark.ray
 def test_plans_leave_rays_store_however_a_run_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ray_cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import ray
 
-    with RayCluster() as cluster:
+    with RayCluster() as cluster:  # a client of the same Ray
         killed = cluster.submit(declared().graph(), active=False)
         killed.kill(0)
         assert stored() == []

@@ -88,7 +88,7 @@ def test_it_comes_from_a_file_or_the_environment(
     for path in (file, tmp_path / "missing", tmp_path):
         with pytest.raises(ConfigError, match=f"{path} cannot be read"):
             Secret.from_file(path)
-    with pytest.raises(ConfigError, match="not of type bytes"):
+    with pytest.raises(ConfigError, match="text is a bytes; give a text"):
         Secret(WORD.encode())  # type: ignore[arg-type]
 
 

@@ -15,7 +15,7 @@ from sunshower.simulation.worker import Killed, SimWorker
 from tests.seeds import seeds
 from tests.simulation.probes import Work, all_done, submitted, working
 
-SEEDS = seeds(10)
+SEEDS = seeds(10, kinds=2)
 
 
 class Once(Work):
@@ -223,7 +223,7 @@ def test_everybody_may_die_again_and_again(seed: int) -> None:
 DRAINED = 1_000  # records: there is load while a machine is drained
 
 
-@pytest.mark.parametrize("seed", range(20))
+@seeds(20)
 def test_workers_leave_a_drained_machine_and_its_end_costs_nothing(seed: int) -> None:
     work = Work()
     made = working(work, total=DRAINED, spout_pending=5)
@@ -241,7 +241,7 @@ def test_workers_leave_a_drained_machine_and_its_end_costs_nothing(seed: int) ->
     assert run.snapshot().component("numbers").failed == 0, "all trees had the time to complete"
 
 
-@pytest.mark.parametrize("seed", range(10))
+@seeds(10)
 def test_processes_may_die_while_a_machine_is_drained(seed: int) -> None:
     work = Work()
     run = submitted(seed, working(work, total=DRAINED, spout_pending=5), nodes=3, call_s=0.01)

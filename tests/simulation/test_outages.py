@@ -14,13 +14,13 @@ SEEDS = 40
 AWAY_MAX_S = 600.0
 
 
-@seeds(SEEDS)
+@seeds(SEEDS, first=5)
 def test_outages_cost_time_and_no_tuple(seed: int) -> None:
     day = run_day(seed, AWAY_MAX_S)
     assert not day.complaints, (day.complaints, day.steps)
 
 
-@pytest.mark.parametrize("seed", [3, 8])
+@pytest.mark.parametrize("seed", [3, pytest.param(8, marks=pytest.mark.long)])
 def test_outages_of_hours_cost_no_tuple(seed: int) -> None:
     day = run_day(seed)
     assert not day.complaints, (day.complaints, day.steps)

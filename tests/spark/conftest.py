@@ -75,9 +75,12 @@ def gateway(place: SparkPlace) -> Iterator[Gateway]:
     found.close()
 
 
-ABOUT_THE_PLACE = {
-    *("test_spark_gateway.py", "test_spark_on_ray.py", "test_spark_batches.py"),
-    "test_spark_topology.py",
+ABOUT_THE_PLACE = {"test_spark_gateway.py", "test_spark_on_ray.py", "test_spark_batches.py"}
+# Each opens a session again, 10 s of processor time, 20 s on a cluster. `make test` has the like:
+# Java is killed in a job of the gateway, and locally in a program with a state.
+AGAIN = {
+    "test_when_java_dies_between_two_jobs_the_second_one_hears_nothing_of_it[on_ray]",
+    "test_the_java_of_an_executor_is_killed_in_the_middle_of_a_job[local]",
 }
 
 
@@ -91,3 +94,5 @@ def pytest_itemcollected(item: Any) -> None:
             item.add_marker(pytest.mark.ray)
             if item.path.name not in ABOUT_THE_PLACE:
                 item.add_marker(pytest.mark.long)
+        if item.name in AGAIN:
+            item.add_marker(pytest.mark.long)

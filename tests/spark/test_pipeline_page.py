@@ -92,7 +92,7 @@ def test_the_table_is_right_after_every_kill_of_the_page(shell: Shell) -> None:
                 shell("until pgrep -P $WORKER java; do sleep 0.2; done")
             said = shell(command.replace("dev up kafka", "dev up kafka --port $PORT"))
             if command.endswith("check"):
-                assert "The table is right: " in said
+                assert "The table is correct: " in said
             elif "totals.py" in command:
                 assert "euros in" in said
 

@@ -361,27 +361,3 @@ def test_one_hears_of_ones_own_changes(store: Store) -> None:
     tree.watch(store.root, seen)
     tree.create(store.root)
     seen.next()
-
-
-@every_store
-def test_a_watch_that_is_cancelled_is_silent(store: Store) -> None:
-    tree = store.open()
-    cancelled, seen = Hears(), Hears()
-    watch = tree.watch(store.root, cancelled)
-    tree.watch(store.root, seen)
-    watch.cancel()
-    watch.cancel()
-    tree.create(store.root)
-    seen.next()
-    assert cancelled._calls.empty()
-
-
-@every_store
-def test_a_listener_that_is_cancelled_is_silent(store: Store) -> None:
-    tree = store.open()
-    cancelled, told = Hears(), Hears()
-    tree.listen(cancelled).cancel()
-    tree.listen(told)
-    store.expire(tree)
-    told.next()
-    assert cancelled._calls.empty()

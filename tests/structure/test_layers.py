@@ -65,7 +65,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spark_integration": {"topologies", "trident", "state"},
     "connectors": {"topologies", "trident", "state"},
     "dev": set(),
-    "web": set(),
     # and the packages of `experiments` that run them, on Ray and on the simulator
     "experiments/runner": {"topologies", "runtime", "actors", "simulation", "experiments"},
     "experiments/demo": {"topologies", "runtime", "experiments"},
@@ -75,7 +74,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli": {
         *("topologies", "state", "runtime", "trident", "actors", "simulation"),
         *("experiments", "experiments/runner", "experiments/demo"),
-        *("kafka", "spark_integration", "dev", "web"),
+        *("kafka", "spark_integration", "dev"),
     },
     # what `import sunshower` offers; no other module imports it
     "__init__": {"topologies", "runtime", "actors"},
@@ -85,7 +84,7 @@ LEVELS = (
     {"topologies", "state"},
     {"runtime"},
     {"trident", "actors", "simulation", "experiments"},
-    {"kafka", "spark_integration", "connectors", "dev", "web", "testing"}
+    {"kafka", "spark_integration", "connectors", "dev", "testing"}
     | {"experiments/runner", "experiments/demo"},
     {"cli"},
 )
@@ -113,8 +112,8 @@ EXTERNAL: dict[str, set[str]] = {
     "typer": {"cli"},
     "packaging": {"cli"},
     "prometheus_client": {"cli"},
-    "starlette": {"web", "connectors"},
-    "uvicorn": {"web", "connectors"},
+    "starlette": {"cli", "connectors"},
+    "uvicorn": {"cli", "connectors"},
     "httpx2": {"connectors"},
     "opentelemetry": {"cli"},
     "rich": {"cli", "experiments/runner"},

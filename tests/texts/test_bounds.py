@@ -171,9 +171,10 @@ def test_an_entry_of_an_event_log() -> None:
 
 def test_what_a_task_takes_along(monkeypatch: pytest.MonkeyPatch) -> None:
     class Store:
-        def read(self, key: str) -> None: ...
-        def write(self, key: str, value: bytes) -> None:
-            assert len(value) <= MIB
+        def __init__(self, run: str) -> None: ...
+        def transfer(self, move: int, task: int) -> None: ...
+        def save_transfer(self, move: int, task: int, packed: bytes) -> None:
+            assert len(packed) <= MIB
 
     topology = Topology("counts")
     topology.spout("count", Counter(1))

@@ -16,6 +16,7 @@ import pytest
 from sunshower import Context, JsonLines, Records, Stdout, Topology
 from sunshower.errors import RecordMismatch, TopologyError, TopologyFailed
 from sunshower.outages import is_unavailable
+from sunshower.records import Schema
 from tests.topologies.examples import Order, Total, Word
 
 
@@ -25,16 +26,18 @@ def started(bolt: JsonLines, index: int = 0, parallelism: int = 1) -> JsonLines:
 
 
 @pytest.mark.parametrize(
-    ("record", "fields", "line"),
+    ("record", "schema", "line"),
     [
-        (Total("rain", 3), None, {"word": "rain", "times": 3}),
-        (Order(7, 2.5), None, {"id": 7, "price": 2.5}),
-        (("rain", None), ("word", "times"), {"word": "rain", "times": None}),
-        (Word("Größe\n\ud800"), None, {"word": "Größe\n\ud800"}),
+        (Total("rain", 3), Schema.of(Total), {"word": "rain", "times": 3}),
+        (Order(7, 2.5), Schema.of(Order), {"id": 7, "price": 2.5}),
+        (("rain", None), Schema(("word", "times")), {"word": "rain", "times": None}),
+        (Word("Größe\n\ud800"), Schema.of(Word), {"word": "Größe\n\ud800"}),
     ],
 )
-def test_record_becomes_one_object(tmp_path: Path, record: Any, fields: Any, line: Any) -> None:
-    bolt = started(JsonLines(tmp_path / "out.jsonl", fields=fields))
+def test_record_becomes_one_object(tmp_path: Path, record: Any, schema: Schema, line: Any) -> None:
+    sink = JsonLines(tmp_path / "out.jsonl")
+    sink.check_input(schema)
+    bolt = started(sink)
     bolt.process(record)
     bolt.flush()
     written = (tmp_path / "out.jsonl").read_text(encoding="utf-8")
@@ -96,10 +99,10 @@ def test_line_that_a_crash_tore_is_ended_first(tmp_path: Path, before: str, betw
 def test_value_that_json_cannot_say_fails_its_record_alone(
     tmp_path: Path, value: Any, error: type[Exception], says: str
 ) -> None:
-    bolt = started(JsonLines(tmp_path / "out.jsonl", fields=("word",)))
+    bolt = started(JsonLines(tmp_path / "out.jsonl"))
     with pytest.raises(error, match=says):
-        bolt.process((value,))
-    bolt.process(("rain",))
+        bolt.process(Word(value))
+    bolt.process(Word("rain"))
     bolt.cleanup()
     assert (tmp_path / "out.jsonl").read_text() == '{"word": "rain"}\n'
 
@@ -121,12 +124,13 @@ def test_path_that_cannot_be_written_is_refused_at_once(
     assert str(path(tmp_path)) in str(caught.value)
 
 
-def test_plain_tuples_without_names_are_refused_at_the_declaration(tmp_path: Path) -> None:
-    lines = Topology("t").spout("pairs", Records([("rain", 1)], fields=("word", "times")))
-    for fields in (None, ("word",)):
-        with pytest.raises(RecordMismatch, match=r"out\.jsonl.*fields=\('word', 'times'\)"):
-            lines.shuffle().bolt("store", JsonLines(tmp_path / "out.jsonl", fields))
-    lines.shuffle().bolt("store", JsonLines(tmp_path / "out.jsonl", ("a", "b")))
+def test_plain_tuples_of_different_fields_are_refused_at_the_declaration(tmp_path: Path) -> None:
+    topology = Topology("t")
+    pairs = topology.spout("pairs", Records([("rain", 1)], fields=("word", "times")))
+    others = topology.spout("others", Records([(1, "rain")], fields=("times", "word")))
+    inputs = [pairs.shuffle(), others.shuffle()]
+    with pytest.raises(RecordMismatch, match=r"out\.jsonl.*\(word, times\) and \(times, word\)"):
+        topology.bolt("store", JsonLines(tmp_path / "out.jsonl"), inputs)
 
 
 class FullDisk(io.FileIO):

@@ -56,7 +56,7 @@ MUTANTS = [
     ),
     mutant(
         "attempt check",
-        "an answer for an old attempt counts for the active one (Storm: A-9)",
+        "an answer for an old attempt counts for the active one (as in Storm)",
         slip(
             "BatchScheduler._active_attempt",
             "active is not None and active.attempt == attempt",
@@ -97,7 +97,7 @@ MUTANTS = [
     ),
     mutant(
         "stored attempts",
-        "a new life of the master begins with attempt 0 again (Storm: A-11)",
+        "a new life of the master begins with attempt 0 again",
         slip(
             "StoredProgress._read_all",
             "if txid >= self.current:",

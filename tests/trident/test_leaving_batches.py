@@ -136,7 +136,7 @@ class Tell(Bolt[Word, None]):
         self.tell(record.word)
 
 
-@seeds(6)
+@seeds(6, kinds=2)
 def test_whoever_is_killed_each_row_arrives_and_counts_once(seed: int) -> None:
     topology, seen, state = Topology("t", **SETTINGS), list[str](), MemoryState()
     words = words_of(topology, max_batches=1 + seed % 2, interval_s=0.5)

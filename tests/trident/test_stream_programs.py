@@ -126,7 +126,7 @@ def fired_undisturbed() -> dict[Any, Any]:
     return dict(fired.items())
 
 
-@seeds(12)
+@seeds(12, kinds=2)
 def test_whoever_is_killed_each_word_and_each_window_counts_once(seed: int) -> None:
     layout = (Layout.ISOLATE, Layout.PACK)[seed % 2]
     topology, state, fired = Topology("words", **SETTINGS), MemoryState(), MemoryState()

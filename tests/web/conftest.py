@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from sunshower.web.server import served_page
+from sunshower.cli.ui.server import served_page
 from tests.web.experiments.prepared_experiments import make_runs
 from tests.web.prepared import PreparedSource, batches, quiet
 from tests.web.prepared_letters import shop_with_letters
@@ -130,7 +130,7 @@ def open_page(browser: Browser) -> Iterator[Open]:
         )
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(60_000)  # of a busy machine, too
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on(
             "console", lambda said: complaints.append(said.text) if is_complaint(said) else None

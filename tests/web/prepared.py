@@ -13,11 +13,11 @@ import numpy as np
 from sunshower import Bolt, Counter, Number, Topology
 from sunshower.cli.dead.letters import StoredLetter
 from sunshower.cli.dead.replays import Ask
-from sunshower.cli.ui.source import OverviewSource
+from sunshower.cli.ui.source import Facts, TopologySource
 from sunshower.errors import ClusterError, RequestFailed
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.overview import Overview, edges_of, without_code
-from sunshower.runtime.events.latencies import Latencies
+from sunshower.runtime.events.latencies import Latencies, LatencyKind
 from sunshower.runtime.events.metrics import (
     Activity,
     Counts,
@@ -34,7 +34,6 @@ from sunshower.runtime.tasks.supervision import Health, Standing, Wait, WaitKind
 from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.runtime.tuple_traces import NO_TRACES, Traces, root_number
 from sunshower.topologies.retry import ACKED, DEAD_AGAIN, LetterStore
-from sunshower.web.source import Facts
 from tests.web.prepared_trees import shop_trees
 
 TRACE = """Traceback (most recent call last):
@@ -159,7 +158,8 @@ class Prepared:
             return TaskStats(
                 task.id, task.component, counts, health=health, queued=load.queued // tasks,
                 queue_s=load.queued / load.rate if load.rate else 0.0, figures=load.figures,
-                execute=_LATENCIES, queue=_LATENCIES, entries=load.entries,
+                latencies={LatencyKind.EXECUTE: _LATENCIES, LatencyKind.QUEUE: _LATENCIES},
+                entries=load.entries,
             )  # fmt: skip
         failures = self.failures if load.failed else ()
         places = {
@@ -176,12 +176,12 @@ class Prepared:
             transferred_to={"default": out},
         )  # fmt: skip
         return TaskStats(
-            task.id, task.component, counts, _LATENCIES, health=health, figures=load.figures,
-            failures=failures,
+            task.id, task.component, counts, {LatencyKind.COMPLETE: _LATENCIES}, health=health,
+            figures=load.figures, failures=failures,
         )  # fmt: skip
 
 
-class PreparedSource(OverviewSource):
+class PreparedSource(TopologySource):
     """Serves prepared topologies; a second passes with each look. It notes the actions."""
 
     def __init__(self, *topologies: Prepared) -> None:

@@ -19,8 +19,8 @@ from benchmarks import results_file
 from benchmarks.machine import describe
 from benchmarks.performance.page import FRAMES as FIGURES
 from benchmarks.performance.page import write_page
+from sunshower.cli.ui.server import served_page
 from sunshower.runtime.control.overview import Overview
-from sunshower.web.server import served_page
 from tests.web.conftest import ARGUMENTS, FRAMES
 from tests.web.prepared import Prepared, PreparedSource, huge
 from tests.web.prepared_letters import shop_with_letters

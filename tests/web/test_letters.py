@@ -14,12 +14,12 @@ from sunshower import Counter, DeadLetter, JsonLines, Retry, Topology
 from sunshower.cli.dead.letters import ReplayIndex, read_files
 from sunshower.cli.dead.replays import Ask, replayed
 from sunshower.cli.ui import letters as page_letters
+from sunshower.cli.ui.server import served_page
 from sunshower.errors import ClusterError, RequestFailed, SunshowerError
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
 from sunshower.runtime.control.overview import letter_stores
 from sunshower.secret import Secret
 from sunshower.topologies.retry import ACKED, LetterStore
-from sunshower.web.server import served_page
 from tests.web.conftest import TOKEN, Answer, ask
 from tests.web.prepared import HOSTILE, HostileSource, PreparedSource
 from tests.web.prepared_letters import NEWEST_S, hostile, orders, shop_with_letters, stored

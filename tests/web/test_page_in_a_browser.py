@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from sunshower.web.server import served_page
+from sunshower.cli.ui.server import served_page
 from tests.web.conftest import TOKEN, Open, violations
 from tests.web.prepared import HOSTILE, HostileSource, PreparedSource, huge
 
@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 SHOP = "#/t/web-shop"
-SIZES = [(360, "light"), (360, "dark"), (1280, "light"), (1280, "dark")]
+SIZES = [
+    (360, "light"),
+    (1280, "dark"),
+    pytest.param(360, "dark", marks=pytest.mark.long),
+    pytest.param(1280, "light", marks=pytest.mark.long),
+]
 FOCUSED = "document.activeElement.ariaLabel ?? document.activeElement.innerText"
 
 
@@ -256,7 +261,7 @@ def test_everything_fits_and_can_be_read(
     assert (dark == "rgb(14, 17, 22)") == (scheme == "dark")
 
 
-@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("width", [360, pytest.param(1280, marks=pytest.mark.long)])
 def test_the_keyboard_is_enough(url: str, open_page: Open, width: int) -> None:
     page = open_page(url, "", width)
     wait_for(page, ".rows tbody tr", "web-shop")

@@ -14,11 +14,11 @@ import pytest
 from sunshower import Counter, Topology
 from sunshower.cli.statistics.json_status import status_fields
 from sunshower.cli.traces.facts import traces_fields
+from sunshower.cli.ui.protection import HEADERS, is_own_host
+from sunshower.cli.ui.server import served_page
 from sunshower.errors import ClusterError, ConfigError
 from sunshower.runtime.tuple_traces import Traces
 from sunshower.texts import json_of
-from sunshower.web.protection import HEADERS, is_own_host
-from sunshower.web.server import served_page
 from tests.web.conftest import TOKEN, ask
 from tests.web.prepared import HOSTILE, HostileSource, Prepared, PreparedSource, huge, quiet, shop
 from tests.web.prepared_trees import FAILED_ROOT

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sunshower.web.application import STATIC
+from sunshower.cli.ui.application import STATIC
 
 VENDOR = STATIC / "vendor"
 README = (VENDOR / "README.md").read_text(encoding="utf-8")
@@ -62,7 +62,7 @@ def test_the_page_names_every_module_so_that_they_load_at_once() -> None:
 
 
 def test_the_wheel_is_configured_to_take_the_whole_package() -> None:
-    root = STATIC.parents[2]
+    root = STATIC.parents[3]
     build = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     assert build["targets"]["wheel"]["packages"] == ["sunshower"]
     assert "exclude" not in build["targets"]["wheel"]

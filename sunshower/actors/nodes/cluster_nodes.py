@@ -1,6 +1,6 @@
-"""Reads the nodes of the cluster from Ray: free resources, drained nodes, requests without room.
+"""Reads the nodes of the cluster from Ray: free resources, drained nodes, pending requests.
 
-It asks the head, which may be away: the master does so on a thread of its own.
+It queries the head, which may be unavailable, so the master calls it on a separate thread.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A socket that never blocks, and calls a protocol with as many bytes as it asks for."""
+"""A socket that never blocks, and passes a protocol the number of bytes that it requests."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""How stacks of this process show its source files: without the folders of this machine."""
+"""Names the source files in the stacks of this process, without the folders of this machine."""
 
 from __future__ import annotations
 
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
-
-from sunshower.runtime.profiles.stacks import short_file
 
 _PACKAGE = Path(__file__).parents[2]
 _PATHS = sysconfig.get_paths()
@@ -20,6 +19,10 @@ _FOLDERS = [
 ]
 
 
-def shown_file(file: str) -> str:
-    """The file as a stack of a profile shows it."""
-    return short_file(file, _FOLDERS)
+def shown_file(file: str, folders: Sequence[tuple[str, str]] = _FOLDERS) -> str:
+    """The file as a stack of a profile shows it. `folders`: pairs of a folder and what stands for
+    it; the first one that the file is in is taken."""
+    for folder, shown in folders:
+        if file.startswith(f"{folder}/"):
+            return f"{shown}{file[len(folder) :]}"
+    return file

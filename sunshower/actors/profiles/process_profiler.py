@@ -1,4 +1,4 @@
-"""Profiles the process of a worker: by py-spy, or where that is refused, in the process."""
+"""Profiles a worker's process: with py-spy, or, if that is not permitted, by a thread in it."""
 
 from __future__ import annotations
 

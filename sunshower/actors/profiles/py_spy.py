@@ -1,4 +1,4 @@
-"""Records this process by py-spy, a sampler that reads the stacks from a process of its own."""
+"""Samples this process with py-spy, which reads the stacks from a separate process."""
 
 from __future__ import annotations
 

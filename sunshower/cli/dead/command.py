@@ -13,11 +13,10 @@ import typer
 from sunshower.cli.cluster_options import Address, Name, connect, moment_of
 from sunshower.cli.dead.letters import (
     Found,
-    ReplayIndex,
     Selection,
     StoredLetter,
     as_line,
-    indexes_of,
+    marks_of,
     read_letters,
 )
 from sunshower.cli.dead.replays import WAIT_S, ask_of, not_replayed, outages_of, replayed
@@ -129,12 +128,12 @@ def list_(
     )
     found = _read(files, topic, client_settings(bootstrap, settings, from_files, from_environment))
     letters = chosen.of(found.letters)
-    indexes = indexes_of(letters)
+    marks = marks_of(letters)
     if as_json_:
-        rows = [as_json(one, indexes[one.index]) for one in letters]
+        rows = [as_json(one, marks) for one in letters]
         echo_json({"letters": rows, "not_letters": found.others})
         return
-    Terminal().print(letter_table(letters, indexes, len(found.letters)))
+    Terminal().print(letter_table(letters, marks, len(found.letters)))
 
 
 @dead.command(no_args_is_help=True)
@@ -154,7 +153,7 @@ def show(
         raise ConfigError(
             f"there is no dead letter {number}: there are {len(found.letters):,}, from 1 on"
         )
-    for line in details(chosen[0], ReplayIndex(chosen[0].index)):
+    for line in details(chosen[0], marks_of(chosen)):
         echo(line)
 
 

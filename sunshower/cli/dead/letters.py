@@ -202,3 +202,11 @@ class ReplayIndex:
 def indexes_of(letters: Iterable[StoredLetter]) -> dict[Path, ReplayIndex]:
     """The index of each place, by its path."""
     return {path: ReplayIndex(path) for path in dict.fromkeys(one.index for one in letters)}
+
+
+def marks_of(letters: Iterable[StoredLetter]) -> dict[str, Mapping[str, Any]]:
+    """The lines of the indexes about letters that were replayed, by the letter's id."""
+    letters = list(letters)
+    indexes = indexes_of(letters)
+    found = ((one.id, indexes[one.index].replayed.get(one.id)) for one in letters)
+    return {id: mark for id, mark in found if mark is not None}

@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from sunshower.cli.dead.letters import StoredLetter, indexes_of
+from sunshower.cli.dead.letters import StoredLetter, indexes_of, marks_of
 from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
 
 if TYPE_CHECKING:
@@ -35,9 +35,8 @@ def ask_of(run: RayRun, timeout_s: float = WAIT_S) -> Ask:
 def not_replayed(letters: Iterable[StoredLetter]) -> list[StoredLetter]:
     """Those without the ones that were replayed before, and without second copies."""
     letters = list(letters)
-    indexes = indexes_of(letters)
-    new = {one.id: one for one in letters if one.id not in indexes[one.index].replayed}
-    return list(new.values())
+    marks = marks_of(letters)
+    return list({one.id: one for one in letters if one.id not in marks}.values())
 
 
 def outages_of(

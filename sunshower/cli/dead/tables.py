@@ -1,16 +1,15 @@
-"""Formats dead letters: a table of many, JSON, and all of one."""
+"""Formats dead letters: as a table, as JSON, or one letter in full."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
-from sunshower.cli.dead.letters import ReplayIndex, StoredLetter
+from sunshower.cli.dead.letters import StoredLetter
 from sunshower.cli.formatting import new_table
 from sunshower.texts import clip
 from sunshower.topologies.retry import DeadLetter
@@ -18,17 +17,17 @@ from sunshower.topologies.retry import DeadLetter
 _CELL_BYTES = 80
 
 
-def letter_table(
-    letters: Sequence[StoredLetter], indexes: Mapping[Path, ReplayIndex], total: int
-) -> Table:
+Marks = Mapping[str, Mapping[str, Any]]  # letter → how its replay has ended: see `marks_of`
+
+
+def letter_table(letters: Sequence[StoredLetter], marks: Marks, total: int) -> Table:
     """The selected of `total` letters, a row each; `time`: in UTC, without the year."""
     title = f"{len(letters):,} of {total:,} dead letters"
     columns = ("number", "time", "failed in", "cause", "error", "record")
-    marks = [indexes[one.index].replayed.get(one.id) for one in letters]
-    replayed = ["replayed"] if any(marks) else []
+    replayed = ["replayed"] if marks else []
     table = new_table(*columns, *replayed, title=title, clipped=["error", "record"])
-    for one, mark in zip(letters, marks, strict=True):
-        letter = one.letter
+    for one in letters:
+        letter, mark = one.letter, marks.get(one.id)
         row = (
             str(one.number),
             time_of(letter.time)[5:-1],
@@ -42,17 +41,17 @@ def letter_table(
     return table
 
 
-def as_json(one: StoredLetter, index: ReplayIndex) -> dict[str, Any]:
+def as_json(one: StoredLetter, marks: Marks) -> dict[str, Any]:
     """A letter with its number and place, and how its replay ended, if there was one."""
     return {
         "number": one.number,
         "place": one.place,
-        "replayed": index.replayed.get(one.id),
+        "replayed": marks.get(one.id),
         **one.letter._asdict(),
     }
 
 
-def details(one: StoredLetter, index: ReplayIndex) -> Iterator[str]:
+def details(one: StoredLetter, marks: Marks) -> Iterator[str]:
     """Lines with everything that a letter says. Values are JSON, so none has a line break."""
     letter = one.letter
     rows = {
@@ -65,7 +64,7 @@ def details(one: StoredLetter, index: ReplayIndex) -> Iterator[str]:
         "failed in": _where(letter),
         "error": _text(letter.reason),
     }
-    if (mark := index.replayed.get(one.id)) is not None:
+    if (mark := marks.get(one.id)) is not None:
         rows["replayed"] = _text(mark)
     for name, value in rows.items():
         yield f"{name:<10} {value}"

@@ -90,8 +90,10 @@ def machine_checks(machine: Machine) -> Iterator[Check]:
     """Check the Java that Spark needs, and the memory that a local Ray needs."""
     if isinstance(machine.java, str):
         yield Check("spark", "Java", Severity.FINE, machine.java)
+    elif machine.java is not None:
+        yield Check("spark", "Java", Severity.DOUBTFUL, "JAVA_HOME is wrong", str(machine.java))
     else:
-        remedy = str(machine.java or install_command("spark"))
+        remedy = install_command("spark")
         yield Check("spark", "Java", Severity.OPTIONAL, "missing", remedy)
     yield Check("machine", "processors", Severity.FINE, str(machine.cores))
     memory = machine.memory, machine.memory_free, _MEMORY_WANTED

@@ -1,4 +1,4 @@
-"""The command `sunshower doctor` and its page: findings, remedies and one sentence."""
+"""The command `sunshower doctor` and its page: findings, remedies and a summary."""
 
 from __future__ import annotations
 

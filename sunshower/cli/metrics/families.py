@@ -1,4 +1,4 @@
-"""The metrics that Prometheus gets: a table of names, types, labels and where each is read.
+"""The metrics that Prometheus gets: a table of names, types, labels and sources.
 
 Every label is a topology, a component or a value of an enum, so the number of time series follows
 from the declarations, not from the data.

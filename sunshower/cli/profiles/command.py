@@ -110,7 +110,7 @@ def profile(
             f"nothing was recorded of {name!r}: its workers were restarted meanwhile; try again"
         )
     _write(output, _content(found, form, " · ".join(filter(None, (name, component)))))
-    from sunshower.cli.profiles.tables import time_table
+    from sunshower.cli.profiles.forms import time_table
 
     Terminal().print(time_table(found, component))
     echo(f"{sum(found.stacks.values()):,} samples are in {output}.")
@@ -146,7 +146,7 @@ def _remarks(found: Profile) -> list[str]:
 
 def _content(found: Profile, form: ProfileFormat, title: str) -> str:
     from sunshower.cli.profiles.flame_graph import flame_graph
-    from sunshower.cli.profiles.text_forms import collapsed, speedscope
+    from sunshower.cli.profiles.forms import collapsed, speedscope
 
     match form:
         case ProfileFormat.FLAMEGRAPH:

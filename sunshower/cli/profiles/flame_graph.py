@@ -1,4 +1,4 @@
-"""Draws stacks as a flame graph: one SVG file, without anything from elsewhere.
+"""Draws stacks as a flame graph: one SVG file that loads no other file.
 
 The outermost function is at the top, and a box is as wide as the share of samples in which its
 function, or one that it called, was running. A click on a box shows it in the full width.

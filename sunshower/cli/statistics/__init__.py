@@ -1,1 +1,1 @@
-"""What `status`, `status --json` and `top` show: windows, latencies, capacity, where trees fail."""
+"""The statistics in `status`, `status --json` and `top`: windows, latencies, capacity, failures."""

@@ -5,22 +5,19 @@ Other programs read them, so names and meanings stay; docs/METRICS.md lists them
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from math import isfinite
 from typing import Any
 
 from sunshower.cli.health import task_error_text
-from sunshower.cli.statistics.spark_status import open_batches, spark_fields
+from sunshower.cli.statistics.batches import batch_fields, spark_fields
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.events.latencies import Latencies, LatencyKind
 from sunshower.runtime.events.metrics import Activity, Counts, Snapshot, TaskStats
 from sunshower.runtime.events.time_windows import ALL, WINDOWS_S
-from sunshower.trident.coordination.attempts import batch_group_of
-from sunshower.trident.coordination.batch_scheduler import Status
 
 _PERCENTS = (50, 90, 99)
-_PHASES = [status.value for status in Status]
 
 
 def status_fields(found: Overview, up_s: float, *, tasks: bool = True) -> dict[str, Any]:
@@ -39,7 +36,7 @@ def status_fields(found: Overview, up_s: float, *, tasks: bool = True) -> dict[s
         "silent": {str(worker): for_s for worker, for_s in snapshot.silent.items()},
         "unplaced": list(snapshot.unplaced),
         "stuck": [asdict(call) for call in snapshot.stuck.values()],
-        "batches": list(_batches(snapshot, found.plan.graph.components)),
+        "batches": list(batch_fields(snapshot, found.plan.graph.components)),
         "spark": list(spark_fields(found)),
         "components": {
             component.id: {
@@ -161,7 +158,7 @@ def task_numbers(task: TaskStats) -> dict[str, Any]:
     event_time = task.event_time
     return {
         **_counts(task.counts),
-        "latencies": _latencies(task.latencies_by_kind),
+        "latencies": _latencies(task.latencies),
         "queued": task.queued,
         "queue_s": task.queue_s,
         "done": task.done,
@@ -187,31 +184,6 @@ def _waits(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
                 "error": task_error_text(wait.error),
                 "reached": wait.reached,
             }
-
-
-def _batches(snapshot: Snapshot, components: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Each group of batches: how many have ended, and those that are open, the oldest first."""
-    for id in components:
-        figures = snapshot.figures(id)
-        if (group := batch_group_of(id)) is None or "txid" not in figures:
-            continue
-        batches = sorted(open_batches(figures, "batch ").items(), key=lambda one: int(one[0]))
-        yield {
-            "group": group,
-            "txid": int(figures["txid"]),
-            "committed": int(figures["batches committed"]),
-            "skipped": int(figures["batches skipped"]),
-            "attempts_failed": int(figures["attempts failed"]),
-            "open": [
-                {
-                    "txid": int(txid),
-                    "phase": _PHASES[int(facts["phase"])],
-                    "attempt": int(facts["attempt"]),
-                    "age_s": facts["age seconds"],
-                }
-                for txid, facts in batches
-            ],
-        }
 
 
 def _figures(figures: Mapping[str, float]) -> dict[str, float | None]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.table import Table
 
 from sunshower.cli.formatting import duration, elapsed, new_table
-from sunshower.runtime.events.latencies import LatencyKind
+from sunshower.runtime.events.latencies import Latencies, LatencyKind
 from sunshower.runtime.events.metrics import Activity, Counts, Snapshot
 from sunshower.runtime.events.time_windows import ALL, NAMES
 from sunshower.runtime.plan import Plan
@@ -57,9 +57,9 @@ def load_table(
             f"{component.id} × {component.parallelism}",
             *_shares(activity, component, graph),
             "" if is_spout else f"{queued:,}",
-            _percentile(activity, LatencyKind.QUEUE, 99),
-            _percentile(activity, LatencyKind.EXECUTE, 99),
-            _percentile(activity, LatencyKind.COMPLETE, 99),
+            _percentile(activity.latencies, LatencyKind.QUEUE, 99),
+            _percentile(activity.latencies, LatencyKind.EXECUTE, 99),
+            _percentile(activity.latencies, LatencyKind.COMPLETE, 99),
             style="bold" if activity.counts.failed else None,
         )
     return table
@@ -74,7 +74,9 @@ def windows_table(graph: Graph, snapshot: Snapshot, component: Component, up_s: 
     for window in NAMES:
         found = activities(snapshot, [component.id], window, up_s)
         activity = found[component.id]
-        percentiles = (_percentile(activity, kind, percent) for percent in (50, 90, 99, 100))
+        percentiles = (
+            _percentile(activity.latencies, kind, percent) for percent in (50, 90, 99, 100)
+        )
         shares = _shares(activity, component, graph)
         table.add_row(f"{window}: {elapsed(activity.for_s)}", *shares, *percentiles)
     return table
@@ -92,7 +94,6 @@ def tasks_table(plan: Plan, snapshot: Snapshot, component: Component) -> Table:
         if (place := places.get(task.task)) is None:
             continue
         counts, is_spout = task.counts, component.level.is_spout
-        activity = Activity(0.0, counts, task.latencies_by_kind)
         table.add_row(
             f"{component.id}[{place.index}]",
             f" {place.worker}",
@@ -100,9 +101,9 @@ def tasks_table(plan: Plan, snapshot: Snapshot, component: Component) -> Table:
             f"{counts.acked if is_spout else counts.executed:,}",
             f"{counts.failed:,}",
             f"{counts.pending if is_spout else task.queued:,}",
-            _percentile(activity, LatencyKind.QUEUE, 99),
-            _percentile(activity, LatencyKind.EXECUTE, 99),
-            _percentile(activity, LatencyKind.COMPLETE, 99),
+            _percentile(task.latencies, LatencyKind.QUEUE, 99),
+            _percentile(task.latencies, LatencyKind.EXECUTE, 99),
+            _percentile(task.latencies, LatencyKind.COMPLETE, 99),
             *(["" if task.entries is None else f"{task.entries:,}"] if has_state else ()),
         )
     return table
@@ -151,7 +152,8 @@ def _shares(activity: Activity, component: Component, graph: Graph) -> Iterator[
     yield f"{activity.blocked(tasks):.0%}"
 
 
-def _percentile(activity: Activity, kind: LatencyKind, percent: float) -> str:
-    latencies = activity.latencies.get(kind)
-    seconds = None if latencies is None else latencies.percentile(percent)
+def _percentile(
+    latencies: Mapping[LatencyKind, Latencies], kind: LatencyKind, percent: float
+) -> str:
+    seconds = latencies[kind].percentile(percent) if kind in latencies else None
     return "" if seconds is None else duration(seconds)

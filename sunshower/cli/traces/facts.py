@@ -10,6 +10,8 @@ from sunshower.errors import ClusterError
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.tuple_traces import Traces, TupleTrace
 
+_LISTED_MAX = 50  # of each list of the page
+
 
 def traces_fields(found: Traces, trees: Iterable[TupleTrace]) -> dict[str, Any]:
     """What `sunshower trace --json` prints: these trees, and the workers that did not answer."""
@@ -19,6 +21,20 @@ def traces_fields(found: Traces, trees: Iterable[TupleTrace]) -> dict[str, Any]:
 def tree_fields(tree: TupleTrace) -> dict[str, Any]:
     """The fields of a tree, with its latency in seconds."""
     return {**asdict(tree), "latency_s": tree.latency_s}
+
+
+def listed_trees(plan: Plan, found: Traces) -> dict[str, Any]:
+    """The failed, the slowest and the latest trees, 50 of each, with how many there are;
+    `none`: why a list is empty."""
+    kinds = {"failed": found.failed, "slowest": found.slowest, "latest": found.trees}
+    return {
+        "lists": {kind: [_row(tree) for tree in trees[:_LISTED_MAX]]
+                  for kind, trees in kinds.items()},
+        "counts": {kind: len(trees) for kind, trees in kinds.items()},
+        "none": {kind: why_none(plan, failed=kind == "failed" and bool(found.trees))
+                 for kind in kinds},
+        "missing": missing(found),
+    }  # fmt: skip
 
 
 def no_such_tree(name: str, root: str, *, failed: bool = False) -> ClusterError:
@@ -47,3 +63,10 @@ def why_none(plan: Plan, *, failed: bool = False) -> str:
     if failed:
         return "No recorded tree has failed. A tuple is recorded for sure from its first replay on."
     return "No tree is recorded yet."
+
+
+def _row(tree: TupleTrace) -> dict[str, Any]:
+    """The fields of a tree with the number of its edges: an edge has up to 1 kB."""
+    fields = tree_fields(tree)
+    hops = fields.pop("hops")
+    return {**fields, "edges": len(hops) + tree.dropped}

@@ -1,4 +1,4 @@
-"""Exports recorded tuple trees as spans, by the library of OpenTelemetry.
+"""Exports recorded tuple trees as spans, with the OpenTelemetry library.
 
 A tree is a trace: a span for the message, from its emit to its end, and below it a span for each
 edge, from when it was sent to when it was acked or failed, with an event when its processing began.

@@ -1,1 +1,1 @@
-"""`sunshower ui`: a web page that shows running topologies, and the plain data that it reads."""
+"""`sunshower ui`: an HTTP server with a web page, and the plain data that the page reads."""

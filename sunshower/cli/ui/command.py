@@ -1,4 +1,4 @@
-"""`sunshower ui`: serves the page for all topologies of a cluster, and for kept experiments."""
+"""`sunshower ui`: serves the page for all topologies of a cluster, and for stored experiments."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import typer
 
 from sunshower.cli.cluster_options import RUNS_FOLDER, Address, RunsFolder, connect
 from sunshower.cli.formatting import echo
-from sunshower.cli.kafka import Settings, client_pairs
+from sunshower.cli.kafka import Settings, client_settings
 from sunshower.cli.run import FromEnvironment, FromFile
 from sunshower.cli.ui.page import check_server, opened_page
 from sunshower.errors import ClusterError
 
 if TYPE_CHECKING:
+    from sunshower.cli.ui.source import TopologySource
     from sunshower.runtime.control.overview import Overview
-    from sunshower.web.source import TopologySource
 
 
 Host = Annotated[
@@ -60,7 +60,7 @@ def ui(
     from sunshower.experiments.runner.interrupts import Interrupts
 
     check_server()
-    kafka = client_pairs(settings, from_files, from_environment)
+    kafka = client_settings(None, settings, from_files, from_environment)
     with (
         Interrupts() as interrupts,
         _topologies(address, folder, kafka) as (source, note),
@@ -78,7 +78,7 @@ def _topologies(
 ) -> Iterator[tuple[TopologySource, str]]:
     """Yields the topologies of the Ray at `address`, and a line for the user; none if no Ray runs
     on this machine and `folder` has runs of experiments."""
-    from sunshower.cli.ui.source import OverviewSource, RaySource
+    from sunshower.cli.ui.source import RaySource, TopologySource
     from sunshower.experiments.runner.run_folders import run_paths
 
     with ExitStack() as stack:
@@ -88,7 +88,7 @@ def _topologies(
             if address != "auto" or not run_paths(folder):
                 raise
             note = f"No Ray runs on this machine: the page has the runs in {folder} alone."
-            yield OverviewSource(list, _no_ray), f"{note} Ctrl-C ends this server."
+            yield TopologySource(list, _no_ray), f"{note} Ctrl-C ends this server."
         else:
             note = "Ctrl-C ends this server; the topologies go on."
             yield RaySource(cluster.runs, cluster.find, "kill", kafka), note

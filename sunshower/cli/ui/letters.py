@@ -1,4 +1,4 @@
-"""The dead letters of a topology for the page: where they are, which match, and all of one."""
+"""The dead letters of a topology for the page: their places, searches, and one letter in full."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from math import inf, isfinite, nextafter
 from pathlib import Path
 from typing import Any
 
-from sunshower.cli.dead.letters import Found, Selection, StoredLetter, indexes_of, read_letters
+from sunshower.cli.dead.letters import Found, Selection, StoredLetter, marks_of, read_letters
 from sunshower.errors import ConfigError, SourceError
 from sunshower.texts import clip, printable
 from sunshower.topologies.retry import DeadLetter, LetterStore
@@ -88,7 +88,7 @@ def find_letter(read: ReadLetters, id: str) -> StoredLetter:
 def list_facts(read: ReadLetters, chosen: Mapping[str, str]) -> dict[str, Any]:
     """The newest of the letters that match, with how many there are, and what can be chosen."""
     letters = selection_of(chosen).of(read.letters)
-    marks = _marks(letters)
+    marks = marks_of(letters)
     unique = {one.id: one for one in letters}
     newest = sorted(unique.values(), key=lambda one: (-one.letter.time, -one.number))
     return {
@@ -115,7 +115,7 @@ def letter_facts(one: StoredLetter) -> dict[str, Any]:
     letter = one.letter
     fields = list(letter.record.items())
     return {
-        **_row(one, _marks([one]).get(one.id)),
+        **_row(one, marks_of([one]).get(one.id)),
         "place": one.place,
         "stream": _word(letter.stream),
         "message": _json(letter.message_id, _VALUE_BYTES),
@@ -154,14 +154,6 @@ def _json(value: Any, bytes_max: int) -> str:
 
 def _word(text: str) -> str:
     return printable(clip(text, _CELL_BYTES))
-
-
-def _marks(letters: Iterable[StoredLetter]) -> dict[str, Mapping[str, Any]]:
-    """The lines of the indexes about letters, by id."""
-    letters = list(letters)
-    indexes = indexes_of(letters)
-    found = ((one.id, indexes[one.index].replayed.get(one.id)) for one in letters)
-    return {id: mark for id, mark in found if mark is not None}
 
 
 def _counted(values: Iterable[str]) -> dict[str, int]:

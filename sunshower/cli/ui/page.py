@@ -1,4 +1,4 @@
-"""Serves the page with a new token: as long as a context lasts, or a run."""
+"""Serves the page with a new token, until a context or a run ends."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from sunshower.errors import ClusterError
 if TYPE_CHECKING:
     from sunshower.actors.run import RayRun
     from sunshower.cli.screen import Screen
+    from sunshower.cli.ui.source import TopologySource
     from sunshower.runtime.events.metrics import Snapshot
-    from sunshower.web.source import TopologySource
 
 
 def check_server() -> None:
@@ -36,8 +36,8 @@ def opened_page(
     """Serve the page with a new token; yields the lines that tell the user both. `folder`: of the
     runs of experiments."""
     from sunshower.cli.ui.experiments import ExperimentFolders
+    from sunshower.cli.ui.server import served_page
     from sunshower.runtime.garbage import rare_collections
-    from sunshower.web.server import served_page
 
     token = secrets.token_urlsafe(16)
     with (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sunshower.cli.cluster_options import ANSWER_WITHIN_S, ask_all
 from sunshower.cli.dead.replays import Ask, ask_of, not_replayed
-from sunshower.cli.traces.facts import missing, no_such_tree, traces_fields
+from sunshower.cli.traces.facts import listed_trees, missing, no_such_tree, traces_fields
 from sunshower.cli.ui.facts import component_facts, summary_facts, topology_facts, why_silent
 from sunshower.cli.ui.letters import (
     ReadLetters,
@@ -20,7 +20,6 @@ from sunshower.cli.ui.letters import (
     selection_of,
 )
 from sunshower.cli.ui.replays import ReplaysByTopology
-from sunshower.cli.ui.trees import listed_trees
 from sunshower.errors import ClusterError, SunshowerError
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.tuple_traces import NO_TRACES, Traces
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
 _FRESH_S = 0.5  # an overview is shared by requests within this time
 Look = Callable[[str], Overview]
+Facts = dict[str, Any]  # what JSON can represent
 
 
 class FreshOverviews:
@@ -60,8 +60,12 @@ class FreshOverviews:
             self._found.pop(name, None)
 
 
-class OverviewSource:
-    """The facts of topologies whose overviews `look` returns; nothing can be done to them."""
+class TopologySource:
+    """The facts of topologies whose overviews `look` returns; nothing can be done to them.
+
+    Called on several threads. Each method raises ClusterError for a name that is not there, and for
+    a topology that does not answer.
+    """
 
     def __init__(
         self,
@@ -78,7 +82,8 @@ class OverviewSource:
         self._replays = ReplaysByTopology(clock)
         self._reads = threading.Lock()  # files and topics are read by one request at a time
 
-    def topologies(self) -> list[dict[str, Any]]:
+    def topologies(self) -> list[Facts]:
+        """A summary of each topology, sorted by name."""
         return [
             {"topology": name, "state": why_silent(found)}
             if isinstance(found, SunshowerError)
@@ -86,18 +91,22 @@ class OverviewSource:
             for name, found in ask_all(self._names(), self._look)
         ]
 
-    def topology(self, name: str, window: str | None = None) -> dict[str, Any]:
+    def topology(self, name: str, window: str | None = None) -> Facts:
+        """Everything about a topology but its single tasks; what its components did in this window
+        of time, of those of `sunshower status`."""
         found, at_s = self._look(name)
         facts = topology_facts(found, at_s - found.since_s, window)
         for worker in facts["workers"]:
             worker["tasks"] = len(worker["tasks"])  # not thousands of names
         return facts
 
-    def component(self, name: str, component: str) -> dict[str, Any]:
+    def component(self, name: str, component: str) -> Facts:
+        """The tasks, the last errors and all windows of time of a component."""
         found, at_s = self._look(name)
         return component_facts(found, component, at_s - found.since_s)
 
-    def traces(self, name: str) -> dict[str, Any]:
+    def traces(self, name: str) -> Facts:
+        """Lists of recorded tuple trees, without their edges."""
         plan = self._look(name)[0].plan  # fails soon without its master
         found = self._recorded(name, None)
         if list(found.silent) == plan.workers:
@@ -107,7 +116,8 @@ class OverviewSource:
             )
         return listed_trees(plan, found)
 
-    def trace(self, name: str, root: str) -> dict[str, Any]:
+    def trace(self, name: str, root: str) -> Facts:
+        """One recorded tuple tree. Raises ConfigError for what is no root."""
         self._look(name)
         found = self._recorded(name, root)
         if not found.trees:
@@ -118,13 +128,19 @@ class OverviewSource:
         """What the workers of a topology have recorded."""
         return NO_TRACES
 
-    def letters(self, name: str, chosen: Mapping[str, str]) -> dict[str, Any]:
+    def letters(self, name: str, chosen: Mapping[str, str]) -> Facts:
+        """The newest of the dead letters that satisfy each condition of `chosen`, which may have
+        `component`, `cause`, `text`, and `since` and `until` in Unix time. Raises SourceError and
+        KafkaError for places that cannot be read, ConfigError for a condition that is none."""
         return list_facts(self._read(name), chosen)
 
-    def letter(self, name: str, id: str) -> dict[str, Any]:
+    def letter(self, name: str, id: str) -> Facts:
+        """All of one dead letter."""
         return letter_facts(find_letter(self._read(name), id))
 
     def replay(self, name: str, chosen: Mapping[str, str]) -> str:
+        """Begin to replay the dead letters that `letters` finds, without those that were replayed
+        before, or the one whose id is `letter`; returns a sentence about it."""
         read = self._read(name)
         if "letter" in chosen:
             letters = [find_letter(read, chosen["letter"])]
@@ -136,7 +152,8 @@ class OverviewSource:
         number = f"{len(letters):,} dead letter{'s are' if len(letters) > 1 else ' is'}"
         return f"{number} being replayed"
 
-    def replay_progress(self, name: str) -> dict[str, Any]:
+    def replay_progress(self, name: str) -> Facts:
+        """How far the last replay is; `total` is 0 if there was none."""
         return self._replays.progress(name)
 
     def _read(self, name: str) -> ReadLetters:
@@ -149,13 +166,15 @@ class OverviewSource:
         raise ClusterError(f"nothing can be done to {name!r} here")
 
     def actions(self) -> list[str]:
+        """The names of the actions that `act` takes."""
         return []
 
     def act(self, name: str, action: str, workers: int | None) -> str:
+        """Do something to a topology; returns a sentence about it. `workers`: for `rebalance`."""
         raise ClusterError(f"nothing can be done to {name!r} here")
 
 
-class RaySource(OverviewSource):
+class RaySource(TopologySource):
     """Topologies on Ray. `end`: what ends one: `kill`, or `drain` where `sunshower run` waits for
     its end."""
 

@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from sunshower.arguments import check_all
+from sunshower.errors import ExperimentError
 from sunshower.experiments.checkers.checker import CheckResult
 from sunshower.experiments.evidence.event_history import (
     History,
@@ -34,6 +36,9 @@ class AtLeastOnce:
 
     written: bool | None = None
     name: ClassVar[str] = "at-least-once"
+
+    def __post_init__(self) -> None:
+        check_all(self, {}, "AtLeastOnce: ", ExperimentError)
 
     def check(self, history: History, facts: Facts) -> CheckResult:
         lost, left = unaccounted(history, facts)
@@ -103,6 +108,9 @@ class ExactlyOnce:
 
     model: Mapping[Any, Any] | None = None
     name: ClassVar[str] = "exactly-once"
+
+    def __post_init__(self) -> None:
+        check_all(self, {}, "ExactlyOnce: ", ExperimentError)
 
     def check(self, history: History, facts: Facts) -> CheckResult:
         details = history.rows(What.WROTE).details

@@ -8,6 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from sunshower.arguments import check_all
+from sunshower.errors import ExperimentError
 from sunshower.experiments.checkers.checker import CheckResult
 from sunshower.experiments.evidence.event_history import History, lookup, numbers_of
 from sunshower.experiments.evidence.facts import UNTRACKED, Ending, Facts
@@ -58,6 +60,9 @@ class NothingCharged:
     poison: frozenset[int] = frozenset()  # message numbers
     letters_only: bool = False  # for unclassified errors: the history does not record doubt
     name: ClassVar[str] = "nothing-charged"
+
+    def __post_init__(self) -> None:
+        check_all(self, {}, "NothingCharged: ", ExperimentError)
 
     def check(self, history: History, facts: Facts) -> CheckResult:
         failed = history.rows(What.FAILED)

@@ -8,6 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from sunshower.arguments import SECONDS, check_all
+from sunshower.errors import ExperimentError
 from sunshower.experiments.checkers.checker import CheckResult
 from sunshower.experiments.checkers.delivery import excused
 from sunshower.experiments.evidence.event_history import F64, History
@@ -28,6 +30,9 @@ class Liveness:
 
     within_s: float = 60.0
     name: ClassVar[str] = "liveness"
+
+    def __post_init__(self) -> None:
+        check_all(self, {"within_s": SECONDS}, "Liveness: ", ExperimentError)
 
     def check(self, history: History, facts: Facts) -> CheckResult:
         if not history.faults or any(band.ended_s is None for band in history.faults):
@@ -66,6 +71,9 @@ class Recovers:
 
     within_s: float = 30.0
     name: ClassVar[str] = "recovery"
+
+    def __post_init__(self) -> None:
+        check_all(self, {"within_s": SECONDS}, "Recovers: ", ExperimentError)
 
     def check(self, history: History, facts: Facts) -> CheckResult:
         found = recoveries(history, excused(history, facts))

@@ -8,6 +8,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sunshower.arguments import check_all
+from sunshower.errors import ExperimentError
 from sunshower.experiments.checkers.checker import CheckResult
 from sunshower.experiments.evidence.event_history import EventRows, History, is_repeat, lookup
 from sunshower.experiments.evidence.facts import UNTRACKED, Facts
@@ -85,6 +87,9 @@ class BoundedPending:
 
     limit: int | None = None
     name: ClassVar[str] = "bounded-pending"
+
+    def __post_init__(self) -> None:
+        check_all(self, {}, "BoundedPending: ", ExperimentError)
 
     def check(self, history: History, facts: Facts) -> CheckResult:
         limit = facts.pending_max if self.limit is None else self.limit

@@ -7,11 +7,11 @@ attempts that failed and were replayed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sunshower.experiments.checkers.checker import CheckResult
-from sunshower.experiments.demo.corpus import Corpus, lines_at
+from sunshower.experiments.demo.corpus import Corpus
 from sunshower.experiments.demo.nemesis import DemoNemesis
 from sunshower.experiments.demo.topology import LineResults
 from sunshower.experiments.evidence.outcome import Finding, Verdict
@@ -62,14 +62,15 @@ def make_report(
     readers = len(results.lines)
     acks = [task.acks for task in results.lines]
     sizes = [corpus.share_size(index, readers) for index in range(readers)]
-    under = under_counts(corpus.words, results.counted)
+    under = corpus.words - results.counted  # word → how many of its occurrences are missing
+    explained = corpus.words + replayed_words(corpus, results)
     counts = snapshot.component("lines")
     missing = lost(acks, sizes)
     finding = demo_finding(
         lost=missing,
         in_excess=acked_in_excess(acks, sizes),
         under=under,
-        unexplained=unexplained(corpus.words, results.counted, replayed_words(corpus, results)),
+        unexplained=results.counted - explained,
         replayed=counts.replayed,
         fault_wanted=fault_wanted,
         killed=nemesis.killed_pid is not None,
@@ -93,8 +94,9 @@ def replayed_words(corpus: Corpus, results: TaskResults) -> Counter[str]:
     """Count the words of all failed attempts; reads those lines again."""
     words = Counter[str]()
     for index, task in enumerate(results.lines):
-        share = corpus.share(index, len(results.lines))
-        words += words_in_replays(lines_at(share, task.failures), task.failures)
+        for position, line in enumerate(corpus.share(index, len(results.lines))):
+            if attempts := task.failures[position]:
+                words.update(line.split() * attempts)
     return words
 
 
@@ -110,35 +112,6 @@ def acked_in_excess(acks: Sequence[bytes], sizes: Sequence[int]) -> int:
         len(task) - task.count(0) - task[:size].count(1)
         for task, size in zip(acks, sizes, strict=True)
     )
-
-
-def under_counts(expected: Mapping[str, int], counted: Mapping[str, int]) -> dict[str, int]:
-    """Return word → how many of its occurrences are missing."""
-    return {
-        word: times - counted.get(word, 0)
-        for word, times in expected.items()
-        if counted.get(word, 0) < times
-    }
-
-
-def unexplained(
-    expected: Mapping[str, int], counted: Mapping[str, int], replayed: Mapping[str, int]
-) -> dict[str, int]:
-    """Return word → how often it was counted beyond its occurrences, replayed ones included."""
-    over = {
-        word: times - expected.get(word, 0) - replayed.get(word, 0)
-        for word, times in counted.items()
-    }
-    return {word: times for word, times in over.items() if times > 0}
-
-
-def words_in_replays(lines: Iterable[tuple[int, str]], failures: Mapping[int, int]) -> Counter[str]:
-    """Count the words of failed attempts. `lines`: (position, text) of their lines."""
-    words = Counter[str]()
-    for position, text in lines:
-        for word in text.split():
-            words[word] += failures[position]
-    return words
 
 
 def demo_finding(

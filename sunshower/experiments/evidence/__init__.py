@@ -1,1 +1,1 @@
-"""What experiments read from an event log: tuples, batches, accounts, figures, the outcome."""
+"""The evidence from an event log: tuples, batches, accounts, figures, the outcome."""

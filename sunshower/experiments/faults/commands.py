@@ -14,6 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from sunshower.arguments import COUNT, NONE, SECONDS_FROM_0, AnyOf, check_all
 from sunshower.errors import ExperimentError, LifecycleError
 from sunshower.experiments.faults.fault_kinds import ActiveFault
 from sunshower.runtime.cluster import Run
@@ -30,9 +31,11 @@ class Rebalance:
     wait_s: float | None = None  # for pending tuples first; None: the message timeout
     for_s: ClassVar[float] = 0.0
 
+    def __post_init__(self) -> None:
+        rules = {"workers": AnyOf((COUNT, NONE)), "wait_s": AnyOf((SECONDS_FROM_0, NONE))}
+        check_all(self, rules, "rebalance: ", ExperimentError)
+
     def check(self, plan: Plan) -> None:
-        if self.workers is not None and self.workers < 1:
-            raise ExperimentError(f"{self}: there must be at least one worker")
         try:
             replan(plan, self.workers, self.layout)
         except LifecycleError as error:

@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from sunshower.arguments import SECONDS, check_all
 from sunshower.errors import ExperimentError
 from sunshower.experiments.faults.targets import (
     Anybody,
@@ -79,6 +80,9 @@ class Kill:
     target: Target
     for_s: ClassVar[float] = 0.0
 
+    def __post_init__(self) -> None:
+        check_all(self, {}, "kill: ", ExperimentError)
+
     def check(self, plan: Plan) -> None:
         self.target.check(plan)
 
@@ -122,7 +126,7 @@ class Pause:
     for_s: float
 
     def __post_init__(self) -> None:
-        check_for_s(self)
+        check_fault(self)
         if isinstance(self.target, Nodes):
             raise ExperimentError(f"{self}: a node can be killed, not paused; pause its workers")
 
@@ -153,7 +157,7 @@ class Isolate:
     for_s: float
 
     def __post_init__(self) -> None:
-        check_for_s(self)
+        check_fault(self)
         if isinstance(self.target, MasterProcess | Nodes | Anybody):
             raise ExperimentError(f"{self}: only a task, a component, an acker or a worker can be")
 
@@ -180,7 +184,7 @@ class Slowness:
     is_fault: bool = True
 
     def __post_init__(self) -> None:
-        check_for_s(self)
+        check_fault(self)
         SlowTask(component=ANY, seconds=self.seconds)  # raises if that is no duration
         if isinstance(self.target, MasterProcess | Nodes | Anybody):
             raise ExperimentError(f"{self}: slow is a task, a component, an acker or a worker")
@@ -212,7 +216,7 @@ class Errors:
     for_s: float
 
     def __post_init__(self) -> None:
-        check_for_s(self)
+        check_fault(self)
 
     def check(self, plan: Plan) -> None:
         Tasks(self.error.component, self.error.index).check(plan)
@@ -241,7 +245,7 @@ class Lossy:
     for_s: float
 
     def __post_init__(self) -> None:
-        check_for_s(self)
+        check_fault(self)
 
     def check(self, plan: Plan) -> None:
         for link in self.links:
@@ -278,12 +282,7 @@ class Outage:
     for_s: float = field(kw_only=True)
 
     def __post_init__(self) -> None:
-        check_for_s(self)
-        if not (self.what and callable(self.down) and callable(self.up)):
-            raise ExperimentError(
-                f"outage {self.what!r}: give it a name, a function that takes it down and one that "
-                "brings it back"
-            )
+        check_fault(self)
 
     def check(self, plan: Plan) -> None:
         """Accept every plan."""
@@ -382,13 +381,9 @@ def cut(source: str, target: str, for_s: float) -> Lossy:
     return Lossy((there, Link(source=target, target=source, vanish=1.0)), for_s)
 
 
-def check_for_s(fault: Fault) -> None:
-    """Raise ExperimentError for a fault that never ends."""
-    if not 0 < fault.for_s < math.inf:
-        raise ExperimentError(
-            f"{fault}: for_s is {fault.for_s}, but it must be a number of seconds above 0: a fault "
-            "that never ends proves nothing"
-        )
+def check_fault(fault: Fault) -> None:
+    """Raise ExperimentError for a field of another type, and a fault that never ends."""
+    check_all(fault, {"for_s": SECONDS}, f"{type(fault).__name__.lower()}: ", ExperimentError)
 
 
 def lasting(for_s: float) -> str:

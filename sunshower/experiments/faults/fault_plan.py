@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from sunshower.arguments import SECONDS, SECONDS_FROM_0
+from sunshower.arguments import NONE, SECONDS, SECONDS_FROM_0, AnyOf, Rule, check_all, checked
 from sunshower.errors import ExperimentError
 from sunshower.experiments.faults.fault_kinds import Fault
 from sunshower.experiments.faults.targets import choose
@@ -36,7 +36,7 @@ class Step:
     stream: int = 0  #: of random numbers: seeds the step's generator, with the seed of the run
 
     def __post_init__(self) -> None:
-        SECONDS_FROM_0.check(f"{self.fault}: at_s", self.at_s, ExperimentError)
+        check_all(self, {"at_s": SECONDS_FROM_0}, f"{self.fault}: ", ExperimentError)
 
     def __lt__(self, other: Step) -> bool:
         return self.at_s < other.at_s
@@ -52,25 +52,38 @@ class Step:
 Phase: TypeAlias = tuple[float, Iterable[Step]]  # duration, plan
 
 
+class _PhaseRule(Rule):
+    def allows(self, value: Any) -> bool:
+        is_pair = isinstance(value, tuple) and len(value) == 2
+        return is_pair and SECONDS_FROM_0.allows(value[0]) and isinstance(value[1], Iterable)
+
+    def __str__(self) -> str:
+        return "seconds and a plan: (10, every(1, kill(spout())))"
+
+
+_PHASE = _PhaseRule()
+
+
+@checked(ExperimentError, seconds=SECONDS_FROM_0)
 def at(seconds: float, fault: Fault) -> Iterator[Step]:
     """One step."""
     return iter((Step(seconds, fault),))
 
 
+@checked(ExperimentError, seconds=SECONDS, start=AnyOf((SECONDS_FROM_0, NONE)))
 def every(seconds: float, *faults: Fault, start: float | None = None) -> Iterator[Step]:
     """Endless, one fault after the other; the first at `start` (default: after `seconds`)."""
-    SECONDS.check("every: seconds", seconds, ExperimentError)
     if not faults:
         raise ExperimentError(f"every({seconds:g}): give a fault, as in every(2, kill(anybody()))")
     first = seconds if start is None else start
     return (Step(first + n * seconds, f) for n, f in zip(count(), cycle(faults), strict=False))
 
 
+@checked(ExperimentError, mean_s=SECONDS)
 def random(
     mean_s: float, faults: Sequence[Fault], generator: np.random.Generator
 ) -> Iterator[Step]:
     """Endless, a random fault at random times, `mean_s` apart on average."""
-    SECONDS.check("random: mean_s", mean_s, ExperimentError)
     if not faults:
         raise ExperimentError("random: there is no fault to choose from")
 
@@ -83,11 +96,14 @@ def random(
     return steps()
 
 
+@checked(ExperimentError, end_s=SECONDS_FROM_0)
 def until(end_s: float, plan: Iterable[Step]) -> Iterator[Step]:
     """The steps before `end_s`."""
-    return takewhile(lambda step: step.at_s < end_s, plan)
+    # `settle` refuses what is no step.
+    return takewhile(lambda step: not isinstance(step, Step) or step.at_s < end_s, plan)
 
 
+@checked(ExperimentError, plans=_PHASE)
 def phases(*plans: Phase) -> Iterator[Step]:
     """One plan after the other; each has its own time, which begins at 0."""
     starts = np.cumsum([0.0, *(seconds for seconds, _ in plans)]).tolist()
@@ -98,6 +114,7 @@ def phases(*plans: Phase) -> Iterator[Step]:
     )
 
 
+@checked(ExperimentError, seconds=SECONDS_FROM_0)
 def quiet(seconds: float) -> Phase:
     """A phase without faults."""
     return seconds, ()

@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
+from sunshower.arguments import check_all
 from sunshower.errors import ClusterError, ExperimentError
 from sunshower.runtime.cluster import Run
 from sunshower.runtime.plan import ACKER, Plan, Task
@@ -42,6 +43,9 @@ class Tasks:
     component: str
     index: int | None = None
 
+    def __post_init__(self) -> None:
+        check_all(self, {}, "a task: ", ExperimentError)
+
     def check(self, plan: Plan) -> None:
         there = plan.tasks_of(self.component)
         if not there and self.component == ACKER:
@@ -65,6 +69,9 @@ class Spouts:
 
     component: str | None = None
 
+    def __post_init__(self) -> None:
+        check_all(self, {}, "spout: ", ExperimentError)
+
     def check(self, plan: Plan) -> None:
         spouts = sorted({task.component for task in plan.spouts})
         if self.component is not None and self.component not in spouts:
@@ -85,6 +92,9 @@ class Workers:
     """A worker process with all its tasks; None: a random one."""
 
     worker: int | None = None
+
+    def __post_init__(self) -> None:
+        check_all(self, {}, "worker: ", ExperimentError)
 
     def check(self, plan: Plan) -> None:
         if self.worker is not None and self.worker not in plan.workers:
@@ -120,6 +130,9 @@ class Nodes:
     """A machine; None: a random one that runs a worker of the topology."""
 
     node: str | None = None
+
+    def __post_init__(self) -> None:
+        check_all(self, {}, "node: ", ExperimentError)
 
     def check(self, plan: Plan) -> None:
         """Accept every plan: machines are known only at run time."""

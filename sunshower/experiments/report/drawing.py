@@ -39,7 +39,6 @@ _LOOKS: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.axisbelow": True,
-    "axes.formatter.use_mathtext": True,
     "axes.formatter.limits": (-4, 7),
     "xtick.color": GREY,
     "ytick.color": GREY,
@@ -85,6 +84,7 @@ def draw(name: str, caption: str, paint: Callable[[], Figure]) -> Chart:
         figure = paint()
         svg, png = io.StringIO(), io.BytesIO()
         figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
+        figure.set_layout_engine("none")  # both have that layout; to compute it takes long
         figure.savefig(png, format="png", dpi=_DOTS_PER_INCH)
     return Chart(name, caption, svg.getvalue(), png.getvalue())
 

@@ -1,1 +1,1 @@
-"""Runs experiments and swarms of seeds on Ray or the simulator, and keeps their files."""
+"""Runs experiments and swarms of seeds on Ray or the simulator, and stores their files."""

@@ -61,7 +61,8 @@ def _load(
 ) -> tuple[T, tuple[ModuleType, ...]]:
     path, name = split_target(target)
     if not path.is_file():
-        what = "is a folder" if path.is_dir() else "does not exist"
+        other = "is no ordinary file" if path.exists() else "does not exist"
+        what = "is a folder" if path.is_dir() else other
         raise LoadError(f"{path} {what}; give a Python file, as in: sunshower {kind.command}")
     before = set(sys.modules)
     if sys.path[:1] != [str(path.parent)]:  # a file may be loaded many times

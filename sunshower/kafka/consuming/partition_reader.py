@@ -26,7 +26,7 @@ from sunshower.kafka.consuming.start_position import (
     writer,
 )
 from sunshower.kafka.options import Guarantee, KafkaOptions
-from sunshower.kafka.partitions.ports import Committed, Offsets, Partition
+from sunshower.kafka.partitions.ports import Committed, Offsets, Partition, RebalanceListener
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -45,8 +45,9 @@ class Skipped(NamedTuple):
     why: str
 
 
-class PartitionReader:
-    """The port `PartitionOwner`. The spout reports `gone` (ranges of message ids) and `skipped`."""
+class PartitionReader(RebalanceListener):
+    """Owns the partitions of a sharing, and calls the listener of the options. The spout reports
+    `gone` (ranges of message ids) and `skipped`."""
 
     def __init__(
         self,
@@ -77,6 +78,8 @@ class PartitionReader:
     # ---- partitions -------------------------------------------------------------------------
 
     def assigned(self, partitions: Collection[Partition]) -> None:
+        """Read these, too."""
+        self._options.listener.assigned(partitions)
         stored = self._stored(partitions)
         starts: dict[Partition, Start] = {}
         late: KafkaUnreachable | None = None
@@ -141,6 +144,7 @@ class PartitionReader:
         return {one: Committed(kept.offset, self._metadata) for one, kept in stored.items()}
 
     def revoked(self, partitions: Collection[Partition], *, lost: bool) -> None:
+        """Stop reading these, and drop their open messages."""
         for partition in partitions:
             self._waiting.pop(partition, None)
         held = [partition for partition in partitions if partition in self.places]
@@ -152,6 +156,7 @@ class PartitionReader:
         finally:
             for partition in held:
                 self.gone.append(self._drop(partition).numbers)
+            self._options.listener.revoked(partitions, lost=lost)
 
     def _drop(self, partition: Partition) -> ReadPartition:
         """Remove all state of a partition."""

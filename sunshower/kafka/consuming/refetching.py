@@ -1,4 +1,4 @@
-"""Reads failed messages again, for a spout that keeps no record until it is acked.
+"""Reads failed messages again, for a spout that does not store records until their ack.
 
 A second client reads them: it does not move the spout's position, and fetches nothing while no
 message is wanted. It seeks to the first wanted offset of each partition, and reads on as long as

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
-from types import NoneType
+from dataclasses import dataclass, replace
+from typing import Any
 
-from sunshower.arguments import Instance
+from sunshower.arguments import COUNT_FROM_0, NAME, NONE, AnyOf, Each, Rule, check_all
 from sunshower.errors import ConfigError, UnknownTopic
 from sunshower.kafka.partitions.ports import Directory, Partition
 
-_PATTERN = Instance((str, NoneType), "a regular expression, as text")
+_PATTERN = AnyOf((replace(NAME, instead="a regular expression, as text"), NONE))
+
+
+class _PartitionRule(Rule):
+    def allows(self, value: Any) -> bool:
+        if not isinstance(value, Partition):
+            return False
+        return NAME.allows(value.topic) and COUNT_FROM_0.allows(value.number)
+
+    def __str__(self) -> str:
+        return 'a list such as [Partition("orders", 0)]'
+
+
+_RULES = {"pattern": _PATTERN, "partitions": Each(_PartitionRule(), str(_PartitionRule()))}
 
 
 @dataclass(frozen=True)
@@ -26,7 +39,7 @@ class TopicSubscription:
     partitions: tuple[Partition, ...] = ()
 
     def __post_init__(self) -> None:
-        _PATTERN.check("pattern", self.pattern)
+        check_all(self, _RULES)
         given = {
             name: value
             for name in ("topics", "pattern", "partitions")

@@ -21,7 +21,7 @@ from itertools import chain
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Unpack
 
-from sunshower.arguments import FLAG, FUNCTION, SECONDS, Instance, Rule, check_all
+from sunshower.arguments import FLAG, FUNCTION, SECONDS, Instance, Rule, check_all, checked
 from sunshower.errors import ConfigError, FailedBatch, IncompleteBatch, KafkaUnreachable
 from sunshower.kafka.consuming.batch_extents import Extent, checksum, partition_name, partition_of
 from sunshower.kafka.consuming.batch_fetcher import BatchFetcher
@@ -96,12 +96,13 @@ class BatchOptions:
             )
 
 
-_OPTIONS = Instance((BatchOptions,), "BatchOptions(until_end=True, …)")
+_OPTIONS = Instance((BatchOptions, NoneType), "BatchOptions(until_end=True, …)")
 
 
 class KafkaBatches(Partitioned):
     """The base of the Kafka batch spouts; `source` takes the options of KafkaSpout."""
 
+    @checked(settings=None, options=_OPTIONS)
     def __init__(
         self,
         settings: Mapping[str, Any],
@@ -110,7 +111,6 @@ class KafkaBatches(Partitioned):
         **source: Unpack[SourceOptions],
     ) -> None:
         self.options = BatchOptions() if options is None else options
-        _OPTIONS.check("options", self.options)
         shared = ("first", "refresh_s", "directory")
         same = KafkaOptions(**{name: getattr(self.options, name) for name in shared})
         # It validates the arguments and determines the record type.

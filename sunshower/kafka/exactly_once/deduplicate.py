@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Hashable
 from typing import Any
 
 from sunshower import versions
+from sunshower.arguments import COUNT, checked
 from sunshower.codec import Codec
 from sunshower.errors import StateMismatch, TopologyError, Unserialisable
 from sunshower.kafka.exactly_once.key_cache import KeyCache
@@ -17,6 +18,7 @@ from sunshower.topologies.components import Bolt, Context
 _codec = Codec(exact=True)
 
 
+@checked(memory=COUNT)
 def deduplicate(
     key: Part,
     bolt: Bolt[Any, Any],
@@ -41,7 +43,7 @@ def deduplicate(
     and are replayed. Without `store` the keys survive a rebalance, but not a crash of the process.
 
     A repeat must reach the same task: group by the fields that the key is made of. Raises
-    TopologyError for a bolt without `process`, `snapshot` and `restore`.
+    TopologyError for a bolt without `process`, `snapshot` and `restore`, else ConfigError.
     """
     for method in ("process", "snapshot", "restore"):
         if getattr(type(bolt), method, None) in {getattr(Bolt, method), None}:
@@ -50,7 +52,7 @@ def deduplicate(
                 "at a time, and what it has is kept together with the keys"
             )
     kind = Deduplicated if type(bolt).tick is Bolt.tick else _Ticking
-    return kind(key, bolt, KeyCache(memory).memory, store, path)
+    return kind(key, bolt, memory, store, path)
 
 
 class Deduplicated(OnceBolt):

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from sunshower.arguments import COUNT
-
 
 class KeyCache:
-    """A set of at most `memory` keys. Raises ConfigError if that is less than one."""
+    """A set of at most `memory` keys, at least one."""
 
     def __init__(self, memory: int, keys: Iterable[Hashable] = ()) -> None:
-        COUNT.check("memory", memory)
         self.memory = memory
         self._keys: dict[Hashable, None] = {}
         self.add(keys)

@@ -57,7 +57,7 @@ class KafkaRanges(KafkaBatches, PartitionedSpout):
             topics=topics,
             pattern=pattern,
             partitions=partitions,
-            options=options or BatchOptions(bounds=_BOUNDS),
+            options=BatchOptions(bounds=_BOUNDS) if options is None else options,
             deployment=deployment,
         )
         self.emits = OffsetRange

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
-from sunshower.arguments import TEXT, Instance
-from sunshower.errors import BadOffset, TopologyError
+from sunshower.arguments import Instance, check_all, checked
+from sunshower.errors import BadOffset, ConfigError, TopologyError
 from sunshower.kafka.exactly_once.once_bolt import OnceBolt
 from sunshower.kafka.options import ReaderContext
 from sunshower.kafka.partitions.ports import Committed, Offsets, Partition
@@ -34,7 +34,9 @@ from sunshower.topologies.components import Context
 FIELDS = ("topic", "partition", "offset")
 Write = Callable[[Any, Sequence[Any]], None]  # called with the client's connection and records
 _PLACE = Instance(
-    (str, PurePath, Secret), 'a SQLite file, such as "counts.db", or "postgresql://host/database"'
+    (str, PurePath, Secret),
+    'a SQLite file, such as "counts.db", or "postgresql://host/database"',
+    may_be_empty=False,
 )
 
 
@@ -55,8 +57,7 @@ class OffsetsWithResults:
     _file: _ResultsFile = field(init=False, repr=False, compare=False)  # if it is no PostgreSQL
 
     def __post_init__(self) -> None:
-        _PLACE.check("OffsetsWithResults: place", self.place)
-        TEXT.check("OffsetsWithResults: id", self.id)
+        check_all(self, {"place": _PLACE}, "OffsetsWithResults: ")
         place = self.place
         if isinstance(place, str) and place.startswith(("postgresql://", "postgres://")):
             place = address(place)
@@ -70,6 +71,7 @@ class OffsetsWithResults:
         with using(str(self.place)):
             return _ResultOffsets(self._open())
 
+    @checked(ConfigError, "OffsetsWithResults.bolt")
     def bolt(self, write: Write, setup: str = "") -> ResultsBolt:
         """A bolt that calls `write(connection, records)` for each batch, never twice with the same
         message, within a transaction that `write` must not end. The connection is sqlite3's or

@@ -1,4 +1,4 @@
-"""Processes each message once: results, and which messages they cover, are stored in one write."""
+"""Processes each message once: stores results and the ids of their messages in one write."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any
 from sunshower.clock import Clock
 from sunshower.kafka.consuming.consumer import Consumer, ours
 from sunshower.kafka.consuming.subscription import TopicSubscription
-from sunshower.kafka.partitions.ports import Directory, PartitionOwner
+from sunshower.kafka.partitions.ports import Directory, RebalanceListener
 
 
 class BrokerGroup:
@@ -43,10 +43,10 @@ class BrokerGroup:
         self._consumer = consumer
         consumer.grouped = True
         consumer.eager = "cooperative" not in consumer.strategy
-        self._owner: PartitionOwner | None = None
+        self._owner: RebalanceListener | None = None
         self._error: Exception | None = None
 
-    def look(self, owner: PartitionOwner) -> None:
+    def look(self, owner: RebalanceListener) -> None:
         if self._error is not None:
             error, self._error = self._error, None
             self._topics, self._look_s = [], 0.0
@@ -75,7 +75,7 @@ class BrokerGroup:
                 on_lost=self._lost,
             )
 
-    def leave(self, owner: PartitionOwner) -> None:
+    def leave(self, owner: RebalanceListener) -> None:
         """Do nothing: closing the consumer leaves the group, which revokes the partitions."""
 
     def _assigned(self, client: Any, partitions: list[Any]) -> None:

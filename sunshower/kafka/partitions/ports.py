@@ -67,26 +67,28 @@ class Directory(Protocol):
         """Close connections."""
 
 
-class PartitionOwner(Protocol):
-    """The reader of partitions: the spout. PartitionSharing calls it within `look`; for broker
-    groups also while the consumer is polled or closed.
+class RebalanceListener:
+    """Learns which partitions a task gets and loses. Subclass it, and give an instance in
+    `KafkaOptions(listener=…)`; each task has a copy.
+
+    An exception stops the task, which is tried again, as for any error of a spout. The `owner` of
+    a PartitionSharing, which reads the partitions, is one, too: it is called within `look`, for
+    broker groups also while the consumer is polled or closed.
+    Kafka: org.apache.kafka.clients.consumer.ConsumerRebalanceListener
     """
 
     def assigned(self, partitions: Collection[Partition]) -> None:
-        """Read these, too."""
+        """Called before the first record of these is read; again if that could not begin."""
 
     def revoked(self, partitions: Collection[Partition], *, lost: bool) -> None:
-        """Stop reading these, and drop their open messages.
-
-        Commit settled offsets before returning, unless the partitions are `lost`: then another
-        reader may have them already.
-        """
+        """Called when these are read no more; all that is processed of them is committed, unless
+        they are `lost`: then another task or process may read them already."""
 
 
 class PartitionSharing(Protocol):
     """Divides partitions among the tasks and processes that read them."""
 
-    def look(self, owner: PartitionOwner) -> None:
+    def look(self, owner: RebalanceListener) -> None:
         """Apply due changes and report them to `owner`. Called often; never blocks for long.
 
         Raises KafkaError for permanent errors: an unknown topic, a credential.
@@ -100,7 +102,7 @@ class PartitionSharing(Protocol):
     def refresh(self) -> None:
         """Let the next `look` find new partitions and topics: reading one has failed."""
 
-    def leave(self, owner: PartitionOwner) -> None:
+    def leave(self, owner: RebalanceListener) -> None:
         """Give up all partitions: revoke them from `owner`, then release them to others."""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from sunshower.clock import Clock
 from sunshower.errors import ConfigError
 from sunshower.kafka.consuming.subscription import TopicSubscription
-from sunshower.kafka.partitions.ports import Directory, Partition, PartitionOwner
+from sunshower.kafka.partitions.ports import Directory, Partition, RebalanceListener
 
 _LOG = logging.getLogger("sunshower.kafka")
 
@@ -43,7 +43,7 @@ class ByIndex:
         self._held: frozenset[Partition] = frozenset()
         self._warned = False
 
-    def look(self, owner: PartitionOwner) -> None:
+    def look(self, owner: RebalanceListener) -> None:
         now_s = self._clock.now()
         if now_s < self._look_s:
             return
@@ -64,7 +64,7 @@ class ByIndex:
     def refresh(self) -> None:
         self._look_s = 0.0
 
-    def _change(self, owner: PartitionOwner, mine: frozenset[Partition]) -> None:
+    def _change(self, owner: RebalanceListener, mine: frozenset[Partition]) -> None:
         if gone := self._held - mine:
             self._held -= gone
             owner.revoked(gone, lost=False)
@@ -72,7 +72,7 @@ class ByIndex:
             owner.assigned(new)
         self._held = mine
 
-    def leave(self, owner: PartitionOwner) -> None:
+    def leave(self, owner: RebalanceListener) -> None:
         gone, self._held = self._held, frozenset()
         if gone:
             owner.revoked(gone, lost=False)

@@ -9,10 +9,10 @@ from typing import Any
 
 from sunshower.errors import KafkaError
 from sunshower.kafka.producing.messages import Composer, Headers, Message, as_bytes
-from sunshower.kafka.producing.producer import TOO_LARGE, Producer, Settings, checked
+from sunshower.kafka.producing.producer import TOO_LARGE, Producer, Settings, checked_settings
 from sunshower.records import Part, Schema
 from sunshower.texts import carried
-from sunshower.topologies.components import Bolt, Collector, Context, Tuple
+from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
 from sunshower.topologies.retry import DeadLetter, LetterStore, fitted
 
 _ROOM_S = 0.05  # how long `flush` waits for space in the producer's queue
@@ -26,7 +26,7 @@ _PLACE = ("topic", "partition", "offset")
 _OF_READERS = ("bootstrap.", "security.", "ssl.", "sasl.", "enable.ssl.", "socket.", "broker.")
 
 
-class SendingBolt(Bolt[Any, None]):
+class SendingBolt(Stateless, Bolt[Any, None]):
     """What the bolts that send to Kafka share: messages made from records, and no state."""
 
     def __init__(
@@ -39,7 +39,7 @@ class SendingBolt(Bolt[Any, None]):
         headers: Headers | Callable[[Any], Headers] | None = None,
         partition: Callable[[Any], int] | None = None,
     ) -> None:
-        self.settings, self.topic = checked(settings), topic
+        self.settings, self.topic = checked_settings(settings), topic
         name = topic if isinstance(topic, str) else "a topic by record"
         where = f"{type(self).__name__}({name})"
         self._composer = Composer(where, topic, value, key, headers, partition)
@@ -47,12 +47,6 @@ class SendingBolt(Bolt[Any, None]):
     def check_input(self, schema: Schema) -> None:
         """Raise an error if records lack the fields to be sent."""
         self._composer.check(schema)
-
-    def snapshot(self) -> None:
-        """Return nothing: unsettled tuples are emitted again by their spout."""
-
-    def restore(self, state: Any) -> None:
-        """Do nothing: there is no state."""
 
     def _finish(self, out: Collector[Any], tuple: Tuple[Any], error: KafkaError | None) -> None:
         if error is None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from types import NoneType
 from typing import Any, NamedTuple, TypeAlias, TypedDict
 
-from sunshower.arguments import Instance
+from sunshower.arguments import NONE, PART, AnyOf, Each, Instance
 from sunshower.records import Part, RecordParts, Schema
-from sunshower.scalars import for_json
+from sunshower.scalars import json_text
 from sunshower.texts import utf8
 
 Header: TypeAlias = tuple[str, bytes | str | None]
@@ -26,9 +26,10 @@ class MessageParts(TypedDict, total=False):
     partition: Callable[[Any], int] | None
 
 
-_TOPIC = Instance((str, Callable), "a name, or a function of the record")
-_PART = Instance((str, Callable, NoneType), "a field's name, or a function of the record")
-_HEADERS = Instance((Iterable, Callable, NoneType), "pairs, or a function of the record")
+_TOPIC = replace(PART, instead="a name, or a function of the record")
+_PART = AnyOf((PART, NONE))
+_PAIRS = Each(Instance((tuple,), "a pair"), 'pairs, as in [("source", b"shop")]')
+_HEADERS = AnyOf((_PAIRS, Instance((Mapping, Callable, NoneType), "a function of the record")))
 _PARTITION = Instance((Callable, NoneType), "a function of the record")
 
 
@@ -103,7 +104,7 @@ def as_bytes(value: Any) -> bytes | None:
         return value
     if isinstance(value, str):
         return utf8(value)
-    return utf8(json.dumps(value, ensure_ascii=False, allow_nan=False, default=for_json))
+    return utf8(json_text(value))
 
 
 def _listed(headers: Headers | None) -> list[Header] | None:

@@ -47,14 +47,13 @@ class Producer:
     """
 
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
-        self.settings = protected(settings)
+        self.settings = checked_settings(settings)
         self.address = str(settings.get("bootstrap.servers", "(no bootstrap.servers)"))
         self.fatal: KafkaError | None = None  # if set, this producer can send nothing any more
         self._connection = Connection(self.settings)
         self._known: dict[str, int] = {}  # the partition counts of topics
         self._clock = clock or SystemClock()
         self._unknown: dict[str, tuple[float, KafkaError]] = {}  # when to retry, and the error
-        checked(settings)
         own = {"error_cb": weakly(self._on_error)}
         self._client: Client = new_client("Producer", {**_USUAL, **settings, **own})
         self._single: Producer | None = None  # see `send`
@@ -179,7 +178,7 @@ def _of(message: Message | Sent) -> tuple[str | None, bytes | None]:
     return message.topic(), message.value()
 
 
-def checked(settings: Settings) -> dict[str, Any]:
+def checked_settings(settings: Settings) -> dict[str, Any]:
     """A copy of the settings. Raises ConfigError if they are invalid for any broker."""
     SETTINGS.check("settings", settings)
     if not settings.get("bootstrap.servers"):

@@ -1,4 +1,4 @@
-"""SoleWriterBolt: as the only writer of a topic, it sends no message again that has arrived."""
+"""SoleWriterBolt: the only writer of a topic, which repeats no message that has arrived."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, Unpack
 
+from sunshower.arguments import COUNT, checked
 from sunshower.errors import KafkaError
 from sunshower.kafka.exactly_once.key_cache import KeyCache
 from sunshower.kafka.partitions.topic_ends import tails
@@ -34,6 +35,7 @@ class SoleWriterBolt(KafkaBolt):
     that repeats reach the same task: group by the fields that the id is made of.
     """
 
+    @checked(memory=COUNT)
     def __init__(
         self,
         settings: Settings,
@@ -44,7 +46,7 @@ class SoleWriterBolt(KafkaBolt):
         **message: Unpack[MessageParts],
     ) -> None:
         super().__init__(settings, topic, **message)
-        self._target, self._id, self._memory = topic, id, KeyCache(memory).memory
+        self._target, self._id, self._memory = topic, id, memory
 
     def check_input(self, schema: Schema) -> None:
         """Raise an error if records lack the fields to be sent, or those of the id."""

@@ -1,4 +1,4 @@
-"""Kafka transactions: consumers with read_committed see all messages of one, or none."""
+"""Kafka transactions: consumers with read_committed get all messages of a transaction or none."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Unpack
 
-from sunshower.arguments import TEXT
+from sunshower.arguments import NAME
 from sunshower.errors import KafkaError, KafkaUnreachable, StaleGeneration, Unavailable
 from sunshower.kafka.producing.kafka_bolt import SendingBolt
 from sunshower.kafka.producing.messages import Message, MessageParts
@@ -101,7 +101,7 @@ class TransactionalKafkaBolt(SendingBolt):
         transactional_id: str,
         **message: Unpack[MessageParts],
     ) -> None:
-        TEXT.check("transactional_id", transactional_id)
+        NAME.check("transactional_id", transactional_id)
         super().__init__(settings, topic, **message)
         self.transactional_id = transactional_id
 

@@ -42,7 +42,7 @@ from sunshower.errors import (
     StoreForbidden,
     StoreUnreachable,
 )
-from sunshower.kafka.partitions.ports import Directory, Partition, PartitionOwner
+from sunshower.kafka.partitions.ports import Directory, Partition, RebalanceListener
 from sunshower.kafka.zookeeper.members import STATIC, Member
 from sunshower.kafka.zookeeper.thread_assignment import (
     Streams,
@@ -50,7 +50,7 @@ from sunshower.kafka.zookeeper.thread_assignment import (
     ThreadAssignment,
     by_range_of_threads,
 )
-from sunshower.state.tree import SessionState, Tree, Watch
+from sunshower.state.tree import SessionState, Tree
 
 _log = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ class ZooKeeperGroup:
         self._events: deque[tuple[SessionState, float]] = deque()  # with the time of the event
         tree.listen(lambda session: self._events.append((session, clock.now())))
         self._name = ""  # in this session; "" outside the group
-        self._watch: Watch | None = None
+        self._is_watching = False  # the tree calls `_on_change`
         self._changed = False  # set by the watch's thread
         self._look_s = 0.0  # the time of the next read of the members
         self._suspended_s: float | None = None
@@ -152,7 +152,7 @@ class ZooKeeperGroup:
         thread = self._nodes.get(partition)
         return thread is not None and node is not None and node.value == str(thread).encode()
 
-    def look(self, owner: PartitionOwner) -> None:
+    def look(self, owner: RebalanceListener) -> None:
         now_s = self._clock.now()
         was_reading = bool(self._held)
         self._apply_session_events(owner, now_s)
@@ -171,7 +171,7 @@ class ZooKeeperGroup:
     def refresh(self) -> None:
         self._changed = True  # partitions are looked up in each look
 
-    def leave(self, owner: PartitionOwner) -> None:
+    def leave(self, owner: RebalanceListener) -> None:
         try:
             self._apply_session_events(owner, self._clock.now())
             self._revoke(owner, self._held, lost=False)
@@ -184,9 +184,10 @@ class ZooKeeperGroup:
         finally:
             self._tree.close()
 
-    def _step(self, owner: PartitionOwner, now_s: float) -> None:
-        if not self._watch:
-            self._watch = self._tree.watch(f"{self._home}/ids", self._on_change)
+    def _step(self, owner: RebalanceListener, now_s: float) -> None:
+        if not self._is_watching:
+            self._tree.watch(f"{self._home}/ids", self._on_change)
+            self._is_watching = True
         if not self._name:
             self._join(now_s)
         self._withdraw_leftovers()
@@ -205,7 +206,7 @@ class ZooKeeperGroup:
 
     # ---- the session ----------------------------------------------------------------------------
 
-    def _apply_session_events(self, owner: PartitionOwner, now_s: float) -> None:
+    def _apply_session_events(self, owner: RebalanceListener, now_s: float) -> None:
         while self._events:
             session, since_s = self._events.popleft()
             if session is SessionState.CONNECTED:
@@ -232,7 +233,7 @@ class ZooKeeperGroup:
                 f"{now_s - (self._suspended_s or 0.0):.0f} s: nothing is read until it answers"
             )
 
-    def _end_session(self, owner: PartitionOwner) -> None:
+    def _end_session(self, owner: RebalanceListener) -> None:
         """The session has ended. Later operations under the old name ran in a new session."""
         self._revoke(owner, self._held, lost=True)
         if self._name:
@@ -325,7 +326,7 @@ class ZooKeeperGroup:
                     self._leftovers.add(self._owner(partition))
                 del self._nodes[partition]
 
-    def _claim(self, owner: PartitionOwner, now_s: float) -> None:
+    def _claim(self, owner: RebalanceListener, now_s: float) -> None:
         gained: set[Partition] = set()
         blocked = False
         for partition, thread in sorted(self._mine.items()):
@@ -357,7 +358,7 @@ class ZooKeeperGroup:
         return True
 
     def _revoke(
-        self, owner: PartitionOwner, partitions: Collection[Partition], *, lost: bool
+        self, owner: RebalanceListener, partitions: Collection[Partition], *, lost: bool
     ) -> None:
         if partitions:
             gone = frozenset(partitions)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from random import Random, SystemRandom
 from typing import Any
 
+from sunshower.arguments import COUNT
 from sunshower.errors import ConfigError, KafkaError
 from sunshower.kafka.options import ReaderContext
 from sunshower.kafka.partitions.ports import Directory, Offsets, Partition, PartitionSharing
@@ -78,6 +79,12 @@ class ByZooKeeperGroup(_InZooKeeper):
     group: str
     rule: Rule = by_range_of_threads
     streams: int | Mapping[str, int] = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        by_topic = self.streams if isinstance(self.streams, Mapping) else {"": self.streams}
+        for topic, count in by_topic.items():
+            COUNT.check(f"ByZooKeeperGroup: streams{f'[{topic!r}]' if topic else ''}", count)
 
     def __call__(self, reader: ReaderContext) -> PartitionSharing:
         topics: Collection[str] | re.Pattern[str] = reader.subscription.topics

@@ -34,7 +34,7 @@ from sunshower.runtime.control.lifecycle import (
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import DesiredState, Orders, Welcome
 from sunshower.runtime.control.placement import placed, replan
-from sunshower.runtime.control.plan_changes import AS_THEY_ARE, with_counts
+from sunshower.runtime.control.plan_changes import AS_THEY_ARE, leaving, with_counts
 from sunshower.runtime.control.restart_tracker import Probations, RestartTracker
 from sunshower.runtime.control.task_moves import TaskMoves
 from sunshower.runtime.control.upgrades import changes, upgraded
@@ -139,7 +139,6 @@ class Master:
             stored.untracked,
             {task: replace(call, for_s=now - s) for call, task, s in self._stuck.values()},
             self.silent,
-            {kind: dict(kept) for kind, kept in stored.latencies_by_kind.items()},
             self._windows.at(now, stored.totals(stats.values())) if windows else {},
             self.nodes.lines(self.plan, self.absent),
             self.nodes.unmet(self.plan, self.absent),
@@ -205,7 +204,7 @@ class Master:
 
     def watch(self, now: float) -> list[int]:
         """Look for silent workers, and for nodes that are being drained; the adapter calls this
-        every second, while heartbeats come. Returns the workers that leave such a node now."""
+        every second, while heartbeats come. Returns the workers with tasks that leave one now."""
         known = {w for w, life in self.stored.lives.items() if life != self.stored.fenced.get(w)}
         for worker in self._detector.look(self.plan.workers, known, now):
             if worker in self.stored.lives:
@@ -215,7 +214,7 @@ class Master:
         if found is None:
             return []
         self._lifecycle.change(self.plan.tasks, found[0].tasks, found[1], now)
-        return sorted({*self.plan.workers} - {*found[0].workers})
+        return sorted({task.worker for task in leaving(self.plan, found[0])})
 
     def hear(self, stats: WorkerStats, now: float) -> None:
         """Process the statistics of a worker. Those of a former life are ignored."""

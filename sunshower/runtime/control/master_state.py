@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 import msgpack
@@ -12,14 +12,17 @@ from sunshower import versions
 from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.latencies import Latencies, LatencyKind
-from sunshower.runtime.events.metrics import Counts, TaskStats, WorkerStats
-from sunshower.runtime.events.time_windows import Totals, add_up
+from sunshower.runtime.events.metrics import Counts, TaskStats, Totals, WorkerStats
 from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.texts import ERROR_BYTES, clip
 
 T = TypeVar("T")
-_LATENCIES = ("latencies", "execute", "queue")
+_LATENCIES = {  # the names under which the latencies of former lives are stored
+    "latencies": LatencyKind.COMPLETE,
+    "execute": LatencyKind.EXECUTE,
+    "queue": LatencyKind.QUEUE,
+}
 _TASKS = ("tasks", "next_tasks", "former_tasks")
 _CANCELLED_MAX = 8  # reasons that are kept
 _WAY_OUT = "let all nodes have one release, kill the topology and submit it again"
@@ -30,7 +33,7 @@ class MasterState:
     """Kept in a store, without what workers report again (their counters)."""
 
     lives: dict[int, int] = field(default_factory=dict)  # worker → its latest life
-    retired: dict[str, Counts] = field(default_factory=dict)  # counters of former lives
+    retired: dict[str, Totals] = field(default_factory=dict)  # component → of its former lives
     quarantined: dict[int, TaskError] = field(default_factory=dict)  # task → why
     positions: dict[int, int] = field(default_factory=dict)  # spout task → TaskStats.committed
     drawn: dict[int, int] = field(default_factory=dict)  # spout task → TaskStats.drawn
@@ -63,20 +66,14 @@ class MasterState:
     cancelled: dict[int, str] = field(default_factory=dict)  # the last changes that did not
     # happen → why
     injected: InjectedFaults = field(default_factory=InjectedFaults)  # of an experiment
-    latencies: dict[str, Latencies] = field(default_factory=dict)  # of spouts in former lives
-    execute: dict[str, Latencies] = field(default_factory=dict)  # of bolts in former lives; see
-    queue: dict[str, Latencies] = field(default_factory=dict)  # LatencyKind
     unknown: dict[str, Any] = field(default_factory=dict)  # optional fields of another release
 
     def retire(self, last: WorkerStats) -> None:
         """Add the last statistics of a worker's life that is over."""
         self.untracked = self.untracked or last.untracked
         for task in last.tasks:
-            name = task.component
-            self.retired[name] = self.retired.get(name, Counts()) + task.counts.closed()
-            for kind, latencies in task.latencies_by_kind.items():
-                kept = self.latencies_by_kind[kind]
-                kept[name] = kept.get(name, Latencies()) + latencies
+            name, ended = task.component, replace(task, counts=task.counts.closed())
+            self.retired[name] = Totals.sum_of((self.retired.get(name, Totals()), ended.totals))
 
     def charge(self, report: CrashReport, plan: Plan) -> dict[int, int]:
         """Charge messages of a dead process's own spouts, whose `Pending` is lost. Returns, per
@@ -140,37 +137,32 @@ class MasterState:
         for kept in by_task:
             for task in kept.keys() - {task.id for task in plan.tasks}:
                 del kept[task]
-        retired: tuple[dict[str, Any], ...] = (self.retired, *self.latencies_by_kind.values())
-        for by_name in retired:
-            for name in by_name.keys() - plan.graph.components.keys():
-                del by_name[name]
-
-    @property
-    def latencies_by_kind(self) -> dict[LatencyKind, dict[str, Latencies]]:
-        """The latencies of former lives, by kind and component."""
-        return {
-            LatencyKind.COMPLETE: self.latencies,
-            LatencyKind.EXECUTE: self.execute,
-            LatencyKind.QUEUE: self.queue,
-        }
+        for name in self.retired.keys() - plan.graph.components.keys():
+            del self.retired[name]
 
     def totals(self, workers: Iterable[WorkerStats]) -> dict[str, Totals]:
         """What each component has done since the topology was submitted; `workers`: those of
         now."""
-        by_kind = self.latencies_by_kind
-        retired = {
-            name: Totals(counts, {k: own[name] for k, own in by_kind.items() if name in own})
-            for name, counts in self.retired.items()
-        }
-        return add_up(retired, (task for worker in workers for task in worker.tasks))
+        parts = {component: [totals] for component, totals in self.retired.items()}
+        for worker in workers:
+            for task in worker.tasks:
+                parts.setdefault(task.component, []).append(task.totals)
+        return {component: Totals.sum_of(found) for component, found in parts.items()}
 
     def to_bytes(self) -> bytes:
         """The state as MessagePack."""
         values = {  # asdict() of all of it takes ten times as long
             **self.unknown,
             **vars(self),
-            "retired": {name: counts.to_fields() for name, counts in self.retired.items()},
-            **{name: _fields_of(getattr(self, name)) for name in _LATENCIES},
+            "retired": {name: one.counts.to_fields() for name, one in self.retired.items()},
+            **{
+                stored: {
+                    name: one.latencies[kind].to_fields()
+                    for name, one in self.retired.items()
+                    if kind in one.latencies
+                }
+                for stored, kind in _LATENCIES.items()
+            },
             **{name: _rows_of(getattr(self, name)) for name in _TASKS},
             "proven": sorted(self.proven),
             "quarantined": {task: asdict(why) for task, why in self.quarantined.items()},
@@ -186,17 +178,20 @@ class MasterState:
         """The state that `to_bytes` has encoded. Raises VersionMismatch."""
         data = versions.unstamp("the state of the master", data, versions.MASTER_STATE, _WAY_OUT)
         found = msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogatepass")
+        measured = {kind: found.pop(name, {}) for name, kind in _LATENCIES.items()}
         known = {one.name for one in fields(MasterState)}
         unknown = {name: found.pop(name) for name in found.keys() - known}
-        retired = {name: Counts.from_fields(one) for name, one in found.get("retired", {}).items()}
+        retired = {
+            name: Totals(
+                Counts.from_fields(one),
+                {kind: Latencies(*own[name]) for kind, own in measured.items() if name in own},
+            )
+            for name, one in found.get("retired", {}).items()
+        }
         quarantined = found.get("quarantined", {}).items()
         injected = found.get("injected")
         whole = {
             "retired": retired,
-            **{
-                kind: {name: Latencies(*one) for name, one in found.get(kind, {}).items()}
-                for kind in _LATENCIES
-            },
             **{
                 name: None if (rows := found.get(name)) is None else [Task(*row) for row in rows]
                 for name in _TASKS
@@ -206,10 +201,6 @@ class MasterState:
             "proven": set(found.get("proven", ())),
         }
         return MasterState(**{**found, **whole, "unknown": unknown})
-
-
-def _fields_of(latencies: dict[str, Latencies]) -> dict[str, Any]:
-    return {component: one.to_fields() for component, one in latencies.items()}
 
 
 def _rows_of(tasks: list[Task] | None) -> list[tuple[Any, ...]] | None:

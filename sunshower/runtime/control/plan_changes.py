@@ -1,4 +1,4 @@
-"""The tasks of a rebalance to other numbers of tasks or acker shards: same code, tasks keep ids.
+"""Makes the plan of a rebalance to other numbers of tasks or acker shards; tasks keep their ids.
 
 Only what keeps nothing in the memory of its tasks can have another number of them: functions, whose
 records any task can process, states of operators in a store, which move to the new tasks when these

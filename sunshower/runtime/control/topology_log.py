@@ -1,4 +1,4 @@
-"""The log of one topology, kept by its master and shown by `sunshower logs`.
+"""The log of one topology, stored in its master and shown by `sunshower logs`.
 
 Events follow from what the master knows: from commands, and from changes between two statistics of
 a worker. Lines of user code's own `logging` come from the workers (log_lines.py).
@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.messages import Orders
 from sunshower.runtime.control.task_moves import ROLLED_BACK
-from sunshower.runtime.events.log_lines import LINE_BYTES, LogLine, RepeatedEvents
+from sunshower.runtime.events.log_lines import LINE_BYTES, LogLine
 from sunshower.runtime.events.metrics import FailurePlace, TaskStats, WorkerStats
 from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.tasks.supervision import Standing
@@ -22,6 +23,7 @@ from sunshower.texts import clip
 
 _LINES_MAX = 2000  # 8 MB at most
 _NUMBERS_A_SECOND = 1000
+_REPEAT_S = 10.0  # between two lines about failures of one kind and place
 
 
 class TopologyLog:
@@ -39,8 +41,9 @@ class TopologyLog:
         self._begun: dict[int, int] = {}  # worker → the life whose beginning is in this log
         self._quarantined: set[int] = set()  # tasks; also of the next lives of their workers
         self._waits_since_s: dict[int, float] = {}  # task → Unix time
-        self._failures = RepeatedEvents()
-        self._texts: dict[tuple[object, ...], LogLine] = {}  # of the failures not logged yet
+        # By event, cause and place: failures that are not logged yet, and when the last one was.
+        self._failures: dict[tuple[object, ...], LogLine] = {}
+        self._logged_s: dict[tuple[object, ...], float] = {}
         self._problems: dict[str, Collection[str]] = {}  # event → the problems that are there
 
     def read(self, after: int = 0) -> list[LogLine]:
@@ -66,11 +69,11 @@ class TopologyLog:
         self._problems[event] = there
 
     def leave(self, workers: Sequence[int]) -> None:
-        """Add that these workers leave nodes that are being drained."""
-        text = f"worker {workers[0]} moves to another node: its node is being drained"
+        """Add that tasks of these workers leave nodes that are being drained."""
+        text = f"tasks of worker {workers[0]} move to another node: theirs is being drained"
         if len(workers) > 1:
             names = ", ".join(map(str, workers))
-            text = f"workers {names} move to other nodes: theirs are being drained"
+            text = f"tasks of workers {names} move to other nodes: theirs are being drained"
         self.note("node drained", text)
 
     def rebalance(self, orders: Orders, cancelled: Mapping[int, str]) -> None:
@@ -176,14 +179,19 @@ class TopologyLog:
         self, event: str, cause: str, count: int, text: str, level: str, place: dict[str, Any]
     ) -> None:
         key = (event, cause, *place.values())
-        self._failures.add(key, count)
-        self._texts[key] = LogLine(self._wall(), level, event, clip(text, LINE_BYTES), **place)
+        if (waiting := self._failures.get(key)) is not None:
+            count += waiting.count
+        line = LogLine(self._wall(), level, event, clip(text, LINE_BYTES), **place, count=count)
+        self._failures[key] = line
 
     def _log_failures(self) -> None:
+        """The first of an event and a place at once, and how many have followed every ten
+        seconds."""
         now = self._wall()
-        for key in list(self._texts):
-            if count := self._failures.take_due(key, now):
-                self.add([replace(self._texts.pop(key), count=count)])
+        for key in list(self._failures):
+            if now - self._logged_s.get(key, -inf) >= _REPEAT_S:
+                self._logged_s[key] = now
+                self.add([self._failures.pop(key)])
 
 
 def _place_of(found: FailurePlace) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Counts the inputs that a bolt task has executed, by the stream they came from."""
+"""Counts the inputs that a bolt task has executed, by input stream."""
 
 from __future__ import annotations
 

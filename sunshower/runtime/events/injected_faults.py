@@ -15,7 +15,7 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from sunshower.arguments import PROBABILITY, SECONDS_FROM_0
+from sunshower.arguments import PROBABILITY, SECONDS_FROM_0, check_all
 from sunshower.errors import ExperimentError
 from sunshower.runtime.plan import ACKER, Plan
 
@@ -39,7 +39,7 @@ class Raise:
     unavailable: bool = False
 
     def __post_init__(self) -> None:
-        PROBABILITY.check("the probability of an error", self.probability, ExperimentError)
+        check_all(self, {"probability": PROBABILITY}, "errors: ", ExperimentError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class SlowTask:
     index: int | None = None  # of one task; None: all of the component
 
     def __post_init__(self) -> None:
-        SECONDS_FROM_0.check("the slowness of a task", self.seconds, ExperimentError)
+        check_all(self, {"seconds": SECONDS_FROM_0}, "slow: ", ExperimentError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,10 +75,9 @@ class Link:
     delay_s: float = 0.05
 
     def __post_init__(self) -> None:
-        for name in ("drop", "vanish", "forget", "repeat", "corrupt", "delay"):
-            what = f"the probability {name!r} of a link"
-            PROBABILITY.check(what, getattr(self, name), ExperimentError)
-        SECONDS_FROM_0.check("the delay of a link", self.delay_s, ExperimentError)
+        rates = ("drop", "vanish", "forget", "repeat", "corrupt", "delay")
+        rules = {**dict.fromkeys(rates, PROBABILITY), "delay_s": SECONDS_FROM_0}
+        check_all(self, rules, "the network: ", ExperimentError)
 
 
 @dataclass(frozen=True, slots=True)

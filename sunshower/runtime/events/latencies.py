@@ -1,4 +1,4 @@
-"""Latency histograms: bounded, mergeable, right to 9.1 %."""
+"""Latency histograms: bounded, mergeable, accurate to 9.1 %."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from math import inf
 from pathlib import PurePath
 from typing import Any
 
@@ -22,7 +21,6 @@ from sunshower.texts import clip
 LINE_BYTES = 4096
 FAILURES_LOGGER = "sunshower.failures"  # for what statistics report, too: it is not captured
 _WAITING_MAX = 1000  # records of one worker that were not sent yet; the oldest are dropped
-_REPEAT_S = 10.0  # between two lines about events of one kind and place
 
 
 @dataclass(frozen=True)
@@ -106,23 +104,3 @@ class LogCapture:
             LogLine(wall_s, "warning", "repeated", text, worker=self._worker) for text in left_out
         ]
         return found
-
-
-class RepeatedEvents:
-    """Counts events of one kind and place: the first is due at once, later ones every 10 s."""
-
-    def __init__(self) -> None:
-        self._counts: dict[object, int] = {}
-        self._last_s: dict[object, float] = {}
-
-    def add(self, place: object, count: int) -> None:
-        """Note `count` more events of a place."""
-        self._counts[place] = self._counts.get(place, 0) + count
-
-    def take_due(self, place: object, now: float) -> int:
-        """How many events of this place to log now; 0: none are due."""
-        if now - self._last_s.get(place, -inf) < _REPEAT_S:
-            return 0
-        if count := self._counts.pop(place, 0):
-            self._last_s[place] = now
-        return count

@@ -137,6 +137,32 @@ class EventTime:
 
 
 @dataclass(frozen=True)
+class Totals:
+    """What a component has done since the topology was submitted, or a part of that."""
+
+    counts: Counts = field(default_factory=Counts)
+    latencies: Mapping[LatencyKind, Latencies] = field(default_factory=dict)
+
+    def since(self, before: Totals, for_s: float) -> Activity:
+        """What it has done in the `for_s` since `before`."""
+        found = {
+            kind: latencies.since(before.latencies.get(kind, Latencies()))
+            for kind, latencies in self.latencies.items()
+        }
+        return Activity(for_s, self.counts.since(before.counts), found)
+
+    @staticmethod
+    def sum_of(parts: Iterable[Totals]) -> Totals:
+        """The sum of `parts`."""
+        by_kind: dict[LatencyKind, list[Latencies]] = {}
+        for part in (parts := list(parts)):
+            for kind, latencies in part.latencies.items():
+                by_kind.setdefault(kind, []).append(latencies)
+        sums = {kind: Latencies.sum_of(found) for kind, found in by_kind.items()}
+        return Totals(Counts.sum_of(part.counts for part in parts), sums)
+
+
+@dataclass(frozen=True)
 class Activity:
     """What one component did in a time, tasks of former processes included."""
 
@@ -160,7 +186,7 @@ class TaskStats:
     task: int
     component: str
     counts: Counts
-    latencies: Latencies | None = None  # spouts: from emit to complete, on the spout's clock
+    latencies: Mapping[LatencyKind, Latencies] = field(default_factory=dict)  # of its kind of task
     done: bool = False  # spouts: nothing left to emit, nothing pending
     first_replay_s: float | None = None  # when the first replay was complete, on the worker's clock
     done_s: float | None = None  # when the spout was done, on the worker's clock
@@ -172,20 +198,13 @@ class TaskStats:
     queue_s: float = 0.0  # bolts: how long these wait at the task's pace, in seconds
     figures: Mapping[str, float] = field(default_factory=dict)  # of user code
     failures: tuple[Failure, ...] = ()  # spouts: the newest of each cause and component
-    execute: Latencies | None = None  # bolts: see LatencyKind
-    queue: Latencies | None = None  # likewise
     event_time: EventTime | None = None  # of spouts with windows downstream, and of these windows
     entries: int | None = None  # bolts: of the task's state; None: it has none, or it is not known
 
     @property
-    def latencies_by_kind(self) -> dict[LatencyKind, Latencies]:
-        """All latencies that this kind of task measures."""
-        found = {
-            LatencyKind.COMPLETE: self.latencies,
-            LatencyKind.EXECUTE: self.execute,
-            LatencyKind.QUEUE: self.queue,
-        }
-        return {kind: latencies for kind, latencies in found.items() if latencies is not None}
+    def totals(self) -> Totals:
+        """Its part of the totals of its component."""
+        return Totals(self.counts, self.latencies)
 
 
 @dataclass(frozen=True)
@@ -226,14 +245,12 @@ class Snapshot:
     topology: str
     workers: Mapping[int, WorkerStats] = field(default_factory=dict)
     restarts: int = 0
-    retired: Mapping[str, Counts] = field(default_factory=dict)  # of previous incarnations
+    retired: Mapping[str, Totals] = field(default_factory=dict)  # of previous incarnations
     state: str = "active"
     degraded: Mapping[int, TaskError] = field(default_factory=dict)  # quarantined task → why
     untracked_before: str | None = None  # as WorkerStats.untracked, of previous lives
     stuck: Mapping[int, StuckCall] = field(default_factory=dict)  # task → its call, from 10 s on
     silent: Mapping[int, float] = field(default_factory=dict)  # worker without heartbeats → seconds
-    retired_latencies: Mapping[LatencyKind, Mapping[str, Latencies]] = field(default_factory=dict)
-    # as `retired`
     windows: Mapping[str, Mapping[str, Activity]] = field(default_factory=dict)  # name of a window
     # (see time_windows.py) → component → what it did in this time; only in an overview
     unplaced: tuple[str, ...] = ()  # a line about workers that wait for a node with room, or stay
@@ -269,7 +286,7 @@ class Snapshot:
     def component(self, component: str) -> Counts:
         """The sum over a component's tasks, previous incarnations included."""
         living = (task.counts for task in self.tasks_of(component))
-        return Counts.sum_of((self.retired.get(component, Counts()), *living))
+        return Counts.sum_of((self.retired.get(component, Totals()).counts, *living))
 
     def figures(self, component: str) -> dict[str, float]:
         """The sums of the user-defined figures of a component's tasks, by name."""
@@ -281,16 +298,15 @@ class Snapshot:
 
     def latencies(self, component: str, kind: LatencyKind = LatencyKind.COMPLETE) -> Latencies:
         """The latencies of a component's tasks, previous incarnations included."""
-        found = (task.latencies_by_kind for task in self.tasks_of(component))
-        parts = (one[kind] for one in found if kind in one)
-        retired = self.retired_latencies.get(kind, {})
-        return Latencies.sum_of((retired.get(component, Latencies()), *parts))
+        living = (task.latencies for task in self.tasks_of(component))
+        parts = (self.retired.get(component, Totals()).latencies, *living)
+        return Latencies.sum_of(one[kind] for one in parts if kind in one)
 
     def activity(self, component: str, for_s: float) -> Activity:
         """What a component did since the topology was submitted, `for_s` ago."""
-        found = {kind: self.latencies(component, kind) for kind in LatencyKind}
-        used = {kind: latencies for kind, latencies in found.items() if latencies.total}
-        return Activity(for_s, self.component(component), used)
+        living = (task.totals for task in self.tasks_of(component))
+        whole = Totals.sum_of((self.retired.get(component, Totals()), *living))
+        return Activity(for_s, whole.counts, whole.latencies)
 
     def state_entries(self, component: str) -> int | None:
         """The entries of the states of a component's tasks; None: no state, or not known."""

@@ -1,4 +1,4 @@
-"""What a topology did in the last minute, ten minutes and hour, from its cumulative counters.
+"""The counts of a topology in the last minute, ten minutes and hour, from cumulative counters.
 
 The master copies the totals of each component before they change: at most every five seconds for
 the minute, every 50 s for the ten minutes, and every five minutes for the hour. A window is the
@@ -10,54 +10,15 @@ begins with the topology; after a restart of the master, with the first complete
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from sunshower.runtime.events.latencies import Latencies, LatencyKind
-from sunshower.runtime.events.metrics import Activity, Counts, TaskStats
+from sunshower.runtime.events.metrics import Activity, Totals
 
 WINDOWS_S = {"1m": 60.0, "10m": 600.0, "1h": 3600.0}  # the names, and the lengths in seconds
 ALL = "all"  # the name of the time since the topology was submitted
 NAMES = (*WINDOWS_S, ALL)
 _PARTS = 12  # copies in each window
-
-
-@dataclass(frozen=True)
-class Totals:
-    """What one component has done since the topology was submitted."""
-
-    counts: Counts = field(default_factory=Counts)
-    latencies: Mapping[LatencyKind, Latencies] = field(default_factory=dict)
-
-    def since(self, before: Totals, for_s: float) -> Activity:
-        """What it has done in the `for_s` since `before`."""
-        found = {
-            kind: latencies.since(before.latencies.get(kind, _NONE))
-            for kind, latencies in self.latencies.items()
-        }
-        return Activity(for_s, self.counts.since(before.counts), found)
-
-
-_NONE = Latencies()
-_NOTHING = Totals()
-
-
-def add_up(kept: Mapping[str, Totals], tasks: Iterable[TaskStats]) -> dict[str, Totals]:
-    """The totals of each component: those `kept` of former processes, and those of `tasks`."""
-    parts = {component: [totals] for component, totals in kept.items()}
-    for task in tasks:
-        own = Totals(task.counts, task.latencies_by_kind)
-        parts.setdefault(task.component, []).append(own)
-    return {component: _sum(found) for component, found in parts.items()}
-
-
-def _sum(totals: list[Totals]) -> Totals:
-    latencies = {
-        kind: Latencies.sum_of(one.latencies[kind] for one in totals if kind in one.latencies)
-        for kind in dict.fromkeys(kind for one in totals for kind in one.latencies)
-    }
-    return Totals(Counts.sum_of(one.counts for one in totals), latencies)
 
 
 class _Copy(NamedTuple):
@@ -108,7 +69,7 @@ class TimeWindows:
             before = next((one for one in reversed(copies) if one.from_s <= begin_s), copies[0])
             for_s = now - min(max(begin_s, before.from_s), before.to_s)
             found[name] = {
-                component: one.since(before.totals.get(component, _NOTHING), for_s)
+                component: one.since(before.totals.get(component, Totals()), for_s)
                 for component, one in totals.items()
             }
         return found

@@ -1,4 +1,4 @@
-"""Chooses which trees of a spout task are traced: an even share of all, and every replay.
+"""Chooses which trees of a spout task are traced: an even sample of all, and every replay.
 
 The chosen trees get a root that says so (see ids.py), so no other task has to decide. Each stretch
 of 1/share trees has one chosen tree, not at the same place of each: a source may repeat itself, and

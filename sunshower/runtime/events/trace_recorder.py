@@ -1,4 +1,4 @@
-"""Records events of traced trees in one worker: the last trees, within a bound of bytes.
+"""Records events of traced trees in one worker: the most recent trees, bounded in bytes.
 
     Instrument ──events of traced roots──▶ TraceRecorder ──when a client asks──▶ tuple_traces.py
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -87,12 +87,3 @@ def merged(profiles: Iterable[Stacks]) -> Counter[str]:
     for stacks in profiles:
         total.update(stacks)
     return total
-
-
-def short_file(file: str, folders: Sequence[tuple[str, str]]) -> str:
-    """The file as a stack shows it. `folders`: pairs of a folder and what stands for it; the first
-    one that the file is in is taken."""
-    for folder, shown in folders:
-        if file.startswith(f"{folder}/"):
-            return f"{shown}{file[len(folder) :]}"
-    return file

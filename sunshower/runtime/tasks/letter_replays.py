@@ -1,4 +1,4 @@
-"""Emits the records of dead letters again when a client sends them, and reports how that ended.
+"""Emits the records of dead letters again when a client sends them, and reports the results.
 
 A letter is a new message of the spout task, with a number that no record of its source has. It is
 emitted, fails, is emitted again, and is acked or becomes a dead letter again like any message; the

@@ -191,7 +191,7 @@ class Supervision:
         """Start a requested pause. Returns when to try again; −∞ without a pause."""
         if not self._to_pause:
             return self.resumes_s
-        self._to_pause = False
+        self._to_pause, self._quiet_since_s = False, None
         self.tries += 1
         self.now_s = now
         if self._waits_since_s is None:

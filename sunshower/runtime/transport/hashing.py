@@ -1,4 +1,4 @@
-"""A hash of key values that is the same in every process (Python salts its own)."""
+"""A hash of key values that is the same in every process, unlike Python's `hash()`."""
 
 from __future__ import annotations
 

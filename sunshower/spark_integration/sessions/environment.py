@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from sunshower.errors import ConfigError, SparkMissing
+from sunshower.arguments import Rule
+from sunshower.errors import SparkMissing
 from sunshower.installed import check_packages, java_home
 
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -57,12 +60,20 @@ _BY_JAR = {  # the start of a jar's name → settings
 }
 
 
+class _MemoryRule(Rule):
+    def allows(self, value: Any) -> bool:
+        return isinstance(value, str) and re.fullmatch(r"[0-9]+[kmgtKMGT]", value) is not None
+
+    def __str__(self) -> str:
+        return "an amount of memory for Java: 512m, or 2g"
+
+
+MEMORY = _MemoryRule()
+
+
 def memory_bytes(text: str) -> int:
-    """Bytes of a Java memory size such as `512m` or `2g`. Raises ConfigError."""
-    number, unit = text[:-1], text[-1:].lower()
-    if unit not in _UNITS or not number.isdigit():
-        raise ConfigError(f"{text!r} is no amount of memory for Java; say 512m, or 2g")
-    return int(number) * _UNITS[unit]
+    """Bytes of a Java memory size such as `512m` or `2g`, which follows MEMORY."""
+    return int(text[:-1]) * _UNITS[text[-1].lower()]
 
 
 def spark_java() -> Path:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from sunshower.arguments import COUNT
+from sunshower.arguments import COUNT, check_all
 from sunshower.errors import ConfigError
 from sunshower.secret import protected, reveal
 from sunshower.spark_integration.job import hand_over
 from sunshower.spark_integration.sessions.driver_session import DriverSession, end_java
 from sunshower.spark_integration.sessions.environment import (
+    MEMORY,
     SETTINGS,
-    memory_bytes,
     prepare,
     with_jars,
 )
@@ -39,9 +39,7 @@ class LocalSpark:
     jars: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        replace(COUNT, least=0).check("LocalSpark(cores)", self.cores)
-        COUNT.check("LocalSpark(in_flight)", self.in_flight)
-        memory_bytes(self.memory)
+        check_all(self, {"in_flight": COUNT, "memory": MEMORY}, "LocalSpark: ")
         object.__setattr__(self, "settings", protected(self.settings))
 
     def open(self) -> LocalGateway:

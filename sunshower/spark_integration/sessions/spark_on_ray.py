@@ -22,19 +22,19 @@ from ray import cloudpickle
 from ray.exceptions import RayError, RayTaskError
 
 from sunshower import errors
-from sunshower.arguments import COUNT
+from sunshower.arguments import COUNT, SECONDS_FROM_0, check_all
 from sunshower.errors import ConfigError, SparkError, SparkLost, TransformFailed
 from sunshower.secret import protected
 from sunshower.spark_integration.error_report import error_text
 from sunshower.spark_integration.job import from_bytes, to_bytes
 from sunshower.spark_integration.sessions.environment import (
+    MEMORY,
     java_for_executors,
-    memory_bytes,
     prepare,
 )
 from sunshower.spark_integration.sessions.jobs import Job, RunningJobs
 from sunshower.spark_integration.sessions.raydp_session import RayDPSession, RayDPSettings
-from sunshower.spark_integration.sessions.session_host import SessionHost
+from sunshower.spark_integration.sessions.session_host import SessionHost, after
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport, SparkStep, Ticket
 
 _NAMESPACE = "sunshower"
@@ -61,10 +61,9 @@ class RayDPSpark(RayDPSettings):
     """
 
     def __post_init__(self) -> None:
-        for name in ("executors", "cores", "in_flight"):
-            COUNT.check(f"RayDPSpark({name})", getattr(self, name))
-        memory_bytes(self.memory)
-        memory_bytes(self.driver_memory)
+        counts = dict.fromkeys(("executors", "cores", "in_flight"), COUNT)
+        sizes = dict.fromkeys(("memory", "driver_memory"), MEMORY)
+        check_all(self, {**counts, **sizes, "idle_s": SECONDS_FROM_0}, "RayDPSpark: ")
         object.__setattr__(self, "settings", protected(self.settings))
         java_for_executors()  # before the topology starts Ray
 
@@ -107,15 +106,16 @@ class RayGateway:
             place,
         )
         self._actor = self._make()
-        self._steps: dict[int, tuple[SparkStep, PackedStep]] = {}
+        self._steps: dict[int, tuple[SparkStep, str, Any]] = {}
 
     def start(self) -> None:
         self._actor.start.remote()
 
     def submit(self, step: SparkStep, tables: Sequence[pa.Table], batch: BatchInfo) -> Ticket:
         if id(step) not in self._steps:
-            packed = PackedStep(uuid.uuid4().hex, ray.put(cloudpickle.dumps(step)))
-            self._steps[id(step)] = step, packed
+            pickled = ray.put(cloudpickle.dumps(step))
+            self._steps[id(step)] = step, uuid.uuid4().hex, pickled
+        _, name, pickled = self._steps[id(step)]
         # A call fails while the actor restarts. `run` depends on this one, which Ray retries.
         alive = self._actor.ping.options(max_task_retries=-1).remote()
         number = uuid.uuid4().hex
@@ -123,7 +123,8 @@ class RayGateway:
             number,
             self._life,
             self._place,
-            step=self._steps[id(step)][1],
+            step=name,
+            pickled=pickled,
             tables=[to_bytes(table) for table in tables],
             batch=batch,
         )
@@ -186,21 +187,14 @@ def _end(actor: Any) -> None:
     ray.kill(actor)
 
 
-@dataclass(frozen=True)
-class PackedStep:
-    """A pickled step in the object store with its static tables; jobs refer to it by name."""
-
-    name: str
-    pickled: Any  # the reference of its bytes
-
-
 class JobRequest(NamedTuple):
     """A job for the gateway actor, from one life of a task."""
 
     number: str
     life: str
     place: RayDPSpark
-    step: PackedStep
+    step: str  # the name of its step
+    pickled: Any  # the reference of the step's bytes in the object store, with its static tables
     tables: Sequence[bytes]
     batch: BatchInfo
 
@@ -250,7 +244,7 @@ class GatewayActor:
             self._idle.cancel()
         try:
             tables = [from_bytes(table) for table in request.tables]
-            job = Job(self._unpacked(request.step), tables, request.batch)
+            job = Job(self._unpacked(request), tables, request.batch)
             self._running.add(request.number, job, request.life)
             result = self._host.submit(job).result()
             return JobReply(None if result is None else to_bytes(result), job.report())
@@ -269,27 +263,24 @@ class GatewayActor:
         """End the session and its JVMs."""
         self._host.stop()
 
-    def _unpacked(self, step: PackedStep) -> SparkStep:
+    def _unpacked(self, request: JobRequest) -> SparkStep:
         with self._unpacking:
-            if step.name not in self._steps:
+            if request.step not in self._steps:
                 if len(self._steps) >= _STEPS_MAX:
                     self._steps.clear()
-                packed = ray.get(step.pickled)
+                packed = ray.get(request.pickled)
                 try:
-                    self._steps[step.name] = pickle.loads(packed)  # noqa: S301
+                    self._steps[request.step] = pickle.loads(packed)  # noqa: S301
                 except Exception as error:
                     raise TransformFailed(
                         "a transform cannot be unpacked on the node of its session: "
                         f"{error_text(error)}. What it needs must be there: install it, or keep "
                         "it in the topology's file"
                     ) from error
-            return self._steps[step.name]
+            return self._steps[request.step]
 
     def _timer(self) -> threading.Timer:
-        timer = threading.Timer(self._place.idle_s, self._end_if_idle)
-        timer.daemon = True
-        timer.start()
-        return timer
+        return after(self._place.idle_s, self._end_if_idle)
 
     def _end_if_idle(self) -> None:
         """Exit after `idle_s` without a job; Ray restarts the actor without a session."""

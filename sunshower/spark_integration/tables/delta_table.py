@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from sunshower.arguments import checked
 from sunshower.errors import ConfigError
 from sunshower.spark_integration.tables.hadoop_folder import HadoopFolder
 from sunshower.spark_integration.tables.lake_table import (
@@ -35,6 +36,7 @@ _TXN = "spark.databricks.delta.write"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 
+@checked(keys=None)
 def delta(path: str | PurePath, *, keys: Sequence[str] = ()) -> Delta:
     """Append each batch to the Delta Lake table at `path` once it is committed, as one commit.
 

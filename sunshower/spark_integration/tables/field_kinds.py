@@ -14,6 +14,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
+from sunshower.arguments import check_all
 from sunshower.errors import RecordMismatch, ResultMismatch, Unserialisable
 from sunshower.field_types import record_fields
 from sunshower.records import Schema
@@ -230,6 +231,9 @@ class Digits:
 
     precision: int
     scale: int
+
+    def __post_init__(self) -> None:
+        check_all(self, {}, "Digits: ")
 
 
 def kind_of(annotation: Any, path: str, within: tuple[Any, ...] = ()) -> FieldKind:

@@ -22,6 +22,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from sunshower.arguments import checked
 from sunshower.errors import (
     ConfigError,
     SparkMissing,
@@ -45,6 +46,7 @@ _STAGED = "wap.id"  # in the summary of a snapshot
 _HADOOP = {"hadoop", "org.apache.iceberg.hadoop.HadoopCatalog"}
 
 
+@checked(keys=None)
 def iceberg(table: str, *, keys: Sequence[str] = ()) -> Iceberg:
     """Append each batch to an Iceberg table once it is committed, as one commit.
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from sunshower.arguments import check_all
 from sunshower.errors import ConfigError, RecordMismatch, SparkMissing
 from sunshower.secret import protected, revealed
 
@@ -56,6 +57,7 @@ class KafkaRows:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_all(self, {}, "KafkaRows: ")
         for name in self.options:
             if name.lower() in _RESERVED:
                 raise ConfigError(

@@ -1,4 +1,4 @@
-"""What the writers of Delta Lake and Iceberg share: attempts are staged, committed ones published.
+"""The common part of the writers of Delta Lake and Iceberg: stages attempts, publishes commits.
 
     TABLE/_sunshower/TOPOLOGY/batches/6fe1…            who numbers the batches
                              /staged/8/2.0-4f1c…/…     attempt 2 of batch 8, complete
@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote
 
+from sunshower.arguments import NAME, Each
 from sunshower.errors import (
     ConfigError,
     ResultMismatch,
@@ -44,6 +45,9 @@ PATTERN = re.compile(r"[*?{}\[\]]")  # in a path Spark takes it for one of sever
 _PRIVATE, _COMPLETE = "_sunshower", "_complete"
 
 
+_NAMES = Each(NAME, "a tuple of different columns")
+
+
 @dataclass(frozen=True)
 class LakeTable(ABC):
     """A writer that stages attempts as Parquet files; `publish` adds the committed ones to the
@@ -57,8 +61,7 @@ class LakeTable(ABC):
     _waits: ClassVar[str] = "another writer came first"
 
     def __post_init__(self) -> None:
-        different = {key.casefold() for key in self.keys}
-        if isinstance(self.keys, str) or len(different) != len(self.keys):
+        if not _NAMES.allows(self.keys) or len({*map(str.casefold, self.keys)}) != len(self.keys):
             raise ConfigError(f"{self}, keys={self.keys!r}: give a tuple of different columns")
         object.__setattr__(self, "keys", tuple(self.keys))
 

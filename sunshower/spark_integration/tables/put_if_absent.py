@@ -1,4 +1,4 @@
-"""Lets no driver overwrite an entry of a Delta Lake log that is there already.
+"""Prevents drivers from overwriting existing entries of a Delta Lake log.
 
 Delta asks whether an entry exists, and then creates it. On S3 and on local disks another driver may
 have created it in between, and that entry would be overwritten.

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
+from sunshower.arguments import checked
 from sunshower.errors import ConfigError, ResultMismatch
 from sunshower.spark_integration.sessions.spark_port import BatchInfo
 from sunshower.spark_integration.tables.schema import RecordColumns, arrow_schema, spark_schema
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+@checked()
 def spark_state(folder: str | PurePath, of: Any) -> SparkState:
     """A state of rows with the fields of the record type `of`, for `spark(…, state=…)`.
 

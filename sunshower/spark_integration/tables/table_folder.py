@@ -26,10 +26,11 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from sunshower import versions
+from sunshower.arguments import checked
 from sunshower.errors import StateMismatch, StoreUnreachable, WriteFailed
 from sunshower.state.files.durable_files import sync_path
 from sunshower.topologies.operators.port import Attempt
@@ -57,7 +58,8 @@ class TableBatch:
     jobs: tuple[int, ...] = ()
 
 
-def batches_in(folder: str | Path) -> list[TableBatch]:
+@checked()
+def batches_in(folder: str | PurePath) -> list[TableBatch]:
     """The committed batches of a table, by txid. Raises StateMismatch, StoreUnreachable,
     WriteFailed."""
     with _convert_errors(Path(folder)):

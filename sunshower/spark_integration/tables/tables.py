@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyarrow import parquet
 
+from sunshower.arguments import checked
 from sunshower.errors import ConfigError, ResultMismatch, WriteFailed
 from sunshower.spark_integration.job_reports import files_written
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, PublishingWriter, SparkStep
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 NO_MARK = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 
 
+@checked()
 def table(folder: str | PurePath) -> Table:
     """Write each batch as Parquet files to `folder`/txid=N, which appears once batch N is
     committed.

@@ -1,4 +1,4 @@
-"""A new file that has its name only once it is whole."""
+"""A new file that gets its name when it is complete."""
 
 from __future__ import annotations
 

@@ -14,8 +14,7 @@ from sunshower.records import Schema
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.aggregators import AnyAggregator, CombinerAggregator, Table
 from sunshower.topologies.operators.grouping import GLOBAL, group_keys, keys_of_partial, result_rows
-from sunshower.topologies.operators.port import Attempt, Emit, Rows
-from sunshower.topologies.operators.steps import BaseOperator
+from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 
 
 class Empty(Enum):
@@ -26,7 +25,7 @@ class Empty(Enum):
     ONE = "one task"  # for an aggregate per batch: task txid % parallelism, as in ByBatch
 
 
-class AggregatorOperator(BaseOperator):
+class AggregatorOperator(Operator):
     """Keeps one table per aggregator: the groups of a batch and their values."""
 
     def __init__(self, schema: Schema, by: Sequence[str], aggregators: Sequence[AnyAggregator]):

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from copy import copy, deepcopy
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
+from sunshower.arguments import checked
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.async_functions import limits_of
@@ -145,6 +146,7 @@ class Aggregator(AnyAggregator, Generic[In, V]):
 class count(CombinerAggregator[Any, int]):  # noqa: N801
     """The number of rows. Storm: org.apache.storm.trident.operation.builtin.Count."""
 
+    @checked(TopologyError)
     def __init__(self, name: str = "count") -> None:
         self.name = name
 
@@ -168,6 +170,7 @@ class reduce(ReducerAggregator[Any, Any]):  # noqa: N801
     change `value`; the first value is `initial`. `name`: of the field (default: the function's).
     The order of the records is that in which they arrive. Storm: Stream.reduce, PairStream."""
 
+    @checked(TopologyError, function=None)
     def __init__(
         self, function: Callable[[Any, Any], Any], initial: Any, name: str | None = None
     ) -> None:
@@ -208,6 +211,7 @@ class _OfField(CombinerAggregator[Any, Any]):
 
     _get: Callable[[Any], Any]
 
+    @checked(TopologyError)
     def __init__(self, field: str, name: str | None = None) -> None:
         self.field = field
         self.name = name or f"{field}_{type(self).__name__.rstrip('_')}"
@@ -280,6 +284,7 @@ class collect(_OfField):  # noqa: N801
     """All values of a field in a list, in no defined order; of several fields: tuples of their
     values. Its size grows with the rows."""
 
+    @checked(TopologyError)
     def __init__(self, field: str, *more: str, name: str | None = None) -> None:
         super().__init__(field, name)
         self._fields = (field, *more)

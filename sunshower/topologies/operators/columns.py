@@ -24,7 +24,7 @@ from sunshower.topologies.operators.aggregators import (
     sum_,
 )
 from sunshower.topologies.operators.port import Emit, Operator, Rows
-from sunshower.topologies.operators.steps import BaseOperator, EachTable, Project
+from sunshower.topologies.operators.steps import EachTable, Project
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,7 +58,7 @@ class EachColumns(EachTable):
             emit(table)
 
 
-class FilterColumns(BaseOperator):
+class FilterColumns(Operator):
     """Emits the rows of tables for which an Arrow expression is true."""
 
     takes_tables = makes_tables = by_row = True
@@ -80,7 +80,7 @@ class FilterColumns(BaseOperator):
             ) from error
 
 
-class ProjectColumns(BaseOperator):
+class ProjectColumns(Operator):
     """Emits some columns of tables."""
 
     takes_tables = makes_tables = by_row = True

@@ -226,7 +226,7 @@ def _run(branch: Branch, rows: Rows, outputs: dict[str, Rows], batch: Any = None
 
 
 def _takes_tables(branch: Branch) -> bool:
-    return getattr(branch.operator, "takes_tables", False)
+    return branch.operator is not None and branch.operator.takes_tables
 
 
 def _joined(parts: Sequence[Rows]) -> Rows:

@@ -19,9 +19,8 @@ from sunshower.topologies.operators.aggregators import (
     Table,
 )
 from sunshower.topologies.operators.grouping import group_keys, keys_of_partial, values_of_key
-from sunshower.topologies.operators.port import Attempt, Emit, Rows
+from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 from sunshower.topologies.operators.states import MapState
-from sunshower.topologies.operators.steps import BaseOperator
 
 
 class Slot(Protocol):
@@ -44,7 +43,7 @@ class Slot(Protocol):
         """Close the state."""
 
 
-class Persist(BaseOperator):
+class Persist(Operator):
     """Writes a batch to a state, all or nothing; `write` defines what."""
 
     commits = True

@@ -27,19 +27,26 @@ class Attempt(NamedTuple):
     epoch: int  #: of the coordinator's life: 1, 2, 3 …
 
 
-class Operator(Protocol):
-    """One step of a stage."""
+class Operator:
+    """One step of a stage. Without its own methods it passes rows on, and keeps nothing."""
 
-    commits: bool  # whether `finish` belongs to the commit phase: it writes a state
+    commits: bool = False  # whether `finish` belongs to the commit phase: it writes a state
+    # Whether what it emits is the same, however the rows are distributed among its tasks. False is
+    # the safe answer: then a transactional state behind a shuffle and this operator is refused.
+    by_row = False
+    takes_tables = False  # whether the rows may be an Arrow table
+    makes_tables = False  # whether what it emits is one
 
     def prepare(self, context: Context) -> None:
         """Called once per task."""
 
     def start(self, attempt: Attempt) -> Any:
         """The operator's object for one attempt of a batch, before its first rows."""
+        return None
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
         """Process rows of a batch from input `source`. An exception fails the batch."""
+        emit(rows)
 
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
         """All rows of the batch have arrived in this task, and earlier nodes have finished. If the

@@ -12,14 +12,12 @@ from heapq import nlargest
 from operator import itemgetter
 from typing import Any, Self
 
-from sunshower.arguments import COUNT, Instance
+from sunshower.arguments import COUNT, checked
 from sunshower.errors import TopologyError
 from sunshower.records import Schema, key_of
 from sunshower.topologies.operators.aggregators import CombinerAggregator, Table
-from sunshower.topologies.operators.port import Attempt, Emit, Rows
-from sunshower.topologies.operators.steps import BaseOperator
-
-_EACH = Instance((str, Iterable), "a field, or a list of fields")
+from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
+from sunshower.topologies.operators.schemas import KEYS
 
 
 class top(CombinerAggregator[Any, list[Any]]):  # noqa: N801
@@ -34,15 +32,13 @@ class top(CombinerAggregator[Any, list[Any]]):  # noqa: N801
     _by: Callable[[Any], Any]
     _places: list[int]
 
+    @checked(TopologyError, n=COUNT, each=KEYS)
     def __init__(
         self, n: int, by: str, each: str | Sequence[str] = (), *, name: str = "top"
     ) -> None:
         self.n, self.by, self.each, self.name = n, by, each, name
 
     def bind(self, schema: Schema, where: str) -> Self:
-        """Raises TopologyError too, for an `n` that is not positive."""
-        COUNT.check(f"{where}: top: n", self.n, TopologyError)
-        _EACH.check(f"{where}: top: each", self.each, TopologyError)
         each = (self.each,) if isinstance(self.each, str) else tuple(self.each)
         for field in (self.by, *each):
             schema.check_field(field, where)
@@ -82,7 +78,7 @@ class top(CombinerAggregator[Any, list[Any]]):  # noqa: N801
         return nlargest(self.n, rows, key=self._by)
 
 
-class ExtremeRow(BaseOperator):
+class ExtremeRow(Operator):
     """Emits the row with the greatest (or least) value of a field. It runs twice: on the rows of
     each task, and on the results of these."""
 

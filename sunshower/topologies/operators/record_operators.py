@@ -1,4 +1,4 @@
-"""Operators whose records are those that come in: declared once for every kind of stream."""
+"""Operators that emit input records unchanged, declared once for every kind of stream."""
 
 from __future__ import annotations
 

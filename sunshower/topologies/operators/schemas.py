@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from inspect import signature
 from types import NoneType
 from typing import Any, get_args, get_origin
 
-from sunshower.arguments import Instance
+from sunshower.arguments import NAME, AnyOf, Each
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.field_types import hints_of
 from sunshower.records import Schema
@@ -28,7 +29,7 @@ from sunshower.topologies.signatures import (
     record_type,
 )
 
-_KEYS = Instance((str, Iterable), "a field, or a list of fields")
+KEYS = AnyOf((replace(NAME, instead="a field"), Each(NAME, "a list of fields")))
 _FAMILIES: tuple[tuple[type[Any], ...], ...] = (  # values of two of them are never equal
     (int, float, Decimal),
     (str,),
@@ -175,7 +176,7 @@ def joined_schema(
     Raises TopologyError for what cannot be joined."""
     other_on = left[1] if right[1] is None else right[1]
     for name, on in (("on", left[1]), ("other_on", other_on)):
-        _KEYS.check(f"{where}: {name}", on, TopologyError)
+        KEYS.check(f"{where}: {name}", on, TopologyError)
     ours, theirs = ((on,) if isinstance(on, str) else tuple(on) for on in (left[1], other_on))
     if how not in kinds:
         raise TopologyError(f"{where}: how is {how!r}; it is {_either(kinds)}")

@@ -60,7 +60,7 @@ class StageRows:
         """Whether these rows are Arrow tables."""
         if self.operator is None:
             return self.stage.has_columns
-        return getattr(self.operator, "makes_tables", False)
+        return self.operator.makes_tables
 
     def then(self, operator: Operator, schema: Schema) -> StageRows:
         """The rows that `operator` makes of these, in the same stage."""

@@ -16,39 +16,13 @@ from sunshower.records import Schema, prepare_tables
 from sunshower.topologies.async_functions import limits_of
 from sunshower.topologies.components import Context, OnStream
 from sunshower.topologies.graph import own_copy
-from sunshower.topologies.operators.port import Attempt, Emit, Rows
+from sunshower.topologies.operators.port import Emit, Operator, Rows
 
 if TYPE_CHECKING:
     from sunshower.topologies.async_calls import AsyncCalls, Limited
 
 
-class BaseOperator:
-    """The base of operators; it passes rows on and keeps nothing of a batch."""
-
-    commits = False
-    # Whether what it emits is the same, however the rows are distributed among its tasks. False is
-    # the safe answer: then a transactional state behind a shuffle and this operator is refused.
-    by_row = False
-    takes_tables = False  # whether the rows may be an Arrow table
-    makes_tables = False  # whether what it emits is one
-
-    def prepare(self, context: Context) -> None:
-        """Do nothing."""
-
-    def start(self, attempt: Attempt) -> Any:
-        return None
-
-    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
-        emit(rows)
-
-    def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
-        """Do nothing."""
-
-    def cleanup(self) -> None:
-        """Do nothing."""
-
-
-class FunctionOperator(BaseOperator):
+class FunctionOperator(Operator):
     """A step that calls a function, and its `prepare` and `cleanup` if it has them. A callable
     object that is declared in several places has a copy in each."""
 
@@ -105,7 +79,7 @@ class FunctionOperator(BaseOperator):
         return made
 
 
-class RowOperator(BaseOperator):
+class RowOperator(Operator):
     """An operator that can process a row by itself."""
 
     by_row = True
@@ -144,7 +118,7 @@ class RowFunction(FunctionOperator, RowOperator):
         return made
 
 
-class Each(RowFunction):
+class EachRow(RowFunction):
     """Emits what a function yields, or returns in a list, for each row."""
 
     def __init__(self, function: Callable[..., Any], schema: Schema) -> None:

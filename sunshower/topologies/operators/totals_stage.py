@@ -65,7 +65,8 @@ def totals_of(
 def free_id(topology: Declarations, settings: Mapping[str, Any], wish: str, where: str) -> str:
     """The id of a bolt and of its state: its `name`, or one like `wish`. Raises TopologyError for a
     stored state whose name would depend on others."""
-    id: str = settings.get("name") or topology.unused_id(wish)
+    name = settings.get("name")
+    id: str = topology.unused_id(wish) if name is None else name
     if settings.get("state") is not None and settings.get("name") is None and id != wish:
         raise TopologyError(f"{where}: there is a {wish!r} already; give this state a name=")
     return id

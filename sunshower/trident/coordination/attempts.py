@@ -43,7 +43,7 @@ def counts_stream(group: str) -> str:
 
 
 class BatchCommand(NamedTuple):
-    """The record of the master's `$batch`, of `$commit` and of `$success`."""
+    """The record of `$batch`, of `$commit` and of `$success`."""
 
     txid: int
     attempt: int
@@ -51,18 +51,7 @@ class BatchCommand(NamedTuple):
     skip: bool  # the rows are dead letters, and the batch is empty for all other components
     why: Any = None  # with `skip`: the last failure, see batch_letters.py
     current: int = 0  # the lowest txid that was not committed when this was emitted
-
-
-class BatchOrder(NamedTuple):
-    """The record of a spout coordinator's `$batch`: an attempt and the metadata of its batch."""
-
-    txid: int
-    attempt: int
-    epoch: int
-    skip: bool
-    metadata: Any  # plain values, as MessagePack carries them
-    why: Any = None  # as in BatchCommand
-    current: int = 0  # as in BatchCommand
+    metadata: Any = None  # of the batch, from its spout's coordinator: plain values
 
 
 class Part(NamedTuple):

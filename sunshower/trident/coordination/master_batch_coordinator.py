@@ -18,7 +18,7 @@ from typing import Any
 from sunshower.errors import ReportedFailedBatch, TopologyFailed, Unavailable
 from sunshower.failures import Cause, Failure
 from sunshower.state.tree import Tree
-from sunshower.topologies.components import Context, Spout, SpoutCollector
+from sunshower.topologies.components import Context, Spout, SpoutCollector, Stateless
 from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.coordination.attempts import BATCH, COMMIT, SUCCESS, BatchCommand
 from sunshower.trident.coordination.batch_scheduler import (
@@ -66,7 +66,7 @@ class GroupPlan:
     bolts: frozenset[str]  # its own; the tree of a batch may contain others
 
 
-class MasterBatchCoordinator(Spout[Any]):
+class MasterBatchCoordinator(Stateless, Spout[Any]):
     """Emits the steps of a BatchScheduler. `ack` and `fail` emit too, but only `next_tuple`
     begins new batches."""
 
@@ -144,12 +144,6 @@ class MasterBatchCoordinator(Spout[Any]):
 
     def deactivate(self) -> None:
         self._out = None  # after a rebalance there is another collector
-
-    def snapshot(self) -> None:
-        """Return nothing: all state is in the store."""
-
-    def restore(self, state: Any) -> None:
-        """Do nothing: there is no state."""
 
     def figures(self) -> Mapping[str, float]:
         found = self._timing.figures(self._scheduler, self._clock.now())

@@ -12,19 +12,19 @@ from typing import Any
 
 from sunshower.errors import Unavailable
 from sunshower.state.tree import Tree
-from sunshower.topologies.components import Bolt, Collector, Context, Tuple
-from sunshower.trident.coordination.attempts import BATCH, SUCCESS, BatchCommand, BatchOrder
+from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
+from sunshower.trident.coordination.attempts import BATCH, SUCCESS, BatchCommand
 from sunshower.trident.coordination.stored_progress import coordinator_path, meta_path
 from sunshower.trident.coordination.transactional_log import TransactionalLog
 from sunshower.trident.spouts.port import TridentSpout
 
 
-class SpoutCoordinatorBolt(Bolt[BatchCommand, Any]):
+class SpoutCoordinatorBolt(Stateless, Bolt[BatchCommand, Any]):
     """One task, which reads `$batch` and `$success` of the master."""
 
     __sunshower_batches__ = True  # its tasks cannot change while they run
 
-    streams = {BATCH: BatchOrder}  # noqa: RUF012
+    streams = {BATCH: BatchCommand}  # noqa: RUF012
 
     def __init__(self, id: str, spout: TridentSpout, store: Callable[[], Tree], root: str) -> None:
         self._id = id
@@ -53,15 +53,8 @@ class SpoutCoordinatorBolt(Bolt[BatchCommand, Any]):
             return
         else:
             metadata = self._metadata(command.txid)
-            order = BatchOrder(*command[:4], metadata, command.why, command.current)
-            out.emit(order, tuple, stream=BATCH)
+            out.emit(command._replace(metadata=metadata), tuple, stream=BATCH)
         out.ack(tuple)
-
-    def snapshot(self) -> None:
-        """Return nothing: all state is in the store."""
-
-    def restore(self, state: Any) -> None:
-        """Do nothing: there is no state."""
 
     def cleanup(self) -> None:
         self._coordinator.close()

@@ -126,8 +126,6 @@ def _set_options(group: GroupBuilder, where: str, **given: Any) -> None:
         if value is None:
             continue
         _OPTIONS[name].check(f"{where}: {name}", value)
-        if isinstance(value, Skip):
-            COUNT.check(f"{where}: skip: attempts", value.attempts)
         known = getattr(group, name)
         if known is not None and known != value:
             raise ConfigError(

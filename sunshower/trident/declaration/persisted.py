@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Required
 
-from sunshower.arguments import Instance, check_names
+from sunshower.arguments import FLAG, Instance, check_names
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.field_types import classes_in, hints_of
 from sunshower.records import Schema
@@ -103,7 +103,8 @@ def processed(
                 "have neither timers nor states of several ages or versions; leave it out"
             )
     check_names(settings, BatchProcessSettings.__annotations__, where, TopologyError)
-    id = settings.get("name") or code_name(function)
+    given = settings.get("name")
+    id = code_name(function) if given is None else given
     calls = keyed_process(
         function,
         None,
@@ -146,6 +147,7 @@ def check_pairs(
 ) -> None:
     """Raise TopologyError, or only warn, if the spouts and a state of this kind are not exactly
     once."""
+    FLAG.check(f"{where}: not_exactly_once", not_exactly_once, TopologyError)
     for spout in {stage.spout.kind for stage in stream.upstream() if stage.spout is not None}:
         check_kinds(spout, kind, where, not_exactly_once)
 

@@ -1,4 +1,4 @@
-"""The part of a stream of batches that keeps its rows as they are: filters and repartitionings."""
+"""Methods of streams of batches that do not change rows: filters and repartitionings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from sunshower.topologies.operators.schemas import (
     check_fields,
     code_name,
 )
-from sunshower.topologies.operators.steps import BaseOperator
 from sunshower.topologies.outputs import check_id
 from sunshower.topologies.streams import Stream
 from sunshower.trident.declaration.stage_builder import RowSource, StageBuilder, TaskSettings
@@ -165,7 +164,7 @@ class RowStream(RecordOperators[R_co]):
         stream = group.program.topology.bolt(id, bolt, fields=fields, **tasks)
         stage = self.new_stage(tasks)
         stage.name, stage.leaves = id, True
-        stage.add(BaseOperator(), schema, [stage.receive(self.sources, RoundRobin())])
+        stage.add(Operator(), schema, [stage.receive(self.sources, RoundRobin())])
         return stream
 
     def apply(self, assembly: Callable[[Self], T]) -> T:

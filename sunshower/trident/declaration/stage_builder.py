@@ -1,4 +1,4 @@
-"""Stages under construction: the methods of streams fill them, `GroupBuilder.freeze` ends it.
+"""Stages under construction: methods of streams fill them, `GroupBuilder.freeze` finishes them.
 
 A repartitioning begins a stage. Within a stage, a `RowSource` is what an operator can read: the
 rows of the stage's spout, those that another operator emits, or those that other stages send.
@@ -23,7 +23,6 @@ from sunshower.state.tree import Tree
 from sunshower.topologies.operators.persisting import Persist
 from sunshower.topologies.operators.port import Operator
 from sunshower.topologies.operators.states import StateKind
-from sunshower.topologies.operators.steps import BaseOperator
 from sunshower.topologies.outputs import check_id
 from sunshower.topologies.topology import Topology
 from sunshower.trident.coordination.stored_progress import coordinator_path
@@ -130,7 +129,7 @@ class RowSource:
         return self.stage.add(operator, schema, [self])
 
 
-class _Passing(BaseOperator):
+class _Passing(Operator):
     """Passes rows from one stage on to the next."""
 
     by_row = True
@@ -166,12 +165,12 @@ class StageBuilder:
         """Add an operator that reads `inputs[i]` as its input i. Returns what it emits, which
         varies if the operator depends on which rows come to one task, and that may vary."""
         self.group.program.check_open(self.where(type(operator).__name__.lower()))
-        node, by_row = len(self.nodes), getattr(operator, "by_row", False)
+        node = len(self.nodes)
         for number, sources in enumerate(inputs):
             for source in sources:
                 source.feeds.append(Feed(node, number))
         origins = tuple(source for sources in inputs for source in sources)
-        varies = any(one.varies or (one.is_uneven and not by_row) for one in origins)
+        varies = any(one.varies or (one.is_uneven and not operator.by_row) for one in origins)
         emitted = RowSource(self, schema, node, origins, varies=varies)
         self.nodes.append((operator, emitted))
         return emitted

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from sunshower.arguments import check_all
 from sunshower.errors import ConfigError
 from sunshower.state.memory_tree import MemoryForest, MemoryTree
 from sunshower.state.sqlite import SqliteFile
@@ -45,6 +46,9 @@ class InMemory:
     """Stores progress in this process, for topologies that run in it alone, as in the simulator."""
 
     forest: MemoryForest = field(default_factory=MemoryForest, compare=False)
+
+    def __post_init__(self) -> None:
+        check_all(self, {}, "InMemory: ")
 
     def __call__(self) -> Tree:
         return MemoryTree(self.forest)

@@ -155,7 +155,8 @@ class Aggregations(Generic[R_co]):
         """What each batch changes in the aggregates of all batches."""
         stream, by = self._grouped()
         one = single(given, by, tasks.get("parallelism", 1), where)
-        slot = new_state(state, name or "-".join(one.emits), stream, where, not_exactly_once, by=by)
+        id = "-".join(one.emits) if name is None else name
+        slot = new_state(state, id, stream, where, not_exactly_once, by=by)
         if isinstance(one, CombinerAggregator):
             operator: Persist = PersistCombined(slot, len(by), one, out)
             rows = stream.combined([one], by).send_groups(by, tasks)
@@ -274,7 +275,7 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
         schema = each_schema(function, self.schema, fields, where)
         if getattr(function, "__sunshower_batch__", False):
             return self._each(lambda: steps.EachTable(function, self.schema, schema), schema)
-        return self._each(lambda: steps.Each(function, schema), schema)
+        return self._each(lambda: steps.EachRow(function, schema), schema)
 
     @overload
     def map(
@@ -302,15 +303,15 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
         fields: Columns,
         not_exactly_once: bool = False,
     ) -> BatchStream[Any]:
-        """Run your own operator in the stage of the rows; see `operators/port.py`.
+        """Run your own operator in the stage of the rows: see Operator in `operators/port.py`.
 
         With `others`, one task gets all rows of a batch: this stream is input 0, the others are 1,
         2 …. `fields` is () if it emits nothing. An operator that `commits` or `publishes` must undo
         what an earlier attempt has written, as an opaque state does.
         """
         where = self._where("operate", operator)
-        if not callable(getattr(operator, "process", None)) or not hasattr(operator, "commits"):
-            raise TopologyError(f"{where}: {operator!r} is no operator; see operators/port.py")
+        if not isinstance(operator, Operator):
+            raise TopologyError(f"{where}: {operator!r} is no Operator; see operators/port.py")
         streams = [self, *others]
         check_streams(streams, where)
         if operator.commits or publishing(operator):
@@ -344,7 +345,7 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
         out = persisted_schema(
             state_code_returns(updater, self.schema, where), updater, fields, where
         )
-        name = name or code_name(updater)
+        name = code_name(updater) if name is None else name
         slot = new_state(state, name, self, where, not_exactly_once, in_place=True)
         operator = PersistPartition(slot, updater, out)
         return _written(self.add(operator, out or Schema(("nothing",))), slot, None)

@@ -11,14 +11,7 @@ from typing import Any
 from sunshower.state.tree import Tree
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt
-from sunshower.trident.spouts.port import (
-    BaseCoordinator,
-    BaseEmitter,
-    Coordinator,
-    Emitter,
-    Rows,
-    SpoutKind,
-)
+from sunshower.trident.spouts.port import Coordinator, Emitter, Rows, SpoutKind
 
 
 class BatchSpout:
@@ -65,7 +58,7 @@ class AdaptedBatchSpout:
         return _Emitter(deepcopy(self._spout), context)
 
 
-class _Coordinator(BaseCoordinator):
+class _Coordinator(Coordinator):
     def __init__(self, spout: BatchSpout) -> None:
         self._spout = spout
 
@@ -73,7 +66,7 @@ class _Coordinator(BaseCoordinator):
         return self._spout.is_last(metadata["txid"])
 
 
-class _Emitter(BaseEmitter):
+class _Emitter(Emitter):
     def __init__(self, spout: BatchSpout, context: Context) -> None:
         self._spout = spout
         spout.open(context)

@@ -5,28 +5,21 @@ Storm: org.apache.storm.trident.testing.FixedBatchSpout, FeederBatchSpout
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
-from sunshower.arguments import COUNT, Instance
+from sunshower.arguments import COUNT, Each, Instance, checked
 from sunshower.errors import ConfigError, TopologyError
 from sunshower.state.tree import Tree
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.port import Attempt
-from sunshower.trident.spouts.port import (
-    BaseCoordinator,
-    BaseEmitter,
-    Coordinator,
-    Emitter,
-    Rows,
-    SpoutKind,
-)
+from sunshower.trident.spouts.port import Coordinator, Emitter, Rows, SpoutKind
 
-_ROWS = Instance((Iterable,), "a list of rows")
+_ROWS = Each(Instance((object,), "a row"), "a list of rows")
 
 
-class _RangeEmitter(BaseEmitter):
+class _RangeEmitter(Emitter):
     """Emits the rows from `first` to `end` of the metadata, which `read` returns."""
 
     def __init__(self, read: Callable[[int, int], list[Any]]) -> None:
@@ -48,6 +41,7 @@ class FixedBatchSpout:
     commits = False
     parallelism_max = 1  # as in Storm
 
+    @checked(TopologyError, rows=_ROWS, size=COUNT)
     def __init__(
         self,
         rows: Sequence[Any],
@@ -57,8 +51,6 @@ class FixedBatchSpout:
         fields: Sequence[str] | None = None,
         cycle: bool = False,
     ) -> None:
-        _ROWS.check("FixedBatchSpout: rows", rows, TopologyError)
-        COUNT.check("FixedBatchSpout: size", size, TopologyError)
         if cycle and not rows:
             raise TopologyError("FixedBatchSpout: it has no rows to repeat")
         self.rows = [*rows]
@@ -73,7 +65,7 @@ class FixedBatchSpout:
         return _RangeEmitter(lambda first, end: self.rows[first:end])
 
 
-class _FixedCoordinator(BaseCoordinator):
+class _FixedCoordinator(Coordinator):
     def __init__(self, spout: FixedBatchSpout) -> None:
         self._spout = spout
 
@@ -116,12 +108,14 @@ class FeederBatchSpout:
     commits = False
     parallelism_max = 1
 
+    @checked(TopologyError)
     def __init__(
         self, *, type: type[Any] | None = None, fields: Sequence[str] | None = None
     ) -> None:
         self.emits = type or fields
         self._feed = _Feed()
 
+    @checked(TopologyError, "FeederBatchSpout.feed", rows=_ROWS)
     def feed(self, rows: Sequence[Any]) -> None:
         """Make one batch of these rows."""
         self._feed.batches.append([*rows])
@@ -142,7 +136,7 @@ class FeederBatchSpout:
         return _RangeEmitter(lambda at, end: [*chain.from_iterable(self._feed.batches[at:end])])
 
 
-class _FeedCoordinator(BaseCoordinator):
+class _FeedCoordinator(Coordinator):
     def __init__(self, feed: _Feed) -> None:
         self._feed = feed
 

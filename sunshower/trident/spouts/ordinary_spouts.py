@@ -15,6 +15,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from sunshower.arguments import checked
 from sunshower.errors import (
     BadEmit,
     IncompleteBatch,
@@ -31,7 +32,7 @@ from sunshower.topologies.signatures import spout_signature
 from sunshower.trident.coordination.transactional_log import JsonNode
 from sunshower.trident.spouts.bounds import Bounds, Room
 from sunshower.trident.spouts.partitioned import PartitionedSpout
-from sunshower.trident.spouts.port import BaseCoordinator, BaseEmitter, Rows, SpoutKind
+from sunshower.trident.spouts.port import Coordinator, Emitter, Rows, SpoutKind
 
 _LOG = logging.getLogger("sunshower")
 _RECORDS = "records"  # the one partition
@@ -64,6 +65,7 @@ class PlainSpout(PartitionedSpout):
 
     parallelism_max = 1
 
+    @checked(TopologyError)
     def __init__(
         self, spout: Spout[Any], *, repeats: bool = False, bounds: Bounds | None = None
     ) -> None:
@@ -206,6 +208,7 @@ class PolledSpout:
     commits = False
     parallelism_max = 1
 
+    @checked(TopologyError)
     def __init__(self, spout: Spout[Any], *, bounds: Bounds | None = None) -> None:
         refusal = "has no next_tuple, which could be asked for batches"
         self.emits = _emits(spout, Level.NEXT_TUPLE, refusal)
@@ -219,7 +222,7 @@ class PolledSpout:
         return _Emitter(deepcopy(self._spout), self._bounds, ended, context)
 
 
-class _Coordinator(BaseCoordinator):
+class _Coordinator(Coordinator):
     def __init__(self, ended: JsonNode) -> None:
         self._ended = ended
 
@@ -257,7 +260,7 @@ class _Collector:
         self.finished = True
 
 
-class _Emitter(BaseEmitter):
+class _Emitter(Emitter):
     """`ended` holds the txid after which there are no more rows, because the spout has finished; 0:
     it has not. Each life of the task rewrites it."""
 

@@ -22,7 +22,7 @@ from sunshower.topologies.components import Context
 from sunshower.trident.coordination.transactional_log import mismatch
 from sunshower.trident.spouts.partition_log import NOTHING, PartitionLog
 from sunshower.trident.spouts.partitioned import Partitioned
-from sunshower.trident.spouts.port import BaseCoordinator, SpoutKind
+from sunshower.trident.spouts.port import Coordinator, SpoutKind
 
 
 def places(before: Sequence[str | None], there: Collection[str]) -> list[str | None]:
@@ -58,7 +58,7 @@ def begin_batch(spout: Partitioned, metadata: Any) -> None:
     spout.begin_batch(metadata.get("run", ""), metadata.get("added", ()))
 
 
-class PartitionsCoordinator(BaseCoordinator):
+class PartitionsCoordinator(Coordinator):
     """Assigns partitions to batches (port `Coordinator`). Of a transactional spout every
     attempt has the partitions of the first."""
 

@@ -1,4 +1,4 @@
-"""The emitters of partitioned spouts, and the adapter that gives a spout the one of its kind.
+"""The emitters of partitioned spouts, and the adapter that selects one by the kind of the spout.
 
 A task continues in a partition only if it knows where the batch before ended; otherwise its batch
 has none of the partition's rows. So partitions may move between tasks while batches are in
@@ -37,10 +37,10 @@ from sunshower.trident.spouts.partition_coordinator import (
 )
 from sunshower.trident.spouts.partition_log import NOTHING, CommittedBatches, PartitionLog
 from sunshower.trident.spouts.partitioned import Partitioned
-from sunshower.trident.spouts.port import BaseEmitter, Coordinator, Emitter, Rows
+from sunshower.trident.spouts.port import Coordinator, Emitter, Rows
 
 
-class PartitionsEmitter(BaseEmitter):
+class PartitionsEmitter(Emitter):
     """The base of partitioned emitters (port `Emitter`); subclasses implement `emit_batch`."""
 
     commits: ClassVar[bool]  # whether it takes part in the commit phase
@@ -51,9 +51,6 @@ class PartitionsEmitter(BaseEmitter):
         self._tree, self._path, self._context = tree, path, context
         self._committed = CommittedBatches(tree, path)
         self._logs: dict[str, PartitionLog] = {}
-
-    def emit_batch(self, attempt: Attempt, metadata: Any, rows: Rows) -> None:
-        raise NotImplementedError
 
     def _look(self, name: str) -> PartitionLog:
         """Read the stored entries of a partition again."""

@@ -36,32 +36,37 @@ class Rows(Protocol):
         """Add rows of the spout's record type; any number at a time."""
 
 
-class Coordinator(Protocol):
-    """Defines each batch. All metadata are plain values that JSON can represent."""
+class Coordinator:
+    """Defines each batch; without its own methods batches may begin at any time and never end. All
+    metadata are plain values that JSON can represent."""
 
     def initialize(self, txid: int, previous: Any, current: Any) -> Any:
         """The metadata of batch `txid`. `previous` are those of the greatest smaller txid that is
         stored, `current` those of an earlier attempt of this txid; None if there are none."""
+        return {"txid": txid}
 
     def success(self, txid: int) -> None:
         """Batch `txid` is committed and will not be repeated."""
 
     def is_ready(self, txid: int) -> bool:
         """Whether a new batch may begin now; called on the master's instance."""
+        return True
 
     def is_last(self, metadata: Any) -> bool:
         """Whether there will be no rows after the batch with these metadata, which is committed:
         then the topology may end. Called on the master's instance."""
+        return False
 
     def close(self) -> None:
         """Release resources."""
 
 
-class Emitter(Protocol):
-    """Reads one task's share of each batch."""
+class Emitter:
+    """Reads one task's share of each batch; only `emit_batch` must be written."""
 
     def emit_batch(self, attempt: Attempt, metadata: Any, rows: Rows) -> None:
         """Emit this task's share of a batch. An exception fails the batch at once."""
+        raise NotImplementedError
 
     def commit(self, attempt: Attempt) -> None:
         """Store where the next batch starts. Called in the commit phase if the spout `commits`."""
@@ -74,6 +79,7 @@ class Emitter(Protocol):
 
     def figures(self) -> Mapping[str, float]:
         """Like Spout.figures, for example the lag."""
+        return {}
 
 
 class TridentSpout(Protocol):
@@ -100,33 +106,3 @@ class TridentSpout(Protocol):
 
     def emitter(self, store: Tree, path: str, context: Context) -> Emitter:
         """An emitter; it stores its nodes below `path` (…/user/<partition>/<txid>)."""
-
-
-class BaseCoordinator:
-    """A `Coordinator` whose batches may begin at any time and never end."""
-
-    def initialize(self, txid: int, previous: Any, current: Any) -> Any:
-        return {"txid": txid}
-
-    def success(self, txid: int) -> None: ...
-
-    def is_ready(self, txid: int) -> bool:
-        return True
-
-    def is_last(self, metadata: Any) -> bool:
-        return False
-
-    def close(self) -> None: ...
-
-
-class BaseEmitter:
-    """An `Emitter` without `emit_batch` that stores nothing."""
-
-    def commit(self, attempt: Attempt) -> None: ...
-
-    def success(self, attempt: Attempt) -> None: ...
-
-    def close(self) -> None: ...
-
-    def figures(self) -> Mapping[str, float]:
-        return {}

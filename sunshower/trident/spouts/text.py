@@ -13,6 +13,7 @@ from itertools import repeat
 from pathlib import Path, PurePath
 from typing import Any
 
+from sunshower.arguments import COUNT, Instance, checked
 from sunshower.errors import IncompleteBatch, SourceError, StateMismatch, TopologyError
 from sunshower.topologies.sources import Line, TextFiles
 from sunshower.trident.spouts.bounds import Bounds, Room
@@ -32,6 +33,7 @@ class TextFileBatches(PartitionedSpout):
 
     emits = Line
 
+    @checked(TopologyError, patterns=Instance((str, PurePath), "a path or a glob"), shares=COUNT)
     def __init__(
         self,
         *patterns: str | PurePath,
@@ -49,7 +51,7 @@ class TextFileBatches(PartitionedSpout):
         self.files = files
         self.encoding, self.errors = encoding, errors
         self.bounds = bounds or Bounds()
-        self.shares = min(max(shares, 1), len(files))
+        self.shares = min(shares, len(files))
         listed = "\0".join([str(self.shares), *files])
         self._id = f"{zlib.crc32(listed.encode('utf-8', 'surrogateescape')):08x}"
 

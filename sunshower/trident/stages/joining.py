@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from sunshower.records import Schema
-from sunshower.topologies.operators.port import Attempt, Emit, Rows
+from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 from sunshower.topologies.operators.schemas import rest_of
-from sunshower.topologies.operators.steps import BaseOperator, keys_of
+from sunshower.topologies.operators.steps import keys_of
 
 Side = dict[tuple[Any, ...], list[tuple[Any, ...]]]  # key → the other values of its rows
 
 
-class Join(BaseOperator):
+class Join(Operator):
     """Emits rows (key, other fields of the left, other fields of the right). `left` is source 0 and
     `right` source 1. A left join emits left rows without a match, with None for each field of the
     right."""

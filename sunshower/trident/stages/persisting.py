@@ -18,9 +18,9 @@ from sunshower.topologies.operators.grouping import group_keys
 from sunshower.topologies.operators.keyed.keyed_process import KeyedProcess
 from sunshower.topologies.operators.keyed.state_entries import count_of
 from sunshower.topologies.operators.persisting import Persist
-from sunshower.topologies.operators.port import Attempt, Emit, Rows
+from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 from sunshower.topologies.operators.states import MapState, Place, RecognisedState, StateFactory
-from sunshower.topologies.operators.steps import BaseOperator, check_rows, keys_of, prepare_code
+from sunshower.topologies.operators.steps import check_rows, keys_of, prepare_code
 from sunshower.trident.states.counted import CountedIn, LastWrite
 
 
@@ -140,7 +140,7 @@ class ProcessByKey(Persist):
             super().cleanup()
 
 
-class QueryState(BaseOperator):
+class QueryState(Operator):
     """Queries a state for all rows of a batch at once and emits each row with its answer. With
     `commits` it runs in the commit phase and sees what the batches before have written."""
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, NamedTuple, Protocol
 
+from sunshower.arguments import COUNT, check_all
 from sunshower.config import NOTHING, Resources
 from sunshower.records import Schema
 from sunshower.state.tree import Tree
@@ -117,6 +118,9 @@ class Skip:
 
     attempts: int = 5
     dead_letters: str | PurePath | None = None
+
+    def __post_init__(self) -> None:
+        check_all(self, {"attempts": COUNT}, "Skip: ")
 
 
 @dataclass(frozen=True)

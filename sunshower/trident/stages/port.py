@@ -5,27 +5,28 @@ The port of all operators is `sunshower/topologies/operators/port.py`.
 
 from __future__ import annotations
 
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from sunshower.topologies.operators.port import Attempt, Operator
 from sunshower.trident.states.counted import CountedIn
 
 
-class Publishing(Operator, Protocol):
+class Publishing(Operator):
     """An operator that stages its output by txid and publishes it once the batch is committed.
     `succeeded` follows soon after the commit, but a crash may prevent the call. A later call then
     covers the batch, and a new task can ask `counted`, which `GroupBuilder.freeze` sets."""
 
-    publishes: bool
-    counted: CountedIn | None
+    publishes: bool = True  # False: this one has nothing to publish
+    counted: CountedIn | None = None
 
     def succeeded(self, txid: int) -> None:
         """The batches up to `txid` are committed."""
+        raise NotImplementedError
 
 
 def publishing(operator: Operator) -> Publishing | None:
     """The operator, if it publishes."""
-    return cast("Publishing", operator) if getattr(operator, "publishes", False) else None
+    return operator if isinstance(operator, Publishing) and operator.publishes else None
 
 
 @runtime_checkable

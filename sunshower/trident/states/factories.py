@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sunshower.arguments import check_all, checked
 from sunshower.errors import ConfigError
 from sunshower.state.backing import Backing, Home
 from sunshower.state.memory_backing import MemoryBacking, MemoryShelf
@@ -31,6 +32,9 @@ class KeptState(ABC):
 
     kind: StateKind
     name: str | None
+
+    def __post_init__(self) -> None:
+        check_all(self, {}, f"{type(self).__name__}: ")
 
     @property
     @abstractmethod
@@ -62,6 +66,7 @@ class KeptState(ABC):
             backing.close()
             raise
 
+    @checked()
     def items(self, state: str | None = None) -> Iterator[tuple[Key, Any]]:
         """All keys that have a value, with the value, over all tasks, in no order.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass
 
-from sunshower.secret import Secret, address
+from sunshower.arguments import check_all
+from sunshower.secret import ADDRESS, Secret, address
 from sunshower.state.backing import Backing, Home
 from sunshower.state.zookeeper_client import ZooKeeperAccess
 from sunshower.topologies.operators.states import StateKind
@@ -51,6 +52,7 @@ class RedisState(KeptState):
     prefix: str = "sunshower"
 
     def __post_init__(self) -> None:
+        check_all(self, {"url": ADDRESS}, "RedisState: ")
         object.__setattr__(self, "url", address(self.url))
 
     @property
@@ -77,6 +79,7 @@ class PostgresState(KeptState):
     name: str | None = None
 
     def __post_init__(self) -> None:
+        check_all(self, {"dsn": ADDRESS}, "PostgresState: ")
         object.__setattr__(self, "dsn", address(self.dsn))
 
     @property

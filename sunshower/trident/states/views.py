@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from sunshower.arguments import check_all
 from sunshower.errors import TopologyError
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import Key, MapState, Place, StateKind, Update
@@ -21,6 +22,9 @@ class StaticState:
 
     values: Mapping[Any, Any] | Callable[[], Mapping[Any, Any]] = field(repr=False)
     kind = StateKind.TRANSACTIONAL  # reading alone cannot count anything twice
+
+    def __post_init__(self) -> None:
+        check_all(self, {}, "StaticState: ")
 
     def make(self, place: Place) -> MapState:
         values = self.values if isinstance(self.values, Mapping) else self.values()

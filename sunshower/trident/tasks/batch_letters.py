@@ -16,7 +16,7 @@ _LENGTH = 8  # of a packed failure
 
 
 def packed_failure(failure: Failure, times: int) -> list[Any]:
-    """A failure and the number of failures, as plain values that a Word can carry."""
+    """A failure and the number of failures, as plain values that a BatchCommand carries."""
     return [
         *(str(failure.cause), failure.component, failure.task, failure.reason),
         *(failure.exception, failure.traceback, failure.worker, times),

@@ -15,7 +15,7 @@ from sunshower.state.tree import Tree
 from sunshower.topologies.components import Collector, Context, Tuple
 from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.retry import DEAD_LETTERS
-from sunshower.trident.coordination.attempts import BatchOrder
+from sunshower.trident.coordination.attempts import BatchCommand
 from sunshower.trident.spouts.bounds import ShareSize
 from sunshower.trident.spouts.port import Emitter
 from sunshower.trident.stages.plan import Source
@@ -78,7 +78,7 @@ class EmitterRunner:
 
     def emit(
         self,
-        order: BatchOrder,
+        order: BatchCommand,
         takers: Sequence[Callable[[Sequence[Any]], None]],
         anchor: Tuple[Any],
         out: Collector[Any],

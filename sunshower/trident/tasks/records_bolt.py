@@ -13,11 +13,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from sunshower.records import Schema
-from sunshower.topologies.components import Bolt
+from sunshower.topologies.components import Bolt, Stateless
 from sunshower.trident.coordination.attempts import Part
 
 
-class RecordsBolt(Bolt[Part, Any]):
+class RecordsBolt(Stateless, Bolt[Part, Any]):
     """Emits the rows of parts."""
 
     __sunshower_batches__ = True  # its tasks cannot change while they run
@@ -27,9 +27,3 @@ class RecordsBolt(Bolt[Part, Any]):
 
     def process(self, record: Part) -> Iterable[Any]:
         return self._schema.records(record.rows)
-
-    def snapshot(self) -> None:
-        """Return nothing: there is no state."""
-
-    def restore(self, state: Any) -> None:
-        """Do nothing: there is no state."""

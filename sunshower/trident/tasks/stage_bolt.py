@@ -16,7 +16,7 @@
 What is late is decided in `phases.py`. The end of PROCESSING and of COMMITTING sends Counts to
 later stages and acks the tuples that are held back, at least one Count among them. So no batch
 counts as processed too early. Tuples of a batch that is OVER, and of outdated attempts, are failed
-at once, not dropped until a timeout (Storm: A-10).
+at once; Storm drops them, and their trees time out.
 Storm: org.apache.storm.trident.topology.TridentBoltExecutor, planner.SubtopologyBolt
 """
 
@@ -28,12 +28,13 @@ from enum import Enum
 from typing import Any
 
 from sunshower.texts import describe_error
-from sunshower.topologies.components import Bolt, Collector, Context, Tuple
+from sunshower.topologies.components import Bolt, Collector, Context, Stateless, Tuple
 from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.coordination.attempts import (
+    BATCH,
     COMMIT,
     SUCCESS,
-    BatchOrder,
+    BatchCommand,
     Count,
     Part,
     counts_stream,
@@ -77,7 +78,7 @@ class TaskBatch:
         return self.status in {BatchStatus.PROCESSING, BatchStatus.COMMITTING}
 
 
-class StageBolt(Bolt[Any, Any]):
+class StageBolt(Stateless, Bolt[Any, Any]):
     """A task of a stage of `group`, with the emitter if the stage has a spout."""
 
     __sunshower_batches__ = True  # its tasks cannot change while they run
@@ -145,12 +146,6 @@ class StageBolt(Bolt[Any, Any]):
             self._sender.discard()
             self._end(batch, f"it has failed in this task ({describe_error(error)})")
             raise
-
-    def snapshot(self) -> None:
-        """Return nothing: after a rebalance, batches in progress are begun again."""
-
-    def restore(self, state: Any) -> None:
-        """Do nothing: there is no state."""
 
     def cleanup(self) -> None:
         for batch in self._batches.values():
@@ -228,7 +223,7 @@ class StageBolt(Bolt[Any, Any]):
         if not batch.operators and self._stage.nodes:
             batch.operators = self._operators.start(batch.attempt)
         self._operators.use(batch.operators)
-        if isinstance(tuple.record, BatchOrder) and not self._follows(tuple.record):
+        if tuple.stream == BATCH and not self._follows(tuple.record):
             out.fail(tuple, "this task has not emitted the batch before")
             self._end(batch, "this task has not emitted the batch before")
             return
@@ -267,7 +262,7 @@ class StageBolt(Bolt[Any, Any]):
             take(rows)
         return False
 
-    def _follows(self, order: BatchOrder) -> bool:
+    def _follows(self, order: BatchCommand) -> bool:
         """Whether this task has emitted the batch before. If not, that order was lost with a former
         life of the task, and the emitter lacks its metadata."""
         before = self._batches.get(order.txid - 1)

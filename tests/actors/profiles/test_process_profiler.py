@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from sunshower.actors.profiles import py_spy
+from sunshower.actors.profiles.process_files import shown_file
 from sunshower.actors.profiles.process_profiler import (
     IN_PROCESS,
     PY_SPY,
@@ -207,3 +208,10 @@ def test_other_lines_of_py_spy_are_left_out() -> None:
         "loop;run (/a/b.py:3);f (/a/b (c).py:9)": 12,
         "loop;Root.f (sunshower/codec.py:9)": 2,
     }
+
+
+def test_files_are_shown_without_the_folders_of_the_machine() -> None:
+    folders = [("/env/site-packages", "site-packages"), ("/env", "python")]
+    assert shown_file("/env/site-packages/a/b.py", folders) == "site-packages/a/b.py"
+    assert shown_file("/env/json.py", folders) == "python/json.py"
+    assert shown_file("/environment/json.py", folders) == "/environment/json.py"

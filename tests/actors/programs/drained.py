@@ -9,7 +9,7 @@ from typing import Any
 
 from ray.cluster_utils import Cluster
 
-from sunshower import Bolt, Context, Counter, Number, Resources, Topology
+from sunshower import Bolt, Context, Number, Resources, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.names import master_name
 from sunshower.actors.processes import processes_of
@@ -99,6 +99,30 @@ def moved(run: RayRun, node: str) -> bool:
     return node in run.nodes()
 
 
+def check_stays(nodes: Cluster, cluster: RayCluster, gate: Path) -> None:
+    """A task that cannot move stays on its node, and the other tasks of its worker leave it with
+    their states, which survive the node."""
+    made = Topology("stays", workers=2)
+    numbers = made.spout("numbers", Held(TOTAL, gate), 2)
+    numbers.fields("value").bolt("sum", Sum, 2)
+    numbers.shuffle().bolt("held", InMemory, 2)
+    run = cluster.submit(made.graph())
+    until_acked(run, TOTAL // 2)
+    drained = next(one for one in nodes.worker_nodes if one.node_id in run.nodes())
+    drain(nodes, drained.node_id)
+    until(lambda: sorted(map(len, run.nodes().values())) == [1, 2])
+    until(lambda: run.snapshot().state == State.ACTIVE)
+    (line,) = run.snapshot().unplaced
+    assert "is being drained: the state of held[" in line
+    assert any(line in one.text for one in run.log_lines())
+    assert len(run.nodes()[drained.node_id]) == 1
+    nodes.remove_node(drained)
+    gate.touch()
+    finish(run)
+    assert {number for seen in run.results("sum") for number in seen} == {*range(TOTAL)}
+    run.stop()
+
+
 def main(folder: Path) -> None:
     head = {**FEW, "include_dashboard": False}
     nodes = Cluster(initialize_head=True, head_node_args=head)
@@ -116,17 +140,7 @@ def main(folder: Path) -> None:
             assert run.snapshot().restarts == 0
             run.stop()
 
-            made = Topology("stays", workers=2)
-            made.spout("numbers", Counter(), 2).shuffle().bolt("held", InMemory, 2)
-            run = cluster.submit(made.graph(), active=False)
-            there = next(node for node in run.nodes() if node != nodes.head_node.node_id)
-            drain(nodes, there)
-            until(lambda: any("held[" in line for line in run.snapshot().unplaced))
-            (line,) = run.snapshot().unplaced
-            assert "is being drained: the state of held[" in line
-            assert any(line in one.text for one in run.log_lines())
-            assert there in run.nodes()
-            run.stop()
+            check_stays(nodes, cluster, folder / "second-gate")
     finally:
         nodes.shutdown()
 

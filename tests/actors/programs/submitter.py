@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 
 from sunshower import Counter, Number, Topology
 from sunshower.actors.cluster import RayCluster
@@ -10,18 +11,22 @@ from sunshower.errors import SunshowerError
 
 
 def drop(number: Number) -> None:
-    del number
+    threading.Event().wait(0.005)  # else an endless source needs a whole processor
+
+
+def topology(name: str) -> Topology:
+    endless = Topology(name)
+    endless.spout("numbers", Counter()).shuffle().bolt("drop", drop)
+    return endless
 
 
 def main(address: str, name: str) -> None:
-    topology = Topology(name)
-    topology.spout("numbers", Counter()).shuffle().bolt("drop", drop)
     with RayCluster(address, detached=True) as cluster:
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         sys.stdin.readline()
         try:
-            said = f"in: {cluster.submit(topology.graph()).id}"
+            said = f"in: {cluster.submit(topology(name).graph()).id}"
         except SunshowerError as error:
             said = f"refused: {error}"
         sys.stdout.write(f"{said}\n")

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 
@@ -20,6 +20,7 @@ from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import make_plan
 from tests.cli.conftest import Capture, Command, Write
 from tests.conftest import Sunshower
+from tests.guarantee.deaths import until
 
 LETTER = DeadLetter(
     7,
@@ -258,8 +259,7 @@ def test_a_running_topology_replays_letters_once_and_those_that_fail_again_are_n
 ) -> None:
     dead, out = tmp_path / "dead.jsonl", tmp_path / "out.jsonl"
     here("submit", write(SHOP))
-    while not dead.exists() or len(dead.read_bytes().splitlines()) < 2:
-        pass
+    until(lambda: dead.exists() and len(dead.read_bytes().splitlines()) >= 2)
     (tmp_path / "open1").touch()
     printed = command("dead", "replay", "shop", dead).stdout
     assert printed == "2 dead letters: 1 acked, 1 dead again, 0 not settled.\n"
@@ -284,10 +284,13 @@ def test_a_running_topology_replays_letters_once_and_those_that_fail_again_are_n
     assert "letter 1: sunshower: the letter of message 7 of spout 'sales' cannot" in ended.stderr
     assert "spouts with dead letters: sales" in ended.stderr
     assert "3 dead letters: 1 acked, 0 dead again, 2 not settled." in ended.stdout
-    status = json.loads(here("status", "shop", "--json").stdout)["components"]["sales"]
-    while status["pending"] or status["acked"] < 8:
-        status = json.loads(here("status", "shop", "--json").stdout)["components"]["sales"]
-    assert (status["acked"], status["dead"]) == (8, 3)
+
+    def status() -> dict[str, Any]:
+        found = json.loads(here("status", "shop", "--json").stdout)["components"]["sales"]
+        return cast("dict[str, Any]", found)
+
+    until(lambda: not status()["pending"] and status()["acked"] >= 8)
+    assert (status()["acked"], status()["dead"]) == (8, 3)
 
     (tmp_path / "away").touch()
     wrong.write_text(as_line(LETTER._replace(spout="sales", record={"number": 9, "shop": "b"})))

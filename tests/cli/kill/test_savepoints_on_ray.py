@@ -108,7 +108,7 @@ def gone(file: Path) -> Path:
 
 
 def test_objects_of_classes_in_the_submitted_file_are_of_the_resumed_code(
-    command: Command, ray_cluster: RayCluster, write: Write, tmp_path: Path
+    command: Command, here: Command, ray_cluster: RayCluster, write: Write, tmp_path: Path
 ) -> None:
     path = write(WORDS.format(gate=str(tmp_path / "gate"), total=TOTAL))
     savepoint = tmp_path / "words.savepoint"
@@ -116,11 +116,11 @@ def test_objects_of_classes_in_the_submitted_file_are_of_the_resumed_code(
     run = ray_cluster.find("words")
     until(run, lambda seen: seen.component("sink").executed == TOTAL // 2 - 2)
     until(run, lambda seen: seen.component("late").failed >= TOTAL // 2)
-    command("kill", "words", "--wait", 0, "--keep", savepoint)
-    said = command("submit", path, "--resume", gone(savepoint), status=1).stderr
+    here("kill", "words", "--wait", 0, "--keep", savepoint)
+    said = here("submit", path, "--resume", gone(savepoint), status=1).stderr
     assert "the state of sink[0]" in said
     assert "No module named 'gone_package'" in said
-    assert "There is no topology" in command("list").stdout
+    assert "There is no topology" in here("list").stdout
     command("submit", path, "--resume", savepoint)
     (tmp_path / "gate").touch()
     run = ray_cluster.find("words")

@@ -63,7 +63,7 @@ def test_without_the_extra_the_command_says_how_to_install_it(
 
 @pytest.mark.ray
 def test_numbers_are_those_of_status_and_ctrl_c_leaves_nothing(
-    command: Command, ray_cluster: RayCluster, start: Start, write: Write
+    here: Command, ray_cluster: RayCluster, start: Start, write: Write
 ) -> None:
     import ray
 
@@ -73,14 +73,14 @@ def test_numbers_are_those_of_status_and_ctrl_c_leaves_nothing(
         topology = Topology("finite")
         topology.spout("count", Counter(500)).shuffle().bolt("drop", drop, 2)
     """)
-    command("submit", path)
+    here("submit", path)
     run = ray_cluster.find("finite")
     assert run.wait(60)
     address = ray.get_runtime_context().gcs_address
     process = start("metrics", "--port", 0, "--address", address, PYTHONUNBUFFERED="1")
     said = read_until(process.stdout, "Metrics are at")
     text = fetched(said.split("Metrics are at ")[1].split(". ")[0])
-    status = json.loads(command("status", "finite", "--json").stdout)
+    status = json.loads(here("status", "finite", "--json").stdout)
     found = {
         (sample.name.removeprefix("sunshower_"), sample.labels.get("component")): sample.value
         for family in text_string_to_metric_families(text)

@@ -7,8 +7,7 @@ import xml.etree.ElementTree as ET
 
 from sunshower.cli.formatting import Terminal
 from sunshower.cli.profiles.flame_graph import flame_graph
-from sunshower.cli.profiles.tables import time_table
-from sunshower.cli.profiles.text_forms import collapsed, speedscope
+from sunshower.cli.profiles.forms import collapsed, speedscope, time_table
 from sunshower.runtime.profiles.stacks import CALLS, LOOP, Profile, StackFrame, stack_of
 from sunshower.runtime.profiles.task_frames import TASK_FILE
 

@@ -81,7 +81,7 @@ def overview() -> Overview:
     tasks = (
         TaskStats(ids["numbers"], "numbers", spout, event_time=EventTime(60.0, 95.5)),
         TaskStats(ids["idle"], "idle", Counts(), health=wait),
-        TaskStats(ids["busy"], "busy", busy, queued=12_345, execute=latencies(0.0123)),
+        TaskStats(ids["busy"], "busy", busy, {kinds.EXECUTE: latencies(0.0123)}, queued=12_345),
     )
     snapshot = Snapshot("numbers-to-show", {0: WorkerStats(0, 1, tasks)}, windows={"1m": window})
     return Overview(plan, snapshot, None, 0.0, {})

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from tests.cli.conftest import Command, Start, Write, read_until
 from tests.cli.dead.test_dead_command import SHOP
 from tests.cli.ui.test_ui_command import url_and_token
+from tests.guarantee.deaths import until
 from tests.web.conftest import ask
 
 if TYPE_CHECKING:
@@ -20,26 +21,24 @@ if TYPE_CHECKING:
 
 @pytest.mark.ray
 def test_letters_of_a_running_topology_are_listed_and_replayed_from_the_page(
-    command: Command, ray_cluster: RayCluster, start: Start, write: Write, tmp_path: Path
+    here: Command, ray_cluster: RayCluster, start: Start, write: Write, tmp_path: Path
 ) -> None:
     import ray
 
-    command("submit", write(SHOP))
+    here("submit", write(SHOP))
     address = ray.get_runtime_context().gcs_address
     process = start("ui", "--port", 0, "--address", address, PYTHONUNBUFFERED="1")
     url, token = url_and_token(read_until(process.stdout, "Ctrl-C ends"))
-    found = {"all": 0}
-    while found["all"] < 2:
-        found = ask(url, "/api/letters?name=shop").json
+    until(lambda: ask(url, "/api/letters?name=shop").json["all"] >= 2)
+    found = ask(url, "/api/letters?name=shop").json
     assert found["places"] == [str(tmp_path / "dead.jsonl")]
     assert [json.loads(one["record"])["number"] for one in found["letters"]] == [3, 1]
     (tmp_path / "open1").touch()
     body = json.dumps({"name": "shop", "letters": {"cause": "exception", "component": "check"}})
     said = ask(url, "/api/replay", "POST", body, X_Sunshower_Token=token)
     assert said.json == {"said": "2 dead letters are being replayed"}
-    progress = {"running": True}
-    while progress["running"]:
-        progress = ask(url, "/api/replay?name=shop").json
+    until(lambda: not ask(url, "/api/replay?name=shop").json["running"])
+    progress = ask(url, "/api/replay?name=shop").json
     assert progress == {"total": 2, "acked": 1, "dead_again": 1, "not_settled": 0, "errors": [],
                         "running": False}  # fmt: skip
     records = [json.loads(line)["number"] for line in (tmp_path / "out.jsonl").open()]
@@ -48,14 +47,17 @@ def test_letters_of_a_running_topology_are_listed_and_replayed_from_the_page(
     assert sorted(str(one["replayed"]) for one in found["letters"]) == [
         "None", "acked", "dead letter",
     ]  # fmt: skip
-    spout = {"acked": 0}
-    while spout["acked"] < 6:  # a replay is tracked and counted like any tuple
-        spout = ask(url, "/api/topology?name=shop").json["components"]["sales"]
-    assert (spout["acked"], spout["dead"]) == (6, 3)
+
+    def spout() -> dict[str, Any]:
+        found = ask(url, "/api/topology?name=shop").json["components"]["sales"]
+        return cast("dict[str, Any]", found)
+
+    until(lambda: spout()["acked"] >= 6)  # a replay is tracked and counted like any tuple
+    assert (spout()["acked"], spout()["dead"]) == (6, 3)
     assert (
         "Replayed before, or second copies: 2 of 3 dead letters"
-        in command("dead", "replay", "shop", tmp_path / "dead.jsonl").stdout
+        in here("dead", "replay", "shop", tmp_path / "dead.jsonl").stdout
     )
-    assert "shop is gone" in command("kill", "shop", "--wait", "0").stdout
+    assert "shop is gone" in here("kill", "shop", "--wait", "0").stdout
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 0

@@ -85,17 +85,17 @@ def test_without_ray_the_page_shows_kept_experiments_and_without_any_it_says_why
 
 @pytest.mark.ray
 def test_the_page_of_a_cluster_shows_what_status_shows_and_acts(
-    command: Command, ray_cluster: RayCluster, start: Start, write: Write
+    here: Command, ray_cluster: RayCluster, start: Start, write: Write
 ) -> None:
     import ray
 
-    command("submit", write(NUMBERS.format(total=500)))
+    here("submit", write(NUMBERS.format(total=500)))
     assert ray_cluster.find("numbers").wait(60)
     address = ray.get_runtime_context().gcs_address
     process = start("ui", "--port", 0, "--address", address, PYTHONUNBUFFERED="1")
     url, token = url_and_token(read_until(process.stdout, "Ctrl-C ends"))
     page = ask(url, "/api/topology?name=numbers").json
-    status = json.loads(command("status", "numbers", "--json").stdout)
+    status = json.loads(here("status", "numbers", "--json").stdout)
     for id, component in status["components"].items():
         for name in ("emitted", "executed", "acked", "failed", "latencies", "streams"):
             assert page["components"][id][name] == component[name]
@@ -103,11 +103,11 @@ def test_the_page_of_a_cluster_shows_what_status_shows_and_acts(
     assert [(edge["source"], edge["target"]) for edge in page["edges"]] == [("count", "drop")]
     assert page["state"] == "finished"
     trees = ask(url, "/api/traces?name=numbers").json["lists"]["latest"]
-    traced = json.loads(command("trace", "numbers", "--json", "--limit", "50").stdout)["trees"]
+    traced = json.loads(here("trace", "numbers", "--json", "--limit", "50").stdout)["trees"]
     assert [tree["root"] for tree in trees] == [tree["root"] for tree in traced]
     root = trees[0]["root"]
     page_tree = without_times(ask(url, f"/api/trace?name=numbers&root={root}").json)
-    tree = without_times(json.loads(command("trace", "numbers", root, "--json").stdout))
+    tree = without_times(json.loads(here("trace", "numbers", root, "--json").stdout))
     assert page_tree[0] == tree[0]
     assert page_tree[1] == pytest.approx(tree[1], abs=0.5)
     assert "numbers is gone" in action(url, token, "kill")["said"]

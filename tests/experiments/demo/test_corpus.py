@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from sunshower.errors import SourceError
-from sunshower.experiments.demo.corpus import Corpus, lines_at, standard_library
+from sunshower.experiments.demo.corpus import Corpus, standard_library
 
 
 @pytest.fixture
@@ -60,10 +59,6 @@ def test_shares_are_those_of_the_spout_tasks(folder: Path) -> None:
     assert [line.strip() for line in corpus.share(0, 2)] == ["one two", "", "three one", "last"]
     assert corpus.share_size(0, 2) == 4
     assert corpus.share_size(1, 2) == 2
-
-
-def test_lines_are_picked_by_their_positions() -> None:
-    assert list(lines_at(["a", "b", "c"], Counter({2: 1, 0: 3}))) == [(0, "a"), (2, "c")]
 
 
 def test_the_standard_library_is_there_without_installed_packages() -> None:

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import pytest
 
-from sunshower.experiments.demo.verdict import (
-    acked_in_excess,
-    demo_finding,
-    lost,
-    under_counts,
-    unexplained,
-    words_in_replays,
-)
+from sunshower.experiments.demo.verdict import acked_in_excess, demo_finding, lost
 from sunshower.experiments.evidence.outcome import Finding, Verdict
-
-EXPECTED = Counter({"to": 4, "be": 2})
-
 
 # ---- lines --------------------------------------------------------------------------------------
 
@@ -37,40 +26,6 @@ def test_lines_that_were_never_acked_or_too_often_are_counted(
     acks: list[bytes], sizes: list[int], missing: int, excess: int
 ) -> None:
     assert (lost(acks, sizes), acked_in_excess(acks, sizes)) == (missing, excess)
-
-
-# ---- words --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("counted", "under"),
-    [
-        ({"to": 3, "be": 2}, {"to": 1}),
-        ({"to": 4}, {"be": 2}),
-        ({"to": 9, "be": 1}, {"be": 1}),  # one word too many does not make up for another
-    ],
-)
-def test_an_under_count_is_found(counted: dict[str, int], under: dict[str, int]) -> None:
-    assert under_counts(EXPECTED, counted) == under
-
-
-@pytest.mark.parametrize(
-    ("counted", "replayed", "rest"),
-    [
-        ({"to": 6, "be": 2}, {"to": 2}, {}),
-        ({"to": 7, "be": 2}, {"to": 2}, {"to": 1}),
-        ({"or": 1}, {"to": 5}, {"or": 1}),
-    ],
-)
-def test_an_over_count_is_explained_by_replays_of_the_word(
-    counted: dict[str, int], replayed: dict[str, int], rest: dict[str, int]
-) -> None:
-    assert unexplained(EXPECTED, counted, replayed) == rest
-
-
-def test_words_of_replayed_attempts_count_once_for_each_attempt() -> None:
-    lines = [(3, "to be or\n"), (5, "be\n")]
-    assert words_in_replays(lines, {3: 2, 5: 1}) == {"to": 2, "be": 3, "or": 2}
 
 
 # ---- the verdict --------------------------------------------------------------------------------

@@ -185,9 +185,7 @@ def test_a_failing_seed_is_shrunk_to_what_it_takes(write: Write) -> None:
 
 def test_the_same_seed_has_the_same_result(write: Write) -> None:
     task = SwarmTask(str(write(NUMBERS)), messages=20)
-    assert [run_seed(task, seed) for seed in range(3)] == [
-        run_seed(task, seed) for seed in range(3)
-    ]
+    assert run_seed(task, 0) == run_seed(task, 0) != run_seed(task, 1)
 
 
 def test_a_crash_of_the_core_is_broken_and_its_place_the_evidence(
@@ -244,7 +242,7 @@ def test_of_the_ready_relay_each_number_is_known() -> None:
 def test_the_swarm_hurts_while_there_is_something_to_do() -> None:
     """Of a source that is shorter than what its task asks for, too."""
     task = SwarmTask(str(ROOT / "examples/simulated_word_count.py"), messages=200)
-    assert {run_seed(task, seed).verdict for seed in range(20)} == {Verdict.HOLDS}
+    assert {run_seed(task, seed).verdict for seed in range(6)} == {Verdict.HOLDS}
 
 
 def test_a_swarm_has_seeds_with_several_machines(

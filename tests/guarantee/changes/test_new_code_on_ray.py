@@ -9,12 +9,12 @@ import pytest
 from ray import cloudpickle
 
 from sunshower import KeyState, Number, Topology
-from sunshower.actors.names import plan_key, plan_keys
 from sunshower.actors.store import RayStore
 from sunshower.errors import ClusterError, LifecycleError
 from sunshower.runtime.control.lifecycle import State
 from sunshower.trident import SqliteState
 from tests.actors.programs.evidence import Held
+from tests.guarantee.deaths import until
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
@@ -78,8 +78,7 @@ def topology(folder: Path, function: Any, tasks: int) -> Topology:
 
 
 def until_it_works(run: RayRun) -> None:
-    while not run.snapshot().component("gather").executed:
-        assert run.snapshot().state is not State.FAILED
+    until(lambda: run.snapshot().component("gather").executed > 0)
 
 
 def check_each_is_there(folder: Path) -> None:
@@ -97,7 +96,7 @@ def test_a_state_has_each_record_after_an_upgrade_under_load(
     try:
         until_it_works(run)
         assert run.upgrade(topology(tmp_path, gather_anew, 3).graph()) == ["gather: 2 → 3 tasks"]
-        assert len(RayStore().keys(plan_keys(run.id))) == 1, "the former plan was removed"
+        assert len(RayStore(run.id).plan_numbers()) == 1, "the former plan was removed"
         run.kill_master()
         run.kill_worker(run.plan.workers[-1])
         (tmp_path / "gate").touch()
@@ -120,7 +119,7 @@ def test_code_that_does_not_load_or_open_leaves_the_former_one(
         with pytest.raises(LifecycleError, match=r"(?s)did not open.*no such table"):
             run.upgrade(topology(tmp_path, Raises(), 2).graph())
         assert run.snapshot().state is State.ACTIVE
-        assert RayStore().keys(plan_keys(run.id)) == [plan_key(run.id, 0)]
+        assert RayStore(run.id).plan_numbers() == [0]
         (tmp_path / "gate").touch()
         assert run.wait(60)
     finally:
@@ -131,10 +130,10 @@ def test_code_that_does_not_load_or_open_leaves_the_former_one(
 def test_code_that_does_not_load_on_a_node_is_not_called_a_defect_of_sunshower(
     ray_cluster: RayCluster,
 ) -> None:
-    store, key = RayStore(), plan_key("gathered-1", 7)
-    store.write(key, cloudpickle.dumps(BadToLoad()))
+    store = RayStore("gathered-1")
+    store.write("plan/7/", cloudpickle.dumps(BadToLoad()))
     try:
         with pytest.raises(ClusterError, match=r"does not load on node .*: ImportError: .*prices"):
-            store.load_plan("gathered-1", 7)
+            store.load_plan(7)
     finally:
-        store.remove(key)
+        store.remove()

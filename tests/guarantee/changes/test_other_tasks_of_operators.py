@@ -14,7 +14,7 @@ from tests.topologies.operators.moves.test_changed_tasks import PROGRAMS, TOTAL,
 OPERATORS = [one for one in PROGRAMS if one is not Bolts]  # a class with a state is refused
 
 
-@seeds(300)
+@seeds(300, kinds=len(OPERATORS))
 def test_the_result_is_that_of_a_plain_program(seed: int) -> None:
     draw, state = Random(seed), MemoryState()
     program = OPERATORS[seed % len(OPERATORS)](seed)

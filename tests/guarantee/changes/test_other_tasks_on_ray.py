@@ -11,6 +11,7 @@ from sunshower import Bolt, Context, KeyState, Number, Topology
 from sunshower.runtime.plan import ACKER
 from sunshower.trident import SqliteState
 from tests.actors.programs.evidence import Held
+from tests.guarantee.deaths import until
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
@@ -38,8 +39,7 @@ def test_a_state_has_each_record_once_after_its_tasks_have_changed(
     run = ray_cluster.submit(topology.graph())
     try:
         for counts in ({"gather": 5, ACKER: 3}, {"gather": 3, ACKER: 1}):
-            while not run.snapshot().component("gather").executed:
-                pass
+            until(lambda: run.snapshot().component("gather").executed > 0)
             run.rebalance(workers=3, tasks=counts)
             assert {name: len(run.plan.tasks_of(name)) for name in counts} == counts
         run.kill_worker(run.plan.workers[-1])
@@ -78,8 +78,7 @@ def test_what_code_keeps_at_its_classes_stays_in_a_process(
     topology.spout("numbers", Held(10, tmp_path / "gate")).shuffle().bolt("opened", Opened, 2)
     run = ray_cluster.submit(topology.graph())
     try:
-        while run.snapshot().component("opened").executed < 5:
-            pass
+        until(lambda: run.snapshot().component("opened").executed >= 5)
         run.rebalance(tasks={"opened": 3})
         assert run.results("opened") == [2 + 3] * 3
     finally:

@@ -11,10 +11,9 @@ import pytest
 
 from sunshower.clock import ManualClock
 from sunshower.errors import BadOffset, KafkaUnreachable, NotAuthorised
-from sunshower.kafka.consuming.rebalance_listener import RebalanceListener
 from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.options import Guarantee
-from sunshower.kafka.partitions.ports import Partition
+from sunshower.kafka.partitions.ports import Partition, RebalanceListener
 from sunshower.kafka.zookeeper.group import ZooKeeperGroup
 from sunshower.state.memory_tree import MemoryForest
 from tests.kafka.fakes import EOF, FORBIDDEN, RESET, Kept, NewDesk, message

@@ -51,15 +51,15 @@ def test_probability_is_between_0_and_1(value: float) -> None:
         Raise(component="split", probability=value)
     for name in ("drop", "forget", "repeat", "corrupt", "delay"):
         odds: dict[str, Any] = {name: value}
-        with pytest.raises(ExperimentError, match=f"'{name}' of a link"):
+        with pytest.raises(ExperimentError, match=f"the network: {name} is"):
             Link(**odds)
 
 
 @pytest.mark.parametrize("value", [-1, float("inf"), float("nan")])
 def test_duration_is_0_or_more_seconds(value: float) -> None:
-    with pytest.raises(ExperimentError, match="the slowness of a task"):
+    with pytest.raises(ExperimentError, match="slow: seconds is"):
         SlowTask(component="split", seconds=value)
-    with pytest.raises(ExperimentError, match="the delay of a link"):
+    with pytest.raises(ExperimentError, match="the network: delay_s is"):
         Link(delay_s=value)
 
 

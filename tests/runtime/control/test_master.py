@@ -86,6 +86,26 @@ def test_a_snapshot_names_the_silent_workers_that_wait_for_room(master: Master) 
     assert found.unplaced[0].startswith("worker 1 waits for a node with memory free")
 
 
+class Held(Bolt[Number, None]):
+    """Keeps something in memory."""
+
+    def process(self, record: Number) -> None: ...
+
+
+def test_the_worker_whose_other_tasks_leave_a_drained_node_stays_and_is_named() -> None:
+    topology = Topology("t", workers=1)
+    topology.spout("spout", Counter(9)).shuffle().bolt("bolt", Held)
+    master = Master(make_plan(topology.graph()))
+    master.hello(0, 0.0)
+    spout, bolt = (TaskStats(n, name, Counts()) for n, name in ((1, "spout"), (2, "bolt")))
+    master.hear(WorkerStats(0, 1, (spout, bolt)), 0.0)
+    drained = NodeState("a", leaves_s=60.0)
+    master.nodes.view = NodeView((drained, NodeState("b")), {0: "a"})
+    assert master.watch(1.0) == [0]
+    assert [task.worker for task in master.stored.next_tasks or []] == [1, 0, 1]
+    assert master.watch(2.0) == [], "it moves"
+
+
 class Ticking(Bolt[Number, Number]):
     def process(self, record: Number) -> None: ...
 

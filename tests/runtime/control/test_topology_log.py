@@ -162,9 +162,9 @@ class OneTask:
         """A worker says hello."""
         self.log.start(0, life, [self.task], None)
 
-    def report(self, life: int, health: Health) -> None:
-        """Its statistics arrive, a minute later."""
-        self.now_s += 60.0
+    def report(self, life: int, health: Health, after_s: float = 60.0) -> None:
+        """Its statistics arrive, so much later."""
+        self.now_s += after_s
         stats = TaskStats(self.task.id, "store", Counts(), health=health)
         self.log.compare(WorkerStats(0, life, (stats,)), self.plan)
 
@@ -183,6 +183,18 @@ def test_errors_of_a_new_life_are_counted_from_its_beginning() -> None:
     one.begin(2)
     one.report(2, Health(errors=5, last=(GONE,)))
     assert one.found("error") == [("error", 2), ("error", 1), ("error", 5)]
+
+
+def test_the_first_error_is_logged_at_once_and_later_ones_are_counted_every_ten_seconds() -> None:
+    one = OneTask()
+    one.begin(1)
+    for errors, after_s in (3, 5.0), (4, 1.0), (5, 8.9):
+        one.report(1, Health(errors=errors, last=(GONE,)), after_s)
+    assert one.found("error") == [("error", 3)]
+    one.now_s += 0.1
+    assert one.found("error") == [("error", 3), ("error", 2)]
+    one.now_s += 99.0
+    assert one.found("error") == [("error", 3), ("error", 2)]
 
 
 def test_an_outage_of_a_former_life_does_not_end_because_a_new_one_has_not_tried_yet() -> None:
@@ -215,8 +227,8 @@ def test_workers_that_leave_drained_nodes_are_named_in_one_line() -> None:
     log.leave([1])
     log.leave([1, 2])
     assert [line.text for line in log.read()] == [
-        "worker 1 moves to another node: its node is being drained",
-        "workers 1, 2 move to other nodes: theirs are being drained",
+        "tasks of worker 1 move to another node: theirs is being drained",
+        "tasks of workers 1, 2 move to other nodes: theirs are being drained",
     ]
 
 

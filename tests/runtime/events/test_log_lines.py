@@ -8,12 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from sunshower import Secret
-from sunshower.runtime.events.log_lines import (
-    FAILURES_LOGGER,
-    LINE_BYTES,
-    LogCapture,
-    RepeatedEvents,
-)
+from sunshower.runtime.events.log_lines import FAILURES_LOGGER, LINE_BYTES, LogCapture
 
 LOG = logging.getLogger("shop.prices")
 
@@ -85,16 +80,3 @@ def test_records_that_are_not_taken_do_not_fill_the_memory(capture: LogCapture) 
     capture.take(0.0, 100.0)
     (line,) = capture.take(10.0, 110.0)
     assert line.text.startswith("995 more lines")
-
-
-def test_repeated_events_are_due_at_once_and_then_every_ten_seconds() -> None:
-    events = RepeatedEvents()
-    events.add("work", 3)
-    assert events.take_due("work", 5.0) == 3
-    events.add("work", 1)
-    events.add("work", 1)
-    events.add("other", 4)
-    assert events.take_due("work", 14.9) == 0
-    assert events.take_due("other", 14.9) == 4
-    assert events.take_due("work", 15.0) == 2
-    assert events.take_due("work", 99.0) == 0

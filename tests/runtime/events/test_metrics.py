@@ -14,6 +14,7 @@ from sunshower.runtime.events.metrics import (
     FailurePlace,
     Snapshot,
     TaskStats,
+    Totals,
     WorkerStats,
 )
 
@@ -58,11 +59,13 @@ def test_histograms_of_two_tasks_add_up(left: list[float], right: list[float]) -
 
 def test_component_is_the_sum_of_its_tasks_living_and_dead() -> None:
     def worker(number: int, acked: int) -> WorkerStats:
-        task = TaskStats(number, "spout", Counts(acked=acked, pending=1), Latencies())
+        task = TaskStats(number, "spout", Counts(acked=acked, pending=1))
         other = TaskStats(number + 10, "bolt", Counts(acked=100))
         return WorkerStats(number, 1, (task, other))
 
-    snapshot = Snapshot("t", {1: worker(1, 3), 0: worker(0, 4)}, retired={"spout": Counts(acked=5)})
+    snapshot = Snapshot(
+        "t", {1: worker(1, 3), 0: worker(0, 4)}, retired={"spout": Totals(Counts(acked=5))}
+    )
     assert snapshot.component("spout") == Counts(acked=12, pending=2)
     assert [task.task for task in snapshot.tasks()] == [0, 10, 1, 11]
     assert snapshot.latencies("spout").counts.sum() == 0

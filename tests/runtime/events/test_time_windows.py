@@ -9,9 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.events.latencies import Latencies, LatencyKind
-from sunshower.runtime.events.metrics import Activity, Counts, FailurePlace, TaskStats
-from sunshower.runtime.events.time_windows import WINDOWS_S, TimeWindows, Totals, add_up
+from sunshower.runtime.events.metrics import (
+    Activity,
+    Counts,
+    FailurePlace,
+    TaskStats,
+    Totals,
+    WorkerStats,
+)
+from sunshower.runtime.events.time_windows import WINDOWS_S, TimeWindows
 
 steps = st.lists(
     st.tuples(st.floats(0.0, 30.0) | st.floats(0.0, 4_000.0), st.integers(0, 9)), max_size=60
@@ -85,13 +93,15 @@ def test_totals_are_those_of_former_and_living_tasks() -> None:
         return found
 
     place = FailurePlace("exception", "split", 1, 0)
+    complete, execute, queue = LatencyKind
     kept = {"count": Totals(Counts(acked=5, places={place: 2}))}
-    tasks = [
-        TaskStats(1, "count", Counts(acked=1, places={place: 1}), latencies(0.5)),
-        TaskStats(2, "split", Counts(executed=3), execute=latencies(1.0), queue=latencies(2.0)),
-        TaskStats(3, "split", Counts(executed=4), execute=latencies(1.0, 3.0)),
-    ]
-    found = add_up(kept, tasks)
+    bolt = {execute: latencies(1.0), queue: latencies(2.0)}
+    tasks = (
+        TaskStats(1, "count", Counts(acked=1, places={place: 1}), {complete: latencies(0.5)}),
+        TaskStats(2, "split", Counts(executed=3), bolt),
+        TaskStats(3, "split", Counts(executed=4), {execute: latencies(1.0, 3.0)}),
+    )
+    found = MasterState(retired=kept).totals([WorkerStats(0, 1, tasks)])
     assert found["count"].counts == Counts(acked=6)
     assert found["count"].counts.places == {place: 3}
     assert found["split"].counts.executed == 7

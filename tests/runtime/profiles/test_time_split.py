@@ -13,7 +13,6 @@ from sunshower.runtime.profiles.stacks import (
     frame_from,
     frames_of,
     merged,
-    short_file,
     stack_of,
 )
 from sunshower.runtime.profiles.task_frames import TASK_FILE
@@ -112,13 +111,6 @@ def test_deep_stacks_are_cut_inside_and_keep_their_task() -> None:
     assert len(frames) == 201
     assert component_of(frames) == "split"
     assert part_of(frames) is TimePart.USER
-
-
-def test_files_are_shown_without_the_folders_of_the_machine() -> None:
-    folders = [("/env/site-packages", "site-packages"), ("/env", "python")]
-    assert short_file("/env/site-packages/a/b.py", folders) == "site-packages/a/b.py"
-    assert short_file("/env/json.py", folders) == "python/json.py"
-    assert short_file("/environment/json.py", folders) == "/environment/json.py"
 
 
 def test_stacks_of_several_workers_are_added() -> None:

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from sunshower import Bolt, Cause, Collector, Context, Failure, Records, Spout, Topology, Tuple
+from sunshower.runtime.tasks.spouts import records_source
 from sunshower.runtime.tasks.spouts.emit_reservation import ReservationStore
-from sunshower.runtime.tasks.spouts.position import SKIP_RECORDS, Position
+from sunshower.runtime.tasks.spouts.position import Position
 from sunshower.simulation.environment import SimReservationStore
 from tests.runtime.lives import RestartedWorker
 
@@ -230,14 +231,16 @@ def test_killed_after_it_was_drained_it_is_done_at_once(level: Any) -> None:
     assert lives.core.finished
 
 
-def test_long_way_is_passed_over_in_slices() -> None:
-    total = 2 * SKIP_RECORDS + 100
+def test_long_way_is_passed_over_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    skipped = 1_000
+    monkeypatch.setattr(records_source, "SKIP_RECORDS", skipped)
+    total = 2 * skipped + 100
     made = Topology("t", workers=1, spout_pending=total)
     numbers = Records([Number(n) for n in range(total)], type=Number)
-    made.spout("numbers", numbers).shuffle().bolt("keep", Keep(SKIP_RECORDS + 10))
+    made.spout("numbers", numbers).shuffle().bolt("keep", Keep(skipped + 10))
     lives = RestartedWorker(made)
     lives.run()
-    assert lives.tell().committed == SKIP_RECORDS + 10
+    assert lives.tell().committed == skipped + 10
     lives.start()
     steps = 0
     while not seen(lives):
@@ -245,7 +248,7 @@ def test_long_way_is_passed_over_in_slices() -> None:
         steps += 1
     assert 3 <= steps < 10
     lives.run()
-    assert len(seen(lives)) == total - SKIP_RECORDS - 10
+    assert len(seen(lives)) == total - skipped - 10
 
 
 def test_untracked_records_are_settled_as_soon_as_they_are_sent() -> None:

@@ -261,3 +261,19 @@ def test_a_source_that_has_nothing_and_does_not_raise_for_five_seconds_is_well_a
     assert care.health.wait is not None
     care.went_well(6.0, progress=False)
     assert care.health.wait is None
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError("away"), RuntimeError("wrong")])
+def test_a_source_that_has_nothing_between_its_errors_is_tried_less_and_less_often(
+    error: Exception,
+) -> None:
+    care, now, tries = supervision(), 0.0, 0
+    care.proven = True
+    while now < 60.0:
+        failed, tries = as_raised(TASK, "records", error), tries + 1
+        if not care.doubted(failed, now):
+            care.raised(failed, now)
+        now = care.retry_s
+        care.tried()
+        care.went_well(now, progress=False)
+    assert tries < 20

@@ -301,7 +301,9 @@ def stopping_spark(df: Any, batch: BatchInfo) -> Any:
     return df.withColumnRenamed("price", "total")
 
 
-@pytest.mark.parametrize("ending", [killing_java, stopping_spark])
+@pytest.mark.parametrize(
+    "ending", [killing_java, pytest.param(stopping_spark, marks=pytest.mark.long)]
+)
 def test_a_job_whose_session_dies_is_lost_and_the_next_one_has_a_new_session(
     gateway: Gateway, ending: Any
 ) -> None:

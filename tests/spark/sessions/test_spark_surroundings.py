@@ -58,8 +58,8 @@ def test_memory_is_said_as_java_says_it() -> None:
     assert memory_bytes("512m") == GIB // 2
     assert memory_bytes("2G") == 2 * GIB
     for wrong in ("2", "2gb", "", "g", "-1g", "1.5g"):
-        with pytest.raises(ConfigError, match="say 512m, or 2g"):
-            memory_bytes(wrong)
+        with pytest.raises(ConfigError, match=r"memory is '.*'; give an amount .* 512m, or 2g"):
+            LocalSpark(memory=wrong)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_memory_is_said_as_java_says_it() -> None:
     ],
 )
 def test_a_place_that_cannot_be_is_refused_where_it_stands(wrong: Callable[[], object]) -> None:
-    with pytest.raises(ConfigError, match=r"it must be a whole number|no amount of memory"):
+    with pytest.raises(ConfigError, match=r"it must be a whole number|an amount of memory"):
         wrong()
 
 

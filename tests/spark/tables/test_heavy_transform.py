@@ -175,7 +175,7 @@ def test_the_experiment_compares_whole_rows(experiment: dict[str, Any]) -> None:
         return [one.partition(", such")[0] for one in weighed.broken]
 
     first, second, *_ = sales
-    foreign = ["1 sales are missing", "1 sales are there twice, or not so in the files"]
+    foreign = ["1 sales are missing", "1 sales are duplicated, or not in the files"]
     assert said(first) == []
     assert said(first | {"rank": 99}) == ["1 sales are ranked wrongly"]
     assert said(first | {"category": "tea"})[:2] == said(second)[:2] == foreign

@@ -121,7 +121,7 @@ def test_to_begin_with_what_was_staged_last_would_be_wrong(
     assert last(tmp_path) != [*range(TOTAL)]
 
 
-@seeds(8)
+@seeds(8, kinds=2)
 def test_whoever_is_killed_each_row_is_in_the_state_once(seed: int, tmp_path: Path) -> None:
     spout = (OpaqueNumbers(TOTAL, 5, Hook()), Numbers(TOTAL, 5))[seed % 2]
     topology = program(spout, tmp_path, max_batches=1 + seed % 3, interval_s=0.2)

@@ -130,7 +130,7 @@ def test_shown_as_soon_as_it_is_written_would_be_wrong(
     assert numbers_of(tmp_path) != [*range(TOTAL)]
 
 
-@seeds(8)
+@seeds(8, kinds=2)
 def test_whoever_is_killed_readers_see_each_row_once_and_no_batch_changes(
     seed: int, tmp_path: Path
 ) -> None:

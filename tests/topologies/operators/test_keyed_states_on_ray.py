@@ -52,7 +52,7 @@ class Gather(Bolt[tuple[int, int], None]):
 def test_each_record_is_in_its_state_although_workers_die(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
-    topology = Topology("states", workers=3)
+    topology = Topology("states", workers=2)
     states = [SqliteState(tmp_path / f"{name}.db") for name in ("function", "bolt")]
     gate = tmp_path / "gate"
     numbers = topology.spout("numbers", Held(TOTAL, gate))
@@ -65,9 +65,9 @@ def test_each_record_is_in_its_state_although_workers_die(
         state=SqliteState(tmp_path / "timed.db"),
         fields=["key", "numbers"],
         parallelism=2,
-    ).shuffle().bolt("fired", JsonLines(tmp_path / "fired.jsonl", fields=("key", "numbers")))
+    ).shuffle().bolt("fired", JsonLines(tmp_path / "fired.jsonl"))
     with submitted(ray_cluster, topology, layout=Layout.PACK) as run:
-        tasks = [run.plan.tasks_of("gather")[0], run.plan.tasks_of("gather_for_a_while")[0]]
+        tasks = [run.plan.tasks_of("gather")[0], run.plan.tasks_of("gather_for_a_while")[1]]
         finish_with_kills(run, "numbers", TOTAL, tasks, gate)
     expected = set(range(TOTAL // KEYS))
     for found in (dict(state.items()) for state in states):

@@ -149,7 +149,7 @@ def declare(path: str) -> Topology:
     topology.bolt("late", CountWords, fields=DirectStream(Total))
     words.shuffle().into("late")
     watched = words.global_().bolt("look", look)
-    totals.local_or_shuffle().bolt("store", JsonLines("totals.jsonl", fields=("word",)))
+    totals.local_or_shuffle().bolt("store", JsonLines("totals.jsonl"))
     totals.shuffle().bolt("print", Stdout())
     assert_type(topology.spout("numbers", Counter()), Stream[Number])
     assert_type(topology.spout("few", Records([Word("a")], type=Word)), Stream[Word])

@@ -300,7 +300,7 @@ class QuietCoordinator(NumbersCoordinator):
         return made
 
 
-@pytest.mark.parametrize("max_batches", [1, 3])
+@pytest.mark.parametrize("max_batches", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_a_source_that_has_nothing_is_asked_now_and_then(max_batches: int) -> None:
     steps = Since()
     rig = Rig(Quiet(40, 1, steps), steps, Watched(steps), max_batches)

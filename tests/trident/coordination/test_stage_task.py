@@ -10,7 +10,7 @@ import pytest
 from sunshower import Context
 from sunshower.clock import Clock, ManualClock
 from sunshower.errors import BatchError
-from sunshower.topologies.operators.port import Attempt, Emit
+from sunshower.topologies.operators.port import Attempt, Emit, Operator
 from sunshower.trident.coordination.attempts import COMMIT, BatchCommand, Count, Part
 from sunshower.trident.coordination.phases import phases
 from sunshower.trident.stages.plan import Feed, Stage, StageInput, StageNode, StageOutput
@@ -50,14 +50,12 @@ class FakeCollector:
         tuple.state, tuple.reason = "failed", reason
 
 
-class Gather:
+class Gather(Operator):
     """An operator that hands on what it gathers when it finishes."""
 
     def __init__(self, *, commits: bool = False) -> None:
         self.commits = commits
         self.done: list[tuple[Attempt, int]] = []
-
-    def prepare(self, context: Context) -> None: ...
 
     def start(self, attempt: Attempt) -> list[Any]:
         return []
@@ -70,8 +68,6 @@ class Gather:
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
         self.done.append((attempt, len(batch)))
         emit(batch)
-
-    def cleanup(self) -> None: ...
 
 
 class Task:

@@ -24,9 +24,8 @@ from sunshower.topologies.operators.aggregators import (
     min_,
     sum_,
 )
-from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.port import Attempt, Operator
 from sunshower.topologies.operators.ranking import top
-from sunshower.topologies.operators.steps import BaseOperator
 from tests.trident.rigs.one_process import Runner, given, plans, seen
 
 
@@ -317,7 +316,7 @@ def test_an_assembly_is_a_piece_of_a_program() -> None:
     assert made == [Word("long"), Word("line")]
 
 
-class Together(BaseOperator):
+class Together(Operator):
     """All rows of a batch, by input."""
 
     def start(self, attempt: Attempt) -> Any:

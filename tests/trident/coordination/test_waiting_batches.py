@@ -14,7 +14,7 @@ from sunshower.clock import ManualClock
 from sunshower.errors import SparkUnavailable
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
-from sunshower.topologies.operators.port import Attempt, Emit
+from sunshower.topologies.operators.port import Attempt, Emit, Operator
 from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, batches, count
 from sunshower.trident.stages.port import Waiting
 from sunshower.trident.tasks.waiting_stage_bolt import WaitingStageBolt
@@ -50,7 +50,7 @@ class Office(Shared):
             self.under_way.remove(work)
 
 
-class Slow:
+class Slow(Operator):
     """Its work takes `seconds`; then it hands its rows on."""
 
     def __init__(self, office: Office, seconds: float, *, commits: bool = False) -> None:
@@ -215,7 +215,7 @@ def test_work_that_takes_longer_than_any_limit_is_done_in_time(commits: bool) ->
     assert office.most == (1 if commits else 3)
 
 
-@seeds(8)
+@seeds(8, kinds=2)
 def test_whoever_is_killed_meanwhile_each_row_counts_once(seed: int) -> None:
     slow, state = Slow(Office(), 2.0, commits=bool(seed % 2)), MemoryState()
     graph = program(slow, state, **SETTINGS).graph()

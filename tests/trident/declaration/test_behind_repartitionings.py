@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from sunshower.errors import TopologyError
-from sunshower.topologies.operators.steps import BaseOperator
+from sunshower.topologies.operators.port import Operator
 from sunshower.trident import StateKind, count, max_, sum_, tumbling
 from tests.trident.rigs.one_process import Kept, given
 
@@ -61,7 +61,7 @@ def test_behind_a_repartitioning_of_its_own_a_transactional_state_is_exact(sprea
 MADE_OF_SEVERAL: list[Callable[[Any], Any]] = [
     lambda s: s.partition_aggregate(count()),
     lambda s: s.group_by("word").partition_aggregate(count()),
-    lambda s: s.operate(BaseOperator(), fields=("count",)),
+    lambda s: s.operate(Operator(), fields=("count",)),
     lambda s: s.partition_aggregate(count()).shuffle(parallelism=2).filter(is_any),
 ]
 

@@ -11,7 +11,7 @@ from sunshower import Resources, Topology
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.runtime.plan import make_plan
-from sunshower.topologies.operators.steps import BaseOperator
+from sunshower.topologies.operators.port import Operator
 from sunshower.trident import StaticState, count, tumbling
 from tests.trident.rigs.one_process import Kept, given
 
@@ -37,7 +37,7 @@ def visits(word: Word, state: Any) -> None: ...
 
 
 def to_first_of_two(stream: Any) -> Any:
-    return stream.operate(BaseOperator(), stream, fields=())
+    return stream.operate(Operator(), stream, fields=())
 
 
 def requested(topology: Any) -> dict[str, Resources]:
@@ -89,7 +89,7 @@ def test_operations_that_begin_no_stage_of_their_own_request_nothing() -> None:
     topology, stream = given(Word, "words")
     other = stream.shuffle(resources=ONE).filter(is_any).named("own")
     to_first_of_two(stream)
-    stream.merge(other).add(BaseOperator(), Schema(("a",)))  # the rows of both are gathered
+    stream.merge(other).add(Operator(), Schema(("a",)))  # the rows of both are gathered
     assert list(requested(topology)) == ["own"]
 
 

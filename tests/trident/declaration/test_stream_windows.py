@@ -1,4 +1,4 @@
-"""Windows over batches: what is in which, and that repeats of a batch count once (Storm: A-21)."""
+"""Windows over batches: what is in which, and that repeats of a batch count once."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from sunshower import Context, Topology
 from sunshower.errors import StaleAttempt
 from sunshower.records import Schema
 from sunshower.state.tree import Tree
-from sunshower.topologies.operators.port import Attempt, Emit
+from sunshower.topologies.operators.port import Attempt, Emit, Operator
 from sunshower.trident.coordination.transactional_log import TransactionalLog
 from sunshower.trident.declaration.assemble import assemble
 from sunshower.trident.declaration.store_places import InMemory
@@ -228,10 +228,8 @@ class Database(Shared):
         return sum((now for _, now, _ in self.values.values()), Counter[int]())
 
 
-class Pass:
+class Pass(Operator):
     """Hands rows on."""
-
-    commits = False
 
     def __init__(self, hook: Hook, step: str = "in the middle") -> None:
         self.hook, self.step = hook, step
@@ -248,9 +246,6 @@ class Pass:
 
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
         self.hook(f"{self.step}, finished", attempt, self.context)
-
-    def cleanup(self) -> None:
-        pass
 
 
 class Write(Pass):

@@ -119,7 +119,7 @@ def numbers(rows: Sequence[Row]) -> list[int]:
 
 
 def test_a_new_life_emits_nothing_until_what_the_former_one_has_in_progress_is_committed() -> None:
-    """Storm's A-14: there it reads the store, and emits again what is not committed yet."""
+    """In Storm the new owner reads the store, and emits again what is not committed yet."""
     drive = Drive(Opaque(logs()))
     drive.emit(1)
     drive.restart()

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from sunshower import Bolt, Context, Spout, Topology
 from sunshower.records import key_of
-from sunshower.runtime.plan import Layout
 from sunshower.trident import FixedBatchSpout, InSqlite, SqliteState, batches, count
 from tests.trident.rigs.key_programs import ROWS, STORED, Group, expected
 
@@ -28,7 +27,7 @@ def test_groups_are_the_same_in_several_processes(ray_cluster: RayCluster, tmp_p
     stream = stream.shuffle(parallelism=2)
     stream.group_by("key").aggregate(count(), state=state, parallelism=2)
     stream.records("out").fields("key").bolt("group", Group, parallelism=2, fields=())
-    run = ray_cluster.submit(topology.graph(), Layout.ISOLATE)
+    run = ray_cluster.submit(topology.graph())
     try:
         assert run.wait(120.0)
         # The key of a key is itself, with the NaN of this process: only that one equals itself.
@@ -70,7 +69,7 @@ def test_classes_of_a_function_travel_between_processes(ray_cluster: RayCluster)
     topology = Topology("sales")
     sales = topology.spout("sales", Sales())
     sales.fields("at", "color").bolt("seen", Seen, parallelism=2)
-    run = ray_cluster.submit(topology.graph(), Layout.ISOLATE)
+    run = ray_cluster.submit(topology.graph())
     try:
         assert run.wait(120.0)
         days = run.results("seen")

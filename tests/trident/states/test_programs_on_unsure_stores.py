@@ -58,7 +58,7 @@ def run(spout: Any, kind: StateKind, seed: int) -> tuple[UnsureState, UnsureStat
     return counts, sums
 
 
-@pytest.mark.parametrize("seed", range(1, 13))
+@seeds(13, first=1, kinds=3)
 def test_batches_that_are_cut_anew_count_once_in_opaque_states(seed: int) -> None:
     counts, sums = run(OpaqueNumbers(TOTAL, 5, Hook()), StateKind.OPAQUE, seed)
     assert dict(counts.items("counts")) == COUNTS
@@ -66,7 +66,7 @@ def test_batches_that_are_cut_anew_count_once_in_opaque_states(seed: int) -> Non
     assert counts.troubles.count[Trouble.NONE] < sum(counts.troubles.count.values())
 
 
-@seeds(6)
+@seeds(6, kinds=2)
 def test_batches_that_stay_the_same_count_once_in_transactional_states(seed: int) -> None:
     counts, sums = run(Numbers(TOTAL, 5), StateKind.TRANSACTIONAL, seed)
     assert dict(counts.items("counts")) == COUNTS

@@ -55,11 +55,11 @@ def test_restarts_moves_repeats_and_deaths_beside_the_note_are_never_refused(see
 
 def test_processes_die_beside_the_note() -> None:
     deaths = 0
-    for seed in range(20):
+    for seed in range(5):
         program = Program(seed)
         program.disturb(program.submit(), 6)
         deaths += program.store.deaths
-    assert deaths > 5
+    assert deaths > 1
 
 
 def test_a_check_that_is_too_strict_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +106,7 @@ def behind(program: Program) -> list[int]:
 def test_a_state_that_is_rolled_back_at_any_time_is_never_written_on(lives: bool) -> None:
     """If only what was not noted yet is lost, the batch is repeated, and nothing is refused."""
     times: Counter[str] = Counter()
-    for seed in range(30):
+    for seed in range(12):
         program, draw = Program(seed), Random(seed)
         program.size, shelf = 1, shelf_of(program)
         run = program.submit()
@@ -132,8 +132,8 @@ def test_a_state_that_is_rolled_back_at_any_time_is_never_written_on(lives: bool
         elif has_ended and not refused:
             assert program.counts == COUNTS, f"seed {seed}"
         times["refused" if refused else "exact"] += 1
-    assert times["refused"] > 5
-    assert times["exact"] > 5
+    assert times["refused"] > 2
+    assert times["exact"] > 2
 
 
 def numbers(folder: Path, total: int, name: str | None = None) -> dict[object, object]:

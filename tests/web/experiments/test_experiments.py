@@ -9,10 +9,10 @@ from urllib.parse import quote
 import pytest
 
 from sunshower.cli.ui.experiments import ExperimentFolders
+from sunshower.cli.ui.protection import HEADERS
+from sunshower.cli.ui.server import served_page
 from sunshower.experiments.runner.run_folders import find
 from sunshower.experiments.runner.run_reports import figures_of_all
-from sunshower.web.protection import HEADERS
-from sunshower.web.server import served_page
 from tests.web.conftest import TOKEN, ask
 from tests.web.experiments.prepared_experiments import BROKEN, FOREIGN, KEPT, SWEPT, UNFINISHED
 from tests.web.prepared import PreparedSource

@@ -18,7 +18,7 @@ from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.executed_inputs import ExecutedInputs
 from sunshower.runtime.events.instrument import Instrument
-from sunshower.runtime.events.latencies import Latencies
+from sunshower.runtime.events.latencies import Latencies, LatencyKind
 from sunshower.runtime.events.metrics import Counts, EventTime, TaskStats
 from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tasks.bolts.calls_in_progress import CallsInProgress
@@ -234,6 +234,7 @@ class BoltTask(Supervised):
     def stats(self) -> TaskStats:
         """The task's current statistics."""
         figures = self.figures_of(self.bolt)  # first: an error that they raise is part of `health`
+        execute, queue = self.execute_latencies.copy(), self.queue_latencies.copy()
         counts = Counts(
             **self.output_streams.counts_at(self.supervision.now_s),
             executed=self._executed.total,
@@ -247,10 +248,9 @@ class BoltTask(Supervised):
             self.task.id,
             self.task.component,
             counts,
+            {LatencyKind.EXECUTE: execute, LatencyKind.QUEUE: queue},
             health=self.supervision.health,
             figures=figures,
-            execute=self.execute_latencies.copy(),
-            queue=self.queue_latencies.copy(),
             event_time=self._event_time,
             entries=self._state_count.of(self.bolt, self.clock) if self.supervision.runs else None,
         )

@@ -1,4 +1,4 @@
-"""The calls of an async function that go on between the slices of a task: those without order.
+"""The calls of an unordered async function, which continue between the slices of a task.
 
     begin(call, batch, records) ──▶ an event loop that runs a little in each slice
                                        └──▶ ended(wait_s): the inputs whose calls have ended

@@ -1,4 +1,4 @@
-"""The bolt of a class with a keyed state: the state changes with the inputs that succeed.
+"""Runs bolts with a keyed state, which only successful inputs change.
 
     process(record) ──▶ changes held ──▶ it ends: put into the store     it raises: dropped
     flush()         ──▶ committed, before the acks of the batch leave

@@ -1,4 +1,4 @@
-"""Back-off for polling a source without new records: a share of the time it has had none."""
+"""Back-off for polling a source without new records: a fraction of the time without any."""
 
 from __future__ import annotations
 

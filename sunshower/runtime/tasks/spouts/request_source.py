@@ -1,6 +1,6 @@
-"""Emits the requests of callers, each in a batch of its own, and tells them how they ended.
+"""Emits the requests of callers, each in a separate batch, and returns answers or failures.
 
-A batch of its own, so that no request fails with another one, and each row belongs to one request.
+With separate batches no request fails with another one, and each row belongs to one request.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from sunshower.config import Config
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.instrument import Instrument
-from sunshower.runtime.events.latencies import Latencies
+from sunshower.runtime.events.latencies import Latencies, LatencyKind
 from sunshower.runtime.events.metrics import Counts, TaskStats
 from sunshower.runtime.tasks.letter_replays import LetterReplays
 from sunshower.runtime.tasks.spouts.poll_backoff import PollBackoff
@@ -334,7 +334,7 @@ class SpoutTask(Supervised):
             self.task.id,
             self.task.component,
             counts,
-            self.latencies.copy(),
+            {LatencyKind.COMPLETE: self.latencies.copy()},
             *times,
             self.supervision.health,
             self.committed,

@@ -1,4 +1,4 @@
-"""Reads tables(): Arrow tables, cut into pieces; each row has a number and a tree of its own."""
+"""Reads tables(): Arrow tables, cut into pieces; each row has its own number and tree."""
 
 from __future__ import annotations
 

@@ -63,14 +63,16 @@ def joined_streams(
     within, late, how = settings["within"], settings.get("late", 0.0), settings.get("how", "inner")
     _TIME.check(f"{where}: within", within, TopologyError)
     _TIME.check(f"{where}: late", late, TopologyError)
-    times = settings["field"], settings.get("other_field") or settings["field"]
+    field, other_field = settings["field"], settings.get("other_field")
+    times = field, field if other_field is None else other_field
     for stream, field in zip((left, right), times, strict=True):
         stream.schema.check_field(field, where)
     both = (left.schema, on), (right.schema, settings.get("other_on"))
     ours, theirs, out = joined_schema(
         *both, how=how, kinds=("inner", "left", "outer"), fields=fields, where=where
     )
-    name, parallelism = settings.get("name") or "join", settings.get("parallelism", 1)
+    given, parallelism = settings.get("name"), settings.get("parallelism", 1)
+    name = "join" if given is None else given
     left.topology.check_new(name, parallelism, where)
     classes = {*left.schema.classes, *right.schema.classes, *out.classes}
     widths = len(rest_of(left.schema, ours)), len(rest_of(right.schema, theirs))

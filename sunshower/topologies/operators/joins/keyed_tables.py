@@ -148,7 +148,8 @@ def keyed_table(
             f"{where}: {schema.name} has no field beside the key; a record whose other fields are "
             "all None removes its key"
         )
-    name, parallelism = settings.get("name") or "table", settings.get("parallelism", 1)
+    name, parallelism = settings.get("name"), settings.get("parallelism", 1)
+    name = "table" if name is None else name
     stream.topology.check_new(name, parallelism, where)
     broadcast = settings.get("broadcast", False)
     spread = Spread.EVERYWHERE if broadcast else Spread.BY_KEY

@@ -1,4 +1,4 @@
-"""A keyed store: the values of one task, written batch by batch before the acks of the batch leave.
+"""A keyed store: the values of one task, written batch by batch before the batch is acked.
 
     store.fetch(keys)                       one read of the keys of a batch
     store.get(key) · put · remove           what is put is seen by `get`, and is not stored yet

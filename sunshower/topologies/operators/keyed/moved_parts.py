@@ -1,4 +1,4 @@
-"""What a task has beside the values of its keys, when another number of tasks had the state."""
+"""The data of a task besides the values of its keys, after the number of tasks has changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many entries the states of operators hold, where that is known without asking a server."""
+"""Counts the entries of operators' states, if this needs no request to a server."""
 
 from __future__ import annotations
 

@@ -51,7 +51,8 @@ def windows_of(
 ) -> StageRows:
     """Declare a window over a stream, grouped by the fields `by`. Returns the rows of windows that
     have ended. Raises TopologyError."""
-    schema, name = stream.schema, settings.get("name") or "windows"
+    name = settings.get("name")
+    schema, name = stream.schema, "windows" if name is None else name
     where = location(stream, by, "window")
     if not isinstance(window, AnyWindow):
         raise TopologyError(

@@ -1,4 +1,4 @@
-"""Sessions of an ordinary stream: the rows of a group until none comes for a while."""
+"""Sessions of an ordinary stream: the rows of a group until none arrives for a time."""
 
 from __future__ import annotations
 

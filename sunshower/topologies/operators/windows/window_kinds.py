@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from sunshower.arguments import Values, check_all
+from sunshower.arguments import COUNT, Values, check_all, checked
 from sunshower.errors import ConfigError
 
-_LENGTH = Values(float)
 _LATE = Values(float, least=0)
 _GAP = Values(float, least=0, above=True)
+_ROWS, _SECONDS = COUNT.or_else("none", None), _GAP.or_else("none", None)
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Window:
     late: float = 0.0
 
     def __post_init__(self) -> None:
-        check_all(self, {"length": _LENGTH, "every": _LENGTH, "late": _LATE}, "window: ")
+        check_all(self, {"late": _LATE}, "window: ")
         unit = "count" if self.by_count else "seconds"
         whole = not self.by_count or (type(self.length) is int and type(self.every) is int)
         if not whole or not 0 < self.every <= self.length:
@@ -54,6 +54,7 @@ class Window:
         return round(self.length / self.every)
 
 
+@checked(count=_ROWS, seconds=_SECONDS, late=_LATE)
 def tumbling(
     *,
     count: int | None = None,
@@ -66,6 +67,7 @@ def tumbling(
     return Window(length, length, count is not None, field, late)
 
 
+@checked(count=_ROWS, seconds=_SECONDS, every=_GAP, late=_LATE)
 def sliding(
     *,
     count: int | None = None,
@@ -80,7 +82,6 @@ def sliding(
 
 
 def _length(count: int | None, seconds: float | None, field: str | None, late: float) -> float:
-    _LATE.check("window: late", late)
     given = [value for value in (count, seconds) if value is not None]
     if len(given) != 1:
         raise ConfigError("window: give either count=… rows or seconds=…")
@@ -103,9 +104,8 @@ class Sessions:
 AnyWindow: TypeAlias = Window | Sessions
 
 
+@checked(gap=_GAP, late=_LATE)
 def sessions(*, gap: float, field: str, late: float = 0.0) -> Sessions:
     """Sessions that end when a group has no row for `gap`, in the unit of `field`, which holds the
     time of each row. Raises ConfigError."""
-    _GAP.check("sessions: gap", gap)
-    _LATE.check("sessions: late", late)
     return Sessions(gap, field, late)

@@ -19,14 +19,13 @@ from sunshower.records import Schema
 from sunshower.topologies.components import Context
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.topologies.operators.keyed.moved_parts import OWED, TIME
-from sunshower.topologies.operators.port import Attempt, Emit, Rows
-from sunshower.topologies.operators.steps import BaseOperator
+from sunshower.topologies.operators.port import Attempt, Emit, Operator, Rows
 from sunshower.topologies.operators.windows.watermarks import ReachedTime, Watermark
 
 T = TypeVar("T")
 
 
-class WindowOperator(BaseOperator):
+class WindowOperator(Operator):
     """Keeps rows until a watermark ends their window. `sources`: how many spout tasks send some;
     `word`: what it is, for errors."""
 

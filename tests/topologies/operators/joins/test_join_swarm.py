@@ -33,7 +33,7 @@ def model(seed: int, how: str) -> Counter[Any]:
     return found
 
 
-@seeds(36)
+@seeds(36, kinds=len(KINDS))
 def test_nothing_that_is_to_be_joined_is_missing(seed: int) -> None:
     how = KINDS[seed % 3]
     expected = model(seed, how)
@@ -43,7 +43,7 @@ def test_nothing_that_is_to_be_joined_is_missing(seed: int) -> None:
     assert found.keys() == expected.keys(), f"seed {seed}"
 
 
-@seeds(20)
+@seeds(20, kinds=2)
 def test_a_table_has_the_latest_change_and_every_click_is_joined(seed: int) -> None:
     """The clicks with the time -1 come after all changes, replayed ones included."""
     changes, last = [changed(click) for click in clicks_of(-seed - 1, 0)], dict[str, int]()

@@ -336,7 +336,7 @@ PROGRAMS: list[Callable[[int], Program]] = [
 # ---- runs ---------------------------------------------------------------------------------------
 
 
-@seeds(300)
+@seeds(300, kinds=len(PROGRAMS))
 def test_nothing_is_lost_when_the_number_of_tasks_changes_and_workers_die(seed: int) -> None:
     """Every second time with a store whose calls fail, come late or twice."""
     draw = Random(seed)

@@ -16,10 +16,11 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from sunshower.cli.ui.experiments import ExperimentFolders
+from sunshower.cli.ui.protection import TOKEN_HEADER, Protection, has_token
+from sunshower.cli.ui.source import Facts, TopologySource
 from sunshower.errors import SunshowerError
 from sunshower.texts import json_of
-from sunshower.web.protection import TOKEN_HEADER, Protection, has_token
-from sunshower.web.source import ExperimentSource, TopologySource
 
 CONDITIONS = ("component", "cause", "text", "since", "until")  # that select dead letters
 STATIC = Path(__file__).parent / "static"
@@ -30,7 +31,7 @@ def make_application(
     source: TopologySource,
     token: str,
     hosts: Collection[str],
-    experiments: ExperimentSource | None = None,
+    experiments: ExperimentFolders | None = None,
 ) -> Starlette:
     """The application. `token`: what actions need; `hosts`: see `is_own_host`; `experiments`: None
     has no runs."""
@@ -68,7 +69,7 @@ def make_application(
     )
 
 
-def _experiment_routes(source: ExperimentSource) -> list[Route]:
+def _experiment_routes(source: ExperimentFolders) -> list[Route]:
     """A report is offered as a file to save: as a part of this site its styles would not apply."""
     saved = {"Content-Disposition": 'attachment; filename="report.html"'}
     return [
@@ -105,17 +106,17 @@ def _page(_: Request) -> Response:
     return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
 
-def _topology(source: TopologySource, given: dict[str, str]) -> dict[str, Any]:
+def _topology(source: TopologySource, given: dict[str, str]) -> Facts:
     found = source.topology(given["name"], given.get("window"))
     return {**found, "actions": source.actions()}
 
 
-def _letters(source: TopologySource, given: dict[str, str]) -> dict[str, Any]:
+def _letters(source: TopologySource, given: dict[str, str]) -> Facts:
     return source.letters(given.pop("name"), given)
 
 
 def _reading(
-    read: Callable[[dict[str, str]], dict[str, Any] | Response],
+    read: Callable[[dict[str, str]], Facts | Response],
     *parameters: str,
     optional: Collection[str] = (),
 ) -> Callable[[Request], Response]:
@@ -213,5 +214,5 @@ def _act(source: TopologySource, body: bytes) -> Callable[[], str]:
     return partial(source.act, name, action, workers)
 
 
-def _json(facts: dict[str, Any], status: int = 200) -> Response:
+def _json(facts: Facts, status: int = 200) -> Response:
     return Response(json_of(facts), status, media_type="application/json")

@@ -1,4 +1,4 @@
-"""What protects the page: the check of the Host header, the headers of answers, the token.
+"""Protects the page: checks the Host header, adds headers to answers, and checks the token.
 
 A page of another site can send requests to a server on loopback. It cannot read the answers,
 because they have no CORS headers. With a DNS name of its own that leads to this machine it could,

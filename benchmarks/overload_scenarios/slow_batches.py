@@ -10,8 +10,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.outage_scenarios import slow_chain
-from benchmarks.outage_scenarios.slow_chain import PAUSE_S, Alone
+from benchmarks.overload_scenarios import slow_chain
+from benchmarks.overload_scenarios.slow_chain import PAUSE_S, Alone
 from sunshower import Counter, Number, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 
 import uvicorn
 
+from sunshower.cli.ui.application import make_application
+from sunshower.cli.ui.experiments import ExperimentFolders
+from sunshower.cli.ui.protection import own_hosts
+from sunshower.cli.ui.source import TopologySource
 from sunshower.errors import ConfigError
-from sunshower.web.application import make_application
-from sunshower.web.protection import own_hosts
-from sunshower.web.source import ExperimentSource, TopologySource
 
 DEFAULT_PORT = 8127
 
@@ -24,7 +25,7 @@ def served_page(
     token: str,
     host: str = "127.0.0.1",
     port: int | None = None,
-    experiments: ExperimentSource | None = None,
+    experiments: ExperimentFolders | None = None,
 ) -> Iterator[str]:
     """Serve the page; yields its address. `port`: 0 takes a free one; None takes 8127, or a free
     one if that is taken; `experiments`: None has no runs. Raises ConfigError if it cannot listen

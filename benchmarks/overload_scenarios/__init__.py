@@ -1,0 +1,1 @@
+"""Overload of a real Ray: each module has `run(seconds)`, which returns what came of it."""

@@ -1,1 +1,0 @@
-"""The page of `sunshower ui`: an HTTP server for plain data, and the files that browsers load."""

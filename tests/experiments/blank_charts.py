@@ -1,0 +1,28 @@
+"""Blank charts, for tests of what surrounds them: drawing takes longer than all else in a run."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+
+from sunshower.experiments.report.drawing import Chart
+
+_REPORT = "sunshower.experiments.report"
+
+
+@pytest.fixture
+def drawn() -> None:
+    """A test that requests this has charts that are drawn."""
+
+
+@pytest.fixture(autouse=True)
+def blank_charts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All charts of a run are blank; tests/experiments/report has the tests of charts."""
+    if "drawn" not in request.fixturenames:
+        for chart in ("timeline", "recovery_chart", "sweep"):
+            monkeypatch.setattr(import_module(f"{_REPORT}.{chart}"), "draw", _blank)
+
+
+def _blank(name: str, caption: str, paint: object) -> Chart:
+    return Chart(name, caption, '<svg viewBox="0 0 1 1"></svg>', b"")
