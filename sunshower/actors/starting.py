@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import ray
@@ -34,7 +39,7 @@ def start_ray(address: str | None, quiet: bool, working_dir: Path | None = None)
     """Start a local Ray, or connect to the one at `address`. Raises ClusterError.
 
     The files of `working_dir` are in the working directory of all processes that are started from
-    here, on all nodes.
+    here, on all nodes. A Ctrl-C during the start of a local Ray is raised when it has started.
     """
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # two equal lines of a sink are two lines
@@ -45,14 +50,15 @@ def start_ray(address: str | None, quiet: bool, working_dir: Path | None = None)
     }
     _print_notices_apart()
     try:
-        ray.init(
-            address=address or "local",
-            namespace=NAMESPACE,
-            log_to_driver=not quiet,
-            logging_level=logging.ERROR,
-            runtime_env={"working_dir": str(working_dir)} if working_dir else None,
-            **({} if address else local),
-        )
+        with nullcontext() if address else _interrupt_at_the_end():
+            ray.init(
+                address=address or "local",
+                namespace=NAMESPACE,
+                log_to_driver=not quiet,
+                logging_level=logging.ERROR,
+                runtime_env={"working_dir": str(working_dir)} if working_dir else None,
+                **({} if address else local),
+            )
     except Exception as error:
         if address:
             raise ClusterError(
@@ -64,6 +70,31 @@ def start_ray(address: str | None, quiet: bool, working_dir: Path | None = None)
             f"cannot start a local Ray: {first_line(error)}. "
             "`sunshower doctor` shows what this machine lacks"
         ) from error
+
+
+@contextmanager
+def _interrupt_at_the_end() -> Iterator[None]:
+    """Delay the KeyboardInterrupt of a first Ctrl-C: one that interrupts the start of Ray's core
+    ends this process with a segmentation fault. A second one is raised at once."""
+    raising = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+    if raising is not signal.default_int_handler or not is_main:
+        yield
+        return
+    interrupts: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        interrupts.append(number)
+        signal.signal(signal.SIGINT, raising)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, raising)
+    if interrupts:
+        ray.shutdown()
+        raise KeyboardInterrupt
 
 
 def address_here() -> str | None:

@@ -1,0 +1,47 @@
+"""Tests of the start of a local Ray: a Ctrl-C meanwhile, with a stub of `ray.init`."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+import ray
+
+from sunshower.actors.starting import start_ray
+
+
+class Starts:
+    """`ray.init` with as many interrupts in the middle, and `ray.shutdown`."""
+
+    def __init__(self, interrupts: int) -> None:
+        self.interrupts, self.steps = interrupts, list[str]()
+
+    def init(self, **_: Any) -> None:
+        self.steps.append("begin")
+        for _ in range(self.interrupts):
+            signal.raise_signal(signal.SIGINT)
+        self.steps.append("end")
+
+    def shutdown(self) -> None:
+        self.steps.append("shutdown")
+
+
+@pytest.mark.parametrize(
+    ("interrupts", "steps"), [(1, ["begin", "end", "shutdown"]), (2, ["begin"])]
+)
+def test_one_interrupt_waits_until_a_local_ray_has_started_and_ends_it_and_a_second_does_not(
+    interrupts: int, steps: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts = Starts(interrupts)
+    monkeypatch.setattr(ray, "init", starts.init)
+    monkeypatch.setattr(ray, "shutdown", starts.shutdown)
+    monkeypatch.setattr("sunshower.actors.starting._print_notices_apart", lambda: None)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            start_ray(None, quiet=True)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert starts.steps == steps
