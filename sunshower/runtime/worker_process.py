@@ -189,6 +189,7 @@ class WorkerProcessBase(ABC):
         if answer:
             if (lapsed_s := self.lease.lapsed_for(now)) and self.core is not None:
                 self.put(lambda: self._core.stopped_for(lapsed_s))  # read before the next step
+                self.lease.awake_s = now
             self.lease.renewed_s = sent_s
             self.wake()
         # In this order: `begin` sets the life first, on the other thread.

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pytest
+
 from sunshower.runtime.control.failure_detector import FailureDetector, Lease
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.plan import Layout, make_plan
+from sunshower.runtime.worker import Worker
 from sunshower.simulation.worker import SimWorker
 from tests.runtime.control.test_flight_recorder import Automatic, Log, topology
 from tests.runtime.network import Network
@@ -137,6 +140,25 @@ def test_lease_begins_with_the_hello_although_no_heartbeat_is_ever_answered() ->
     node.beat_answered(node.life, 200.0, True, 200.0)
     node.begin(net.sim._master.welcome(1, None), 150.0)
     assert node.lease.holds(201.0)
+
+
+def test_time_without_a_lease_counts_once_although_several_heartbeats_are_answered_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted: list[float] = []
+    monkeypatch.setattr(Worker, "stopped_for", lambda _, seconds: counted.append(seconds))
+    net = network()
+    node, timeout_s = net._env.network.there[1], net.plan.graph.config.worker_timeout_s
+    assert isinstance(node, SimWorker)
+    node.begin(net.sim._master.welcome(1, None), 100.0)
+    ends_s = 100.0 + node.lease._lasts_s
+    for sent_s in (101.0, 102.0, 103.0):  # a paused master answers all of them when it is resumed
+        node.beat_answered(node.life, sent_s, True, ends_s + timeout_s)
+    node.read_mail()
+    assert counted == [timeout_s]
+    node.beat_answered(node.life, ends_s + timeout_s, True, ends_s + timeout_s + 1.0)
+    node.read_mail()
+    assert counted == [timeout_s, 1.0], "the old answers have not renewed it"
 
 
 def test_answer_about_the_former_life_does_not_end_the_next_one() -> None:
