@@ -202,7 +202,7 @@ def test_one_that_is_killed_while_it_is_paused_is_followed_by_one_that_is_not(
 
 
 def test_a_paused_master_holds_nobody_up(submit: Submit) -> None:
-    run = submit(chain())
+    run = submit(chain(sinks=2, workers=2))
     until(run, lambda snapshot: acked(snapshot) > 5)
     before = len(written(run))
     run.pause_master()
