@@ -60,13 +60,15 @@ def test_every_command_of_the_page_does_what_it_says(
 ) -> None:
     """`dev up` and `down` have tests of their own; here the test's broker stands for theirs."""
     (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
-    source, *_ = blocks("python")  # the others have tests of their own
+    source, topics, *_ = blocks("python")  # the others have tests of their own
     name = source.partition("\n")[0].removeprefix("# ")
     (tmp_path / name).write_text(source, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KAFKA", kafka.bootstrap)
     path = f"{REPOSITORY}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     monkeypatch.setenv("PYTHONPATH", path)
+    topics = topics.replace("127.0.0.1:9092", kafka.bootstrap)
+    subprocess.run([sys.executable, "-c", topics], check=True)
     done = []
     for words in commands():
         program, *arguments = words
