@@ -157,6 +157,7 @@ def test_a_master_leaves_a_drained_node_for_one_that_stays_once_no_task_moves() 
 def test_a_master_that_ray_has_started_on_a_drained_node_leaves_it_after_half_a_minute() -> None:
     there = moves(many("a", leaves_s=60.0), many("b"))
     assert not there.master_leaves("a", 29.0, moving=False)
+    assert there.master_leaves("a", 30.0, moving=False)
 
 
 def test_workers_leave_a_node_that_is_being_drained_and_the_others_stay() -> None:

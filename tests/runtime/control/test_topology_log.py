@@ -162,10 +162,10 @@ class OneTask:
         """A worker says hello."""
         self.log.start(0, life, [self.task], None)
 
-    def report(self, life: int, health: Health, after_s: float = 60.0) -> None:
+    def report(self, life: int, health: Health, after_s: float = 60.0, dead: int = 0) -> None:
         """Its statistics arrive, so much later."""
         self.now_s += after_s
-        stats = TaskStats(self.task.id, "store", Counts(), health=health)
+        stats = TaskStats(self.task.id, "store", Counts(dead=dead), health=health)
         self.log.compare(WorkerStats(0, life, (stats,)), self.plan)
 
     def found(self, *events: str) -> list[tuple[str, int]]:
@@ -195,6 +195,14 @@ def test_the_first_error_is_logged_at_once_and_later_ones_are_counted_every_ten_
     assert one.found("error") == [("error", 3), ("error", 2)]
     one.now_s += 99.0
     assert one.found("error") == [("error", 3), ("error", 2)]
+
+
+def test_an_error_delays_no_line_about_another_kind_of_failure() -> None:
+    one = OneTask()
+    one.begin(1)
+    one.report(1, Health(errors=3, last=(GONE,)), 5.0)
+    one.report(1, Health(errors=4, last=(GONE,)), 1.0, dead=2)
+    assert one.found("error", "dead letter") == [("error", 3), ("dead letter", 2)]
 
 
 def test_an_outage_of_a_former_life_does_not_end_because_a_new_one_has_not_tried_yet() -> None:
