@@ -241,7 +241,7 @@ def test_workers_leave_a_drained_machine_and_its_end_costs_nothing(seed: int) ->
     assert run.snapshot().component("numbers").failed == 0, "all trees had the time to complete"
 
 
-@seeds(10)
+@seeds(10, kinds=3)
 def test_processes_may_die_while_a_machine_is_drained(seed: int) -> None:
     work = Work()
     run = submitted(seed, working(work, total=DRAINED, spout_pending=5), nodes=3, call_s=0.01)

@@ -243,7 +243,7 @@ def test_it_follows_a_keyed_process_in_one_stage() -> None:
 # ---- in the simulator ---------------------------------------------------------------------------
 
 
-@seeds(20)
+@seeds(20, kinds=2)
 def test_time_is_virtual_in_the_simulator_and_nothing_is_lost(seed: int) -> None:
     state = MemoryState()
     topology = Topology("virtual", workers=2)

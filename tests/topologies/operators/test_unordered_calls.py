@@ -218,7 +218,7 @@ def test_records_of_a_shared_batch_are_acked_together() -> None:
 # ---- in the simulator ---------------------------------------------------------------------------
 
 
-@seeds(8)
+@seeds(8, kinds=2)
 def test_a_kill_loses_nothing(seed: int) -> None:
     state = MemoryState()
     topology = Topology("kills", workers=2)
