@@ -93,7 +93,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort the tests by what they need. A process has one session of Spark: tests that start their
     own precede those that share one, and those of one `place` follow each other. Tests in a browser
-    are the first, so that no process waits for another's at the end, and one starts it."""
+    come first, so that one process runs all of them, and does so while the others are busy."""
     kinds = {"browser": -1, "spark": 1, "ray": 2, "servers": 3}  # Spark on a cluster is both
 
     def kind(item: pytest.Item) -> str:

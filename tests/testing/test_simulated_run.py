@@ -195,7 +195,9 @@ def test_one_seed_gives_the_same_run_again(simulate: Simulate) -> None:
     assert events() == events()
 
 
-def test_each_test_has_several_seeds(simulate: Simulate, request: pytest.FixtureRequest) -> None:
+def test_a_test_has_its_seed_in_its_name(
+    simulate: Simulate, request: pytest.FixtureRequest
+) -> None:
     run = simulate(counting(), {"lines": LINES})
     assert f"seed {run.seed}" in request.node.name
 
