@@ -12,7 +12,7 @@ import pytest
 
 from sunshower import Counter, Records, batch
 from sunshower.errors import SunshowerError
-from sunshower.kafka import KafkaBolt, KafkaSpout
+from sunshower.kafka import KafkaBolt, KafkaSpout, Text
 from sunshower.trident import (
     Bounds,
     FixedBatchSpout,
@@ -141,6 +141,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: RedisState(FIVE), 'RedisState: url is an int; give an address, such as "redis://'),
     (lambda: InSqlite(NOTHING), "InSqlite: file is None; give a path"),
     (lambda: KafkaSpout(NOTHING, topics=["a"]), "settings is None; give what librdkafka"),
+    (lambda: Text("a\0"), "Text: encoding: .*; give a codec"),
     (lambda: KafkaBolt({}, "t"), "the settings lack bootstrap.servers"),
     (lambda: Records(FIVE), "source is 5; give a list of records"),
     (lambda: Counter(TEXT), f"stop is '5'; {COUNT} 0, or None"),
