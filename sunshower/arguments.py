@@ -51,7 +51,7 @@ class Rule(ABC):
             shown = "" if self.is_secret and value is not None else f"{value!r:.200}"
         except Exception:  # of the `repr` of users; also a number of too many digits
             shown = ""
-        return shown or f"a {type(value).__name__}"
+        return shown or _with_article(type(value).__name__)
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,10 @@ def checked(
 
         @wraps(function)
         def call(*positional: Any, **named: Any) -> Any:
-            given = signature.bind(*positional, **named).arguments
+            try:
+                given = signature.bind(*positional, **named).arguments
+            except TypeError:
+                given = {}  # the call below raises Python's error, which names the function
             place = where or _name_of_call(function, positional)
             for name, rule in all_rules().items():
                 if rule is not None and name in given:
@@ -329,4 +332,4 @@ def _of_annotations(hints: Mapping[str, Any], defaults: Mapping[str, Any]) -> di
 
 
 def _with_article(name: str) -> str:
-    return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

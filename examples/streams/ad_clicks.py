@@ -1,4 +1,4 @@
-"""Joins impressions of ads with clicks, as Kafka Streams' StreamToStreamJoinIntegrationTest."""
+"""Joins impressions of ads with clicks, like Kafka Streams' StreamToStreamJoinIntegrationTest."""
 
 from typing import NamedTuple
 

@@ -1,6 +1,6 @@
-"""Counts page views by region, as Kafka Streams' PageViewRegionLambdaExample.
+"""Counts page views by region, like Kafka Streams' PageViewRegionLambdaExample.
 
-Windows last five minutes, and one ends every minute.
+Each window lasts five minutes, and one ends every minute.
 """
 
 from typing import NamedTuple

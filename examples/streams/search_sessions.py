@@ -1,4 +1,4 @@
-"""Computes which searches of a session led to a click, as Bytewax's search_session.py."""
+"""Computes which searches of a session led to a click, like Bytewax's search_session.py."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

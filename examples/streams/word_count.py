@@ -1,4 +1,4 @@
-"""Counts the words of a file, as Bytewax's examples/wordcount.py."""
+"""Counts the words of a file, like Bytewax's examples/wordcount.py."""
 
 import re
 import sysconfig

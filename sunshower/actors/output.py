@@ -113,7 +113,7 @@ class WorkerOutput:
             self._changed.notify_all()
 
     def _joined(self, pid: int, lines: list[str]) -> list[str]:
-        """The lines, with the parts of each text of a sink joined, and its own lines instead."""
+        """The lines to print: the parts of each text of a sink are joined, and it is decoded."""
         found, was_whole = list[str](), pid in self._whole
         self._whole.discard(pid)
         for place, part in enumerate(lines):

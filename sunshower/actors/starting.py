@@ -39,7 +39,7 @@ def start_ray(address: str | None, quiet: bool, working_dir: Path | None = None)
     """Start a local Ray, or connect to the one at `address`. Raises ClusterError.
 
     The files of `working_dir` are in the working directory of all processes that are started from
-    here, on all nodes. A Ctrl-C during the start of a local Ray is raised when it has started.
+    here, on all nodes. A Ctrl-C during the start of a local Ray is handled when it has started.
     """
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # two equal lines of a sink are two lines
@@ -74,27 +74,30 @@ def start_ray(address: str | None, quiet: bool, working_dir: Path | None = None)
 
 @contextmanager
 def _interrupt_at_the_end() -> Iterator[None]:
-    """Delay the KeyboardInterrupt of a first Ctrl-C: one that interrupts the start of Ray's core
-    ends this process with a segmentation fault. A second one is raised at once."""
-    raising = signal.getsignal(signal.SIGINT)
-    is_main = threading.current_thread() is threading.main_thread()
-    if raising is not signal.default_int_handler or not is_main:
+    """Call the handler of Ctrl-C at the end for a first one: a KeyboardInterrupt that interrupts
+    the start of Ray's core ends this process with a segmentation fault. For a second one it is
+    called at once."""
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler) or threading.current_thread() is not threading.main_thread():
         yield
         return
     interrupts: list[int] = []
 
     def note(number: int, _: FrameType | None) -> None:
         interrupts.append(number)
-        signal.signal(signal.SIGINT, raising)
+        signal.signal(signal.SIGINT, handler)
 
     signal.signal(signal.SIGINT, note)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, raising)
+        signal.signal(signal.SIGINT, handler)
     if interrupts:
-        ray.shutdown()
-        raise KeyboardInterrupt
+        try:
+            handler(signal.SIGINT, None)
+        except BaseException:
+            ray.shutdown()
+            raise
 
 
 def address_here() -> str | None:

@@ -1,6 +1,7 @@
 """What a run stores in Ray's own key-value table, which lasts as long as the Ray cluster's head.
 
-The key of a value is `RUN/NAME`, and none is a prefix of another. The names:
+The key of a value is `RUN/NAME`. Values are removed by a prefix of their keys, so the name of a
+plan, which is removed alone, ends with a slash. The names:
 
     version                the version of the run's processes
     packets                the secret with which workers prove that they belong to the run

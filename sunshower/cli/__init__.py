@@ -80,7 +80,8 @@ def sunshower(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run one command and exit: 0 success, 1 SunshowerError, 2 wrong usage, 130 interrupted."""
+    """Run one command and exit: 0 success, 1 SunshowerError or a full disk, 2 wrong usage,
+    130 interrupted."""
     if arguments is None and sys.argv[1:3] == ["experiment", "run"]:
         from sunshower.experiments.runner.job_pool import restart_with_hash_seed
 

@@ -159,6 +159,7 @@ def _checkers(experiment: Experiment, parameters: Mapping[str, Any]) -> tuple[Ch
     found = experiment.checkers
     if callable(found):
         found = _call(experiment, "checkers", found, parameters)
+        _CHECKERS.check(f"{experiment}: what its checkers return", found, ExperimentError)
     for one in found:
         if isinstance(one, type) or not hasattr(one, "check"):
             raise ExperimentError(

@@ -66,7 +66,7 @@ class Text(Format):
         check_all(self, {}, "Text: ")
         try:
             "".encode(self.encoding)
-        except LookupError as error:
+        except (LookupError, ValueError) as error:
             raise ConfigError(f'Text: encoding: {error}; give a codec, such as "utf-8"') from None
 
     def decoder(self, topic: str, part: str) -> Decode:

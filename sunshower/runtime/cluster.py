@@ -129,7 +129,8 @@ class Run(ABC):
     def log_lines(self, after: int = 0) -> list[LogLine]:
         """Return the last lines of the log, those with a `number` above `after`, in order.
 
-        They are in the master's memory, up to 2,000; its next process begins a new log.
+        They are in the master's memory, up to 2,000; its next process begins a new log. In the
+        simulator they have no records of `logging`, which all simulated processes share.
         """
         return list(self._call_master("read_log", after))
 
@@ -293,8 +294,9 @@ class Run(ABC):
 
     @abstractmethod
     def _call_master(self, what: str, *given: Any) -> Any:
-        """Call a method of the master, and return its result. Raises what of Sunshower it raises,
-        and ClusterError if the master does not answer, or the topology was stopped."""
+        """Call a method of the master, and return its result. Raises the SunshowerErrors that the
+        method raises, and ClusterError if the master does not answer, or the topology was stopped.
+        """
 
     def _call_once(self, what: str, *given: Any) -> Any:
         """The same, not repeated if the master dies meanwhile."""

@@ -33,7 +33,7 @@ class MemoryForest:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.nodes: dict[str, _Kept] = {}
-        self.watches: list[tuple[str, Callable[[], None]]] = []  # of all trees: path, function
+        self.watches: list[tuple[MemoryTree, str, Callable[[], None]]] = []  # owner, path, function
 
     def names(self, path: str) -> list[str]:
         """The names of a node's children, sorted."""
@@ -42,7 +42,7 @@ class MemoryForest:
     def tell(self, paths: Iterable[str]) -> None:
         """Call the watches of these nodes and of their parents."""
         changed = {*paths} | {parent(path) for path in paths}
-        for call in [call for path, call in self.watches if path in changed]:
+        for call in [call for _, path, call in self.watches if path in changed]:
             call()
 
     def drop(self, owner: MemoryTree) -> None:
@@ -116,7 +116,7 @@ class MemoryTree:
         self._forest.tell([path])
 
     def watch(self, path: str, changed: Callable[[], None]) -> None:
-        self._forest.watches.append((check(path), changed))
+        self._forest.watches.append((self, check(path), changed))
 
     def listen(self, told: Callable[[SessionState], None]) -> None:
         self._listeners.append(told)
@@ -129,7 +129,9 @@ class MemoryTree:
                 told(session)
 
     def close(self) -> None:
-        self._forest.drop(self)
+        forest = self._forest
+        forest.watches = [watch for watch in forest.watches if watch[0] is not self]
+        forest.drop(self)
         self._listeners.clear()
 
     def _is_there(self, path: str | None) -> bool:

@@ -85,7 +85,8 @@ class Tree(Protocol):
         """Call `told` with each change of the session's state, from a thread of the store."""
 
     def close(self) -> None:
-        """End the session, which removes its ephemeral nodes at once."""
+        """End the session, which removes its ephemeral nodes at once. Watches and listeners of this
+        tree are called no more."""
 
 
 def check(path: str) -> str:

@@ -322,8 +322,8 @@ class Bolt(Generic[In_contra, Out_co]):
 
 
 class Stateless:
-    """A second base of bolts and spouts that keep nothing which another process needs: their tasks
-    can move. What is unsettled then, its spout emits again."""
+    """A second base class of bolts and spouts without state that must move with their tasks. The
+    spout emits tuples again that are unsettled when a task moves."""
 
     def snapshot(self) -> None:
         """Return nothing."""

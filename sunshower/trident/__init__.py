@@ -13,7 +13,7 @@ from sunshower.topologies.operators.aggregators import (
     reduce,
     sum_,
 )
-from sunshower.topologies.operators.port import Attempt
+from sunshower.topologies.operators.port import Attempt, Operator
 from sunshower.topologies.operators.ranking import top
 from sunshower.topologies.operators.states import MapState, StateFactory, StateKind
 from sunshower.topologies.operators.windows.window_kinds import Window, sliding, tumbling
@@ -48,6 +48,7 @@ __all__ = [
     "MapState",
     "MemoryState",
     "OpaquePartitionedSpout",
+    "Operator",
     "PartitionedSpout",
     "PlainSpout",
     "PolledSpout",

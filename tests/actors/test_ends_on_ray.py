@@ -71,7 +71,7 @@ def test_a_new_node_gets_workers_and_a_drained_node_gives_them_up_without_a_loss
 def test_workers_are_where_their_requests_fit_and_what_does_not_fit_is_said(
     tmp_path: Path,
 ) -> None:
-    check_program("tests.actors.programs.requests", tmp_path)
+    check_program("tests.actors.programs.resource_requests", tmp_path)
 
 
 @pytest.mark.long

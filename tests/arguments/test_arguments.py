@@ -12,12 +12,13 @@ import pytest
 
 from sunshower import Counter, Records, batch
 from sunshower.errors import SunshowerError
-from sunshower.kafka import KafkaBolt, KafkaSpout
+from sunshower.kafka import KafkaBolt, KafkaSpout, Text
 from sunshower.trident import (
     Bounds,
     FixedBatchSpout,
     InSqlite,
     MemoryState,
+    RedisState,
     Skip,
     batches,
     count,
@@ -137,8 +138,10 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: rows().join(5, "word"), "5 is no stream of batches"),
     (lambda: rows().apply(5), "is 5; give a function"),
     (lambda: rows().aggregate(count(), state=MemoryState), "MemoryState is no state"),
+    (lambda: RedisState(FIVE), 'RedisState: url is an int; give an address, such as "redis://'),
     (lambda: InSqlite(NOTHING), "InSqlite: file is None; give a path"),
     (lambda: KafkaSpout(NOTHING, topics=["a"]), "settings is None; give what librdkafka"),
+    (lambda: Text("a\0"), "Text: encoding: .*; give a codec"),
     (lambda: KafkaBolt({}, "t"), "the settings lack bootstrap.servers"),
     (lambda: Records(FIVE), "source is 5; give a list of records"),
     (lambda: Counter(TEXT), f"stop is '5'; {COUNT} 0, or None"),
@@ -149,3 +152,10 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
 def test_the_likeliest_slips_are_told_what_to_write(slip: Callable[[], Any], said: str) -> None:
     with pytest.raises(SunshowerError, match=said):
         slip()
+
+
+def test_a_missing_or_unknown_argument_is_refused_with_the_name_of_the_function() -> None:
+    make: Any = Records
+    for call in (make, lambda: make([], unknown=5)):
+        with pytest.raises(TypeError, match=r"^Records\.__init__\(\) "):
+            call()

@@ -136,6 +136,11 @@ def test_wrong_experiments_are_refused_before_the_run() -> None:
     refused("is no checker; give an instance", checkers=lambda: ["at-least-once"])
 
 
+@pytest.mark.parametrize("returned", [None, iter([AtLeastOnce()])], ids=["nothing", "an iterator"])
+def test_what_is_no_list_of_checkers_is_refused_and_not_a_run_without_checks(returned: Any) -> None:
+    refused("what its checkers return is .*; give a list of checkers", checkers=lambda: returned)
+
+
 def test_an_endless_plan_is_bounded_by_the_experiment() -> None:
     prepared = prepare(replace(EXPERIMENT, plan=lambda: every(2, kill(worker(0))), hurt_s=5))
     assert [step.at_s for step in prepared.steps] == [2, 4]

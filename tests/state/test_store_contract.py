@@ -361,3 +361,15 @@ def test_one_hears_of_ones_own_changes(store: Store) -> None:
     tree.watch(store.root, seen)
     tree.create(store.root)
     seen.next()
+
+
+@every_store
+def test_a_closed_tree_calls_no_watch(store: Store) -> None:
+    one, other = store.open(), store.open()
+    closed, seen = Hears(), Hears()
+    one.watch(store.root, closed)
+    other.watch(store.root, seen)
+    one.close()
+    other.create(store.root)
+    seen.next()
+    assert closed._calls.empty()

@@ -16,7 +16,6 @@ from sunshower.topologies.retry import DeadLetter
 
 _CELL_BYTES = 80
 
-
 Marks = Mapping[str, Mapping[str, Any]]  # letter → how its replay has ended: see `marks_of`
 
 

@@ -1,4 +1,4 @@
-"""Batches of groups, and batches that tasks sent to Spark: fields of `status --json`, a line."""
+"""Describes batches, those of a group and those at Spark, in JSON and in a line of text."""
 
 from __future__ import annotations
 

@@ -21,7 +21,10 @@ _PLAN_FIELDS = ("about", "cluster", "topology", "layout", "seed", "parameters", 
 
 
 class ExperimentFolders:
-    """The runs below a folder. A run has the name NAME/TIME, and one of a sweep NAME/TIME/001."""
+    """The runs below a folder. A run has the name NAME/TIME, and one of a sweep NAME/TIME/001.
+
+    Called on several threads.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root

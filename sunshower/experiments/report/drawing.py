@@ -84,7 +84,7 @@ def draw(name: str, caption: str, paint: Callable[[], Figure]) -> Chart:
         figure = paint()
         svg, png = io.StringIO(), io.BytesIO()
         figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
-        figure.set_layout_engine("none")  # both have that layout; to compute it takes long
+        figure.set_layout_engine("none")  # the PNG has the same layout, which takes long to compute
         figure.savefig(png, format="png", dpi=_DOTS_PER_INCH)
     return Chart(name, caption, svg.getvalue(), png.getvalue())
 

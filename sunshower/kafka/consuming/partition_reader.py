@@ -144,7 +144,8 @@ class PartitionReader(RebalanceListener):
         return {one: Committed(kept.offset, self._metadata) for one, kept in stored.items()}
 
     def revoked(self, partitions: Collection[Partition], *, lost: bool) -> None:
-        """Stop reading these, and drop their open messages."""
+        """Commit what is settled of these, unless they are `lost`; stop reading them, and drop
+        their open messages."""
         for partition in partitions:
             self._waiting.pop(partition, None)
         held = [partition for partition in partitions if partition in self.places]

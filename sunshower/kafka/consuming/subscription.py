@@ -20,11 +20,9 @@ class _PartitionRule(Rule):
             return False
         return NAME.allows(value.topic) and COUNT_FROM_0.allows(value.number)
 
-    def __str__(self) -> str:
-        return 'a list such as [Partition("orders", 0)]'
 
-
-_RULES = {"pattern": _PATTERN, "partitions": Each(_PartitionRule(), str(_PartitionRule()))}
+_PARTITIONS = Each(_PartitionRule(), 'a list such as [Partition("orders", 0)]')
+_RULES = {"pattern": _PATTERN, "partitions": _PARTITIONS}
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,8 @@ def deduplicate(
     and are replayed. Without `store` the keys survive a rebalance, but not a crash of the process.
 
     A repeat must reach the same task: group by the fields that the key is made of. Raises
-    TopologyError for a bolt without `process`, `snapshot` and `restore`, else ConfigError.
+    TopologyError for a bolt without `process`, `snapshot` and `restore`, ConfigError for other
+    wrong arguments.
     """
     for method in ("process", "snapshot", "restore"):
         if getattr(type(bolt), method, None) in {getattr(Bolt, method), None}:

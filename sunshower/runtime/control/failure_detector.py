@@ -39,7 +39,7 @@ class Lease:
         self.beat_s = timeout_s * _BEAT
         self.renewed_s = inf  # when the last heartbeat was sent that was answered; ∞: not judged
         self.ticked_s = inf  # when the thread of the heartbeats ran last; likewise
-        self.awake_s = -inf  # until then, the time in which the worker did not work is counted
+        self.awake_s = -inf  # when deadlines were last moved by a time without work
         self._lasts_s = timeout_s * _LEASE
         self._stopped_s = timeout_s * _STOPPED
 

@@ -185,8 +185,8 @@ class TopologyLog:
         self._failures[key] = line
 
     def _log_failures(self) -> None:
-        """The first of an event and a place at once, and how many have followed every ten
-        seconds."""
+        """Add a line for the first failure of an event and a place at once, then one every ten
+        seconds with the number of those since the last line."""
         now = self._wall()
         for key in list(self._failures):
             if now - self._logged_s.get(key, -inf) >= _REPEAT_S:

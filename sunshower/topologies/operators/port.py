@@ -30,12 +30,15 @@ class Attempt(NamedTuple):
 class Operator:
     """One step of a stage. Without its own methods it passes rows on, and keeps nothing."""
 
-    commits: bool = False  # whether `finish` belongs to the commit phase: it writes a state
-    # Whether what it emits is the same, however the rows are distributed among its tasks. False is
-    # the safe answer: then a transactional state behind a shuffle and this operator is refused.
+    #: Whether `finish` belongs to the commit phase: it writes a state.
+    commits: bool = False
+    #: Whether what it emits is the same, however the rows are distributed among its tasks. False is
+    #: the safe answer: then a transactional state behind a shuffle and this operator is refused.
     by_row = False
-    takes_tables = False  # whether the rows may be an Arrow table
-    makes_tables = False  # whether what it emits is one
+    #: Whether the rows may be an Arrow table.
+    takes_tables = False
+    #: Whether what it emits is one.
+    makes_tables = False
 
     def prepare(self, context: Context) -> None:
         """Called once per task."""

@@ -303,7 +303,7 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
         fields: Columns,
         not_exactly_once: bool = False,
     ) -> BatchStream[Any]:
-        """Run your own operator in the stage of the rows: see Operator in `operators/port.py`.
+        """Run your own operator, an instance of a subclass of `Operator`, in the stage of the rows.
 
         With `others`, one task gets all rows of a batch: this stream is input 0, the others are 1,
         2 …. `fields` is () if it emits nothing. An operator that `commits` or `publishes` must undo
@@ -311,7 +311,7 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
         """
         where = self._where("operate", operator)
         if not isinstance(operator, Operator):
-            raise TopologyError(f"{where}: {operator!r} is no Operator; see operators/port.py")
+            raise TopologyError(f"{where}: {operator!r} is no Operator of sunshower.trident")
         streams = [self, *others]
         check_streams(streams, where)
         if operator.commits or publishing(operator):

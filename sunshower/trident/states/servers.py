@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sunshower.arguments import check_all
 from sunshower.secret import ADDRESS, Secret, address
@@ -11,6 +11,8 @@ from sunshower.state.backing import Backing, Home
 from sunshower.state.zookeeper_client import ZooKeeperAccess
 from sunshower.topologies.operators.states import StateKind
 from sunshower.trident.states.factories import KeptState
+
+_URL = replace(ADDRESS, instead='an address, such as "redis://host:6379"')
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class RedisState(KeptState):
     prefix: str = "sunshower"
 
     def __post_init__(self) -> None:
-        check_all(self, {"url": ADDRESS}, "RedisState: ")
+        check_all(self, {"url": _URL}, "RedisState: ")
         object.__setattr__(self, "url", address(self.url))
 
     @property

@@ -65,8 +65,8 @@ def joined_streams(
     _TIME.check(f"{where}: late", late, TopologyError)
     field, other_field = settings["field"], settings.get("other_field")
     times = field, field if other_field is None else other_field
-    for stream, field in zip((left, right), times, strict=True):
-        stream.schema.check_field(field, where)
+    for stream, time in zip((left, right), times, strict=True):
+        stream.schema.check_field(time, where)
     both = (left.schema, on), (right.schema, settings.get("other_on"))
     ours, theirs, out = joined_schema(
         *both, how=how, kinds=("inner", "left", "outer"), fields=fields, where=where
