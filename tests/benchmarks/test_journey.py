@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from benchmarks import journey
+from tests.structure.reading import ROOT
 
 
-def test_the_way_of_a_tuple_leads_through_spout_bolt_and_acker(
+def test_a_tuple_passes_spout_bolt_and_acker_and_the_page_has_the_counts(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     journey.main([])
-    assert "functions in" in capsys.readouterr().out
+    counts = re.findall(r"\d+", capsys.readouterr().out)
+    page = (ROOT / "docs/ARCHITECTURE.md").read_text(encoding="utf-8")
+    (row,) = re.findall(
+        r"^\| the present one: .* \| (\d+) \| (\d+) \| (\d+) \|$", page, re.MULTILINE
+    )
+    assert counts == [*row]
     names = {name for _, name, _ in journey.entered}
     assert {
         "OutputStreams.send",
