@@ -13,7 +13,7 @@ from contextlib import suppress
 from math import inf
 from typing import Any, Protocol, TypeVar
 
-from sunshower.arguments import SECONDS, SECONDS_FROM_0, Rule, Values, checked
+from sunshower.arguments import COUNT, SECONDS, SECONDS_FROM_0, Rule, Values, checked
 from sunshower.errors import ClusterError, LifecycleError, TopologyFailed
 from sunshower.runtime import queries
 from sunshower.runtime.control.lifecycle import KillReport, State
@@ -35,9 +35,10 @@ Look = Callable[[Snapshot], None]  # is called with snapshots while a command wa
 _WAIT = SECONDS_FROM_0.or_else("none", None).or_else("inf", inf)
 _TIMEOUT = Values(float, "a number of seconds").or_else("none", None).or_else("inf", inf)
 _CHECKED: Mapping[str, Mapping[str, Rule]] = {
-    **{name: {} for name in ("results", "ask", "query", "entries", "traces", "log_lines")},
+    **{name: {} for name in ("results", "ask", "query", "traces", "log_lines")},
     **{name: {} for name in ("kill_worker", "pause_worker", "resume_worker", "kill_node")},
     **{name: {"wait_s": _WAIT} for name in ("rebalance", "keep", "kill")},
+    "entries": {"limit": COUNT},
     "wait": {"timeout_s": _TIMEOUT},
     "upgrade": {"wait_s": _WAIT, "open_s": SECONDS},
 }

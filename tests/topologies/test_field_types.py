@@ -288,7 +288,7 @@ SALES = [
 def test_values_of_every_type_pass_through_batches(layout: Layout | None) -> None:
     seen: list[Sale] = []
     topology, state = RightTopology("sales"), MemoryState()
-    spout = FixedBatchSpout(SALES, 5, fields=Sale)
+    spout = FixedBatchSpout(SALES, 5, type=Sale)
     sales = batches(topology, "sales", spout, store=InMemory()).shuffle(parallelism=2)
     sales.partition_by("color", parallelism=2).peek(seen.append)
     sales.group_by("day").aggregate(count(), state=state, parallelism=2, name="days")
@@ -301,7 +301,7 @@ def test_values_of_every_type_pass_through_batches(layout: Layout | None) -> Non
 
 
 def test_an_enum_in_the_keys_of_a_state_is_refused() -> None:
-    program = batches(Topology("sales"), "sales", FixedBatchSpout(SALES, 5, fields=Sale))
+    program = batches(Topology("sales"), "sales", FixedBatchSpout(SALES, 5, type=Sale))
     for name in ("color", "lines"):
         refused(
             RecordMismatch,

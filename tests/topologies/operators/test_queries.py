@@ -22,7 +22,7 @@ from sunshower import (
     sum_,
 )
 from sunshower.clock import ManualClock
-from sunshower.errors import ClusterError, ConfigError, UnknownComponent
+from sunshower.errors import ClusterError, UnknownComponent
 from sunshower.runtime.cluster import Run
 from sunshower.simulation.cluster import SimCluster
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
@@ -174,9 +174,9 @@ def test_a_key_that_is_no_key_of_the_component_is_refused(cluster: SimCluster) -
         run.query("count", ("a",))
     with pytest.raises(ClusterError, match="cannot be a key of 'count'"):
         run.query("count", object())
-    assert len(run.entries("count", limit=10**30)) == len(AMOUNTS)
+    assert len(run.entries("count", limit=10**15)) == len(AMOUNTS)
     for limit in (0, -1, 1.5):
-        with pytest.raises(ConfigError, match="entries of 'count': limit"):
+        with pytest.raises(ClusterError, match=r"run\.entries: limit is"):
             run.entries("count", limit=limit)  # type: ignore[arg-type]
 
 

@@ -221,7 +221,7 @@ def test_a_batch_that_is_committed_again_fires_the_same_and_counts_once(
         (lambda: tumbling(seconds=3, late=1), "needs field="),
         (lambda: sliding(count=3, every=2), "not a multiple"),
         (lambda: sliding(count=3, every=4), "every"),
-        (lambda: tumbling(seconds=0), "positive"),
+        (lambda: tumbling(seconds=0), "seconds is 0; it must be a number above 0"),
         (lambda: tumbling(seconds=3, field="at", late=-1), "at least 0"),
     ],
 )
