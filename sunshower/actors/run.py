@@ -267,16 +267,11 @@ class RayRun(Run):
     def _call(self, method: Any, *args: Any, within_s: float = CALL_S) -> Any:
         return call(self.topology, method, *args, within_s=within_s)
 
-    def _until(
-        self, ready: Callable[[], T], look: Look | None = None, within_s: float | None = None
-    ) -> T:
+    def _until(self, ready: Callable[[], T], within_s: float | None = None) -> T:
         end_s = inf if within_s is None else time.monotonic() + within_s
         while True:
-            if not self._master_is_paused:
-                if look is not None:
-                    look(self._call_master("status")[0])
-                if found := ready():
-                    return found
+            if not self._master_is_paused and (found := ready()):
+                return found
             if time.monotonic() >= end_s:
                 raise TimeoutError
             time.sleep(_POLL_S)

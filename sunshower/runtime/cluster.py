@@ -254,7 +254,7 @@ class Run(ABC):
         """
         self._kept = number = self._call_once("keep", wait_s)
         try:
-            packed = self._until(lambda: self._call_master("savepoint", number), look)
+            packed = self._until(lambda: self._packed(number, look))
             savepoint: Savepoint = packed.with_transfers(self._transfers_of(packed.move))
         except BaseException:  # also Ctrl-C
             with suppress(Exception):
@@ -279,7 +279,7 @@ class Run(ABC):
         except LifecycleError:
             self._kept = None
             raise
-        self._until(lambda: self._state(fails=False) == State.KILLED, look)
+        self._until(lambda: self._state(look, fails=False) == State.KILLED)
         report: KillReport = self._call_master("kill_report")
         self.stop()
         return report
@@ -308,9 +308,7 @@ class Run(ABC):
         """Call a method of a worker likewise; TopologyFailed for an error of user code."""
 
     @abstractmethod
-    def _until(
-        self, ready: Callable[[], T], look: Look | None = None, within_s: float | None = None
-    ) -> T:
+    def _until(self, ready: Callable[[], T], within_s: float | None = None) -> T:
         """Let time pass until `ready` returns something, and return that. `ready` is not called
         while the master is paused. Raises TimeoutError."""
 
@@ -328,18 +326,26 @@ class Run(ABC):
 
     # ---- helpers -----------------------------------------------------------------------------
 
-    def _state(self, *, fails: bool = True) -> State:
-        """The state of the topology. Raises TopologyFailed if it has failed and `fails` is true."""
+    def _state(self, look: Look | None = None, *, fails: bool = True) -> State:
+        """The state of the topology, after calling `look` with the snapshot that has it. Raises
+        TopologyFailed if it has failed and `fails` is true."""
         found, error = self._call_master("status")
+        if look is not None:
+            look(found)
         if fails and error is not None:
             raise TopologyFailed(error)
         return State(found.state)
+
+    def _packed(self, number: int, look: Look | None) -> Any:
+        """The tasks of savepoint `number`; None while they are still being packed."""
+        self._state(look)
+        return self._call_master("savepoint", number)
 
     def _wait_for_change(self, number: int, wait_s: float | None, look: Look | None = None) -> None:
         """Raises LifecycleError if that rebalance or upgrade did not happen. `wait_s`: how long it
         waits for pending trees."""
         if number:  # else nothing changes
-            self._until(lambda: self._state() != State.REBALANCING, look)
+            self._until(lambda: self._state(look) != State.REBALANCING)
             self._call_master("check_change", number)
 
     def _query(self, worker: int, query: Query) -> Any:

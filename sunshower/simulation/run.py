@@ -158,7 +158,7 @@ class SimRun(Run):
         config = self._env.plan.graph.config
         longest_s = (config.message_timeout_s if wait_s is None else wait_s) + _MOVE_S
         try:
-            self._until(lambda: self._state() != State.REBALANCING, look, longest_s)
+            self._until(lambda: self._state(look) != State.REBALANCING, longest_s)
         except TimeoutError:
             raise ClusterError(
                 f"the tasks of {self.topology!r} have not changed places within {longest_s:g} s of "
@@ -213,16 +213,16 @@ class SimRun(Run):
     def _call_master(self, what: str, *given: Any) -> Any:
         return self._ask(lambda master: getattr(master, what)(*given))
 
-    def _state(self, *, fails: bool = True) -> State:
+    def _state(self, look: Look | None = None, *, fails: bool = True) -> State:
         """Without a call, so no time passes."""
         state = self._master.state()
+        if look is not None:
+            look(self._master.status()[0])
         if fails and state == State.FAILED:
             raise TopologyFailed(self._master.core.error)
         return state
 
-    def _until(
-        self, ready: Callable[[], T], look: Look | None = None, within_s: float | None = None
-    ) -> T:
+    def _until(self, ready: Callable[[], T], within_s: float | None = None) -> T:
         """Raises ClusterError, too, if no event is left and there is no limit."""
         self._check_there()
         world = self._world
@@ -233,8 +233,6 @@ class SimRun(Run):
             if self._answers and (self._master.heard or over or world.now_s >= look_s):
                 look_s = world.now_s + self._settle_s if self._master.heard else inf
                 self._master.heard = False
-                if look is not None:
-                    look(self._master.status()[0])
                 if found := ready():
                     return found
             if over:

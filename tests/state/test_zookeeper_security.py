@@ -97,7 +97,7 @@ def test_a_file_that_is_no_certificate_is_told_at_once(tls: Tls, tmp_path: Path)
             ZooKeeperTree("127.0.0.1:1", tls=wrong)
 
 
-@pytest.mark.parametrize("hosts", ["", "host:port", "host:1:2", "a:1,,b:1"])
+@pytest.mark.parametrize("hosts", ["host:port", "host:1:2", "a:1,,b:1"])
 def test_what_is_no_address_is_told_at_once(hosts: str) -> None:
     with pytest.raises(ConfigError, match="is no address of a ZooKeeper"):
         ZooKeeperTree(hosts)
