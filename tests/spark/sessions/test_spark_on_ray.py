@@ -44,6 +44,7 @@ def fails(gateway: Gateway, transform: Any) -> SparkError:
     return caught.value
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)  # on a busy machine two sessions opened in 300 s
 @only_there
 def test_a_session_that_was_stopped_is_there_again_for_the_next_batch(
