@@ -47,11 +47,11 @@ def test_pickles_are_read_only_where_ray_is_trusted() -> None:
 def test_addresses_reach_their_clients_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     redis = pytest.importorskip("redis")
     psycopg = pytest.importorskip("psycopg")
-    client = redis_backing.connect(RedisState(f"rediss://me:w0rd-here@host/0?{CERTIFICATES}").url, 1.0)
+    client = redis_backing.connect(RedisState(f"rediss://me:w0rd@host/0?{CERTIFICATES}").url, 1.0)
     assert client.connection_pool.connection_class is redis.SSLConnection
     assert client.connection_pool.connection_kwargs["ssl_ca_certs"] == "/ca.pem"
-    assert client.connection_pool.connection_kwargs["password"] == "w0rd-here"
-    dsn, seen = "host=h password=w0rd-here sslmode=verify-full sslrootcert=/ca.pem", []
+    assert client.connection_pool.connection_kwargs["password"] == "w0rd"
+    dsn, seen = "host=h password=w0rd sslmode=verify-full sslrootcert=/ca.pem", []
 
     def connect(given: str, **_: Any) -> None:
         seen.append(given)
