@@ -17,8 +17,9 @@ from sunshower.runtime.control.placement import can_move, placed, unused
 from sunshower.runtime.nodes import MAKE_ROOM, NodeRoom, NodeView, choices, misfit, unmet, waits
 from sunshower.runtime.plan import ACKER, Plan, Task
 
-_AGAIN_S = 30.0  # before a worker leaves its node again, if the first time was cancelled, or the
-# next master its own: Ray may have started it on another node that is being drained
+# How long a worker stays if its move was cancelled, and each new master: Ray may have started the
+# master on another node that is being drained.
+_AGAIN_S = 30.0
 _LAST_S = 30.0  # before a node ends, its workers leave it, also if no other one has room
 _START_S = 300.0  # likewise where an autoscaler may add a node: it sees only workers without one
 
