@@ -5,11 +5,12 @@
 PYTHON ?=
 ARGS ?=
 EXTRAS ?=
-SEEDS ?= 1000
+SEEDS ?=
 HOURS ?=
 BIN := .venv/bin
 ONE_PROCESS := not ray and not servers and not spark and not mutants
 SHORT := and not long
+FEW := 1
 CHECKED := tests/structure tests/docs/test_site.py
 # Where images set this, every process of every topology would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -33,9 +34,9 @@ demo: .venv/.core  ## count words on Ray, kill a worker, and check that no line 
 test: .venv/.dev  ## run the tests but the long ones and those of check, with a real Ray, Kafka, ZooKeeper and Spark
 ifeq ($(strip $(ARGS)),)
 	@echo "Running the tests that need one process, on all processors …"
-	@$(BIN)/python -m pytest -n auto --dist worksteal -m "$(ONE_PROCESS) $(SHORT)" $(CHECKED:%=--ignore=%)
+	@$(BIN)/python -m pytest -n auto --dist worksteal --sunshower-seeds $(or $(SEEDS),$(FEW)) -m "$(ONE_PROCESS) $(SHORT)" $(CHECKED:%=--ignore=%)
 	@echo "Running the tests on a real Ray, a real Spark and real servers, in three processes …"
-	@$(BIN)/python -m pytest -n 3 --dist loadgroup -m "(ray or spark or servers) $(SHORT)"
+	@$(BIN)/python -m pytest -n 3 --dist loadgroup --sunshower-seeds $(or $(SEEDS),$(FEW)) -m "(ray or spark or servers) $(SHORT)"
 else
 	@$(BIN)/python -m pytest $(ARGS)
 endif
@@ -44,7 +45,8 @@ mutants: .venv/.dev  ## break the code on purpose, and check that the simulator 
 	@$(BIN)/python -m pytest -n auto --dist worksteal -m mutants $(ARGS)
 
 test-all: SHORT :=
-test-all: test mutants  ## run the tests, the long ones too, and the mutants
+test-all: FEW := 8
+test-all: test mutants  ## run the tests, the long ones too, with 8 seeds each (SEEDS=8), and the mutants
 
 check: .venv/.dev  ## ruff, mypy --strict, the structure tests, and the site's links
 	@echo "Checking the code: ruff …"
@@ -87,8 +89,8 @@ else
 endif
 
 simulate: .venv/.core  ## inject faults in the simulator, SEEDS=1000, and look for lost tuples
-	@$(BIN)/sunshower simulate examples/simulated_word_count.py --seeds $(SEEDS) $(ARGS)
-	@$(BIN)/sunshower simulate examples/simulated_relay.py --seeds $(SEEDS) $(ARGS)
+	@$(BIN)/sunshower simulate examples/simulated_word_count.py --seeds $(or $(SEEDS),1000) $(ARGS)
+	@$(BIN)/sunshower simulate examples/simulated_relay.py --seeds $(or $(SEEDS),1000) $(ARGS)
 
 clean:  ## remove .venv and every cache
 	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

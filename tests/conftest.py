@@ -40,14 +40,11 @@ settings.register_profile("short", settings.get_profile("all"), max_examples=20)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Without the long tests, as in `make test`, a property has few examples, the fixture
-    `simulate` one seed, and other seeds are not even collected. Collections of garbage are as rare
-    as in a worker."""
+    """Without the long tests, as in `make test`, a property has few examples. More seeds than the
+    option asks for are not even collected. Collections of garbage are as rare as in a worker."""
     collect_seldom()
-    seeds.is_short = "not long" in config.option.markexpr
-    settings.load_profile("short" if seeds.is_short else "all")
-    if seeds.is_short:
-        config.option.sunshower_seeds = 1
+    settings.load_profile("short" if "not long" in config.option.markexpr else "all")
+    seeds.most = config.option.sunshower_seeds
 
 
 def pytest_collection_finish() -> None:

@@ -1,6 +1,6 @@
-"""How many seeds a test has: a few in `make test`, all in `make test-all`.
+"""How many seeds a test has: a few in `make test`, more in `make test-all`, `SEEDS=1000` for all.
 
-The number of examples of a property depends on the same marker: tests/conftest.py.
+The number of examples of a property depends on the marker `long`: tests/conftest.py.
 """
 
 from __future__ import annotations
@@ -8,12 +8,13 @@ from __future__ import annotations
 import pytest
 
 LEAST, MOST = 1, 3  # seeds in `make test`; between them it is a twentieth of all
-is_short = False  # whether the tests marked `long` are left out, so that nobody collects them
+most = MOST  # of the long seeds; conftest.py sets it to the option --sunshower-seeds
 
 
 def seeds(count: int, first: int = 0, kinds: int = 1) -> pytest.MarkDecorator:
-    """The parameter `seed`: 0 … `count` - 1. What `make test` leaves out is marked `long`; it runs
-    `first` and those after it, of each of the `kinds` among which a test chooses by its seed."""
+    """The parameter `seed`: 0 … `count` - 1, at most `most`. What `make test` leaves out is marked
+    `long`; it runs `first` and those after it, of each of the `kinds` among which a test chooses by
+    its seed."""
     few = max(min(max(LEAST, count // 20), MOST), kinds)
     chosen = range(first, first + few)
     return pytest.mark.parametrize(
@@ -21,6 +22,6 @@ def seeds(count: int, first: int = 0, kinds: int = 1) -> pytest.MarkDecorator:
         [
             seed if seed in chosen else pytest.param(seed, marks=pytest.mark.long)
             for seed in range(count)
-            if seed in chosen or not is_short
+            if seed in chosen or seed < most
         ],
     )

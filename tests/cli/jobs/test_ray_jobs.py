@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import venv
 from collections.abc import Iterator
 from pathlib import Path
@@ -132,9 +133,18 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def nodes(packages: Path) -> Iterator[Nodes]:
+def place() -> Iterator[str]:
+    """Where the nodes note that they run: a job on them looks there, and would otherwise find the
+    Ray that another test started last. The path is short, because sockets of Unix are in it."""
+    with tempfile.TemporaryDirectory(prefix="ray") as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def nodes(packages: Path, place: str) -> Iterator[Nodes]:
     environment = {
         **marked(),
+        "RAY_TMPDIR": place,
         "PATH": f"{packages}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "RAY_AUTH_MODE": "token",
