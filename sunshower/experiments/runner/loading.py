@@ -122,7 +122,7 @@ def _find(module: ModuleType, path: Path, name: str | None, kind: LoadKind[T]) -
         return found
     names = ", ".join(there)
     if name is not None and name in vars(module):
-        problem = f"{name!r} in {path} is a {type(found).__name__}, not a {kind.type.__name__}"
+        problem = f"{name!r} in {path} is of type {type(found).__name__}, not {kind.type.__name__}"
     elif name is not None:
         problem = f"{path} has no {name!r}"
     elif there:

@@ -45,7 +45,7 @@ def check(
         (NOTHING, "has no experiment; make one at its top level"),
         (NOTHING, "It has: only (a Topology)"),
         (HOLDING + "    other = experiment\n    del experiment\n    a = other", "several experim"),
-        ("experiment = 3", "is a int, not a Experiment"),
+        ("experiment = 3", "is of type int, not Experiment"),
         (WITH_PLAN.format(plan="at(1, kill(component('nobody')))"), "'nobody'"),
         (WITH_PLAN.format(plan="at(1, lossy(for_s=1, drop=2))"), "it must be a probability of at"),
         (WITH_PLAN.format(plan="every(1, kill(master()))"), "the faults do not end"),

@@ -145,7 +145,7 @@ def test_a_wrong_declaration_in_a_function_names_the_innermost_line_of_the_file(
     ("name", "problem"),
     [
         (":third", "has no 'third'"),
-        (":number", "is a int, not a Topology"),
+        (":number", "is of type int, not Topology"),
         ("", "several topologies"),
     ],
 )
