@@ -39,10 +39,7 @@ SHORT: dict[str, dict[str, Any]] = {
     "replay_storm": {"total": 500, "slow_s": 3.0},
 }
 Runs = list[tuple[Mapping[str, Any], Outcome]]
-every_seed = pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))]
-)
-
+every_seed = seeds.seeds(3)
 
 # What these depend on, no simulator has.
 REAL = {"disturbed_kafka", "exactly_once", "heavy_transform", "kill_the_broker"}
@@ -59,7 +56,7 @@ def simulate(name: str, seed: int) -> Runs:
     experiment = experiment_of(name)
     found: Runs = []
     swept = list(combinations(experiment.sweep))
-    for combination in swept[:: max(1, len(swept) - 1)] if seeds.is_short else swept:
+    for combination in swept[:: max(1, len(swept) - 1)] if seeds.most == 1 else swept:
         parameters = {**SHORT[name], **combination}
         with SimCluster(seed) as cluster:
             found.append((combination, run_experiment(experiment, cluster, seed, parameters)[0]))
