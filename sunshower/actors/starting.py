@@ -25,7 +25,7 @@ _LOOPBACK = "127."
 # Settings of the whole cluster, which only its head can be started with.
 SYSTEM_CONFIG: dict[str, int] = {
     "timeout_ms_task_wait_for_death_info": 50,  # a death is known in 0.5 s, not 1.4 s
-    "max_direct_call_object_size": 4 << 20,  # packets are sent in the call itself
+    "max_direct_call_object_size": 4 << 20,  # states of tasks are sent in the call itself
     "task_events_report_interval_ms": 0,  # not read; saves 15 % of each call
     "gcs_rpc_server_reconnect_timeout_s": 5,  # if Ray is killed, do not hang 60 s
     "worker_niceness": 0,  # niceness.py adds less than Ray's 15 to this

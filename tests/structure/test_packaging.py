@@ -56,5 +56,5 @@ def test_what_is_to_be_installed_is_an_extra() -> None:
 
 
 def test_the_readme_lists_the_extras_of_users() -> None:
-    (listed,) = re.findall(r"are extras:(.*?)\.\s", text(ROOT / "README.md"), re.DOTALL)
+    (listed,) = re.findall(r"is an extra:(.*?)\.\s", text(ROOT / "README.md"), re.DOTALL)
     assert {*re.findall(r"`(\w+)`", listed)} == EXTRAS.keys() - {"dev"}

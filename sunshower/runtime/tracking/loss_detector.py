@@ -2,7 +2,7 @@
 
 - At once: trees of frames and reports that were sent and not answered (`peer_died`, `lost`).
 - After a grace period: trees of which the crashed worker may have held or sent a part (`sweep`).
-- Trees that neither of these finds fail at their deadline (spout_task.py).
+- Trees that neither of these finds fail at their deadline (deadlines.py).
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Totals that leave their batches for a topic, as docs/EXACTLY_ONCE.md says: each word is counted
-once in the last message of its key, although the worker that writes is killed."""
+"""Totals of batches in a Kafka topic: the last message of a word has counted it exactly once.
+
+The worker that writes is killed meanwhile. This is the recipe in docs/EXACTLY_ONCE.md.
+"""
 
 from __future__ import annotations
 
