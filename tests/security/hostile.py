@@ -1,4 +1,4 @@
-"""Mutates packets and stored values, and finds what a change of one byte would not."""
+"""Changes bytes, values and MessagePack data at random, for tests with hostile input."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import msgpack
 
 INTS = (0, 1, -1, 7, 255, 1 << 16, 1 << 31, (1 << 32) - 1, 1 << 40, (1 << 63) - 1, (1 << 64) - 1)
 OTHERS: tuple[Any, ...] = (None, True, -1, 1.5, "", "text", b"", b"\xff" * 8, [], [[]], {}, {1: 2})
-WORTH = (0, 1, 0x7F, 0x80, 0xC0, 0xC1, 0xC9, 0xCF, 0xD9, 0xDC, 0xDD, 0xDF, 0xE0, 0xFF)
+MARKERS = (0, 1, 0x7F, 0x80, 0xC0, 0xC1, 0xC9, 0xCF, 0xD9, 0xDC, 0xDD, 0xDF, 0xE0, 0xFF)
 
 
 def mutated_bytes(data: bytes, dice: random.Random) -> bytes:
-    """The data with some bytes changed, removed, repeated or added."""
+    """Return the data with some bytes changed, removed, repeated or added."""
     found = bytearray(data)
     for _ in range(dice.choice((1, 1, 2, 4, 16))):
         at = dice.randrange(len(found) + 1)
@@ -27,15 +27,15 @@ def mutated_bytes(data: bytes, dice: random.Random) -> bytes:
             case 3:
                 found[at:at] = found[at : at + dice.randrange(1, 64)]
             case _ if at < len(found):
-                found[at] = dice.choice((dice.randrange(256), dice.choice(WORTH)))
+                found[at] = dice.choice((dice.randrange(256), dice.choice(MARKERS)))
     return bytes(found)
 
 
 def mutated_value(value: Any, dice: random.Random) -> Any:
-    """The value with one part changed, at any depth; mostly to another of its type."""
+    """Return the value with one part changed, at any depth, mostly to a value of the same type."""
     if isinstance(value, list | tuple) and value:
         parts = list(value)
-        full = [at for at, one in enumerate(parts) if one not in ([], {}, b"", "")]
+        full = [at for at, part in enumerate(parts) if part not in ([], {}, b"", "")]
         at = dice.choice(full if full and dice.random() < 0.95 else range(len(parts)))
         match dice.randrange(40):
             case 0:
@@ -51,7 +51,7 @@ def mutated_value(value: Any, dice: random.Random) -> Any:
         name = dice.choice([*value])
         match dice.randrange(20):
             case 0:
-                return {key: one for key, one in value.items() if key != name}
+                return {key: item for key, item in value.items() if key != name}
             case 1:
                 return {**value, "other": 1}
             case _:
@@ -67,15 +67,15 @@ def mutated_value(value: Any, dice: random.Random) -> Any:
 
 
 def _flipped(data: bytes, dice: random.Random) -> bytes:
-    """The data with other bytes, as many as before."""
+    """Return the data with some bytes changed, but of the same length."""
     found = bytearray(data)
     for _ in range(dice.choice((1, 1, 2, 8))):
-        found[dice.randrange(len(found))] = dice.choice((dice.randrange(256), dice.choice(WORTH)))
+        found[dice.randrange(len(found))] = dice.choice((dice.randrange(256), dice.choice(MARKERS)))
     return bytes(found)
 
 
 def mutated_messagepack(data: bytes, dice: random.Random) -> bytes:
-    """A MessagePack value changed in its bytes, or in its structure."""
+    """Return MessagePack data with changed bytes, or with changed parts of its value."""
     if dice.random() < 0.2:
         return mutated_bytes(data, dice)
     errors = "surrogatepass"

@@ -1,4 +1,4 @@
-"""The arguments of processes, which every user of a machine can see."""
+"""Reads the arguments of other processes, which every user of a machine can see."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def arguments_of_others() -> bytes:
-    """The arguments of all processes but this one."""
+    """Return the arguments of all processes except this one."""
     found = b""
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit() and int(folder.name) != os.getpid():

@@ -1,6 +1,6 @@
-"""Packets that are mutated behind their checksum: no crash, no hang, no code, no large allocation.
+"""Mutated packets with a correct checksum stop no worker and take little memory.
 
-`make test-all` sends a million (mark `mutants`), the suite some thousand.
+`make test` sends 3,000 of them, and `make test-all` a million (marker `mutants`).
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ EACH = 250  # packets to one network
 GROWTH_MAX = 256 << 20  # bytes of resident memory, over all packets
 
 
-class Call(NamedTuple):
-    """A packet that has arrived."""
+class Delivery(NamedTuple):
+    """A packet, and the address of the worker that received it."""
 
     peer: int
     data: bytes
 
 
 def twice(number: Number) -> list[Number]:
-    """Fails for the last of each ten."""
+    """Fails for every tenth number."""
     if number.value % 10 == 9:
         raise ValueError(f"no {number}")
     return [number, number]
@@ -59,7 +59,7 @@ def keep(number: Number) -> None: ...
 
 
 def network(seed: int) -> Network:
-    """Rows, columns, reports of acks and failures with their reasons, verdicts and grants."""
+    """Its packets contain rows, columns, reports of acks and failures, verdicts and credits."""
     topology = Topology("t", workers=3, ackers=2, spout_pending=16)
     rows = topology.spout("numbers", Numbers(50)).fields("value").bolt("twice", twice, 2)
     topology.bolt("columns", columns, [rows.shuffle()], 2, fields=Number).all().bolt("keep", keep)
@@ -67,23 +67,23 @@ def network(seed: int) -> Network:
 
 
 @cache
-def recorded() -> list[Call]:
-    """The first packets of a run."""
-    found: list[Call] = []
+def recorded() -> list[Delivery]:
+    """Return the first packets of a run."""
+    found: list[Delivery] = []
     deliver = SimWorker.deliver
 
-    def noted(worker: SimWorker, packet: SimPacket) -> None:
-        found.append(Call(worker.address, packet.data))
+    def recording(worker: SimWorker, packet: SimPacket) -> None:
+        found.append(Delivery(worker.address, packet.data))
         deliver(worker, packet)
 
-    with patch.object(SimWorker, "deliver", noted):
+    with patch.object(SimWorker, "deliver", recording):
         net = network(1)
         net.until(lambda: len(found) > 500 or len(net.workers) == 0)
     return found
 
 
 def sealed(head: bytes, body: bytes) -> bytes:
-    """A packet with a checksum that matches."""
+    """Return a packet with a correct checksum."""
     magic, version, _ = packets._HEADER.unpack_from(head)
     rest = head[packets._HEADER.size :] + body
     return packets._HEADER.pack(magic, version, crc32(rest, version)) + rest
@@ -93,17 +93,17 @@ def has_begun(net: Network) -> bool:
     return bool(net.task("numbers").stats().counts.emitted > 20)
 
 
-def hurt(calls: int, seed: int) -> Counter[str]:
-    """Send so many mutated packets to running workers; what became of them."""
+def send_mutated_packets(total: int, seed: int) -> Counter[str]:
+    """Send `total` mutated packets to running workers. Return how many were read or dropped."""
     dice, found = random.Random(seed), Counter[str]()
-    while found.total() < calls:
+    while found.total() < total:
         net = network(dice.randrange(1000))
         net.until(partial(has_begun, net))
         for number in range(EACH):
-            call = dice.choice(recorded())
-            body = mutated_messagepack(call.data[BODY:], dice)
-            core = net.workers[call.peer]
-            core.receive(sealed(call.data[:BODY], body))
+            delivery = dice.choice(recorded())
+            body = mutated_messagepack(delivery.data[BODY:], dice)
+            core = net.workers[delivery.peer]
+            core.receive(sealed(delivery.data[:BODY], body))
             dropped = bool(core._reader.notices())
             found["dropped" if dropped else "read"] += 1
             core.step()
@@ -114,45 +114,45 @@ def hurt(calls: int, seed: int) -> Counter[str]:
 
 
 def resident() -> int:
-    """The largest resident memory of this process so far, in bytes."""
+    """Return the largest resident memory of this process so far, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-@pytest.mark.parametrize("calls", [3_000, pytest.param(1_000_000, marks=pytest.mark.mutants)])
+@pytest.mark.parametrize("total", [3_000, pytest.param(1_000_000, marks=pytest.mark.mutants)])
 @pytest.mark.timeout(0)
-def test_mutated_packets_stop_no_worker(calls: int) -> None:
+def test_mutated_packets_stop_no_worker(total: int) -> None:
     before = resident()
-    found = hurt(calls, seed=calls)
+    found = send_mutated_packets(total, seed=total)
     growth = resident() - before
     sys.stdout.write(f"{found}, memory {growth >> 20} MiB more\n")
-    assert min(found["dropped"], found["read"]) > calls // 20, found
+    assert min(found["dropped"], found["read"]) > total // 20, found
     assert growth < GROWTH_MAX
 
 
 def test_a_packet_with_any_other_byte_is_refused() -> None:
     dice = random.Random(3)
     for _ in range(3_000):
-        call = dice.choice(recorded())
-        data = mutated_bytes(call.data, dice)
-        receiver = PacketReceiver(call.peer, 1)
-        if data != call.data:
+        delivery = dice.choice(recorded())
+        data = mutated_bytes(delivery.data, dice)
+        receiver = PacketReceiver(delivery.peer, 1)
+        if data != delivery.data:
             assert str(receiver.answer(data)) != "0"
 
 
 def body(**changed: object) -> bytes:
-    """The body of a recorded packet that has a frame of rows, with parts of the frame changed."""
+    """Return a recorded packet with a frame of rows, with the given parts of the frame changed."""
     names = ("target", "source", "index", "seq", "kind", "records")
     names += ("roots", "counts", "edges", "offsets")
-    for call in recorded():
-        content = msgpack.unpackb(call.data[BODY:])
+    for delivery in recorded():
+        content = msgpack.unpackb(delivery.data[BODY:])
         if content[0] and content[0][0][4] == changed.get("kind", 0) and content[0][0][6]:
             content[0][0] = [changed.get(n, v) for n, v in zip(names, content[0][0], strict=True)]
-            return call.data[:BODY] + msgpack.packb(content)
+            return delivery.data[:BODY] + msgpack.packb(content)
     raise AssertionError("no such frame")
 
 
 MANY = (0xFFFF_FFFF).to_bytes(4, "little")
-NESTED = b"\xdd\x00\x00\xff\xff" * 400  # lists in lists, of 65,535 each
+NESTED = b"\xdd\x00\x00\xff\xff" * 400  # nested lists that claim 65,535 elements each
 
 
 @pytest.mark.parametrize(

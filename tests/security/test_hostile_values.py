@@ -1,4 +1,4 @@
-"""Bytes that are no value of a field: refused with one error, without a crash or much memory."""
+"""Bytes that encode no value are refused with one error, without a crash or much memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CODEC = Codec(SCHEMA.classes)
 STREAM = PlannedStream(0, "spout", StreamSpec("default", SCHEMA), SCHEMA.classes)
 GROWTH_MAX = 256 << 20  # bytes of resident memory
 COLOR = SCHEMA.classes.index(Color)
-CODES = range(16)  # those of the codec, and some more
+CODES = range(16)  # the codec's, and some that it does not use
 
 
 def resident() -> int:
@@ -31,7 +31,7 @@ def resident() -> int:
 
 
 def refused(data: bytes) -> bool:
-    """Whether the bytes are refused with the codec's own error; anything else is raised."""
+    """Return whether decoding raises ValueError. Any other exception is raised."""
     try:
         CODEC.decode(data)
     except ValueError:
@@ -40,8 +40,8 @@ def refused(data: bytes) -> bool:
 
 
 @given(st.lists(values, max_size=4), st.randoms(use_true_random=False))
-def test_mutated_values_are_refused_or_read_as_others(value: Any, dice: random.Random) -> None:
-    data = CODEC.encode([*value, RowList([(one, 1) for one in value])] if value else value)
+def test_a_mutated_value_is_refused_or_read_as_another(value: Any, dice: random.Random) -> None:
+    data = CODEC.encode([*value, RowList([(field, 1) for field in value])] if value else value)
     for _ in range(5):
         refused(mutated_bytes(data, dice))
         refused(mutated_messagepack(data, dice))
@@ -51,7 +51,7 @@ CONTENT = st.recursive(
     st.none() | st.integers(-3, 20) | st.text(max_size=9) | st.floats() | st.binary(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.integers(0, 3), inner),
     max_leaves=5,
-).map(lambda one: msgpack.packb(one, unicode_errors="surrogatepass"))
+).map(lambda content: msgpack.packb(content, unicode_errors="surrogatepass"))
 
 
 @given(st.sampled_from(CODES), st.binary(max_size=40) | CONTENT)
@@ -89,13 +89,13 @@ def test_extension_types_within_each_other_have_a_limit(code: int) -> None:
         b"",
     ],
 )
-def test_what_no_codec_writes_is_refused(data: bytes) -> None:
+def test_bytes_that_no_codec_writes_are_refused(data: bytes) -> None:
     before = resident()
     assert refused(data)
     assert resident() - before < GROWTH_MAX
 
 
-def test_a_frame_with_such_a_value_keeps_its_roots_and_names_the_error() -> None:
+def test_a_frame_with_such_a_value_has_an_error_that_names_the_cause() -> None:
     frame = encode(3, 1, Batch(0, 7, [Field(1)]), STREAM, 1 << 24)
     frame[5] = msgpack.packb([msgpack.ExtType(1, msgpack.packb([99, []]))])
     assert "a class that is not declared" in str(decode(frame, [STREAM]).error)

@@ -1,4 +1,4 @@
-"""docs/SECURITY.md, read as a test: each claim names tests, and they exist."""
+"""Checks that each claim in docs/SECURITY.md names existing tests, and checks two of the claims."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_claim_has_tests(row: list[str]) -> None:
         assert f"def {name}(" in text(Path(path)) if name else Path(path).exists()
 
 
-def test_every_test_of_security_is_named_or_beside_one_that_is() -> None:
+def test_each_file_of_security_tests_is_named_on_the_page() -> None:
     files = {path for path, _ in TEST.findall(text(PAGE))}
     here = {str(path) for path in Path("tests/security").glob("test_*.py")}
     assert here <= files

@@ -1,4 +1,4 @@
-"""Secrets that are planted in a topology on Ray, and searched in all that it shows and leaves."""
+"""Searches the output, files and stored values of a topology on Ray for its secrets."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ class Numbers(Spout[Number]):
         return map(Number, range(10_000))
 
 
-def declared() -> Topology:
+def leaky_topology() -> Topology:
     topology = Topology("leaky", workers=2, attempts_max=3)
     topology.spout("numbers", Numbers()).shuffle().bolt("leaky", Leaky())
     return topology
 
 
 def stored() -> list[str]:
-    """The keys in Ray's store whose value contains the secret."""
+    """Return the keys in Ray's store whose value contains the secret."""
     values = ((key, internal_kv._internal_kv_get(key, namespace=NAMESPACE)) for key in keys(""))
     return [key for key, value in values if WORD.encode() in (value or b"")]
 
 
-def files_with_it(folder: Path) -> list[Path]:
+def files_with_secret(folder: Path) -> list[Path]:
     return [
         path
         for path in folder.rglob("*")
@@ -65,14 +65,14 @@ def files_with_it(folder: Path) -> list[Path]:
 
 
 @pytest.mark.ray
-def test_no_output_of_a_failing_topology_shows_it(
+def test_no_output_of_a_failing_topology_shows_a_secret(
     ray_cluster: RayCluster,
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     with caplog.at_level(logging.DEBUG):
-        run = ray_cluster.submit(declared().graph(), sample=1)
-        assert stored() == [f"{run.id}/plan/0/"], "its workers need it"
+        run = ray_cluster.submit(leaky_topology().graph(), sample=1)
+        assert stored() == [f"{run.id}/plan/0/"], "the workers need the secret"
         with pytest.raises(TopologyFailed) as raised:
             run.wait(60)
         overview = run.overview()
@@ -81,13 +81,13 @@ def test_no_output_of_a_failing_topology_shows_it(
         for shown in (str(raised.value), repr(overview), repr(run.history())):
             assert WORD not in shown
         assert "•••" in str(overview.error)
-        assert not files_with_it(Path(history.path))
+        assert not files_with_secret(Path(history.path))
         assert WORD.encode() not in arguments_of_others()
         logs = Path(worker._global_node.get_logs_dir_path())
         run.stop()
         assert stored() == []
         assert keys(run.id) == []
-        assert not files_with_it(logs)
+        assert not files_with_secret(logs)
     assert WORD not in caplog.text
     assert WORD not in "".join(capfd.readouterr())
 
@@ -98,17 +98,17 @@ class Unstartable(Leaky):
 
 
 @pytest.mark.ray
-def test_plans_leave_rays_store_however_a_run_ends(
+def test_plans_are_removed_from_rays_store_however_a_run_ends(
     ray_cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import ray
 
     with RayCluster() as cluster:  # a client of the same Ray
-        killed = cluster.submit(declared().graph(), active=False)
+        killed = cluster.submit(leaky_topology().graph(), active=False)
         killed.kill(0)
         assert stored() == []
 
-        at_once = cluster.submit(declared().graph(), active=False)
+        at_once = cluster.submit(leaky_topology().graph(), active=False)
         at_once.kill_actors()  # the second Ctrl-C
         at_once.stop()
         at_once.stop()
@@ -118,13 +118,13 @@ def test_plans_leave_rays_store_however_a_run_ends(
         with monkeypatch.context() as patch:
             patch.setattr("tempfile.tempdir", str(tmp_path / "file"))
             with pytest.raises(ClusterError, match="history cannot be kept"):
-                cluster.submit(declared().graph(), sample=1)  # the plan was stored before
+                cluster.submit(leaky_topology().graph(), sample=1)  # the plan was stored before
         assert stored() == []
 
-        lost = cluster.submit(declared().graph(), active=False)
-        ray.kill(ray.get_actor(f"{lost.id}/master", namespace=NAMESPACE))  # by others
+        lost = cluster.submit(leaky_topology().graph(), active=False)
+        ray.kill(ray.get_actor(f"{lost.id}/master", namespace=NAMESPACE))  # not by Sunshower
         assert stored() == [f"{lost.id}/plan/0/"]
-        again = cluster.submit(declared().graph(), active=False)
+        again = cluster.submit(leaky_topology().graph(), active=False)
         assert stored() == [f"{again.id}/plan/0/"]
         lost.stop()
 
@@ -144,7 +144,7 @@ def topology(password: str, rate: int) -> Topology:
 
 
 @pytest.mark.parametrize("given", [WORD, Secret(WORD)])
-def test_plan_files_of_experiments_do_not_have_it(given: object) -> None:
+def test_plan_files_of_experiments_contain_no_secret(given: object) -> None:
     experiment = Experiment(
         name="planted",
         topology=topology,
@@ -175,7 +175,9 @@ def test_plan_files_of_experiments_do_not_have_it(given: object) -> None:
         ["experiment", "run", "FILE", "--set", f"password={WORD}"],
     ],
 )
-def test_command_line_refuses_it_and_names_the_ways(command: list[str], tmp_path: Path) -> None:
+def test_the_command_line_refuses_secrets_and_names_other_ways(
+    command: list[str], tmp_path: Path
+) -> None:
     file = tmp_path / "planted.py"
     file.write_text(
         "from sunshower.experiments.experiment import Experiment\n"

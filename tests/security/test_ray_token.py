@@ -1,4 +1,4 @@
-"""Ray's token authentication, which keeps others from running code in the cluster."""
+"""Ray's token authentication refuses clients that do not have the cluster's token."""
 
 from __future__ import annotations
 

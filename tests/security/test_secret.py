@@ -1,4 +1,4 @@
-"""A Secret is shown nowhere, and addresses and settings that contain one are shown without it."""
+"""A Secret is never shown, and addresses and settings are shown without the secrets in them."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ class Holder:
         str,
         "{}".format,
         "{!r:>40}".format,
-        lambda one: f"{one:*^30}",
-        lambda one: "%s %r" % (one, one),  # noqa: UP031
-        lambda one: json.dumps([one], default=repr),
-        lambda one: repr(Holder({"a": [one]})),
-        lambda one: str(asdict(Holder(one))),
-        lambda one: str(ConfigError(one)),
-        lambda one: logging.makeLogRecord({"msg": "%s", "args": (one,)}).getMessage(),
-        lambda one: str(copy.deepcopy(one)),
-        lambda one: str(pickle.loads(pickle.dumps(one))),
+        lambda secret: f"{secret:*^30}",
+        lambda secret: "%s %r" % (secret, secret),  # noqa: UP031
+        lambda secret: json.dumps([secret], default=repr),
+        lambda secret: repr(Holder({"a": [secret]})),
+        lambda secret: str(asdict(Holder(secret))),
+        lambda secret: str(ConfigError(secret)),
+        lambda secret: logging.makeLogRecord({"msg": "%s", "args": (secret,)}).getMessage(),
+        lambda secret: str(copy.deepcopy(secret)),
+        lambda secret: str(pickle.loads(pickle.dumps(secret))),
     ],
 )
-def test_it_is_never_shown(show: Any) -> None:
+def test_a_secret_is_never_shown(show: Any) -> None:
     text = show(Secret(WORD))
     assert WORD not in text
     assert HIDDEN in text or "\\u2022" in text
 
 
-def test_it_is_no_text_that_a_program_could_show_by_mistake() -> None:
+def test_a_secret_is_not_a_string_that_a_program_could_show_by_mistake() -> None:
     with pytest.raises(TypeError):
         json.dumps(Secret(WORD))
     with pytest.raises(TypeError):
@@ -67,14 +67,14 @@ def test_it_is_no_text_that_a_program_could_show_by_mistake() -> None:
     assert not hasattr(Secret(WORD), "__dict__")
 
 
-def test_it_is_a_value_and_travels() -> None:
-    one = Secret(WORD)
-    assert pickle.loads(pickle.dumps(one)) == one == Secret(WORD) != Secret("other-planted")
-    assert len({one, Secret(WORD)}) == 1
-    assert one.reveal() == WORD
+def test_a_secret_can_be_compared_hashed_and_pickled() -> None:
+    secret = Secret(WORD)
+    assert pickle.loads(pickle.dumps(secret)) == secret == Secret(WORD) != Secret("other-planted")
+    assert len({secret, Secret(WORD)}) == 1
+    assert secret.reveal() == WORD
 
 
-def test_it_comes_from_a_file_or_the_environment(
+def test_a_secret_can_be_read_from_a_file_or_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "word"
@@ -121,10 +121,10 @@ def test_addresses_are_shown_without_passwords(text: str, wanted: str) -> None:
 
 
 @given(st.text(max_size=8), st.text(max_size=8), st.sampled_from([":{}@host/0", "u:{}@host/0"]))
-def test_whatever_a_password_is_made_of_it_is_not_shown(one: str, two: str, form: str) -> None:
-    text = "redis://" + form.format(one + WORD + two)
+def test_a_password_of_any_characters_is_not_shown(before: str, after: str, form: str) -> None:
+    text = "redis://" + form.format(before + WORD + after)
     assert WORD not in shown(text)
-    assert WORD not in shown("postgres:/" + form.format(one + WORD + two))
+    assert WORD not in shown("postgres:/" + form.format(before + WORD + after))
 
 
 @pytest.mark.parametrize(
@@ -142,8 +142,8 @@ def test_passwords_among_parameters_are_hidden_and_nothing_else(
 ) -> None:
     monkeypatch.setattr("sunshower.secret._known", {})
     address(text)
-    told = "/x.pem of sunshower: 5000 records, "
-    assert without_secrets(f"{told}{WORD} is wrong") == f"{told}{HIDDEN} is wrong"
+    prefix = "/x.pem of sunshower: 5000 records, "
+    assert without_secrets(f"{prefix}{WORD} is wrong") == f"{prefix}{HIDDEN} is wrong"
 
 
 @pytest.mark.parametrize(
@@ -163,10 +163,10 @@ def test_errors_show_an_address_without_its_secrets(
 ) -> None:
     monkeypatch.setattr("sunshower.secret._known", {})
     address(text)
-    assert without_secrets(f"{text} is away") == f"{wanted} is away"
-    Secret(text)  # whoever gives it as a Secret wants all of it hidden
+    assert without_secrets(f"{text} is unavailable") == f"{wanted} is unavailable"
+    Secret(text)  # all of an address that is given as a Secret is hidden
     address(text)
-    assert without_secrets(f"{text} is away") == f"{HIDDEN} is away"
+    assert without_secrets(f"{text} is unavailable") == f"{HIDDEN} is unavailable"
 
 
 SECRETS = (
@@ -199,7 +199,7 @@ def test_settings_of_these_names_are_shown(name: str) -> None:
 
 
 def declared() -> dict[str, Any]:
-    """Everything that takes a secret, with a plain text in its place."""
+    """Return all declarations that take a secret, given as plain text."""
     kafka = {"bootstrap.servers": "b:9092", "group.id": "g", "sasl.password": WORD}
     digest = ("me", WORD)
     return {
@@ -217,10 +217,10 @@ def declared() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", declared())
-def test_declarations_show_no_plain_text_either(name: str) -> None:
-    one = declared()[name]
-    assert WORD not in repr(one) + str(one) + str(vars(one))
-    assert WORD.encode() in pickle.dumps(one), "a worker needs it"
+def test_declarations_do_not_show_their_secrets(name: str) -> None:
+    declaration = declared()[name]
+    assert WORD not in repr(declaration) + str(declaration) + str(vars(declaration))
+    assert WORD.encode() in pickle.dumps(declaration), "the workers need the secret"
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_declarations_show_no_plain_text_either(name: str) -> None:
         lambda: ZooKeeperState("zk:2181", digest=("me", WORD, "")),  # type: ignore[arg-type]
     ],
 )
-def test_errors_do_not_show_it_nor_do_their_tracebacks(call: Any) -> None:
+def test_errors_and_their_tracebacks_do_not_show_secrets(call: Any) -> None:
     with pytest.raises((ConfigError, StoreError, KafkaError)) as raised:
         call()
     assert WORD not in str(raised.value)

@@ -1,4 +1,4 @@
-"""The settings of a Spark session that hold secrets are not among the arguments of its JVM."""
+"""The secret settings of a Spark session are not among the arguments of its JVM."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SHOWN = "spark.sunshower.shown"
 pytestmark = pytest.mark.spark
 
 
-def start_and_look() -> tuple[bytes, list[str]]:
-    """Start a session: the arguments of all other processes, and the secret as the JVM has it."""
+def start_and_inspect() -> tuple[bytes, list[str]]:
+    """Start a session. Return the arguments of all other processes, and the JVM's secrets."""
     session = LocalSession(LocalSpark(cores=1, settings={KEY: WORD, SHOWN: "visible"}))
     try:
         found = arguments_of_others()
@@ -29,10 +29,10 @@ def start_and_look() -> tuple[bytes, list[str]]:
         session.stop()
 
 
-def test_the_jvm_starts_without_secrets_and_has_them_afterwards() -> None:
-    # In a process of its own, because the sessions of a process share its JVM.
+def test_the_jvm_starts_without_secrets_and_receives_them_afterwards() -> None:
+    # In its own process, because the sessions of a process share its JVM.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-        found, secrets = process.submit(start_and_look).result()
+        found, secrets = process.submit(start_and_inspect).result()
     assert WORD.encode() not in found
-    assert f"{SHOWN}=visible".encode() in found, "others are arguments"
+    assert f"{SHOWN}=visible".encode() in found, "other settings are arguments"
     assert secrets == [WORD, WORD]

@@ -1,4 +1,4 @@
-"""Mutated stored values: each is read, or refused by an error of ours; none runs code."""
+"""Each mutated stored value is either read, or refused with one of Sunshower's errors."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from sunshower.trident.spouts.partition_log import PartitionLog
 from tests.kafka.directories import publish, stand_up
 from tests.security.hostile import mutated_bytes, mutated_messagepack, mutated_value
 
-MUTATIONS = 2_500  # of each kind of value: 22,500 together
+MUTATIONS = 2_500  # of each kind of value, 22,500 in total
 GROWTH_MAX = 256 << 20
 Read = Callable[[], object]
 
 
 def mutated(value: bytes, dice: random.Random) -> bytes:
-    """The value with other bytes, or, if it is JSON or MessagePack, with other parts."""
+    """Return the value with changed bytes or, if it is JSON or MessagePack, changed parts."""
     if dice.random() < 0.5:
         return mutated_bytes(value, dice)
     try:
@@ -49,8 +49,8 @@ def mutated(value: bytes, dice: random.Random) -> bytes:
 
 
 @contextmanager
-def few_bytes() -> Iterator[None]:
-    """Assert that what is done takes little memory."""
+def bounded_memory() -> Iterator[None]:
+    """Assert that the block takes little memory."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     yield
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < GROWTH_MAX
@@ -118,13 +118,13 @@ def brokers(tree: MemoryTree) -> object:
     "use", [deduplicated, progress, log, storm_offsets, plain_offsets, brokers]
 )
 @pytest.mark.timeout(120)
-def test_nodes_of_a_tree(use: Callable[[MemoryTree], object]) -> None:
+def test_mutated_nodes_of_a_tree_are_read_or_refused(use: Callable[[MemoryTree], object]) -> None:
     dice, whole = random.Random(use.__name__), MemoryForest()
     use(MemoryTree(whole))
     original = {path: node for path, node in whole.nodes.items() if node.value}
     assert original
     read = 0
-    with few_bytes():
+    with bounded_memory():
         for _ in range(MUTATIONS):
             forest = MemoryForest()
             forest.nodes.update({path: replace(node) for path, node in whole.nodes.items()})
@@ -133,15 +133,15 @@ def test_nodes_of_a_tree(use: Callable[[MemoryTree], object]) -> None:
             with suppress(SunshowerError):
                 use(MemoryTree(forest))
                 read += 1
-    assert 0 < read < MUTATIONS, "both happen"
+    assert 0 < read < MUTATIONS, "some values are read, and some refused"
 
 
 @pytest.mark.parametrize("kind", StateKind)
 @pytest.mark.timeout(120)
-def test_values_of_states(kind: StateKind) -> None:
+def test_mutated_values_of_states_are_read_or_refused(kind: StateKind) -> None:
     dice, read = random.Random(kind.value), 0
     place = Place("words", "counts", 0, 1)
-    with few_bytes():
+    with bounded_memory():
         for number in range(MUTATIONS):
             factory = MemoryState(kind)
             state = factory.make(place)
@@ -160,9 +160,9 @@ def test_values_of_states(kind: StateKind) -> None:
                 again.commit(Attempt(2, 0, 1))
                 list(factory.items())
                 read += 1
-    assert 0 < read < MUTATIONS, "both happen"
+    assert 0 < read < MUTATIONS, "some values are read, and some refused"
 
 
 def text(data: bytes) -> str:
-    """As a store returns it; what is no UTF-8 is refused before."""
+    """Return the data as text. A store returns no invalid UTF-8, so it is replaced."""
     return data.decode(errors="replace")

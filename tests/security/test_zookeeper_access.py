@@ -1,4 +1,4 @@
-"""Every user of ZooKeeper can have a password and TLS, by the same two arguments."""
+"""Each class that uses ZooKeeper takes a password, TLS and an ACL by the same arguments."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def server(releases: None, certificates: Certificates) -> Iterator[ZooKeeper]:
 
 
 def run(access: ZooKeeperAccess, total: int) -> dict[str, int]:
-    """A batch program that keeps progress and counts in a ZooKeeper."""
+    """Run a batch program that stores its progress and counts in ZooKeeper. Return the counts."""
     given = {"digest": access.digest, "tls": access.tls}
     topology = Topology("guarded")
     spout = FixedBatchSpout([("k",)] * total, 2, fields=("key",))
@@ -70,14 +70,14 @@ def connected(server: ZooKeeper) -> Iterator[KazooClient]:
 
 def nodes(client: KazooClient, path: str = "/") -> Iterator[str]:
     for child in client.get_children(path):
-        one = f"{path.rstrip('/')}/{child}"
-        if one != "/zookeeper":
-            yield one
-            yield from nodes(client, one)
+        found = f"{path.rstrip('/')}/{child}"
+        if found != "/zookeeper":
+            yield found
+            yield from nodes(client, found)
 
 
 @pytest.mark.servers
-def test_progress_and_states_are_for_those_who_know_the_password(
+def test_progress_and_states_need_the_password(
     server: ZooKeeper, certificates: Certificates
 ) -> None:
     tls = Tls(certificates.authority, certificates.holder("me"))
@@ -94,14 +94,14 @@ def test_progress_and_states_are_for_those_who_know_the_password(
                 stranger.get(path)
             with pytest.raises(NoAuthError):
                 stranger.set(path, b"1000")
-            with pytest.raises((NoAuthError, NotEmptyError)):  # the root belongs to all
+            with pytest.raises((NoAuthError, NotEmptyError)):  # any client may change the root
                 stranger.delete(path)
     with pytest.raises((StoreForbidden, TopologyFailed), match="another name and password"):
         run(ZooKeeperAccess(server.connect, digest=("me", "guess")), 4)
 
 
 @pytest.mark.servers
-def test_acl_says_who_may_do_what(server: ZooKeeper) -> None:
+def test_an_acl_sets_the_permissions_of_new_nodes(server: ZooKeeper) -> None:
     acl = ("auth::cdrwa", "world:anyone:r")
     with closing(ZooKeeperTree(server.connect, digest=("me", "word-2"), acl=acl)) as tree:
         tree.create("/shown/node", b"1")
@@ -115,13 +115,13 @@ def test_acl_says_who_may_do_what(server: ZooKeeper) -> None:
 @pytest.mark.parametrize(
     "acl", ["auth::r", [5], ("auth",), ("auth:r",), ("auth::x",), ("auth::",), (":me:r",)]
 )
-def test_what_is_no_acl_is_refused_where_it_is_declared(acl: object) -> None:
+def test_an_invalid_acl_is_refused_when_it_is_declared(acl: object) -> None:
     with pytest.raises(ConfigError, match=r"InZooKeeper: .*scheme:id:permissions"):
         InZooKeeper("zk:2181", acl=acl)  # type: ignore[arg-type]
 
 
 @pytest.mark.servers
-def test_nodes_that_were_open_before_are_named(
+def test_a_warning_names_existing_nodes_that_any_client_may_change(
     server: ZooKeeper, caplog: pytest.LogCaptureFixture
 ) -> None:
     with closing(ZooKeeperTree(server.connect)) as before:

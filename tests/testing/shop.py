@@ -1,4 +1,4 @@
-"""A small topology for the tests of the test kit."""
+"""Declares the small topology that the tests of `sunshower.testing` run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Total(NamedTuple):
 
 
 class Database(Shared):
-    """What was written, also by processes that have died."""
+    """Holds all written totals, including those of processes that have died."""
 
     def __init__(self) -> None:
         self.totals: list[Total] = []

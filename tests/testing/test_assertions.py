@@ -1,4 +1,4 @@
-"""Tests of the assertion about counts."""
+"""Tests of `assert_counts`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sunshower.testing import assert_counts
 def test_records_may_come_in_any_order() -> None:
     assert_counts(["b", "a", "b"], {"a": 1, "b": 2})
     assert_counts(["b", "a", "b"], ["a", "b", "b"])
-    assert_counts([([1],), ([1],)], [([1],), ([1],)])  # that cannot be keys of a dictionary
+    assert_counts([([1],), ([1],)], [([1],), ([1],)])  # unhashable
 
 
 def test_too_few_too_many_and_unexpected_records_are_listed() -> None:

@@ -1,4 +1,4 @@
-"""Tests that run a topology inline: replaced components, captured streams, and what is refused."""
+"""Runs topologies inline: replaced components, captured streams, and errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_list_takes_the_place_of_a_source() -> None:
     assert sorted(done.emitted("split", "lengths")) == [(12,), (12,)]
 
 
-def test_results_and_counters_are_those_of_the_run() -> None:
+def test_results_and_counters_of_a_run_can_be_read() -> None:
     done = run(counting(), {"lines": LINES})
     merged = {word: n for task in done.results("count") for word, n in task.items()}
     assert merged == {"rain": 1, "and": 2, "sun": 2, "wind": 1}
@@ -124,7 +124,7 @@ def test_requests_are_answered() -> None:
     assert run(topology, requests={"double": [1, 4]}).answers("double") == [[(2,)], [(8,)]]
 
 
-def test_a_failed_attempt_is_seen_with_its_reason() -> None:
+def test_failed_attempts_are_reported_with_their_records() -> None:
     letters: list[Any] = []
     topology = Topology("failing")
     retry = Retry(attempts=2, dead_letters=True)
@@ -162,7 +162,7 @@ def test_a_bolt_that_changes_its_input_ends_the_test() -> None:
         run(topology, {"lists": [([],)]})
 
 
-def test_a_source_without_an_end_is_an_error_that_says_so() -> None:
+def test_a_source_without_an_end_raises_an_error() -> None:
     def endless() -> Iterator[Line | None]:
         while True:
             yield None
@@ -175,7 +175,7 @@ def test_a_source_without_an_end_is_an_error_that_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("replaced", "kind", "says"),
+    ("replaced", "kind", "message"),
     [
         ({"line": LINES}, UnknownComponent, "no component 'line'; its components are: lines, s"),
         ({"lines": "rain"}, TopologyError, "'rain' is no list of records"),
@@ -185,14 +185,14 @@ def test_a_source_without_an_end_is_an_error_that_says_so() -> None:
         ({"store": LINES}, TopologyError, "is not a bolt"),
     ],
 )
-def test_what_does_not_fit_is_refused(
-    replaced: dict[str, Any], kind: type[Exception], says: str
+def test_an_unsuitable_replacement_is_refused(
+    replaced: dict[str, Any], kind: type[Exception], message: str
 ) -> None:
-    with pytest.raises(kind, match=says):
+    with pytest.raises(kind, match=message):
         run(counting(), replaced)
 
 
-def test_a_stream_that_is_not_there_is_refused_with_those_that_are() -> None:
+def test_an_unknown_stream_is_refused_with_the_names_of_the_captured_ones() -> None:
     done = run(counting(), {"lines": LINES})
     with pytest.raises(UnknownStream, match="captured are: 'default', 'lengths'"):
         done.emitted("split", "errors")
@@ -202,7 +202,7 @@ def test_a_stream_that_is_not_there_is_refused_with_those_that_are() -> None:
         done.counts("stores")
 
 
-def test_the_topology_itself_stays_as_it_was() -> None:
+def test_the_tested_topology_is_not_changed() -> None:
     topology = counting()
     run(topology, {"lines": LINES})
     graph = topology.graph()

@@ -1,4 +1,4 @@
-"""Tests that run a topology in the simulator: crashes, outages, feeding while it runs."""
+"""Runs topologies in the simulator: crashes, outages, and records fed during a run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Simulate = Callable[..., SimulatedRun]
 
 
 @pytest.mark.parametrize("bolt", ["split", "count", "store"])
-def test_nothing_is_lost_although_a_process_crashes(bolt: str, simulate: Simulate) -> None:
+def test_nothing_is_lost_when_a_process_crashes(bolt: str, simulate: Simulate) -> None:
     run = simulate(counting(), {"lines": LINES * 5})
     run.crash(bolt, after=3)
     run.finish()
@@ -50,7 +50,7 @@ def test_nothing_is_lost_although_a_process_crashes(bolt: str, simulate: Simulat
     assert_counts(run.emitted("split"), [Word(word) for word in WORDS * 5], at_least=True)
 
 
-def test_a_crash_comes_after_exactly_so_many_records(simulate: Simulate) -> None:
+def test_a_crash_comes_after_the_given_number_of_records(simulate: Simulate) -> None:
     database = Database()
     run = simulate(counting(Store(database)), {"lines": LINES * 5})
     run.crash("store", after=3)
@@ -61,7 +61,7 @@ def test_a_crash_comes_after_exactly_so_many_records(simulate: Simulate) -> None
     run.finish()
     written = Counter(database.totals)
     assert sum(written.values()) == run.counts("count").emitted
-    assert sum(written.values()) > 30  # the three are written, and their replays
+    assert sum(written.values()) > 30  # the three records before the crash, and all replays
 
 
 def test_a_crash_that_does_not_happen_is_an_error(simulate: Simulate) -> None:
@@ -86,8 +86,8 @@ async def waiting(total: tuple[str, int]) -> list[tuple[str, int]]:
     return [total]
 
 
-def of_levels() -> Topology:
-    """A bolt of each kind, one after the other."""
+def bolts_of_each_kind() -> Topology:
+    """Declare a chain with one bolt of each kind."""
     topology = Topology("levels")
     lines = topology.spout("lines", Records([], type=Line))
     passed = lines.shuffle().bolt("manual", Pass, parallelism=2)
@@ -100,15 +100,15 @@ def of_levels() -> Topology:
 
 @pytest.mark.parametrize("bolt", ["manual", "columns", "flat_map", "count"])
 def test_bolts_of_every_kind_can_crash(bolt: str, simulate: Simulate) -> None:
-    run = simulate(of_levels(), {"lines": [Line(str(n)) for n in range(20)]})
+    run = simulate(bolts_of_each_kind(), {"lines": [Line(str(n)) for n in range(20)]})
     run.crash(bolt, after=3)
     run.finish()
     assert run.snapshot.restarts == 1
     assert_lossless(run)
 
 
-def test_a_spout_and_an_async_function_are_killed_in_another_way(simulate: Simulate) -> None:
-    run = simulate(of_levels(), {"lines": Feeder(*LINES)})
+def test_a_spout_and_an_async_function_are_killed_by_inject(simulate: Simulate) -> None:
+    run = simulate(bolts_of_each_kind(), {"lines": Feeder(*LINES)})
     for place in ("lines", "waiting"):
         with pytest.raises(TopologyError, match=rf"inject\(kill\(component\('{place}'\)\)\)"):
             run.crash(place, after=1)
@@ -119,7 +119,9 @@ def test_a_spout_and_an_async_function_are_killed_in_another_way(simulate: Simul
     assert run.snapshot.restarts == 2
 
 
-def test_while_a_store_is_away_nothing_is_acked_and_nothing_is_charged(simulate: Simulate) -> None:
+def test_nothing_is_acked_or_charged_while_a_store_is_unavailable(
+    simulate: Simulate,
+) -> None:
     feeder = Feeder[Line]()
     run = simulate(counting(), {"lines": feeder})
     feeder.feed(LINES[0])
@@ -136,7 +138,7 @@ def test_while_a_store_is_away_nothing_is_acked_and_nothing_is_charged(simulate:
 
 
 @seeds(20)
-def test_an_outage_that_begins_now_is_there_before_the_first_record(seed: int) -> None:
+def test_an_outage_that_is_injected_at_the_start_precedes_the_first_record(seed: int) -> None:
     feeder = Feeder(*LINES)
     with testing.simulate(counting(), {"lines": feeder}, seed=seed) as run:
         run.inject(away("store", for_s=60))
@@ -151,13 +153,13 @@ def test_steps_of_a_plan_are_carried_out_at_their_times(simulate: Simulate) -> N
     assert_lossless(run.finish())
 
 
-def test_a_fault_of_something_that_is_not_there_is_refused(simulate: Simulate) -> None:
+def test_a_fault_in_an_unknown_component_is_refused(simulate: Simulate) -> None:
     run = simulate(counting(), {"lines": LINES})
     with pytest.raises(ExperimentError, match="no component 'shop'"):
         run.inject(away("shop", for_s=60))
 
 
-def test_a_run_that_is_finished_before_its_fault_says_so(simulate: Simulate) -> None:
+def test_a_run_that_finishes_before_its_fault_raises_an_error(simulate: Simulate) -> None:
     run = simulate(counting(), {"lines": LINES})
     with pytest.raises(ClusterError, match=r"not injected: .* the run was finished before"):
         run.inject(*at(1000, kill(master())))
@@ -168,7 +170,7 @@ class Forgetful(Bolt[Line, None]):
         """Never ack."""
 
 
-def test_a_run_that_does_not_end_names_what_is_pending(simulate: Simulate) -> None:
+def test_the_error_of_a_run_that_does_not_end_names_the_pending_records(simulate: Simulate) -> None:
     topology = Topology("forgetful", message_timeout_s=1000)
     lines = topology.spout("lines", Records([], type=Line))
     lines.shuffle().bolt("forget", Forgetful)
@@ -202,13 +204,13 @@ def test_a_test_has_its_seed_in_its_name(
     assert f"seed {run.seed}" in request.node.name
 
 
-def test_requests_are_asked_while_it_runs(simulate: Simulate) -> None:
+def test_requests_are_answered_while_the_topology_runs(simulate: Simulate) -> None:
     topology = Topology("asked")
     topology.requests("double", ["n"]).map(lambda row: (row[0] * 2,), fields=["n"]).answer()
     assert simulate(topology).ask("double", 4) == [(8,)]
 
 
-def test_what_is_shared_exists_in_one_process_only(simulate: Simulate) -> None:
+def test_a_shared_object_cannot_be_sent_to_another_process(simulate: Simulate) -> None:
     class Fake(Shared): ...
 
     import pickle

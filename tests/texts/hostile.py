@@ -1,4 +1,4 @@
-"""What records, keys and exceptions may hold: any text, any bytes, values that no encoder takes."""
+"""Generates hostile values: odd texts, bytes, and objects that no encoder takes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ ESCAPES = "\x1b]0;title\x07\x1b[2J\x1b[31mAll is well\r\x9b1m\u202e"
 ODD_TEXTS = ("", "\ud800", "a\x00b", "\udc80\udfff", "\ufffe\U0010ffff", "\u2028", ESCAPES)
 
 
-class Unspeakable:
-    """Neither `repr` nor `str` of it is possible."""
+class ReprRaises:
+    """Its `repr` and `str` raise RuntimeError."""
 
     def __repr__(self) -> str:
         raise RuntimeError("\ud800")
 
 
-class Leaves:
-    """Its repr ends the process of whoever asks."""
+class ReprExits:
+    """Its `repr` raises SystemExit."""
 
     def __repr__(self) -> str:
         raise SystemExit
@@ -29,7 +29,7 @@ class SilentError(Exception):
         raise RuntimeError("\ud800")
 
 
-def holds_itself() -> list[Any]:
+def recursive_list() -> list[Any]:
     value: list[Any] = [{}]
     value[0]["self"] = value
     return value
@@ -43,7 +43,7 @@ def nested(depth: int) -> Any:
 
 
 def doubled(depth: int) -> Any:
-    """Written out it has 2 ** depth members."""
+    """Return a list that has 2 ** depth members when it is written out."""
     value: Any = ["x"]
     for _ in range(depth):
         value = [value, value]
@@ -51,10 +51,10 @@ def doubled(depth: int) -> Any:
 
 
 def odd_values() -> list[Any]:
-    """Values that some encoder does not take, or that never end."""
+    """Return values that some encoder refuses, that contain themselves, or that are very large."""
     numbers = [float("nan"), float("-inf"), 2**64, -(2**63) - 1, 10**5000, 1 + 2j]
-    deep = [holds_itself(), nested(200), nested(5000)]
-    others = [Unspeakable(), [Unspeakable()], Leaves(), {1: 2}, {"\ud800": "\x00"}, {b"k"}, object]
+    deep = [recursive_list(), nested(200), nested(5000)]
+    others = [ReprRaises(), [ReprRaises()], ReprExits(), {1: 2}, {"\ud800": "\x00"}, {b"k"}, object]
     large = ["ä\ud800" * 100_000, b"\x00\xff" * 100_000, list(range(100_000))]
     return [*ODD_TEXTS, b"\xff\x00", bytearray(b"\x80"), *numbers, *deep, *others, *large]
 
@@ -67,7 +67,7 @@ scalars = (
     | st.floats()
     | texts
     | st.binary(max_size=50)
-    | st.builds(Unspeakable)
+    | st.builds(ReprRaises)
 )
 values = st.recursive(
     scalars,

@@ -1,4 +1,4 @@
-"""Files and pages of experiments are written whatever their texts and values hold."""
+"""Files and pages of experiments can be written with any text and value."""
 
 from __future__ import annotations
 

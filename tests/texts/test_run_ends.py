@@ -1,4 +1,4 @@
-"""An exception whose text nobody can encode ends a run as any other does."""
+"""An exception whose text cannot be encoded ends a run like any other exception."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def topology(error: Any, **settings: Any) -> Topology:
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_run_on_a_cluster_fails_with_the_reason_and_can_be_asked_and_killed(name: str) -> None:
+def test_run_on_a_cluster_fails_with_the_reason_and_can_be_queried_and_killed(name: str) -> None:
     with SimCluster(1) as cluster:
         run = cluster.submit(topology(ERRORS[name]).graph(), Layout.ISOLATE, active=False)
         run.activate()
@@ -42,7 +42,7 @@ def test_run_on_a_cluster_fails_with_the_reason_and_can_be_asked_and_killed(name
         run.kill_master()
         with pytest.raises(TopologyFailed) as stored:
             run.snapshot()
-        assert str(stored.value) == str(failed.value), "so the next master has read"
+        assert str(stored.value) == str(failed.value), "the next master reads the same error"
         run.kill(0.0)
 
 

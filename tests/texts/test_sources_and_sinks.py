@@ -1,4 +1,4 @@
-"""Any text, any bytes and any value through every source and sink: no record costs another one."""
+"""Sends any text, bytes and value through sources and sinks: no record affects another one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Keep(Bolt[Row, None]):
 
 
 def topology(values: list[Any], sink: Any, dead: Path | bool) -> Topology:
-    class Rows(Spout[Row]):  # a class: objects are copied, and some of these cannot be
+    class Rows(Spout[Row]):  # a class, because an object would be copied, and some values cannot be
         def records(self) -> Iterator[Row]:
             return itertools.starmap(Row, enumerate(values))
 
@@ -73,7 +73,7 @@ def test_each_record_is_in_the_file_or_among_the_dead_letters(
             assert line["value"] == value
 
 
-def test_every_odd_value_costs_at_most_its_own_record(
+def test_an_odd_value_affects_no_other_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given, raw, dead = odd_values(), io.BytesIO(), tmp_path / "dead.jsonl"
@@ -84,10 +84,10 @@ def test_every_odd_value_costs_at_most_its_own_record(
     written = [int(words[1][:-1]) for words in lines]
     letters = [line["record"]["number"] for line in lines_of(dead)]
     assert sorted(written + letters) == list(range(len(given)))
-    assert letters, "some have no repr"
+    assert letters, "the values without a repr"
 
 
-def test_records_travel_to_another_process_or_become_dead_letters(tmp_path: Path) -> None:
+def test_records_reach_another_process_or_become_dead_letters(tmp_path: Path) -> None:
     given = odd_values()
     dead = tmp_path / "dead.jsonl"
     with SimCluster(1) as cluster:
@@ -118,13 +118,13 @@ def test_lines_of_any_bytes_are_read(tmp_path_factory: pytest.TempPathFactory, d
 def test_formats_decode_any_bytes_or_raise(format: Format, data: bytes) -> None:  # noqa: A002
     decode_value = format.decoder("topic", "value")
     if decode_value is not None:
-        with suppress(Exception):  # of any type, but no SystemExit and no crash
+        with suppress(Exception):  # of any type, but neither SystemExit nor a crash
             decode_value(data)
 
 
 @given(st.lists(values, max_size=3), texts)
 def test_any_detail_of_an_event_is_kept(details: list[Any], name: str) -> None:
-    keys = [one for one in details if isinstance(one, str | bytes | int)]
+    keys = [key for key in details if isinstance(key, str | bytes | int)]
     for detail in (tuple(details), (name, {"fact": details}), (name, dict.fromkeys(keys))):
         (entry,) = decode(io.BytesIO(encode(Entry(1.0, What.NOTED, 1, detail=detail))))
         assert len(entry.detail) == len(detail)

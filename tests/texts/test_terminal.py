@@ -1,4 +1,4 @@
-"""Nothing that a record, a key or an exception holds controls the terminal, in any command."""
+"""No text of a record, a key or an exception controls the terminal, in any command."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.secret import Secret
 from tests.texts.hostile import ESCAPES, texts, values
 
-OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 HOSTILE = f"{ESCAPES} [red]x[/] [/closed] :bomb:"
 SHOWN = "\\x1b]0;title\\x07\\x1b[2J\\x1b[31mAll is well\\r"
 
@@ -50,7 +50,7 @@ def test_terminal_shows_any_text_in_any_place(text: str) -> None:
     terminal.print(text, Text(text), table, Group(red(text), table))
     terminal.out(text)
     print_lines(terminal, [text], "red")
-    assert not OBEYED.search(out.getvalue())
+    assert not CONTROLS.search(out.getvalue())
 
 
 def test_markup_and_emoji_codes_in_texts_are_texts() -> None:
@@ -80,7 +80,7 @@ def test_screen_escapes_what_workers_print(tty: bool, monkeypatch: pytest.Monkey
         assert ESCAPES[:10] not in errors.getvalue() + output.getvalue()
     else:
         assert errors.getvalue().count(SHOWN) == 2
-        assert not OBEYED.search(errors.getvalue())
+        assert not CONTROLS.search(errors.getvalue())
         assert output.getvalue() == HOSTILE + "\n", "a file gets what sinks print"
 
 
@@ -100,7 +100,7 @@ def test_lines_of_status_are_escaped() -> None:
     out = io.StringIO()
     error = TaskError("b", 0, 1, HOSTILE, "E", HOSTILE)
     print_lines(Terminal(file=out), [quarantine_line(error), format_error(TopologyFailed(HOSTILE))])
-    assert not OBEYED.search(out.getvalue())
+    assert not CONTROLS.search(out.getvalue())
 
 
 @given(values)
@@ -110,7 +110,7 @@ def test_json_for_other_programs_is_plain_ascii(value: Any) -> None:
         patch.setattr(sys, "stdout", out)
         echo_json({"value": value, "error": HOSTILE})
     assert out.getvalue().isascii()
-    assert not OBEYED.search(out.getvalue())
+    assert not CONTROLS.search(out.getvalue())
 
 
 def test_errors_of_commands_are_escaped(
@@ -124,7 +124,7 @@ def test_errors_of_commands_are_escaped(
             sunshower.cli.main([command, str(file)])
         printed = capsys.readouterr()
         assert SHOWN in printed.err
-        assert not OBEYED.search(printed.out + printed.err)
+        assert not CONTROLS.search(printed.out + printed.err)
 
 
 def test_tracebacks_of_commands_are_escaped_and_without_secrets(
@@ -137,10 +137,10 @@ def test_tracebacks_of_commands_are_escaped_and_without_secrets(
     monkeypatch.setattr(sys.modules["sunshower.cli.doctor.command"], "all_checks", fail)
     with pytest.raises(ValueError, match="planted") as raised:
         sunshower.cli.main(["doctor"])
-    sys.excepthook(raised.type, raised.value, raised.tb)  # as Python does at its end
+    sys.excepthook(raised.type, raised.value, raised.tb)  # as for an uncaught exception
     printed = capsys.readouterr().err
     assert SHOWN in printed
-    assert not OBEYED.search(printed)
+    assert not CONTROLS.search(printed)
     assert "planted-word" not in printed
 
 
@@ -155,7 +155,7 @@ def test_log_lines_and_tracebacks_are_escaped(
     sys.excepthook(ValueError, ValueError(HOSTILE), None)
     printed = capsys.readouterr().err
     assert printed.count(SHOWN) == 2
-    assert not OBEYED.search(printed)
+    assert not CONTROLS.search(printed)
 
 
 def test_every_command_prints_through_these_functions() -> None:

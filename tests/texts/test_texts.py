@@ -1,4 +1,4 @@
-"""Any text and any value can be kept, sent and shown: encodable, within its limit, printable."""
+"""Any text and any value can be encoded within a limit, and printed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_clipped_text_can_be_encoded_and_has_at_most_its_bytes(
         assert clipped == utf8(text * times).decode()
 
 
-def test_of_a_clipped_text_the_beginning_and_the_end_are_there() -> None:
+def test_a_clipped_text_keeps_its_beginning_and_end() -> None:
     clipped = clip("begin" + "x" * 10_000 + "end", 100)
     assert clipped.startswith("beginxx")
     assert clipped.endswith("xxend")
@@ -53,7 +53,7 @@ def test_any_value_can_be_described_within_any_limit(value: Any, limit: int) -> 
 
 
 @given(values, limits)
-def test_what_is_carried_can_be_encoded_within_its_limit(value: Any, limit: int) -> None:
+def test_a_carried_value_can_be_encoded_within_its_limit(value: Any, limit: int) -> None:
     plain = carried(value, limit)
     json.dumps(plain, allow_nan=False, ensure_ascii=False).encode("utf-8", "backslashreplace")
     packed = msgpack.packb(plain, unicode_errors="surrogatepass")
@@ -78,13 +78,13 @@ def test_json_of_any_values_is_json(fields: dict[str, Any]) -> None:
         assert len(found) == len(fields)
 
 
-def test_json_of_values_keeps_those_beside_an_odd_one() -> None:
+def test_an_odd_value_does_not_change_other_values_in_json() -> None:
     fields = {"list": ["x" * 100_000], "odd": {"nan": math.nan, "one": 1, "inner": {(1, 2): 3}}}
     odd = {"nan": "nan", "one": 1, "inner": {"(1, 2)": 3}}
     assert json.loads(json_of(fields)) == {"list": ["x" * 100_000], "odd": odd}
 
 
-def test_value_that_would_be_endless_is_described_at_once() -> None:
+def test_an_endless_value_is_described_at_once() -> None:
     for value in (doubled(60), *odd_values()):
         assert len(describe(value, 1000)) <= 1000
     assert describe(10**5000, 100).startswith("0x")
@@ -96,21 +96,21 @@ def test_repr_of_usual_values_is_as_python_writes_it() -> None:
 
 
 @given(texts)
-def test_printable_text_holds_nothing_that_a_terminal_obeys(text: str) -> None:
+def test_a_printable_text_contains_no_control_characters(text: str) -> None:
     shown = printable(text)
     assert not any(ord(c) < 32 or 127 <= ord(c) < 160 for c in shown if c not in "\t\n")
     assert not {"\u202e", "\u2028", "\ud800"} & {*shown}
     shown.encode()
 
 
-def test_printable_text_shows_what_was_there() -> None:
+def test_a_printable_text_shows_escaped_control_characters() -> None:
     assert printable(ESCAPES) == ("\\x1b]0;title\\x07\\x1b[2J\\x1b[31mAll is well\\r\\x9b1m\\u202e")
     assert printable("two\tcells\nnaïve 東京 👍") == "two\tcells\nnaïve 東京 👍"
 
 
 @pytest.mark.parametrize("error", [SilentError(), ValueError("\ud800" * 10_000), OSError()])
-def test_any_exception_can_be_told(error: Exception) -> None:
+def test_any_exception_can_be_described(error: Exception) -> None:
     assert isinstance(message_of(error), str)
-    told = describe_error(error)
-    assert told.startswith(f"{type(error).__name__}: ")
-    assert len(told.encode()) <= 4096
+    described = describe_error(error)
+    assert described.startswith(f"{type(error).__name__}: ")
+    assert len(described.encode()) <= 4096

@@ -1,4 +1,4 @@
-"""A topology to declare wrongly, and how to tell that it was refused well."""
+"""Fixtures for the tests of wrong declarations, and the assertion `refused`."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from sunshower import DirectStream
 from sunshower.errors import SunshowerError
 from tests.topologies.examples import Word, words
 
-Topology: Any = sunshower.Topology  # what follows is wrong on purpose, also for a type checker
+Topology: Any = sunshower.Topology  # not typed: the declarations are wrong, also for a type checker
 
 
-def refused(kind: type[SunshowerError], declare: Callable[[], object], *says: str) -> None:
-    """`declare` raises exactly `kind`, in one paragraph that contains all of `says`."""
+def refused(kind: type[SunshowerError], declare: Callable[[], object], *texts: str) -> None:
+    """Assert that `declare` raises exactly `kind`, in one paragraph that contains all `texts`."""
     with pytest.raises(kind) as caught:
         declare()
     message = str(caught.value)
     assert type(caught.value) is kind
     assert "\n" not in message
-    assert not [text for text in says if text not in message], message
+    assert not [text for text in texts if text not in message], message
 
 
 @pytest.fixture
