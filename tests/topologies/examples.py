@@ -1,4 +1,4 @@
-"""Records and components that the declaration tests share."""
+"""Records and components that the tests of declarations share."""
 
 from __future__ import annotations
 

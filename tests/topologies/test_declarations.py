@@ -1,4 +1,4 @@
-"""What a right declaration comes to: the frozen graph, and its description."""
+"""Correct declarations: the frozen graph, and its description."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_graph_holds_what_was_declared() -> None:
     assert bolt.inputs == (Subscription("words", "default", groupings.Fields(("word",))),)
 
 
-def test_graph_is_frozen_and_travels() -> None:
+def test_graph_is_frozen_and_can_be_pickled() -> None:
     topology = Topology("clicks")
     lines = topology.spout("words", words())
     graph = topology.graph()
@@ -79,7 +79,7 @@ class ToFirst:
 
 
 @pytest.mark.parametrize(
-    ("word", "says"),
+    ("word", "description"),
     [
         ("shuffle", "shuffle"),
         ("all", "all"),
@@ -92,7 +92,7 @@ class ToFirst:
         ("direct", "direct"),
     ],
 )
-def test_every_grouping_has_a_word(word: str, says: str) -> None:
+def test_every_grouping_has_a_description(word: str, description: str) -> None:
     topology = Topology("clicks")
     lines = topology.spout("words", words(), streams={"to": DirectStream(Word)})
     if word == "direct":
@@ -104,7 +104,7 @@ def test_every_grouping_has_a_word(word: str, says: str) -> None:
     }
     getattr(lines, word)(*arguments.get(word, [])).bolt("count", Count)
     (subscription,) = topology.graph().components["count"].inputs
-    assert groupings.describe(subscription.grouping) == says
+    assert groupings.describe(subscription.grouping) == description
 
 
 def test_streams_come_from_the_class_and_from_the_argument() -> None:
@@ -160,7 +160,7 @@ def test_fields_declare_what_annotations_do_not() -> None:
     }
 
 
-def test_instance_says_what_its_class_does_not_know() -> None:
+def test_an_instance_can_declare_what_its_class_does_not() -> None:
     class Keep(Bolt[Any, Any]):
         def __init__(self, kind: type[Any]) -> None:
             self.emits = kind
@@ -240,7 +240,7 @@ flowchart LR
     )
 
 
-def test_text_tells_an_untracked_topology() -> None:
+def test_text_shows_that_a_topology_is_untracked() -> None:
     topology = Topology("clicks", ackers=0)
     topology.spout("words", words())
     assert as_text(topology.graph()).startswith("topology clicks: untracked\n")

@@ -1,4 +1,4 @@
-"""Fields of every type, declared and sent; a type that cannot travel is refused where it stands."""
+"""Fields of every type are declared and sent; a type that cannot be sent is refused."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, batches, c
 from tests.runtime.field_values import Access, Color, Field, Level, Line, Point, Unit, exactly
 from tests.topologies.conftest import Topology, refused
 
-# ---- which types are refused -------------------------------------------------------------------
+# ---- which types are refused --------------------------------------------------------------------
 
 
 class Socket:
-    """A class like any other."""
+    """A class that is no record."""
 
 
 class Event(threading.Event):
@@ -59,7 +59,7 @@ class Halved:
 
 
 class Within(NamedTuple):
-    lock: threading.Lock  # type: ignore[valid-type]  # a function that makes one
+    lock: threading.Lock  # type: ignore[valid-type]  # a function, not a class
 
 
 class Names(TypedDict):
@@ -96,7 +96,7 @@ def record(annotation: Any) -> Any:
         (Names, "Order.what['file']", "_io.TextIOWrapper"),
     ],
 )
-def test_a_type_that_cannot_travel_is_refused_with_component_field_type_and_way_out(
+def test_a_type_that_cannot_be_sent_is_refused_with_its_component_and_field(
     topology: Any, annotation: Any, path: str, named: str
 ) -> None:
     class Orders(Spout[Any]):
@@ -116,12 +116,12 @@ def test_a_type_that_cannot_travel_is_refused_with_component_field_type_and_way_
     )
 
 
-def test_a_record_within_another_must_be_one_that_can_be_rebuilt(topology: Any) -> None:
+def test_a_record_within_another_is_refused_if_it_cannot_be_rebuilt(topology: Any) -> None:
     with pytest.raises(RecordMismatch, match=r"Order\.what: Halved cannot be rebuilt .* half"):
         Schema.of(record(Halved))
 
 
-def test_plain_tuples_are_read_too(topology: Any, lines: Any) -> None:
+def test_types_in_plain_tuples_are_checked(topology: Any, lines: Any) -> None:
     def pairs(line: Any) -> Iterator[tuple[str, Socket]]:
         yield from ()
 
@@ -133,7 +133,7 @@ def test_plain_tuples_are_read_too(topology: Any, lines: Any) -> None:
     )
 
 
-# ---- which are not ------------------------------------------------------------------------------
+# ---- which types are accepted -------------------------------------------------------------------
 
 Value = TypeVar("Value")
 
@@ -176,7 +176,7 @@ def test_a_schema_has_the_classes_that_annotations_name(annotation: Any, classes
     assert {*Schema.of(order).classes} == {order, *classes}
 
 
-def test_one_annotation_that_cannot_be_read_hides_no_other() -> None:
+def test_an_annotation_that_cannot_be_read_hides_no_other() -> None:
     class Order(NamedTuple):
         what: NotThere  # type: ignore[name-defined]  # noqa: F821
         color: Color
@@ -184,7 +184,7 @@ def test_one_annotation_that_cannot_be_read_hides_no_other() -> None:
     assert Color in Schema.of(Order).classes
 
 
-# ---- as JSON, in a file and in Kafka -------------------------------------------------------------
+# ---- as JSON, in a file and in Kafka ------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_one_annotation_that_cannot_be_read_hides_no_other() -> None:
         (Line((Point(date(2026, 1, 2)),)), {"ends": [["2026-01-02", None]], "access": 1}),
     ],
 )
-def test_json_has_texts_and_values_of_them(tmp_path: Path, value: Any, json: Any) -> None:
+def test_values_of_these_types_become_json(tmp_path: Path, value: Any, json: Any) -> None:
     assert loads(as_bytes([value]) or b"") == [json]
     sink = JsonLines(tmp_path / "out.jsonl")
     sink.prepare(Context("t", "out", 1, 0, 1))
@@ -211,7 +211,7 @@ def test_json_has_texts_and_values_of_them(tmp_path: Path, value: Any, json: Any
 
 
 @pytest.mark.parametrize("value", [{1}, frozenset(), b"", np.int64(1), object()])
-def test_json_has_no_others(value: Any) -> None:
+def test_json_refuses_other_types(value: Any) -> None:
     with pytest.raises(TypeError, match=rf"a {type(value).__name__} is not for JSON"):
         as_bytes([value])
 

@@ -1,4 +1,4 @@
-"""Which exceptions are outages: real objects of the client libraries, and look-alikes."""
+"""Exceptions that are outages, and others: of Python, Sunshower and the client libraries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class HTTPError(OSError):
 
 
 class Banned(ConnectionError):
-    """A user's own meaning of a connection error."""
+    """A user's class, which is no outage."""
 
 
 def sqlite_error(code: int | None, text: str = "said by SQLite") -> sqlite3.Error:
@@ -34,26 +34,26 @@ def sqlite_error(code: int | None, text: str = "said by SQLite") -> sqlite3.Erro
 
 
 def locked() -> sqlite3.Error:
-    """One that SQLite itself has raised."""
+    """Return the error that SQLite raises for a locked database."""
     name = "file:locked?mode=memory&cache=shared"
-    one, other = (sqlite3.connect(name, 0.0, uri=True, isolation_level=None) for _ in range(2))
-    one.execute("BEGIN IMMEDIATE")
-    with pytest.raises(sqlite3.OperationalError) as told:
+    owner, other = (sqlite3.connect(name, 0.0, uri=True, isolation_level=None) for _ in range(2))
+    owner.execute("BEGIN IMMEDIATE")
+    with pytest.raises(sqlite3.OperationalError) as raised:
         other.execute("BEGIN IMMEDIATE")
-    one.close()
+    owner.close()
     other.close()
-    return told.value
+    return raised.value
 
 
 def full() -> sqlite3.Error:
-    """Likewise."""
+    """Return the error that SQLite raises for a full database."""
     db = sqlite3.connect(":memory:", isolation_level=None)
     db.execute("CREATE TABLE t (x)")
     db.execute("PRAGMA max_page_count = 2")
-    with pytest.raises(sqlite3.OperationalError) as told:
+    with pytest.raises(sqlite3.OperationalError) as raised:
         db.execute("INSERT INTO t VALUES (zeroblob(100000))")
     db.close()
-    return told.value
+    return raised.value
 
 
 @pytest.mark.parametrize(
@@ -73,14 +73,14 @@ def full() -> sqlite3.Error:
     ],
     ids=repr,
 )
-def test_outage_of_python_or_of_sunshower(error: Exception) -> None:
+def test_an_error_of_python_or_sunshower_is_an_outage(error: Exception) -> None:
     assert is_unavailable(error)
 
 
 def not_json() -> Exception:
-    with pytest.raises(ValueError, match="Expecting") as told:
+    with pytest.raises(ValueError, match="Expecting") as raised:
         json.loads("{")
-    return told.value
+    return raised.value
 
 
 @pytest.mark.parametrize(
@@ -99,11 +99,11 @@ def not_json() -> Exception:
     ],
     ids=repr,
 )
-def test_error_that_only_looks_like_an_outage(error: Exception) -> None:
+def test_an_error_that_looks_like_an_outage_is_none(error: Exception) -> None:
     assert not is_unavailable(error)
 
 
-def test_types_of_the_user_count_with_their_subclasses() -> None:
+def test_types_that_the_user_declares_are_outages_with_their_subclasses() -> None:
     assert is_unavailable(Banned("x"), [Banned])
     assert is_unavailable(Banned("x"), [ConnectionError])
     assert not is_unavailable(KeyError("x"), [ConnectionError])
@@ -184,7 +184,7 @@ KAZOO = [
 
 
 def of_clients() -> Iterator[Any]:
-    """Library, class in it, text, and whether that is an outage."""
+    """Yield library, class, text, and whether this error is an outage."""
     for name, text, is_outage in POSTGRES:
         yield "psycopg", name, text, is_outage
     for name, text, is_outage in REDIS:
@@ -194,14 +194,16 @@ def of_clients() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("library", "name", "text", "is_outage"), [*of_clients()])
-def test_error_of_a_client_library(library: str, name: str, text: str, is_outage: bool) -> None:
+def test_an_error_of_a_client_library_is_classified(
+    library: str, name: str, text: str, is_outage: bool
+) -> None:
     folder, _, kind = f"{library}.{name}".rpartition(".")
     pytest.importorskip(library)
     error = getattr(importlib.import_module(folder), kind)(text)
     assert is_unavailable(error) is is_outage
 
 
-def test_errors_of_kafka_by_their_codes() -> None:
+def test_errors_of_kafka_are_classified_by_their_codes() -> None:
     kafka = pytest.importorskip("confluent_kafka")
     codes = {name: getattr(kafka.KafkaError, name) for name in dir(kafka.KafkaError)}
     found = {
@@ -209,6 +211,6 @@ def test_errors_of_kafka_by_their_codes() -> None:
         for name, code in codes.items()
         if name.isupper() and is_unavailable(kafka.KafkaException(kafka.KafkaError(code)))
     }
-    assert found == KAFKA_CODES  # so each code of the table is one that the client has
+    assert found == KAFKA_CODES  # each code of the table exists in the client
     assert not is_unavailable(kafka.KafkaException("no KafkaError"))
     assert not is_unavailable(kafka.KafkaException())

@@ -1,4 +1,4 @@
-"""What tasks request of their nodes: amounts that can be, and the sum over a worker's tasks."""
+"""Resources that tasks request: valid amounts, and the sum over a worker's tasks."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def same(number: Number) -> Iterator[Number]:
 
 @pytest.mark.parametrize("name", ["num_cpus", "num_gpus", "memory"])
 @pytest.mark.parametrize("amount", [-1, nan, inf, "1", None, True, []])
-def test_an_amount_that_cannot_be_is_refused_by_its_name(name: str, amount: Any) -> None:
+def test_an_invalid_amount_is_refused_by_its_name(name: str, amount: Any) -> None:
     with pytest.raises(ConfigError, match=f"^Resources: {name} is .*it must be an amount of at"):
         Resources(**{name: amount})
 
 
 @pytest.mark.parametrize(
-    ("custom", "said"),
+    ("custom", "message"),
     [
         ({"CPU": 1}, "'CPU' in custom is a resource of Ray's own; give num_cpus="),
         ({"GPU": 1}, "'GPU' in custom is a resource of Ray's own; give num_gpus="),
@@ -46,23 +46,23 @@ def test_an_amount_that_cannot_be_is_refused_by_its_name(name: str, amount: Any)
         ([("license", 1)], "give an amount for each name"),
     ],
 )
-def test_a_custom_resource_that_cannot_be_is_refused(custom: Any, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_an_invalid_custom_resource_is_refused(custom: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         Resources(custom=custom)
 
 
-def test_a_part_of_a_byte_is_refused() -> None:
+def test_a_fraction_of_a_byte_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^Resources: memory is 0\.5; it counts bytes"):
         Resources(memory=0.5)
 
 
-def test_resources_keep_what_was_checked_when_their_custom_amounts_are_changed() -> None:
-    given_first = {"license": 1.0}
-    kept = Resources(custom=given_first)
-    given_first["license"] = -1.0
-    assert kept.amounts == {"license": 1.0}
+def test_resources_keep_a_copy_of_their_custom_amounts() -> None:
+    custom = {"license": 1.0}
+    resources = Resources(custom=custom)
+    custom["license"] = -1.0
+    assert resources.amounts == {"license": 1.0}
     with pytest.raises(TypeError, match="does not support item assignment"):
-        kept.custom["license"] = -1.0  # type: ignore[index]
+        resources.custom["license"] = -1.0  # type: ignore[index]
 
 
 def test_equal_resources_have_equal_hashes_whatever_the_order_of_their_names() -> None:
@@ -74,8 +74,8 @@ def test_equal_resources_have_equal_hashes_whatever_the_order_of_their_names() -
     "copied",
     [
         deepcopy,
-        lambda one: pickle.loads(pickle.dumps(one)),
-        lambda one: cloudpickle.loads(cloudpickle.dumps(one)),
+        lambda resources: pickle.loads(pickle.dumps(resources)),
+        lambda resources: cloudpickle.loads(cloudpickle.dumps(resources)),
     ],
     ids=["deepcopy", "pickle", "cloudpickle"],
 )
@@ -109,7 +109,7 @@ def test_stages_of_streams_declare_resources_too() -> None:
     numbers.shuffle().stage("mapped", 2, ONE).flat_map(same)
     numbers.group_by("value").aggregate(count(), name="counted", resources=ONE)
     components = topology.graph().components
-    assert [name for name, one in components.items() if one.resources == ONE] == [
+    assert [name for name, c in components.items() if c.resources == ONE] == [
         "mapped",
         "counted",
     ]

@@ -1,4 +1,4 @@
-"""`retry=` of a spout: what may be said, and what it declares beside the spout."""
+"""`retry=` of a spout: valid values, and the dead letters that it declares."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def declare(retry: Any, **more: Any) -> Topology:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"attempts": 0}, "attempts is 0"),
         ({"attempts": 2.5}, "attempts is 2.5"),
@@ -46,37 +46,37 @@ def declare(retry: Any, **more: Any) -> Topology:
         ({"dead_letters": None}, "give False to halt"),
     ],
 )
-def test_retry_that_cannot_be_is_refused(wrong: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_an_invalid_retry_is_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         Retry(**wrong)
 
 
-def test_spout_without_retry_has_the_streams_it_had() -> None:
+def test_a_retry_without_dead_letters_adds_no_stream() -> None:
     for retry in (None, Retry(attempts=2)):
         graph = declare(retry).graph()
         assert set(graph.components["numbers"].streams) == {"default"}
         assert graph.components["numbers"].retry == retry
 
 
-def test_dead_letters_that_nobody_reads_are_refused() -> None:
+def test_dead_letters_without_a_reader_are_refused() -> None:
     with pytest.raises(TopologyError, match=r"no bolt reads the dead letters of spout 'numbers'.*"):
         declare(Retry(dead_letters=True)).graph()
 
 
 def test_dead_letters_are_a_stream_of_the_spout() -> None:
-    class Mourns(Bolt[DeadLetter, None]):
+    class ReadsLetters(Bolt[DeadLetter, None]):
         def process(self, record: DeadLetter) -> None: ...
 
     topology = declare(Retry(dead_letters=True))
     spout = topology.component("numbers")
     assert spout.streams["dead_letters"].schema.type is DeadLetter
     stream: Any = topology.spout("more", numbers(), retry=Retry(dead_letters=True))
-    stream.stream("dead_letters", DeadLetter).shuffle().bolt("mourns", Mourns)
+    stream.stream("dead_letters", DeadLetter).shuffle().bolt("letters", ReadsLetters)
     with pytest.raises(TopologyError, match="'numbers'"):
         topology.graph()
 
 
-def test_path_declares_the_bolt_that_reads_them(tmp_path: Path) -> None:
+def test_a_path_declares_the_bolt_that_reads_the_dead_letters(tmp_path: Path) -> None:
     for path in (tmp_path / "a.jsonl", str(tmp_path / "b.jsonl")):
         graph = declare(Retry(dead_letters=path)).graph()
         bolt = graph.components["numbers-dead-letters"]
@@ -98,17 +98,17 @@ def test_spout_that_replays_by_itself_takes_no_retry() -> None:
         Topology("t").spout("own", Own, retry=Retry())
 
 
-def test_stream_of_that_name_is_taken() -> None:
+def test_the_stream_dead_letters_is_reserved() -> None:
     with pytest.raises(DuplicateComponent, match="'dead_letters'"):
         declare(Retry(dead_letters=True), streams={"dead_letters": Number})
 
 
-def test_retry_that_is_no_retry_is_refused() -> None:
+def test_a_retry_of_another_type_is_refused() -> None:
     with pytest.raises(TopologyError, match=r"retry is 5; give a Retry\(attempts=5"):
         declare(5)
 
 
 @pytest.mark.parametrize("share", [0, -0.5, 1.5, float("nan")])
-def test_share_of_replays_is_above_0_and_1_at_most(share: float) -> None:
+def test_share_of_replays_is_above_0_and_at_most_1(share: float) -> None:
     with pytest.raises(ConfigError, match="replay_share is"):
         Topology("t", replay_share=share)

@@ -1,4 +1,4 @@
-"""Config: what each setting may be, and that whatever else is given is refused by its name."""
+"""Each setting of Config has a valid range, and other values are refused by its name."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sunshower.errors import ConfigError
 DEFAULT = Config()
 
 
-def test_each_setting_has_a_limit_and_a_default_within() -> None:
-    assert [*LIMITS] == [one.name for one in fields(Config)]
+def test_each_setting_has_a_limit() -> None:
+    assert [*LIMITS] == [setting.name for setting in fields(Config)]
 
 
 @pytest.mark.parametrize("value", ["x", "auto", "none", [], (), nan, inf, -inf, -1, int, True, 1j])
-def test_what_a_setting_cannot_be_is_refused_by_its_name(value: Any) -> None:
+def test_an_invalid_value_is_refused_by_the_name_of_its_setting(value: Any) -> None:
     for name, limit in LIMITS.items():
         if value not in limit.words.values():
             with pytest.raises(ConfigError, match=f"^topology 't': {name} is .*it must be "):
@@ -28,7 +28,7 @@ def test_what_a_setting_cannot_be_is_refused_by_its_name(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"workers": None}, "workers is None; it must be a whole number of at least 1"),
         ({"workers": 2.5}, "workers is 2.5; it must be a whole number of at least 1"),
@@ -40,7 +40,7 @@ def test_what_a_setting_cannot_be_is_refused_by_its_name(value: Any) -> None:
     ],
     ids=str,
 )
-def test_a_refusal_says_what_may_be_there(wrong: dict[str, Any], said: str) -> None:
+def test_an_error_names_the_valid_values(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         Config(**wrong)
-    assert said in str(refused.value)
+    assert message in str(refused.value)

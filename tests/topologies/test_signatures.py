@@ -1,4 +1,4 @@
-"""What annotations and base classes say of a spout, a bolt or a function, however they say it."""
+"""Reads the record types of spouts, bolts and functions from annotations and base classes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Grandchild(Count):
     pass
 
 
-class Middle(Bolt[T, S], Generic[S, T]):  # the order of its variables is its own
+class Middle(Bolt[T, S], Generic[S, T]):  # its variables have another order
     def process(self, record: T) -> Iterable[S] | None: ...
 
 
@@ -72,7 +72,7 @@ class Columns(BatchBolt[Line, Word]):
     def process(self, table: Any) -> Derived | None: ...
 
 
-def test_level_follows_from_what_is_written() -> None:
+def test_the_level_follows_from_the_implemented_methods() -> None:
     assert bolt_signature(Count, "") == Signature(Level.PROCESS, Word, Total)
     assert bolt_signature(Manual(), "") == Signature(Level.EXECUTE, Word, Total)
     assert bolt_signature(Columns, "") == Signature(Level.BATCH, Line, Word)
@@ -122,7 +122,7 @@ def test_function_is_read_from_its_annotations(function: Any, emits: Any) -> Non
     assert bolt_signature(function, "") == Signature(Level.FUNCTION, Word, emits)
 
 
-def test_batch_function_is_known_by_its_mark() -> None:
+def test_a_batch_function_is_known_by_its_decorator() -> None:
     @batch
     def columns(table: Elsewhere) -> Derived: ...
 
@@ -133,7 +133,7 @@ def test_batch_function_is_known_by_its_mark() -> None:
     assert bolt_signature(swallow, "") == Signature(Level.BATCH, Any, NoneType)
 
 
-def test_annotation_that_only_a_type_checker_can_read() -> None:
+def test_an_annotation_that_only_a_type_checker_can_read_is_refused() -> None:
     def function(word: Elsewhere) -> Iterator[Total]: ...
 
     with pytest.raises(TopologyError, match=r"bolt 'it': .* function .*'Elsewhere' is not defined"):

@@ -1,4 +1,4 @@
-"""The bolts to end with: what is in the file when a record is acked, and after a crash."""
+"""JsonLines and Stdout: their output after a flush, a crash, and on a full disk."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def test_lines_are_in_the_file_after_each_flush(tmp_path: Path) -> None:
         assert len(file.read_text().splitlines()) == number + 1
 
 
-def test_cleanup_writes_what_is_left(tmp_path: Path) -> None:
+def test_cleanup_writes_the_remaining_lines(tmp_path: Path) -> None:
     bolt = started(JsonLines(tmp_path / "out.jsonl"))
     bolt.process(Word("rain"))
     bolt.cleanup()
     assert (tmp_path / "out.jsonl").read_text() == '{"word": "rain"}\n'
 
 
-def test_each_of_several_tasks_has_a_file_of_its_own(tmp_path: Path) -> None:
+def test_each_of_several_tasks_has_its_own_file(tmp_path: Path) -> None:
     for index in range(2):
         bolt = started(JsonLines(tmp_path / "out.jsonl"), index, 2)
         bolt.process(Word(str(index)))
@@ -79,7 +79,9 @@ def test_each_of_several_tasks_has_a_file_of_its_own(tmp_path: Path) -> None:
         ("{", "\n"),
     ],
 )
-def test_line_that_a_crash_tore_is_ended_first(tmp_path: Path, before: str, between: str) -> None:
+def test_a_line_that_a_crash_left_incomplete_is_ended_first(
+    tmp_path: Path, before: str, between: str
+) -> None:
     file = tmp_path / "out.jsonl"
     file.write_text(before)
     bolt = started(JsonLines(file))
@@ -96,7 +98,7 @@ def test_line_that_a_crash_tore_is_ended_first(tmp_path: Path, before: str, betw
         (-math.inf, ValueError, "not JSON compliant"),
     ],
 )
-def test_value_that_json_cannot_say_fails_its_record_alone(
+def test_a_value_that_json_cannot_represent_fails_its_record_alone(
     tmp_path: Path, value: Any, error: type[Exception], says: str
 ) -> None:
     bolt = started(JsonLines(tmp_path / "out.jsonl"))
@@ -134,7 +136,7 @@ def test_plain_tuples_of_different_fields_are_refused_at_the_declaration(tmp_pat
 
 
 class FullDisk(io.FileIO):
-    """A file on a disk that has `room` bytes left; None: as many as are wanted."""
+    """A file on a disk with `room` bytes left, or without a limit if it is None."""
 
     room: int | None = None
     may_truncate = True
@@ -163,7 +165,7 @@ def on_disk(bolt: JsonLines, monkeypatch: pytest.MonkeyPatch) -> FullDisk:
 
 @pytest.mark.parametrize("room", [0, 1, 15, 16, 17, 31])
 @pytest.mark.parametrize("before", ["", '{"word": "sun"}\n', '{"word": "su'])
-def test_full_disk_tears_no_line_and_doubles_none(
+def test_a_full_disk_leaves_no_incomplete_and_no_duplicate_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, before: str
 ) -> None:
     file = tmp_path / "out.jsonl"
@@ -174,9 +176,9 @@ def test_full_disk_tears_no_line_and_doubles_none(
         disk.room = left
         for word in ("rain", "snow"):
             bolt.process(Word(word))
-        with pytest.raises(OSError, match="No space left") as told:
+        with pytest.raises(OSError, match="No space left") as raised:
             bolt.flush()
-        assert is_unavailable(told.value)
+        assert is_unavailable(raised.value)
         assert file.read_text() == before
     disk.room = None
     for word in ("rain", "snow"):
@@ -186,7 +188,7 @@ def test_full_disk_tears_no_line_and_doubles_none(
     assert file.read_text() == whole + '{"word": "rain"}\n{"word": "snow"}\n'
 
 
-def test_line_that_a_disk_does_not_take_back_is_ended_first(
+def test_an_incomplete_line_that_cannot_be_removed_is_ended_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bolt = JsonLines(tmp_path / "out.jsonl")
@@ -213,14 +215,14 @@ def test_stdout_prints_values_with_tabs_between(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out == "rain\t3\n7\t2.5\nplain\t1\n"
 
 
-def test_stdout_prints_what_its_format_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_stdout_prints_records_with_its_format(capsys: pytest.CaptureFixture[str]) -> None:
     bolt = Stdout(lambda total: f"{total.times:>3} {total.word}")
     bolt.process(Total("rain", 3))
     bolt.flush()
     assert capsys.readouterr().out == "  3 rain\n"
 
 
-def test_stdout_prints_a_record_that_its_encoding_does_not_have_beside_its_neighbours(
+def test_stdout_escapes_a_character_that_its_encoding_does_not_have(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     raw = io.BytesIO()
@@ -232,7 +234,7 @@ def test_stdout_prints_a_record_that_its_encoding_does_not_have_beside_its_neigh
     assert raw.getvalue() == b"rain\n\\ud800\nsun\n"
 
 
-def test_stdout_that_nobody_reads_any_more_is_no_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_stdout_is_no_outage(monkeypatch: pytest.MonkeyPatch) -> None:
     class Closed(io.StringIO):
         def flush(self) -> None:
             raise BrokenPipeError(errno.EPIPE, "Broken pipe")
@@ -240,6 +242,6 @@ def test_stdout_that_nobody_reads_any_more_is_no_outage(monkeypatch: pytest.Monk
     monkeypatch.setattr(sys, "stdout", Closed())
     bolt = Stdout()
     bolt.process(Word("rain"))
-    with pytest.raises(TopologyFailed, match="the standard output is closed") as told:
+    with pytest.raises(TopologyFailed, match="the standard output is closed") as raised:
         bolt.flush()
-    assert not is_unavailable(told.value)
+    assert not is_unavailable(raised.value)

@@ -1,4 +1,4 @@
-"""The spouts to start with: who reads which file, what a line is, and how a bad file is refused."""
+"""TextFiles, Records and Counter: the share of each task, encodings, and wrong files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.topologies.examples import Word
 
 
 def task(spout: Spout[Any], index: int = 0, parallelism: int = 1) -> Iterator[Any]:
-    """The records of one task, each on a copy of its own, as in a worker."""
+    """Return the records of one task, which has its own copy of the spout, as in a worker."""
     copy: Spout[Any] = pickle.loads(pickle.dumps(spout))
     copy.open(Context("t", "spout", 7 + index, index, parallelism))
     return copy.records()
@@ -60,7 +60,7 @@ def test_name_that_exists_is_no_glob(folder: Path) -> None:
     assert texts(TextFiles(folder / "[ab].txt")) == ["brackets"]
 
 
-def test_list_of_files_outlives_the_working_folder_and_new_files(
+def test_the_list_of_files_is_made_at_the_declaration(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
@@ -70,7 +70,7 @@ def test_list_of_files_outlives_the_working_folder_and_new_files(
     assert texts(spout) == ["a1", "a2", "b1", "b2"]
 
 
-def test_lines_are_without_newlines_and_blank_ones_count(tmp_path: Path) -> None:
+def test_lines_have_no_newlines_and_blank_lines_are_kept(tmp_path: Path) -> None:
     file = tmp_path / "text"
     file.write_bytes(b"unix\n\n  \ndos\r\nmac\rform\x0cfeed\nlast")
     assert texts(TextFiles(file)) == ["unix", "", "  ", "dos", "mac", "form\x0cfeed", "last"]
@@ -85,7 +85,7 @@ def test_reading_is_lazy(tmp_path: Path) -> None:
 # ---- encodings ----------------------------------------------------------------------------------
 
 
-def test_encoding_is_the_one_that_was_given(tmp_path: Path) -> None:
+def test_files_are_read_with_the_given_encoding(tmp_path: Path) -> None:
     file = tmp_path / "text"
     file.write_bytes("Größe\n".encode("latin-1"))
     assert texts(TextFiles(file, encoding="latin-1")) == ["Größe"]
@@ -103,7 +103,7 @@ def test_encoding_is_the_one_that_was_given(tmp_path: Path) -> None:
         b"one line",
     ],
 )
-def test_declared_encoding_is_what_python_itself_takes(tmp_path: Path, text: bytes) -> None:
+def test_declared_encoding_is_the_one_that_python_uses(tmp_path: Path, text: bytes) -> None:
     file = tmp_path / "code.py"
     file.write_bytes(text)
     with tokenize.open(file) as expected:
@@ -132,7 +132,7 @@ def test_undecodable_byte_is_named(tmp_path: Path, encoding: str, text: bytes, b
     assert texts(TextFiles(file, encoding=encoding, errors="replace"))
 
 
-def test_declaration_of_an_unknown_encoding(tmp_path: Path) -> None:
+def test_an_unknown_declared_encoding_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "odd.py"
     file.write_bytes(b"# coding: klingon\n")
     with pytest.raises(SourceError, match=r"odd\.py.*klingon; give encoding="):
@@ -145,7 +145,7 @@ def test_unknown_codec_is_refused_at_once(folder: Path, wrong: dict[str, str]) -
         TextFiles(folder / "a.txt", **wrong)
 
 
-# ---- files that cannot be -----------------------------------------------------------------------
+# ---- files that are refused ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pattern", ["missing.txt", "*.csv", "su?"])
@@ -178,7 +178,7 @@ def test_forbidden_file_is_refused_at_once(folder: Path) -> None:
         TextFiles(folder / "*.txt")
 
 
-def test_file_that_vanishes_before_it_is_read(folder: Path) -> None:
+def test_a_file_that_is_removed_before_it_is_read_is_named(folder: Path) -> None:
     spout = TextFiles(folder / "*.txt")
     (folder / "c.txt").unlink()
     with pytest.raises(SourceError, match=r"c\.txt cannot be read"):
@@ -202,7 +202,7 @@ def endless() -> Iterator[Word | None]:
         yield None
 
 
-def test_records_of_a_function_begin_anew_in_every_task() -> None:
+def test_records_of_a_function_start_again_in_every_task() -> None:
     spout = Records(endless, type=Word)
     for _ in range(2):
         assert list(islice(task(spout), 3)) == [Word("rain"), None, Word("rain")]
@@ -214,5 +214,5 @@ def test_counter_counts_to_its_stop() -> None:
     assert list(task(Counter(0))) == []
 
 
-def test_counter_without_a_stop_goes_on() -> None:
+def test_counter_without_a_stop_does_not_end() -> None:
     assert [number.value for number in islice(task(Counter(), 2, 3), 3)] == [2, 5, 8]

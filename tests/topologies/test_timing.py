@@ -1,4 +1,4 @@
-"""Timeouts and ticks are declared beside a component, and wrong ones are refused there."""
+"""Timeouts and ticks of components, and the values that are refused."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ NO_DURATION = [0, -1, "5", float("inf"), float("nan"), True]
 
 
 @pytest.mark.parametrize("seconds", NO_DURATION)
-def test_timeout_that_is_no_time(topology: Any, seconds: Any) -> None:
+def test_a_timeout_that_is_no_duration_is_refused(topology: Any, seconds: Any) -> None:
     refused(
         TopologyError,
         lambda: topology.spout("words", words(), message_timeout_s=seconds),
@@ -60,7 +60,7 @@ def test_timeout_that_is_no_time(topology: Any, seconds: Any) -> None:
     )
 
 
-def test_timeout_of_a_spout_beyond_the_hard_maximum(topology: Any) -> None:
+def test_a_timeout_of_a_spout_beyond_the_maximum_is_refused(topology: Any) -> None:
     topology.config = replace(topology.config, message_timeout_max_s=60)
     refused(
         ConfigError,
@@ -76,19 +76,19 @@ def test_timeout_of_a_spout_beyond_the_hard_maximum(topology: Any) -> None:
 
 
 @pytest.mark.parametrize("impl", [TickingBolt, TickingBolt(), TickingRows])
-def test_tick_of_a_bolt(lines: Any, impl: Any) -> None:
+def test_a_bolt_can_have_a_tick(lines: Any, impl: Any) -> None:
     lines.shuffle().bolt("ticks", impl, tick_s=0.25)
     assert lines.topology.component("ticks").tick_s == 0.25
 
 
-def test_tick_of_a_spout(topology: Any) -> None:
+def test_a_spout_can_have_a_tick(topology: Any) -> None:
     topology.spout("words", TickingSpout, tick_s=2)
     assert topology.component("words").tick_s == 2
     assert "words  × 1  spout: records(), a tick every 2 s" in as_text(topology.graph())
 
 
 @pytest.mark.parametrize("seconds", NO_DURATION)
-def test_tick_time_that_is_no_time(lines: Any, seconds: Any) -> None:
+def test_a_tick_interval_that_is_no_duration_is_refused(lines: Any, seconds: Any) -> None:
     refused(
         TopologyError,
         lambda: lines.shuffle().bolt("ticks", TickingBolt, tick_s=seconds),
@@ -97,7 +97,7 @@ def test_tick_time_that_is_no_time(lines: Any, seconds: Any) -> None:
     )
 
 
-def test_tick_of_a_function(lines: Any) -> None:
+def test_a_tick_of_a_function_is_refused(lines: Any) -> None:
     refused(
         TopologyError,
         lambda: lines.shuffle().bolt("count", count, tick_s=1),
@@ -107,7 +107,7 @@ def test_tick_of_a_function(lines: Any) -> None:
     )
 
 
-def test_tick_time_without_a_tick(topology: Any, lines: Any) -> None:
+def test_a_tick_interval_without_a_tick_is_refused(topology: Any, lines: Any) -> None:
     refused(
         TopologyError,
         lambda: lines.shuffle().bolt("count", Count, tick_s=1),
@@ -118,7 +118,7 @@ def test_tick_time_without_a_tick(topology: Any, lines: Any) -> None:
 
 
 @pytest.mark.parametrize("impl", [TickingBolt, TickingRows()])
-def test_tick_without_a_time(lines: Any, impl: Any) -> None:
+def test_a_tick_without_an_interval_is_refused(lines: Any, impl: Any) -> None:
     refused(
         TopologyError,
         lambda: lines.shuffle().bolt("ticks", impl),

@@ -1,4 +1,4 @@
-"""Type checkers see the record types through the graph: mypy reads a right and a wrong topology."""
+"""Type checkers know the record types of streams: mypy checks a right and a wrong topology."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def complaints() -> dict[str, dict[int, str]]:
-    """File name → line number → what `mypy --strict` says of it."""
+def errors() -> dict[str, dict[int, str]]:
+    """Return file name → line number → error of `mypy --strict`."""
     files = [HERE / "right.py", HERE / "wrong.py"]
     mypy = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent"]
     done = subprocess.run([*mypy, *files], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -26,13 +26,13 @@ def complaints() -> dict[str, dict[int, str]]:
     return found
 
 
-def test_right_topology_gets_no_complaint(complaints: dict[str, dict[int, str]]) -> None:
-    assert complaints["right.py"] == {}
+def test_a_right_topology_has_no_errors(errors: dict[str, dict[int, str]]) -> None:
+    assert errors["right.py"] == {}
 
 
-def test_wrong_topology_gets_one_at_exactly_the_wrong_lines(
-    complaints: dict[str, dict[int, str]],
+def test_a_wrong_topology_has_errors_at_exactly_the_wrong_lines(
+    errors: dict[str, dict[int, str]],
 ) -> None:
     lines = (HERE / "wrong.py").read_text().splitlines()
     expected = {number for number, line in enumerate(lines, start=1) if "# wrong" in line}
-    assert complaints["wrong.py"].keys() == expected, complaints["wrong.py"]
+    assert errors["wrong.py"].keys() == expected, errors["wrong.py"]

@@ -1,4 +1,4 @@
-"""Code that cannot be a component is refused at its declaration, and told what it lacks."""
+"""Code that cannot be a component is refused at its declaration, with what it lacks."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Empty(BatchBolt[Word, Total]):
         (str, ["str", "is not a bolt"]),
     ],
 )
-def test_bolt_that_cannot_run(lines: Any, impl: Any, says: list[str]) -> None:
+def test_bolt_that_cannot_run_is_refused(lines: Any, impl: Any, says: list[str]) -> None:
     refused(TopologyError, lambda: lines.shuffle().bolt("it", impl), "'clicks'", "'it'", *says)
 
 
@@ -73,7 +73,7 @@ def test_bolt_that_cannot_run(lines: Any, impl: Any, says: list[str]) -> None:
         (Records, ["Records(...)", "instance"]),
     ],
 )
-def test_spout_that_cannot_run(topology: Any, impl: Any, says: list[str]) -> None:
+def test_spout_that_cannot_run_is_refused(topology: Any, impl: Any, says: list[str]) -> None:
     refused(TopologyError, lambda: topology.spout("it", impl), "'clicks'", "'it'", *says)
 
 
@@ -92,7 +92,7 @@ class CarelessTables(Spout[Word]):
 
 
 @pytest.mark.parametrize("impl", [Careless, Careless(), CarelessTables])
-def test_spout_that_refuses_replays_without_next_tuple(topology: Any, impl: Any) -> None:
+def test_spout_that_refuses_replays_without_next_tuple_is_refused(topology: Any, impl: Any) -> None:
     refused(
         TopologyError,
         lambda: topology.spout("it", impl),
@@ -142,7 +142,9 @@ class HelpedByName:
 
 
 @pytest.mark.parametrize("kind", [Named, PartlyNamed, Computed, Helped, HelpedByName])
-def test_dataclass_that_cannot_be_rebuilt_from_its_values(topology: Any, kind: type[Any]) -> None:
+def test_dataclass_that_cannot_be_rebuilt_from_its_values_is_refused(
+    topology: Any, kind: type[Any]
+) -> None:
     refused(
         RecordMismatch,
         lambda: topology.spout("words", words(), streams={"late": kind}),
@@ -154,27 +156,27 @@ def test_dataclass_that_cannot_be_rebuilt_from_its_values(topology: Any, kind: t
     )
 
 
-def nobody() -> None: ...
-def two(word: Word, other: Word) -> None: ...
+def no_record() -> None: ...
+def two_records(word: Word, other: Word) -> None: ...
 
 
 @pytest.mark.parametrize(
     ("function", "says"),
     [
-        (nobody, "exactly one record"),
-        (two, "exactly one record"),
+        (no_record, "exactly one record"),
+        (two_records, "exactly one record"),
     ],
 )
-def test_function_that_cannot_be_a_bolt(lines: Any, function: Any, says: str) -> None:
+def test_function_that_cannot_be_a_bolt_is_refused(lines: Any, function: Any, says: str) -> None:
     refused(
         TopologyError, lambda: lines.shuffle().bolt("it", function), "'it'", function.__name__, says
     )
 
 
-def test_function_that_does_not_say_what_it_emits(lines: Any) -> None:
-    def unsaid(word): ...  # type: ignore[no-untyped-def]
+def test_function_without_an_output_type_is_refused(lines: Any) -> None:
+    def unannotated(word): ...  # type: ignore[no-untyped-def]
 
-    for function in (unsaid, lambda word: [word], print):
+    for function in (unannotated, lambda word: [word], print):
         refused(
             TopologyError,
             lambda function=function: lines.shuffle().bolt("it", function),
@@ -185,28 +187,28 @@ def test_function_that_does_not_say_what_it_emits(lines: Any) -> None:
         )
 
 
-def test_function_that_returns_a_record_rather_than_several(lines: Any) -> None:
-    def one(word: Word) -> Word:
+def test_function_that_returns_a_record_rather_than_several_is_refused(lines: Any) -> None:
+    def single(word: Word) -> Word:
         return word
 
     refused(
         RecordMismatch,
-        lambda: lines.shuffle().bolt("it", one),
+        lambda: lines.shuffle().bolt("it", single),
         "'it'",
-        "one",
+        "single",
         "returns Word",
         "Iterator[Word]",
     )
 
 
-def test_function_that_emits_what_is_no_record(lines: Any) -> None:
+def test_function_that_emits_no_records_is_refused(lines: Any) -> None:
     def size(word: Word) -> Iterator[int]:
         yield len(word.word)
 
     refused(RecordMismatch, lambda: lines.shuffle().bolt("it", size), "'it'", "int", "NamedTuple")
 
 
-def test_two_record_types_on_one_stream(lines: Any) -> None:
+def test_two_record_types_on_one_stream_are_refused(lines: Any) -> None:
     def either(word: Word) -> Iterator[Word | Total]:
         yield word
 
@@ -219,7 +221,7 @@ def test_two_record_types_on_one_stream(lines: Any) -> None:
     )
 
 
-def test_plain_tuples_without_field_names(lines: Any) -> None:
+def test_plain_tuples_without_field_names_are_refused(lines: Any) -> None:
     def pairs(word: Word) -> Iterator[tuple[str, int]]:
         yield word.word, 1
 
@@ -243,7 +245,7 @@ def test_plain_tuples_without_field_names(lines: Any) -> None:
         (count, Order, ["Total", "Order(id, price)"]),
     ],
 )
-def test_annotation_and_fields_that_disagree(
+def test_annotation_and_fields_that_disagree_are_refused(
     lines: Any, impl: Any, fields: Any, says: list[str]
 ) -> None:
     refused(
@@ -255,7 +257,7 @@ def test_annotation_and_fields_that_disagree(
     )
 
 
-def test_batch_bolt_with_several_streams(lines: Any) -> None:
+def test_batch_bolt_with_several_streams_is_refused(lines: Any) -> None:
     @batch
     def columns(table: Any) -> Derived | None: ...
 
@@ -268,18 +270,18 @@ def test_batch_bolt_with_several_streams(lines: Any) -> None:
     )
 
 
-def test_batch_function_that_does_not_say_its_columns(lines: Any) -> None:
+def test_batch_function_without_declared_columns_is_refused(lines: Any) -> None:
     @batch
     def columns(table: Any) -> Derived | None: ...
 
     refused(TopologyError, lambda: lines.shuffle().bolt("it", columns), "'it'", "fields=Word")
 
 
-def test_records_of_an_iterator(topology: Any) -> None:
+def test_records_of_an_iterator_are_refused(topology: Any) -> None:
     refused(TopologyError, lambda: Records(iter([Word("rain")]), type=Word), "Records", "only once")
 
 
-def test_records_that_nobody_describes(topology: Any) -> None:
+def test_records_without_a_type_are_refused(topology: Any) -> None:
     refused(
         TopologyError,
         lambda: topology.spout("words", Records([Word("a")])),

@@ -1,4 +1,4 @@
-"""A wrong declaration dies where it stands, and says what is wrong, where, and the way out."""
+"""A wrong declaration raises an error with the place, the mistake and the correction."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.topologies.examples import Count, Everything, Manual, Total, Word, co
 # ---- ids ----------------------------------------------------------------------------------------
 
 
-def test_component_that_is_not_there(topology: Any, lines: Any) -> None:
+def test_component_that_does_not_exist_is_refused(topology: Any, lines: Any) -> None:
     lines.shuffle().bolt("count", count)
     refused(
         UnknownComponent,
@@ -34,7 +34,7 @@ def test_component_that_is_not_there(topology: Any, lines: Any) -> None:
     )
 
 
-def test_id_that_is_taken(topology: Any, lines: Any) -> None:
+def test_id_that_is_taken_is_refused(topology: Any, lines: Any) -> None:
     refused(
         DuplicateComponent,
         lambda: lines.shuffle().bolt("words", count),
@@ -44,7 +44,7 @@ def test_id_that_is_taken(topology: Any, lines: Any) -> None:
     )
 
 
-def test_id_that_is_reserved(topology: Any) -> None:
+def test_id_that_is_reserved_is_refused(topology: Any) -> None:
     refused(
         DuplicateComponent,
         lambda: topology.spout("__acker", words()),
@@ -55,16 +55,16 @@ def test_id_that_is_reserved(topology: Any) -> None:
 
 
 @pytest.mark.parametrize("id", ["", "two words", "a/b", "ü", 7, None])
-def test_id_that_cannot_be(topology: Any, id: Any) -> None:
+def test_invalid_id_is_refused(topology: Any, id: Any) -> None:
     refused(TopologyError, lambda: topology.spout(id, words()), repr(id), "letters, digits")
 
 
-def test_topology_id_that_cannot_be() -> None:
+def test_invalid_topology_id_is_refused() -> None:
     refused(TopologyError, lambda: Topology("my topology"), "'my topology'", "letters, digits")
 
 
 @pytest.mark.parametrize("parallelism", [0, -1, 1.5, "2", True])
-def test_parallelism_below_one_or_no_number(topology: Any, parallelism: Any) -> None:
+def test_parallelism_below_one_or_no_number_is_refused(topology: Any, parallelism: Any) -> None:
     refused(
         TopologyError,
         lambda: topology.spout("words", words(), parallelism=parallelism),
@@ -74,15 +74,15 @@ def test_parallelism_below_one_or_no_number(topology: Any, parallelism: Any) -> 
     )
 
 
-def test_setting_that_does_not_exist() -> None:
+def test_setting_that_does_not_exist_is_refused() -> None:
     refused(ConfigError, lambda: Topology("t", acker=2), "'t'", "acker", "message_timeout_s")
 
 
-def test_setting_that_is_no_number() -> None:
+def test_setting_that_is_no_number_is_refused() -> None:
     refused(ConfigError, lambda: Topology("t", workers="two"), "'t'", "workers", "'two'", "number")
 
 
-def test_setting_out_of_range() -> None:
+def test_setting_out_of_range_is_refused() -> None:
     refused(
         ConfigError,
         lambda: Topology("t", config=Config(workers=3), message_timeout_s=0),
@@ -94,7 +94,7 @@ def test_setting_out_of_range() -> None:
 # ---- streams and fields -------------------------------------------------------------------------
 
 
-def test_stream_that_its_component_does_not_have(lines: Any) -> None:
+def test_stream_that_its_component_does_not_have_is_refused(lines: Any) -> None:
     refused(
         UnknownStream,
         lambda: lines.stream("lat"),
@@ -105,16 +105,16 @@ def test_stream_that_its_component_does_not_have(lines: Any) -> None:
     )
 
 
-def test_default_stream_of_a_sink(lines: Any) -> None:
+def test_default_stream_of_a_sink_is_refused(lines: Any) -> None:
     sink = lines.shuffle().bolt("sink", Everything)
     refused(UnknownStream, sink.shuffle, "'default'", "'sink'", "none")
 
 
-def test_stream_read_as_another_record_type(lines: Any) -> None:
+def test_stream_read_as_another_record_type_is_refused(lines: Any) -> None:
     refused(RecordMismatch, lambda: lines.stream("late", Total), "'late'", "Word(word)", "Total")
 
 
-def test_stream_declared_twice(topology: Any) -> None:
+def test_stream_declared_twice_is_refused(topology: Any) -> None:
     class Twice(Spout[Word]):
         streams: ClassVar = {"late": Word}
 
@@ -136,7 +136,7 @@ def test_stream_declared_twice(topology: Any) -> None:
     )
 
 
-def test_stream_id_that_is_reserved(topology: Any) -> None:
+def test_stream_id_that_is_reserved_is_refused(topology: Any) -> None:
     refused(
         DuplicateComponent,
         lambda: topology.spout("words", words(), streams={"__ack": Word}),
@@ -147,7 +147,7 @@ def test_stream_id_that_is_reserved(topology: Any) -> None:
 
 
 @pytest.mark.parametrize("columns", ["word", (), ("a", "a"), (1, 2)])
-def test_stream_fields_that_are_no_names(topology: Any, columns: Any) -> None:
+def test_stream_fields_that_are_no_names_are_refused(topology: Any, columns: Any) -> None:
     refused(
         TopologyError,
         lambda: topology.spout("words", words(), streams={"late": columns}),
@@ -158,7 +158,7 @@ def test_stream_fields_that_are_no_names(topology: Any, columns: Any) -> None:
     )
 
 
-def test_record_type_that_is_none(topology: Any) -> None:
+def test_stream_type_that_is_no_record_type_is_refused(topology: Any) -> None:
     refused(
         RecordMismatch,
         lambda: topology.spout("words", words(), streams={"late": int}),
@@ -170,7 +170,7 @@ def test_record_type_that_is_none(topology: Any) -> None:
 
 
 @pytest.mark.parametrize("grouping", ["fields", "partial_key"])
-def test_grouping_by_a_field_that_is_not_there(lines: Any, grouping: str) -> None:
+def test_grouping_by_a_field_that_does_not_exist_is_refused(lines: Any, grouping: str) -> None:
     refused(
         UnknownField,
         lambda: getattr(lines, grouping)("wrod"),
@@ -183,26 +183,26 @@ def test_grouping_by_a_field_that_is_not_there(lines: Any, grouping: str) -> Non
 
 
 @pytest.mark.parametrize("grouping", ["fields", "partial_key"])
-def test_grouping_by_no_field(lines: Any, grouping: str) -> None:
+def test_grouping_by_no_field_is_refused(lines: Any, grouping: str) -> None:
     refused(TopologyError, getattr(lines, grouping), "'words'", grouping, "one of: word")
 
 
-def test_direct_grouping_of_a_regular_stream(lines: Any) -> None:  # Storm: Task.java:160
+def test_direct_grouping_of_a_regular_stream_is_refused(lines: Any) -> None:  # Storm: Task.java:160
     refused(TopologyError, lines.direct, "'default' of 'words'", "DirectStream")
 
 
-def test_regular_grouping_of_a_direct_stream(lines: Any) -> None:  # Storm: Task.java:124
+def test_regular_grouping_of_a_direct_stream_is_refused(lines: Any) -> None:  # Storm: Task.java:124
     refused(TopologyError, lines.stream("to").shuffle, "'to' of 'words'", ".direct()", "shuffle")
 
 
-def test_custom_grouping_without_its_methods(lines: Any) -> None:
+def test_custom_grouping_without_its_methods_is_refused(lines: Any) -> None:
     refused(TopologyError, lambda: lines.custom(object()), "'words'", "custom(object)", "choose")
 
 
 # ---- inputs -------------------------------------------------------------------------------------
 
 
-def test_input_of_another_topology(lines: Any) -> None:
+def test_input_of_another_topology_is_refused(lines: Any) -> None:
     other = Topology("other")
     refused(
         TopologyError,
@@ -214,7 +214,7 @@ def test_input_of_another_topology(lines: Any) -> None:
     )
 
 
-def test_input_without_a_grouping(topology: Any, lines: Any) -> None:
+def test_input_without_a_grouping_is_refused(topology: Any, lines: Any) -> None:
     refused(
         TopologyError,
         lambda: topology.bolt("count", count, inputs=[lines]),
@@ -224,12 +224,12 @@ def test_input_without_a_grouping(topology: Any, lines: Any) -> None:
     )
 
 
-def test_input_of_a_spout(topology: Any, lines: Any) -> None:
+def test_input_of_a_spout_is_refused(topology: Any, lines: Any) -> None:
     topology.spout("other", words())
     refused(TopologyError, lambda: lines.shuffle().into("other"), "'other'", "spout")
 
 
-def test_stream_read_twice_by_one_bolt(topology: Any, lines: Any) -> None:
+def test_stream_read_twice_by_one_bolt_is_refused(topology: Any, lines: Any) -> None:
     refused(
         TopologyError,
         lambda: topology.bolt("count", count, inputs=[lines.shuffle(), lines.all()]),
@@ -240,7 +240,7 @@ def test_stream_read_twice_by_one_bolt(topology: Any, lines: Any) -> None:
 
 
 @pytest.mark.parametrize("reader", [count, Count, Count(), Manual])
-def test_bolt_that_reads_another_record_type(topology: Any, reader: Any) -> None:
+def test_bolt_that_reads_another_record_type_is_refused(topology: Any, reader: Any) -> None:
     numbers = topology.spout("numbers", Counter(5))
     refused(
         RecordMismatch,
@@ -252,7 +252,9 @@ def test_bolt_that_reads_another_record_type(topology: Any, reader: Any) -> None
     )
 
 
-def test_bolt_that_reads_plain_tuples_of_another_width(topology: Any, lines: Any) -> None:
+def test_bolt_that_reads_plain_tuples_of_another_width_is_refused(
+    topology: Any, lines: Any
+) -> None:
     def pairs(pair: tuple[str, int]) -> None: ...
 
     refused(
@@ -264,20 +266,20 @@ def test_bolt_that_reads_plain_tuples_of_another_width(topology: Any, lines: Any
     )
 
 
-def test_refused_bolt_leaves_no_trace(topology: Any, lines: Any) -> None:
+def test_a_refused_bolt_is_not_in_the_topology(topology: Any, lines: Any) -> None:
     with pytest.raises(TopologyError):
         topology.bolt("count", count, inputs=[lines])
     assert list(topology.graph().components) == ["words"]
 
 
-# ---- the whole ----------------------------------------------------------------------------------
+# ---- the topology -------------------------------------------------------------------------------
 
 
-def test_topology_without_a_spout(topology: Any) -> None:
+def test_topology_without_a_spout_is_refused(topology: Any) -> None:
     refused(TopologyError, topology.graph, "'clicks'", "no spout")
 
 
-def test_bolt_that_no_spout_leads_to(topology: Any, lines: Any) -> None:
+def test_bolt_without_a_path_from_a_spout_is_refused(topology: Any, lines: Any) -> None:
     topology.bolt("dry", count)
     ring = topology.bolt("ring", Everything, fields=None, streams={"again": Word})
     ring.stream("again").shuffle().into("ring")

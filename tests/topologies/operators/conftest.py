@@ -1,4 +1,4 @@
-"""Fixtures of operators: a source of either kind, and a run of a program in this process."""
+"""Fixtures: sources of rows, tables and batches, and a function that runs operators on them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.topologies.operators.kinds import (
 
 @pytest.fixture(params=["rows", "columns", "batches"])
 def source(request: pytest.FixtureRequest) -> Source:
-    """Declares the source of a stream of either kind."""
+    """Return a function that declares a source of rows, of tables or of batches."""
 
     def declare(topology: Topology, sales: Sequence[Sale]) -> AnyStream:
         if request.param == "rows":
@@ -40,7 +40,7 @@ def source(request: pytest.FixtureRequest) -> Source:
 
 @pytest.fixture
 def run(source: Source) -> Run:
-    """Runs a program in this process. Returns the rows of each stream that it makes."""
+    """Return a function that runs operators in this process and returns the rows of each output."""
 
     def run(assemble: Assemble, sales: Sequence[Sale] = SALES) -> list[list[Any]]:
         topology = Topology("both")

@@ -1,4 +1,4 @@
-"""Programs of one source for both kinds of stream: ordinary ones, and streams of batches."""
+"""Records, types and components for the tests of operators on rows, tables and batches."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Run(Protocol):
 
 
 class Kept(Bolt[Any, None]):
-    """Keeps what it gets."""
+    """Returns its records as its result."""
 
     def prepare(self, context: Context) -> None:
         self.kept: list[Any] = []

@@ -1,4 +1,4 @@
-"""`async def` functions as operators of both kinds of stream, and as bolts."""
+"""`async def` functions as operators of streams and of batches, and as bolts."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ TWICE = [sale for sale in SALES for _ in range(2)]
         ),
     ],
 )
-def test_it_computes_what_a_plain_function_does_in_the_same_order(
+def test_an_async_function_computes_what_a_plain_one_does_in_the_same_order(
     run: Run, assemble: Callable[[AnyStream], AnyStream], expected: list[Any]
 ) -> None:
     assert run(lambda sales: [assemble(sales)]) == [expected]
 
 
-def test_peek_and_branches_behind_it(run: Run) -> None:
+def test_async_functions_before_and_after_a_branch(run: Run) -> None:
     seen: list[Sale] = []
 
     async def look(sale: Sale) -> None:
@@ -94,7 +94,7 @@ def test_peek_and_branches_behind_it(run: Run) -> None:
     assert sorted(found) == sorted(seen) == sorted(Sale(s, n * 2) for s, n in SALES[:50])
 
 
-def test_at_most_so_many_calls_run_at_a_time(run: Run) -> None:
+def test_the_number_of_concurrent_calls_is_limited(run: Run) -> None:
     running, most = 0, 0
 
     @asynchronous(concurrency=20)
@@ -109,7 +109,7 @@ def test_at_most_so_many_calls_run_at_a_time(run: Run) -> None:
     assert (found, running, most) == (SALES, 0, 20)
 
 
-def test_the_calls_share_the_time(run: Run) -> None:
+def test_calls_wait_concurrently(run: Run) -> None:
     clock = ManualClock()
     topology = Topology("calls")
 
@@ -202,12 +202,12 @@ def test_a_call_fails_its_own_record_alone(function: Any, as_bolt: bool, tmp_pat
     (line,) = (tmp_path / "dead.jsonl").read_text().splitlines()
     letter = json.loads(line)
     assert letter["record"] == SLOW._asdict()
-    says = {
+    messages = {
         hangs: "TimeoutError: called has not returned after 2 s; @asynchronous(timeout_s=…)",
         raises: "ValueError: poison",
         cancels_itself: "the call was cancelled by its own code",
     }
-    assert says[function] in line
+    assert messages[function] in line
 
 
 def test_a_bolt_is_an_async_generator_or_a_sink() -> None:
@@ -230,7 +230,7 @@ def numbered(sale: Sale, seen: KeyState[int]) -> Iterator[Sale]:
     yield Sale(sale.shop, seen.value)
 
 
-def test_it_follows_a_keyed_process_in_one_stage() -> None:
+def test_an_async_function_follows_a_keyed_process_in_one_stage() -> None:
     topology = Topology("keyed")
     sales = topology.spout("sales", Records(SALES, type=Sale))
     state = MemoryState()
@@ -271,7 +271,9 @@ def test_time_is_virtual_in_the_simulator_and_nothing_is_lost(seed: int) -> None
         lambda: asyncio.open_connection("127.0.0.1", 9),
     ],
 )
-def test_what_waits_for_the_outside_is_refused_on_virtual_time(wait: Any, tmp_path: Path) -> None:
+def test_waiting_for_threads_or_sockets_is_refused_in_virtual_time(
+    wait: Any, tmp_path: Path
+) -> None:
     async def call(sale: Sale) -> None:
         await wait()
 
@@ -282,15 +284,15 @@ def test_what_waits_for_the_outside_is_refused_on_virtual_time(wait: Any, tmp_pa
     assert "only asyncio.sleep and waiting for other" in (tmp_path / "dead.jsonl").read_text()
 
 
-# ---- what is refused at the declaration ---------------------------------------------------------
+# ---- wrong declarations -------------------------------------------------------------------------
 
 
-class Later(Bolt[Sale, Sale]):
+class AsyncMethod(Bolt[Sale, Sale]):
     async def process(self, record: Sale) -> list[Sale]:  # type: ignore[override]
         return [record]
 
 
-class LaterTables(BatchBolt[Sale, Sale]):
+class AsyncTableMethod(BatchBolt[Sale, Sale]):
     async def process(self, table: Any) -> None:  # type: ignore[override]
         """Do nothing."""
 
@@ -349,7 +351,7 @@ async def may_take_a_minute(sale: Sale) -> list[Sale]:
         ),
     ],
 )
-def test_a_call_in_order_that_may_take_longer_than_its_process_lives_is_refused(
+def test_an_ordered_call_that_may_block_its_task_for_too_long_is_refused(
     assemble: Any,
 ) -> None:
     topology = Topology("long")
@@ -358,7 +360,7 @@ def test_a_call_in_order_that_may_take_longer_than_its_process_lives_is_refused(
         topology.graph()
 
 
-def test_a_batch_whose_calls_may_take_longer_than_its_process_lives_is_refused(
+def test_a_batch_whose_calls_may_block_its_task_for_too_long_is_refused(
     source: Source,
 ) -> None:
     topology = Topology("long")
@@ -367,8 +369,8 @@ def test_a_batch_whose_calls_may_take_longer_than_its_process_lives_is_refused(
         topology.graph()
 
 
-@pytest.mark.parametrize("bolt", [Later, LaterTables])
-def test_the_methods_of_bolts_are_plain(bolt: Any) -> None:
+@pytest.mark.parametrize("bolt", [AsyncMethod, AsyncTableMethod])
+def test_async_methods_of_bolts_are_refused(bolt: Any) -> None:
     sales = Topology("wrong").spout("sales", Records(SALES, type=Sale))
     with pytest.raises(TopologyError, match="process is asynchronous; give an `async def`"):
         sales.shuffle().bolt("it", bolt)

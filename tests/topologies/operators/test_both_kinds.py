@@ -1,4 +1,4 @@
-"""Operators that ordinary streams and streams of batches have in common do the same on both."""
+"""Operators compute the same on streams of rows, of tables and of batches."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_each_predicate_is_called_once_for_a_record(run: Run) -> None:
 
 
 def final(rows: list[Any]) -> dict[Any, Any]:
-    """The last total of each group: totals only grow here."""
+    """Return the last total of each group. The totals of these tests only grow."""
     return {row[0]: row[1:] for row in sorted(rows)}
 
 
@@ -95,7 +95,7 @@ def test_a_state_has_the_totals_of_all_records_by_group(run: Run) -> None:
     assert {key: tuple(value) for key, value in state.items()} == final(totals)
 
 
-def test_a_name_is_that_of_the_state_and_of_the_bolt(
+def test_the_name_of_an_aggregation_is_that_of_its_bolt(
     source: Source,
 ) -> None:
     topology = Topology("both")
@@ -151,7 +151,7 @@ def test_the_top_of_totals_has_each_group_once(run: Run) -> None:
     assert lists[-1] == (wanted.most_common(3),)
 
 
-# ---- what is refused at the declaration ---------------------------------------------------------
+# ---- wrong declarations -------------------------------------------------------------------------
 
 
 def of_words(word: str) -> bool:

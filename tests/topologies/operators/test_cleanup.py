@@ -1,4 +1,4 @@
-"""What a stage closes when its task ends, or when a function of it cannot be prepared."""
+"""A stage closes its functions when its task ends, or when one of them cannot be prepared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bolts with a keyed state: what they compute, keep, undo and refuse."""
+"""Bolts with a keyed state: results, rollback after failures, and wrong declarations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from sunshower.errors import RecordMismatch, TopologyError, TopologyFailed
 from sunshower.simulation.cluster import SimCluster
 from sunshower.topologies.operators.keyed.keyed_store import KeyedStore
 from sunshower.trident import MemoryState, SqliteState
-from tests.topologies.operators.test_keyed_lives import Slowly
 from tests.topologies.operators.test_keyed_process import (
     CLICKS,
     POISON,
@@ -36,6 +35,7 @@ from tests.topologies.operators.test_keyed_process import (
     run,
     sessions_of,
 )
+from tests.topologies.operators.test_keyed_state_recovery import Slowly
 
 
 class Sessions(Bolt[Click, Session]):
@@ -55,7 +55,7 @@ class Sessions(Bolt[Click, Session]):
 
 
 class ManualSessions(Bolt[Click, Session]):
-    """The same with anchors."""
+    """The same as `Sessions`, with anchors and acks."""
 
     state: KeyValueState[str, Visit]
 
@@ -188,7 +188,9 @@ class Sink(Bolt[Click, None]):
     [Gathers, Misfit, Unserialisable, HalfUnserialisable, Returns, ManualGathers, Sink],
     ids=lambda b: b.__name__,
 )
-def test_a_record_that_fails_leaves_no_trace_and_fails_alone(bolt: Any, tmp_path: Path) -> None:
+def test_a_record_that_fails_does_not_change_the_state_and_fails_alone(
+    bolt: Any, tmp_path: Path
+) -> None:
     state = SqliteState(tmp_path / "clicks.db")
     clicks = [*CLICKS[:150], POISON, *CLICKS[150:]]
     retry = Retry(attempts=3, initial_s=0.01, dead_letters=tmp_path / "dead.jsonl")
@@ -201,7 +203,7 @@ def test_a_record_that_fails_leaves_no_trace_and_fails_alone(bolt: Any, tmp_path
     assert dict(state.items()) == expected
 
 
-def test_a_batch_whose_flush_raises_leaves_no_trace() -> None:
+def test_a_batch_whose_flush_raises_does_not_change_the_state() -> None:
     class Once(Bolt[Click, None]):
         state: KeyValueState[str, int]
         failed = False
@@ -265,7 +267,7 @@ def test_a_record_whose_outputs_are_sent_in_pieces_changes_its_state_once() -> N
     assert done.results["bolt"] == [expected]
 
 
-def test_settings_of_the_state(tmp_path: Path) -> None:
+def test_a_state_has_a_time_to_live_and_can_be_migrated(tmp_path: Path) -> None:
     state = MemoryState()
     run(declared(Sink, CLICKS[:2], state=state))
     migrated = {"version": 2, "migrate": lambda version, _: [version]}
@@ -275,7 +277,7 @@ def test_settings_of_the_state(tmp_path: Path) -> None:
     assert dict(state.items()) == {"a": [1], "b": [1], "e": [14]}
 
 
-# ---- what is refused at the declaration ---------------------------------------------------------
+# ---- wrong declarations -------------------------------------------------------------------------
 
 
 def sink(click: Click) -> None: ...
@@ -349,9 +351,7 @@ def never(key: Any, state: KeyState[int]) -> None: ...
 
 @pytest.mark.parametrize("reserved", [{"sunshower": "about"}, ["__sunshower:timer", "a"]])
 @pytest.mark.parametrize("how", ["bolt", "process", "timer"])
-def test_a_key_that_a_state_needs_for_itself_fails_its_record_alone(
-    how: str, reserved: Any, tmp_path: Path
-) -> None:
+def test_a_reserved_key_fails_its_record_alone(how: str, reserved: Any, tmp_path: Path) -> None:
     for _ in range(2):
         topology, letters = Topology("pairs"), tmp_path / "dead.jsonl"
         letters.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Functions of a record and the state of its key: what they compute, keep, undo and refuse."""
+"""Keyed processes: results, rollback after failures, and wrong declarations."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def sessions(click: Click, visit: KeyState[Visit]) -> Iterator[Session]:
 
 
 def sessions_of(clicks: list[Click]) -> list[Session]:
-    """The same, in a plain program."""
+    """Return the sessions as a plain program computes them."""
     states: dict[str, KeyState[Visit]] = {}
     made: list[Session] = []
     for click in clicks:
@@ -79,7 +79,7 @@ def sessions_of(clicks: list[Click]) -> list[Session]:
 
 
 class Kept(Bolt[Any, None]):
-    """Keeps what it gets."""
+    """Returns its records as its result."""
 
     def prepare(self, context: Context) -> None:
         self.kept: list[Any] = []
@@ -121,7 +121,7 @@ def counted(click: Click, seen: KeyState[int]) -> None:
     seen.value = (seen.value or 0) + 1
 
 
-# ---- what they compute --------------------------------------------------------------------------
+# ---- results ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
@@ -147,7 +147,7 @@ def test_states_are_the_result_or_in_the_store(tmp_path: Path) -> None:
     assert states(done, "number") == Counter(click.user for click in CLICKS)
 
 
-def test_a_function_that_makes_nothing_has_no_stream() -> None:
+def test_a_function_that_emits_nothing_has_no_stream() -> None:
     topology = Topology("clicks")
     clicks = topology.spout("clicks", Records(CLICKS, type=Click))
     nothing: Any = clicks.group_by("user").process(counted)
@@ -156,7 +156,7 @@ def test_a_function_that_makes_nothing_has_no_stream() -> None:
         nothing.shuffle()
 
 
-def test_what_is_assigned_changed_in_place_and_removed() -> None:
+def test_a_state_can_be_assigned_changed_in_place_and_removed() -> None:
     def change(click: Click, state: KeyState[dict[str, list[int]]]) -> list[tuple[str, Any]]:
         before = deepcopy(state.value)
         if click.second == 0:
@@ -175,7 +175,7 @@ def test_what_is_assigned_changed_in_place_and_removed() -> None:
     assert states(done, "change") == {"a": {"seconds": []}}
 
 
-def test_a_lambda_an_object_and_several_fields() -> None:
+def test_an_object_or_a_lambda_can_process_groups_of_several_fields() -> None:
     class Adds:
         def prepare(self, context: Context) -> None:
             self.add = 10
@@ -198,7 +198,7 @@ def test_a_lambda_an_object_and_several_fields() -> None:
 # ---- failures -----------------------------------------------------------------------------------
 
 
-def late(click: Click, seen: KeyState[list[int]]) -> Iterator[Session]:
+def raises(click: Click, seen: KeyState[list[int]]) -> Iterator[Session]:
     if seen.value is None:
         seen.value = []
     seen.value.append(click.second)
@@ -218,7 +218,7 @@ def unserialisable(click: Click, seen: KeyState[Any]) -> Iterator[Session]:
     yield Session(click.user, 0, 0)
 
 
-def innocent(click: Click, seen: KeyState[list[int]]) -> Iterator[Session]:
+def correct(click: Click, seen: KeyState[list[int]]) -> Iterator[Session]:
     seen.value = [*(seen.value or []), click.second]
     yield Session(click.user, click.second, 0)
     yield Session(click.user, click.second, 0)
@@ -233,14 +233,16 @@ def refuse(session: Session) -> Session:
 @pytest.mark.parametrize(
     "process",
     [
-        lambda c, state: c.process(late, state=state, name="s"),
+        lambda c, state: c.process(raises, state=state, name="s"),
         lambda c, state: c.process(misfit, state=state, name="s"),
         lambda c, state: c.process(unserialisable, state=state, name="s"),
-        lambda c, state: c.process(innocent, state=state, name="s").map(refuse),
+        lambda c, state: c.process(correct, state=state, name="s").map(refuse),
     ],
-    ids=["raises", "misfit", "unserialisable", "behind it"],
+    ids=["raises", "misfit", "unserialisable", "downstream"],
 )
-def test_a_record_that_fails_leaves_no_trace_and_fails_alone(process: Any, tmp_path: Path) -> None:
+def test_a_record_that_fails_does_not_change_the_state_and_fails_alone(
+    process: Any, tmp_path: Path
+) -> None:
     state = SqliteState(tmp_path / "clicks.db")
     clicks = [*CLICKS[:150], POISON, *CLICKS[150:]]
     retry = Retry(attempts=3, initial_s=0.01, dead_letters=tmp_path / "dead.jsonl")
@@ -263,8 +265,8 @@ def test_a_key_that_cannot_be_stored_fails_alone(tmp_path: Path) -> None:
     assert dict(state.items()) == Counter(click.user for click in CLICKS)
 
 
-def test_a_shared_batch_that_fails_leaves_no_trace(tmp_path: Path) -> None:
-    """Rows of an aggregation are one batch: with one of them all fail."""
+def test_a_shared_batch_that_fails_does_not_change_the_state(tmp_path: Path) -> None:
+    """Rows of an aggregation are one batch: if one row fails, all fail."""
     state = MemoryState()
 
     def once(total: Any, seen: KeyState[int]) -> list[tuple[str, int]]:
@@ -299,7 +301,7 @@ def test_a_record_whose_outputs_are_sent_in_pieces_changes_its_state_once() -> N
     assert states(done, "many") == expected
 
 
-# ---- what is refused at the declaration ---------------------------------------------------------
+# ---- wrong declarations -------------------------------------------------------------------------
 
 
 def takes_dict(click: Click, state: dict[str, int]) -> Iterator[Session]:

@@ -1,4 +1,4 @@
-"""Keyed states on a real Ray: worker processes are killed, and no record is missing in a state."""
+"""Keyed states on a real Ray: workers are killed, and no record is missing from a state."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def report(key: int, state: KeyState[tuple[int, set[int]]]) -> Iterator[tuple[in
 
 
 class Gather(Bolt[tuple[int, int], None]):
-    """The same as a bolt."""
+    """`gather` as a bolt."""
 
     state: KeyValueState[int, tuple[int, set[int]]]
 

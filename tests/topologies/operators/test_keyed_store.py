@@ -1,4 +1,4 @@
-"""What a keyed store promises, by each of its stores: memory, SQLite, and three real servers."""
+"""The guarantees of a keyed store with each backend: memory, SQLite, and three real servers."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def factory(request: pytest.FixtureRequest, tmp_path: Path) -> StateFactory | No
     return None
 
 
-ON_SERVER = [pytest.mark.servers, pytest.mark.long]  # the stores themselves: tests/state
-SERVERS = [pytest.param(one, marks=ON_SERVER) for one in ("redis", "postgres", "zookeeper")]
+ON_SERVER = [pytest.mark.servers, pytest.mark.long]  # tests/state tests the servers
+SERVERS = [pytest.param(server, marks=ON_SERVER) for server in ("redis", "postgres", "zookeeper")]
 KEPT = ["memory", "sqlite", *SERVERS]
 every_kept_store = pytest.mark.parametrize("factory", KEPT, indirect=True)
 every_store = pytest.mark.parametrize("factory", ["task", *KEPT], indirect=True)
@@ -101,7 +101,7 @@ def opened(factory: StateFactory | None, at: float = 1.0, **settings: Any) -> Ke
 
 
 @every_store
-def test_what_is_put_is_seen_and_what_is_discarded_is_not(factory: StateFactory | None) -> None:
+def test_put_values_are_seen_and_discarded_ones_are_not(factory: StateFactory | None) -> None:
     store = opened(factory)
     store.put("a", 1)
     store.put(("b", 2), [1])
@@ -121,11 +121,11 @@ def test_what_is_put_is_seen_and_what_is_discarded_is_not(factory: StateFactory 
 
 
 @every_kept_store
-def test_what_was_committed_is_there_in_the_next_life(factory: StateFactory) -> None:
+def test_committed_values_are_kept_after_a_restart(factory: StateFactory) -> None:
     store = opened(factory)
     store.put(("ann", date(2026, 1, 1)), VISIT)
     store.commit()
-    store.put("bob", VISIT)  # and dies
+    store.put("bob", VISIT)  # without a commit
     store.close()
     later = opened(factory)
     assert dict(later.items()) == {("ann", date(2026, 1, 1)): VISIT}
@@ -216,7 +216,7 @@ def test_a_value_that_cannot_be_stored_changes_nothing(value: Any) -> None:
     assert dict(store.items()) == {"a": 1}
 
 
-def test_values_of_many_keys_take_a_bounded_part_of_the_memory() -> None:
+def test_the_cache_of_values_is_bounded() -> None:
     store = opened(MemoryState(), cache_bytes=100_000)
     for number in range(1_000):
         store.put(number, "x" * 1_000)
@@ -226,7 +226,7 @@ def test_values_of_many_keys_take_a_bounded_part_of_the_memory() -> None:
 
 
 def renamed(name: str, *fields: Any) -> type[Any]:
-    """Another class of this name, as the next release of a program has it."""
+    """Return another class of this name, such as the next release of a program may have."""
     made = make_dataclass(name, fields)
     made.__qualname__ = name
     return made
@@ -265,27 +265,27 @@ def test_a_class_that_changed_is_refused_unless_its_records_can_be_built(
     assert store.get("a") == PAIR(1, 2)
 
 
-def test_values_that_are_too_old_are_absent_and_leave_with_a_later_commit() -> None:
+def test_expired_values_are_absent_and_removed_by_a_later_commit() -> None:
     clock, state = ManualClock(), MemoryState()
     context = Context("shop", "visits", 1, 0, 1, clock=clock)
-    lives = [KeyedStore(state, "visits", "here", ttl_s=10) for _ in range(2)]
-    lives[0].open(context)
+    stores = [KeyedStore(state, "visits", "here", ttl_s=10) for _ in range(2)]
+    stores[0].open(context)
     for key in "ab":
-        lives[0].put(key, [key])
-    lives[0].commit()
+        stores[0].put(key, [key])
+    stores[0].commit()
     clock.sleep(6)
-    lives[0].put("b", ["c"])
-    lives[0].commit()
+    stores[0].put("b", ["c"])
+    stores[0].commit()
     clock.sleep(6)
-    for store in lives:  # the second one reads the times
+    for store in stores:  # the second store reads the stored times
         store.open(context)
         assert [store.get(key) for key in "ab"] == [None, ["c"]]
         assert dict(store.items()) == {"b": ["c"]}
     assert {key for key, _ in state.items()} == {"a", "b"}
-    lives[1].commit()
+    stores[1].commit()
     assert dict(state.items()) == {"b": ["c"]}
     clock.sleep(6)
-    lives[1].commit()
+    stores[1].commit()
     assert not dict(state.items())
     unlimited = KeyedStore(state, "visits", "here")
     unlimited.open(context)
@@ -300,16 +300,16 @@ def test_values_that_are_too_old_are_absent_and_leave_with_a_later_commit() -> N
         *({"(at)": 3}, {"(at)": [1, {"(dict)": 1}]}, {"(at)": ["1", 2]}),
     ],
 )
-def test_what_somebody_else_has_written_is_refused_when_it_is_read(plain: Any) -> None:
+def test_an_unknown_value_is_refused_when_it_is_read(plain: Any) -> None:
     store, state = opened(None, ttl_s=5), opened(None)
-    for one in (store, state):
-        one.restore({"a": plain, "b": 1})
+    for restored in (store, state):
+        restored.restore({"a": plain, "b": 1})
         with pytest.raises(StateMismatch, match="here"):
-            one.get("a")
-        assert one.get("b") == 1
+            restored.get("a")
+        assert restored.get("b") == 1
 
 
-def test_what_somebody_else_has_written_about_a_store_is_refused() -> None:
+def test_unknown_metadata_of_a_state_is_refused() -> None:
     state = MemoryState()
     store = opened(state)
     store._write({ABOUT: "nothing"})
@@ -317,7 +317,7 @@ def test_what_somebody_else_has_written_about_a_store_is_refused() -> None:
         opened(state)
 
 
-def test_what_cannot_be_a_store_is_refused() -> None:
+def test_wrong_stores_are_refused() -> None:
     with pytest.raises(TopologyError, match="'visits' is no state"):
         KeyedStore("visits", "visits", "here")  # type: ignore[arg-type]
     other = renamed("Point", ("x", int))
@@ -325,7 +325,7 @@ def test_what_cannot_be_a_store_is_refused() -> None:
         KeyedStore(None, "visits", "here", [Point, other])
 
 
-def test_memory_moves_to_another_process() -> None:
+def test_a_state_in_memory_moves_to_another_process() -> None:
     store = opened(None)
     store.put("a", VISIT)
     store.commit()
@@ -336,17 +336,17 @@ def test_memory_moves_to_another_process() -> None:
     assert moved.get("a") == VISIT
 
 
-def test_it_is_what_a_dictionary_would_be_however_calls_of_the_store_fail() -> None:
+def test_a_store_equals_a_dictionary_although_its_calls_fail() -> None:
     """A property test: 200 seeds, each with calls that raise before or after they took effect."""
     failed = 0
     for seed in range(200):
         draw = Random(seed)
         state = MemoryState()
-        shaken = _Shaken(draw)
+        faults = _CallFaults(draw)
         expected: dict[Any, Any] = {}
         unsure: list[dict[Any, Any]] = []
         store = opened(state, cache_bytes=draw.choice([0, 500, 1 << 20]))
-        _shake(store, shaken.call)
+        _inject(store, faults.call)
         for _ in range(30):
             batch = dict(expected)
             try:
@@ -359,39 +359,39 @@ def test_it_is_what_a_dictionary_would_be_however_calls_of_the_store_fail() -> N
             except StoreUnreachable:
                 store.discard()
                 failed += 1
-                shaken.rest = True
+                faults.is_off = True
                 found = {key: store.get(key) for key in range(8)}
-                shaken.rest = False
+                faults.is_off = False
                 store.discard()
                 unsure = [expected, batch]
                 expected = {key: value for key, value in found.items() if value is not None}
-                assert any(_equal(expected, one) for one in unsure), seed
-        shaken.rest = True
+                assert any(_equal(expected, possible) for possible in unsure), seed
+        faults.is_off = True
         assert _equal(dict(store.items()), expected), seed
     assert failed > 500
 
 
 def _equal(one: dict[Any, Any], other: dict[Any, Any]) -> bool:
-    there = [{k: v for k, v in some.items() if v is not None} for some in (one, other)]
-    return there[0] == there[1]
+    present = [{k: v for k, v in values.items() if v is not None} for values in (one, other)]
+    return present[0] == present[1]
 
 
 @dataclass
-class _Shaken:
+class _CallFaults:
     draw: Random
-    rest: bool = False
+    is_off: bool = False
 
     def call(self, call: Callable[..., Any], *args: Any) -> Any:
-        fails = not self.rest and self.draw.random() < 0.2
+        fails = not self.is_off and self.draw.random() < 0.2
         if fails and self.draw.random() < 0.5:
-            raise StoreUnreachable("it is away")
+            raise StoreUnreachable("the store is unavailable")
         made = call(*args)
         if fails:
             raise StoreUnreachable("its answer was lost")
         return made
 
 
-def _shake(store: KeyedStore, around: Callable[..., Any]) -> None:
+def _inject(store: KeyedStore, around: Callable[..., Any]) -> None:
     backing: MemoryBacking = store._opened._backing  # type: ignore[union-attr]
     with suppress(AttributeError):
         for name in ("get", "put", "mark"):

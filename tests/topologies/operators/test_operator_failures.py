@@ -1,4 +1,4 @@
-"""What a failure, a death or a rebalance does to the operators of ordinary streams."""
+"""Operators of streams after failures of functions, kills of workers, and rebalances."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def misfits(sale: Sale) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("makes", [raises, misfits])
-def test_rows_that_are_combined_part_by_part_are_those_of_records_that_succeed(
+def test_rows_of_failed_records_are_not_combined(
     makes: Callable[[Sale], Iterator[Any]], tmp_path: Path
 ) -> None:
     """A batch has several parts: 300 records make 12,000 rows."""
@@ -116,11 +116,13 @@ def test_an_aggregator_that_raises_charges_the_poison_alone(tmp_path: Path) -> N
     assert done.results["count"] == [{"a": 100, "b": 99, "c": 100}]
     sales = done.snapshot.component("sales")
     assert (sales.acked, sales.dead) == (300, 1)
-    assert sales.failed > 4  # those beside it, once
+    assert sales.failed > 4  # each other record of its batch fails once
 
 
 @pytest.mark.parametrize("manual", [False, True])
-def test_a_bolt_behind_totals_that_raises_for_one_group(manual: bool, tmp_path: Path) -> None:
+def test_a_bolt_that_raises_for_one_total_charges_its_record_alone(
+    manual: bool, tmp_path: Path
+) -> None:
     def refuse(record: Any) -> None:
         if record[0] == POISON.amount:
             raise ValueError("poison")
@@ -140,7 +142,7 @@ def test_a_bolt_behind_totals_that_raises_for_one_group(manual: bool, tmp_path: 
     )
     assert letters == [POISON._asdict()]
     (counts,) = done.results["count"]
-    assert all(value >= 1 for value in counts.values())  # replayed ones count again
+    assert all(value >= 1 for value in counts.values())  # replayed records are counted again
     sales = done.snapshot.component("sales")
     assert (sales.acked, sales.dead, sales.pending) == (300, 1, 0)
 
@@ -148,7 +150,7 @@ def test_a_bolt_behind_totals_that_raises_for_one_group(manual: bool, tmp_path: 
 # ---- states -------------------------------------------------------------------------------------
 
 
-def test_a_state_outlives_the_run(tmp_path: Path) -> None:
+def test_a_stored_state_continues_in_the_next_run(tmp_path: Path) -> None:
     state = SqliteState(tmp_path / "totals.db")
     for times in (1, 2):
         topology = declared(
@@ -158,7 +160,7 @@ def test_a_state_outlives_the_run(tmp_path: Path) -> None:
         assert dict(state.items()) == dict.fromkeys("abc", 100 * times)
 
 
-def test_totals_are_never_less_than_they_were_however_workers_die() -> None:
+def test_totals_include_every_record_although_workers_die() -> None:
     """A property test: 40 seeds, each with a kill."""
     replays = 0
     for seed in range(40):
@@ -200,7 +202,7 @@ def test_totals_in_memory_move_with_their_task() -> None:
 
 
 @pytest.mark.parametrize("times", [1, 2, 3, 4])
-def test_a_tree_with_several_records_in_a_batch_waits_for_what_they_made(times: int) -> None:
+def test_a_tree_with_several_records_in_a_batch_waits_for_their_outputs(times: int) -> None:
     """Its edges must not cancel out, also if there is an even number of records."""
 
     class Many(Bolt[Sale, Sale]):
@@ -208,7 +210,7 @@ def test_a_tree_with_several_records_in_a_batch_waits_for_what_they_made(times: 
             return [record] * times
 
     class Refuses(Bolt[Any, None]):
-        """Fails the twentieth record that it gets."""
+        """Raises for the twentieth record that it receives."""
 
         def prepare(self, context: Context) -> None:
             self.executed = 0
@@ -232,7 +234,7 @@ def test_a_tree_with_several_records_in_a_batch_waits_for_what_they_made(times: 
     assert sum(found.values()) > 300 * times
 
 
-# ---- less usual ---------------------------------------------------------------------------------
+# ---- special cases ------------------------------------------------------------------------------
 
 
 def test_poison_with_several_records_in_its_batch_is_found(tmp_path: Path) -> None:
@@ -278,7 +280,7 @@ def test_a_manual_bolt_that_takes_a_shared_batch_in_parts_charges_the_poison_alo
     assert letters == [POISON._asdict()]
 
 
-def test_a_shared_batch_that_makes_more_than_fits_in_memory_is_taken_apart() -> None:
+def test_a_shared_batch_with_too_many_outputs_is_split() -> None:
     def many(total: Any) -> list[Sale]:
         return [Sale("z", total[0])] * 150
 
@@ -305,7 +307,9 @@ def stops(sale: Sale) -> Sale:
 
 
 @pytest.mark.parametrize("readers", [1, 2])
-def test_a_next_that_finds_nothing_fails_its_record(readers: int, tmp_path: Path) -> None:
+def test_a_function_that_raises_stop_iteration_fails_its_record(
+    readers: int, tmp_path: Path
+) -> None:
     def assemble(sales: Any) -> Any:
         shuffled = sales.map(stops)
         if readers == 2:
@@ -373,7 +377,7 @@ def test_a_stage_reads_records_of_one_type() -> None:
         others.shuffle().into("doubled")
 
 
-def test_a_state_without_a_name_is_refused_if_another_one_has_it(tmp_path: Path) -> None:
+def test_a_second_state_without_a_name_in_one_file_is_refused(tmp_path: Path) -> None:
     state = SqliteState(tmp_path / "totals.db")
     sales = Topology("sales").spout("sales", Records(SALES, type=Sale))
     sales.group_by("shop").aggregate(count(), state=state)

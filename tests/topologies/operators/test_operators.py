@@ -1,4 +1,4 @@
-"""Operators on ordinary streams: what they compute, where they run, what a failure affects."""
+"""Operators on streams: results, the bolts in which they run, and wrong declarations."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ SALES = [Sale("abc"[n % 3], n) for n in range(300)]
 
 
 class Kept(Bolt[Any, None]):
-    """Keeps what it gets."""
+    """Returns its records as its result."""
 
     def prepare(self, context: Context) -> None:
         self.kept: list[Any] = []
@@ -127,7 +127,7 @@ class Longest(ReducerAggregator[Sale, int]):
         return max(value, len(str(record.amount)))
 
 
-# ---- what they compute --------------------------------------------------------------------------
+# ---- results ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_each_operator_does_what_python_does(assemble: Any, expected: Any) -> No
 
 
 def final(rows: list[Any], width: int = 1) -> dict[Any, Any]:
-    """The last total of each group: totals only grow here."""
+    """Return the last total of each group. The totals of these tests only grow."""
     found: dict[Any, Any] = {}
     for row in sorted(rows):
         found[row[:width] if width > 1 else row[0]] = row[width:]
@@ -164,7 +164,7 @@ def final(rows: list[Any], width: int = 1) -> dict[Any, Any]:
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
-def test_totals_of_groups(parallelism: int) -> None:
+def test_each_group_has_its_total(parallelism: int) -> None:
     rows = kept(lambda s: s.group_by("shop").aggregate(count(), parallelism=parallelism))
     assert final(rows) == {"a": (100,), "b": (100,), "c": (100,)}
 
@@ -174,7 +174,7 @@ def test_several_aggregators_make_one_record() -> None:
     assert final(rows)["a"] == (100, sum(range(0, 300, 3)), 297)
 
 
-def test_all_records_together_without_groups() -> None:
+def test_without_groups_all_records_are_aggregated_together() -> None:
     assert kept(lambda s: s.aggregate(count(), average("amount")))[-1] == (300, 149.5)
 
 
@@ -214,12 +214,12 @@ def test_totals_reach_bolts_of_all_kinds(columns: bool) -> None:
     assert final(rows) == {"a": (100,), "b": (100,), "c": (100,)}
 
 
-def test_memory_is_the_result_of_the_stage() -> None:
+def test_a_state_in_memory_is_the_result_of_its_bolt() -> None:
     topology = declared(lambda s: s.group_by("shop").aggregate(count()))
     assert run(topology).results["count"] == [{"a": 100, "b": 100, "c": 100}]
 
 
-# ---- where they run -----------------------------------------------------------------------------
+# ---- bolts --------------------------------------------------------------------------------------
 
 
 def test_operators_up_to_a_grouping_are_one_bolt() -> None:
@@ -231,14 +231,14 @@ def test_operators_up_to_a_grouping_are_one_bolt() -> None:
     assert list(graph.components) == ["sales", "twice", "count", "kept"]
 
 
-def test_rows_are_combined_before_they_travel() -> None:
+def test_rows_are_combined_before_they_are_sent() -> None:
     topology = declared(lambda s: s.flat_map(twice).group_by("shop").aggregate(count()))
     snapshot = run(topology).snapshot
     assert snapshot.component("twice").executed == 300
     assert snapshot.component("count").executed <= 300 / 5  # a few rows for each batch
 
 
-def test_several_readers_of_one_stream() -> None:
+def test_a_stream_can_have_several_readers() -> None:
     topology = Topology("sales")
     many = topology.spout("sales", Records(SALES, type=Sale)).flat_map(twice)
     many.group_by("shop").aggregate(count(), name="by-shop")
@@ -250,7 +250,7 @@ def test_several_readers_of_one_stream() -> None:
     assert len(done.results["kept"][0]) == len(done.results["doubled"][0]) == 600
 
 
-# ---- what is refused at the declaration ---------------------------------------------------------
+# ---- wrong declarations -------------------------------------------------------------------------
 
 
 class Listing(Aggregator[Sale, list[int]]):

@@ -1,4 +1,4 @@
-"""Queries of keyed state while a topology runs: which values they see, and what they refuse."""
+"""Queries of keyed states in a running topology: their values and their errors."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def declared() -> tuple[Topology, Stream[Sale]]:
 
 
 def processed(cluster: SimCluster, topology: Topology) -> Run:
-    """The run, when all sales are processed; its spout goes on."""
+    """Submit, and wait until all sales are processed. The spout does not end."""
     run = cluster.submit(topology.graph())
     while run.snapshot().component("sales").acked < len(SALES):
         assert not run.wait(0.05)
@@ -80,7 +80,7 @@ def processed(cluster: SimCluster, topology: Topology) -> Run:
 
 
 @pytest.mark.parametrize("stored", [False, True])
-def test_a_query_has_what_was_emitted_for_the_key(
+def test_a_query_returns_the_value_of_its_key(
     cluster: SimCluster, tmp_path: Path, stored: bool
 ) -> None:
     state = SqliteState(tmp_path / "states.db") if stored else None
@@ -117,7 +117,7 @@ def test_a_query_has_what_was_emitted_for_the_key(
     assert len(run.entries("pairs", limit=2)) == 2
 
 
-def test_a_query_sees_committed_values_alone() -> None:
+def test_a_query_sees_only_committed_values() -> None:
     for factory in (None, MemoryState()):
         store = KeyedStore(factory, "s", "here")
         store.open(Context("t", "s", 1, 0, 1, clock=ManualClock()))
@@ -132,7 +132,7 @@ def test_a_query_sees_committed_values_alone() -> None:
         assert store.stored(["a", "b"]) == [2, 3]
 
 
-def test_after_a_death_the_stored_value_is_there_and_until_then_an_error(
+def test_after_a_kill_a_query_raises_until_it_returns_the_stored_value(
     cluster: SimCluster,
 ) -> None:
     topology, sales = declared()
@@ -149,7 +149,7 @@ def test_after_a_death_the_stored_value_is_there_and_until_then_an_error(
     assert all(value >= len(AMOUNTS[shop]) for shop, value in found)
 
 
-def test_what_cannot_be_asked_is_refused_with_the_way_out(cluster: SimCluster) -> None:
+def test_wrong_queries_are_refused_with_the_possible_ones(cluster: SimCluster) -> None:
     topology, sales = declared()
     sales.group_by("shop", "day").aggregate(count(), name="pairs", parallelism=2)
     sales.shuffle().bolt("ignore", ignore)
@@ -164,7 +164,7 @@ def test_what_cannot_be_asked_is_refused_with_the_way_out(cluster: SimCluster) -
             run.query("pairs", key)
 
 
-def test_a_key_that_is_no_key_of_the_component_is_refused(cluster: SimCluster) -> None:
+def test_wrong_keys_and_limits_are_refused(cluster: SimCluster) -> None:
     topology, sales = declared()
     sales.group_by("shop").aggregate(count(), parallelism=2)
     run = processed(cluster, topology)
@@ -189,7 +189,7 @@ def test_the_entries_of_a_broadcast_table_are_those_of_one_task(cluster: SimClus
     assert sorted(keys) == sorted({sale.shop for sale in SALES})
 
 
-def test_a_key_that_its_store_cannot_have_is_refused(cluster: SimCluster, tmp_path: Path) -> None:
+def test_a_key_that_cannot_be_stored_is_refused(cluster: SimCluster, tmp_path: Path) -> None:
     topology, sales = declared()
     sales.group_by("shop").process(last, state=SqliteState(tmp_path / "last.db"))
     run = processed(cluster, topology)

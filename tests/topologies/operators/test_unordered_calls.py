@@ -1,4 +1,4 @@
-"""`asynchronous(ordered=False)`: a slow call delays no other record, and loses none."""
+"""With `asynchronous(ordered=False)` a slow call delays no other record, and none is lost."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def listed(sale: Sale) -> list[Sale]:
 
 
 class Times:
-    """When each record arrives; one for all tasks."""
+    """Stores when each record arrives, for all tasks together."""
 
     def __init__(self, clock: Any) -> None:
         self.clock = clock
@@ -82,13 +82,13 @@ def test_a_slow_call_delays_no_other_record(as_bolt: bool) -> None:
     assert SLOW_S <= at_s < SLOW_S + 2
 
 
-def test_it_does_if_the_results_keep_the_order() -> None:
+def test_an_ordered_slow_call_delays_the_records_behind_it() -> None:
     seen = arrivals(in_order)
     assert [sale for sale, _ in seen] == SALES
     assert all(time >= SLOW_S for _, time in seen[60:])
 
 
-def test_at_most_so_many_calls_run_at_a_time() -> None:
+def test_the_number_of_concurrent_calls_is_limited() -> None:
     running, most = 0, 0
 
     @asynchronous(ordered=False, concurrency=7)
@@ -127,7 +127,7 @@ def test_a_call_fails_its_own_record_alone(tmp_path: Path) -> None:
     assert {letter["record"]["amount"]: letter["reason"] for letter in letters}.keys() == {60, 61}
 
 
-def test_an_outage_of_the_service_pauses_the_task_and_charges_nothing() -> None:
+def test_an_outage_of_the_service_pauses_the_task_and_charges_no_attempt() -> None:
     clock = ManualClock()
 
     @asynchronous(ordered=False)
@@ -146,7 +146,7 @@ def test_an_outage_of_the_service_pauses_the_task_and_charges_nothing() -> None:
 
 
 def outage(call: Any, **settings: Any) -> Snapshot:
-    """A run in which a service is away for some seconds; it charges no attempt."""
+    """Run while a service is unavailable for some seconds. Assert that no attempt is charged."""
     topology = Topology("outage", **settings)
     sales = topology.spout("sales", Records(SALES, type=Sale), retry=Retry(attempts=1))
     sales.map(call, fields=Sale).shuffle().bolt("kept", Kept)
@@ -160,7 +160,7 @@ def outage(call: Any, **settings: Any) -> Snapshot:
 
 
 def test_a_call_that_ends_an_outage_may_take_longer_than_a_plain_one() -> None:
-    """Also while the task tries one input at a time: it does not wait within the call."""
+    """While the task tries one input at a time, it does not block in the call."""
     begun: list[float] = []
 
     @asynchronous(ordered=False)
@@ -175,7 +175,7 @@ def test_a_call_that_ends_an_outage_may_take_longer_than_a_plain_one() -> None:
     assert outage(call, block_max_s=2).restarts == 0
 
 
-def test_an_object_whose_connection_stays_broken_is_made_anew() -> None:
+def test_an_object_whose_connection_stays_broken_is_created_again() -> None:
     made: list[Call] = []
     ends: list[int] = []
 
@@ -261,7 +261,7 @@ def test_a_rebalance_loses_nothing(seed: int) -> None:
     assert {key for key, _ in state.items()} == {sale.amount for sale in SALES}
 
 
-# ---- what is refused ----------------------------------------------------------------------------
+# ---- wrong declarations -------------------------------------------------------------------------
 
 
 def is_any(sale: Sale) -> bool:

@@ -1,4 +1,4 @@
-"""Operators over Arrow tables compute what they compute over rows, with the same guarantees."""
+"""Operators on Arrow tables compute the same as on rows, with the same guarantees."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def plus_one(table: pa.Table) -> Derived:
 
 
 @batch
-def itself(table: pa.Table) -> Derived:
+def unchanged(table: pa.Table) -> Derived:
     return Derived(table, pa.array(range(len(table))))
 
 
@@ -68,7 +68,7 @@ def results(assemble: Assembly, spout: Any) -> list[Any]:
     return sorted(found, key=repr)
 
 
-# ---- what they compute --------------------------------------------------------------------------
+# ---- results ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_each_operator_does_what_python_does(assemble: Assembly, expected: Any) 
     assert results(assemble, Tables()) == sorted(map(tuple, expected), key=repr)
 
 
-def test_rows_and_tables_of_one_stream_have_readers_of_both_kinds() -> None:
+def test_a_stream_of_tables_can_have_readers_of_tables_and_of_rows() -> None:
     topology = Topology("sales")
     many = topology.spout("sales", Tables()).flat_map(plus_one, fields=Sale)
     many.filter(pc.field("amount") > 60).group_by("shop").aggregate(count(), name="by-shop")
@@ -108,8 +108,8 @@ def test_rows_and_tables_of_one_stream_have_readers_of_both_kinds() -> None:
     assert len(done["kept"][0]) == len(SALES)
 
 
-class Widths(BatchBolt[Any, Any]):
-    """Keeps how long its tables are."""
+class Lengths(BatchBolt[Any, Any]):
+    """Returns the lengths of its tables as its result."""
 
     def prepare(self, context: Context) -> None:
         self.lengths: list[int] = []
@@ -121,28 +121,28 @@ class Widths(BatchBolt[Any, Any]):
         return self.lengths
 
 
-def test_a_stage_of_tables_is_one_bolt_and_groups_are_combined_before_they_travel() -> None:
+def test_a_stage_of_tables_is_one_bolt_and_groups_are_combined_before_they_are_sent() -> None:
     topology = Topology("sales")
     many = topology.spout("sales", Tables()).flat_map(plus_one, fields=Sale)
     kept = many.filter(pc.field("amount") >= 0).project("shop")
     kept.group_by("shop").aggregate(count(), state=MemoryState()).shuffle().bolt(
-        "widths", Widths, fields=()
+        "lengths", Lengths, fields=()
     )
     done = run_inline(topology.graph(), clock=ManualClock())
-    assert list(done.results) == ["sales", "plus_one", "count", "widths"]
+    assert list(done.results) == ["sales", "plus_one", "count", "lengths"]
     assert done.snapshot.component("plus_one").executed == len(SALES)
-    assert sum(done.results["widths"][0]) == done.snapshot.component("count").executed
+    assert sum(done.results["lengths"][0]) == done.snapshot.component("count").executed
     assert done.snapshot.component("count").executed < len(SALES)
 
 
 # ---- kernels and Python agree -------------------------------------------------------------------
 
 
-def combined(one: Any, by: Sequence[str], table: pa.Table) -> tuple[bool, dict[Any, Any]]:
-    """Whether kernels have combined a table, and the value of each group."""
+def combined(aggregator: Any, by: Sequence[str], table: pa.Table) -> tuple[bool, dict[Any, Any]]:
+    """Return whether kernels combine a table, and the value of each group, as Python has it."""
     schema = Schema(tuple(table.column_names))
-    parts = [part.bind(schema, "here") for part in getattr(one, "combiners", [one])]
-    bound = Several(parts) if isinstance(one, Several) else parts[0]
+    parts = [part.bind(schema, "here") for part in getattr(aggregator, "combiners", [aggregator])]
+    bound = Several(parts) if isinstance(aggregator, Several) else parts[0]
     operator = CombineColumns(schema, by, bound, parts)
     made: list[Any] = []
     for rows in (table, schema.rows_of_table(table)):
@@ -166,17 +166,21 @@ ALL = Several([count(), sum_("n"), min_("n"), max_("n"), average("n")])
 
 
 @pytest.mark.parametrize("key", KEYS)
-@pytest.mark.parametrize("one", [count(), sum_("n"), average("n"), min_("n"), max_("n"), ALL])
+@pytest.mark.parametrize(
+    "aggregator", [count(), sum_("n"), average("n"), min_("n"), max_("n"), ALL]
+)
 @pytest.mark.parametrize("kind", [pa.int8(), pa.int64(), pa.float32(), pa.float64()])
-def test_a_kernel_has_the_values_that_python_has(key: str, one: Any, kind: pa.DataType) -> None:
+def test_a_kernel_computes_the_same_values_as_python(
+    key: str, aggregator: Any, kind: pa.DataType
+) -> None:
     table = pa.table({"key": KEYS[key], "n": pa.array(NUMBERS, kind)})
-    assert combined(one, ["key"], table)[0]
-    assert combined(one, ["key"], pa.concat_tables([table, table]))[0]
-    assert combined(one, [], table)[0]
-    assert combined(one, ["n", "key"], table)[0]
+    assert combined(aggregator, ["key"], table)[0]
+    assert combined(aggregator, ["key"], pa.concat_tables([table, table]))[0]
+    assert combined(aggregator, [], table)[0]
+    assert combined(aggregator, ["n", "key"], table)[0]
 
 
-def test_keys_of_a_dictionary_are_those_of_its_values() -> None:
+def test_dictionary_encoded_keys_are_grouped_by_their_values() -> None:
     parts = [pa.array(keys).dictionary_encode() for keys in (["a", "b"], ["c", "a"])]
     table = pa.table({"key": pa.chunked_array(parts), "n": [1, 2, 3, 4]})
     by_kernel, found = combined(sum_("n"), ["key"], table)
@@ -185,7 +189,7 @@ def test_keys_of_a_dictionary_are_those_of_its_values() -> None:
 
 
 class Squares(sum_):
-    """Inherits from an aggregator with a kernel, and adds up something else."""
+    """Inherits from an aggregator with a kernel, and computes something else."""
 
     def gather(self, table: Any, keys: Any, rows: Any, attempt: Attempt) -> None:
         for key, row in zip(keys, rows, strict=False):
@@ -193,7 +197,7 @@ class Squares(sum_):
 
 
 @pytest.mark.parametrize(
-    ("one", "column"),
+    ("aggregator", "column"),
     [
         (sum_("n"), pa.array([1 << 62, 1 << 62])),  # beyond 64 bits
         (average("n"), pa.array([-(1 << 63), -1])),
@@ -205,14 +209,14 @@ class Squares(sum_):
         (Several([count(), collect("n")]), pa.array([1, 2])),
     ],
 )
-def test_what_no_kernel_computes_as_python_does_is_combined_row_by_row(
-    one: Any, column: pa.Array
+def test_a_table_is_combined_row_by_row_if_no_kernel_computes_the_same(
+    aggregator: Any, column: pa.Array
 ) -> None:
-    if isinstance(one, sum_) and pa.types.is_string(column.type):
+    if isinstance(aggregator, sum_) and pa.types.is_string(column.type):
         with pytest.raises(TypeError):
-            combined(one, ["key"], pa.table({"key": ["a", "a"], "n": column}))
+            combined(aggregator, ["key"], pa.table({"key": ["a", "a"], "n": column}))
         return
-    by_kernel, _ = combined(one, ["key"], pa.table({"key": ["a", "a"], "n": column}))
+    by_kernel, _ = combined(aggregator, ["key"], pa.table({"key": ["a", "a"], "n": column}))
     assert not by_kernel
 
 
@@ -238,13 +242,13 @@ def test_keys_that_arrow_cannot_group_by_are_grouped_in_python(keys: pa.Array) -
 # ---- guarantees ---------------------------------------------------------------------------------
 
 
-def test_totals_are_never_less_than_they_were_however_workers_die() -> None:
+def test_totals_include_every_record_although_workers_die() -> None:
     """A property test: 20 seeds, each with a kill."""
     replays = 0
     for seed in range(20):
         state = MemoryState()
         topology = Topology("sales", workers=3)
-        sales = topology.spout("sales", Tables()).flat_map(itself, fields=Sale)
+        sales = topology.spout("sales", Tables()).flat_map(unchanged, fields=Sale)
         kept = sales.filter(pc.field("amount") >= 0).group_by("shop")
         kept.aggregate(count(), sum_("amount"), state=state, parallelism=2)
         with SimCluster(seed, latency_s=0.005) as cluster:
@@ -269,7 +273,7 @@ def refuses_7(table: pa.Table) -> Derived:
     return Derived(table, pa.array(range(len(table))))
 
 
-def test_poison_in_a_table_is_charged_alone(tmp_path: Path) -> None:
+def test_only_the_poison_in_a_table_is_charged(tmp_path: Path) -> None:
     retry = Retry(attempts=3, initial_s=0.01, dead_letters=tmp_path / "dead.jsonl")
     topology = Topology("sales")
     fine = topology.spout("sales", Tables(), retry=retry).flat_map(refuses_7, fields=Sale)
@@ -280,7 +284,7 @@ def test_poison_in_a_table_is_charged_alone(tmp_path: Path) -> None:
     assert [json.loads(line)["record"] for line in lines] == [{"shop": "b", "amount": 7}]
 
 
-# ---- what is refused ----------------------------------------------------------------------------
+# ---- wrong declarations -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -296,7 +300,7 @@ def test_poison_in_a_table_is_charged_alone(tmp_path: Path) -> None:
         (pc.field(7) > 1, UnknownField, "its fields are: shop, amount"),
     ],
 )
-def test_an_expression_on_a_column_that_is_not_there_is_refused(
+def test_an_expression_on_an_unknown_column_is_refused(
     expression: Any, error: type[Exception], says: str
 ) -> None:
     sales = Topology("sales").spout("sales", Tables())

@@ -1,4 +1,4 @@
-"""Joins whose readers fail, and joins that go on in a later run or another process."""
+"""Joins whose downstream bolt fails, and joins that continue in a later run or another process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Endless(Slow):
 
 
 class Refuses(Kept):
-    """Refuses pairs with 13 cents: `times` times, then no more."""
+    """Raises for the first `times` pairs with 13 cents."""
 
     def __init__(self, times: int) -> None:
         self.times = times
@@ -59,7 +59,7 @@ class Shade(Enum):
     RED = 1
 
 
-def test_a_record_that_cannot_be_kept_fails_alone() -> None:
+def test_a_record_that_cannot_be_stored_fails_alone() -> None:
     values: list[Any] = ["x", Shade.RED, "z"]
     topology = Topology("orders")
     orders = topology.spout(
@@ -87,8 +87,8 @@ def test_a_dictionary_may_be_the_key_of_records_without_a_partner() -> None:
     assert done.results["kept"] == [[(key, 0, "x", None, None)]]
 
 
-def test_a_record_that_is_replayed_is_kept_twice_and_joined_so() -> None:
-    """What docs/GUARANTEES.md says of replays."""
+def test_a_replayed_record_is_stored_and_joined_twice() -> None:
+    """As docs/GUARANTEES.md describes it."""
     topology = Topology("orders")
     items = [Order("a", 0, "x"), Order("b", 0, "x"), Order("b", 0, "x"), Order("a", 2, "y")]
     orders = source(topology, Order, Slow(items))
@@ -103,9 +103,9 @@ def test_a_record_that_is_replayed_is_kept_twice_and_joined_so() -> None:
     }
 
 
-def test_a_join_goes_on_after_a_restart(tmp_path: Path) -> None:
-    """The first run is killed with a record that waits; the second one has its partner."""
-    state, noted = SqliteState(tmp_path / "join.db"), []
+def test_a_join_continues_after_a_restart(tmp_path: Path) -> None:
+    """The first run ends while a record waits; the second run has its partner."""
+    state, rows = SqliteState(tmp_path / "join.db"), []
     for orders, payments in (
         ([Order("a", 0, "x"), Order("b", 1, "y"), Order("c", 9, "z")], [Payment("b", 2, 5)]),
         ([Order("d", 60, "w")], [Payment("a", 3, 6), Payment("d", 60, 7)]),
@@ -118,8 +118,8 @@ def test_a_join_goes_on_after_a_restart(tmp_path: Path) -> None:
         with SimCluster(1) as cluster:
             run = cluster.submit(topology.graph())
             run.wait(20.0)
-            noted.append(sorted(run.results("kept")[0]))
-    assert noted == [
+            rows.append(sorted(run.results("kept")[0]))
+    assert rows == [
         [("b", 1, "y", 2, 5)],
         [("a", 0, "x", 3, 6), ("c", 9, "z", None, None), ("d", 60, "w", 60, 7)],
     ]

@@ -1,4 +1,4 @@
-"""Whatever happens to a run, no pair and no record without a partner is missing: at least once."""
+"""Under random faults, no joined pair and no record without a partner is missing."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tests.topologies.operators.windows.window_swarm import (
     changed,
     clicks_of,
     enriched,
-    hurt,
     joined,
-    noted,
+    run_with_faults,
+    written_values,
 )
 
 KINDS = ("inner", "left", "outer")
@@ -20,12 +20,12 @@ WITHIN = 6
 
 
 def model(seed: int, how: str) -> Counter[Any]:
-    """(user, time on the left, time on the right) → how often, by a plain program."""
+    """Return (user, time on the left, time on the right) → number, as a plain program has it."""
     left = [click for task in range(2) for click in clicks_of(seed, task)]
     right = clicks_of(-seed - 1, 0)
     pairs = [(a, b) for a in left for b in right if a.user == b.user and abs(a.at - b.at) <= WITHIN]
     found = Counter((a.user, a.at, b.at) for a, b in pairs)
-    matched = {id(one) for pair in pairs for one in pair}
+    matched = {id(click) for pair in pairs for click in pair}
     if how != "inner":
         found.update((a.user, a.at, None) for a in left if id(a) not in matched)
     if how == "outer":
@@ -34,11 +34,13 @@ def model(seed: int, how: str) -> Counter[Any]:
 
 
 @seeds(36, kinds=len(KINDS))
-def test_nothing_that_is_to_be_joined_is_missing(seed: int) -> None:
+def test_no_pair_and_no_record_is_missing_from_a_join(seed: int) -> None:
     how = KINDS[seed % 3]
     expected = model(seed, how)
-    run = hurt(seed, joined(seed, WITHIN, how))
-    found = Counter({(*p, last): n for p, own in noted(run).items() for last, n in own.items()})
+    run = run_with_faults(seed, joined(seed, WITHIN, how))
+    found = Counter(
+        {(*p, last): n for p, own in written_values(run).items() for last, n in own.items()}
+    )
     assert not expected - found, f"seed {seed}"
     assert found.keys() == expected.keys(), f"seed {seed}"
 
@@ -49,7 +51,7 @@ def test_a_table_has_the_latest_change_and_every_click_is_joined(seed: int) -> N
     changes, last = [changed(click) for click in clicks_of(-seed - 1, 0)], dict[str, int]()
     for user, at, _ in changes:
         last[user] = max(at, last.get(user, 0))
-    found = noted(hurt(seed, enriched(seed, broadcast=seed % 2 == 0)))
+    found = written_values(run_with_faults(seed, enriched(seed, broadcast=seed % 2 == 0)))
     clicks = Counter(tuple(click) for task in range(2) for click in clicks_of(seed, task))
     joined = {click: sum(times.values()) for click, times in found.items() if click[1] >= 0}
     assert not clicks - Counter(joined), f"seed {seed}"

@@ -1,4 +1,4 @@
-"""Joins on a real Ray: worker processes are killed, and no joined record is missing."""
+"""Joins on a real Ray: workers are killed, and no joined record is missing."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def name_of(number: Number) -> tuple[int, str]:
 
 @pytest.mark.long
 def test_no_pair_is_missing_although_workers_die(ray_cluster: RayCluster, tmp_path: Path) -> None:
-    """Every second order has a payment; a user's name is known at some time, or is None."""
+    """Every second order has a payment. A user's name is None until the table has it."""
     topology, path = Topology("joins", workers=3), tmp_path / "named.jsonl"
     gate = tmp_path / "gate"
     orders = topology.spout("orders", Numbers(TOTAL, gate)).map(order_of)

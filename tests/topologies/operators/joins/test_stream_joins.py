@@ -1,4 +1,4 @@
-"""Joins of two ordinary streams: what is joined, what is late, and what is refused."""
+"""Joins of two streams: their pairs, late records, and wrong declarations."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ WITHIN: dict[str, Any] = {"other_on": "paid", "field": "at", "other_field": "on"
 
 
 class Slow(Spout[Any]):
-    """One record a second, after the first `begin_s`."""
+    """Emits one record a second, from `begin_s` after its start."""
 
     def __init__(self, records: Sequence[Any], begin_s: float = 0.0) -> None:
         self.all, self.begin_s = records, begin_s
@@ -54,10 +54,10 @@ class Slow(Spout[Any]):
 
     def records(self) -> Iterator[Any]:
         begun_s = self.clock.now() + self.begin_s
-        for number, one in enumerate(self.all):
+        for number, record in enumerate(self.all):
             while self.clock.now() < begun_s + number:
                 yield None
-            yield one
+            yield record
 
 
 def source(topology: Topology, kind: type[R], records: Sequence[R] | Spout[Any]) -> Stream[R]:
@@ -68,7 +68,7 @@ def source(topology: Topology, kind: type[R], records: Sequence[R] | Spout[Any])
 def joined(
     left: Sequence[Order] | Spout[Any], right: Sequence[Payment] | Spout[Any], **more: Any
 ) -> tuple[list[Any], list[Any]]:
-    """What a join has made, and what was late, both in order of its texts."""
+    """Run a join. Return its records and the late records, both sorted by their repr."""
     topology = Topology("orders")
     orders, payments = source(topology, Order, left), source(topology, Payment, right)
     found = orders.join(payments, "order", **(WITHIN | more))
@@ -79,11 +79,11 @@ def joined(
 
 
 def model(left: Sequence[Order], right: Sequence[Payment], how: str, within: float) -> list[Any]:
-    """The same, by a plain program, of records that are not late."""
+    """Return the records of the join as a plain program computes them, if none is late."""
     pairs = [(o, p) for o in left for p in right if o[0] == p[0] and abs(o[1] - p[1]) <= within]
     found = [(*o, *p[1:]) for o, p in pairs]
     if how != "inner":
-        found += [(*o, None, None) for o in left if all(one is not o for one, _ in pairs)]
+        found += [(*o, None, None) for o in left if all(paired is not o for paired, _ in pairs)]
     if how == "outer":
         paid = [id(p) for _, p in pairs]
         found += [(p[0], None, None, *p[1:]) for p in right if id(p) not in paid]
@@ -110,7 +110,7 @@ def test_a_join_has_the_pairs_of_a_plain_program(
     assert late == []
 
 
-def test_times_may_be_moments_and_bounds_count() -> None:
+def test_times_may_be_datetimes_and_the_bounds_are_included() -> None:
     class Sent(NamedTuple):
         order: int
         at: datetime
@@ -127,8 +127,8 @@ def test_times_may_be_moments_and_bounds_count() -> None:
     assert kept == [(1, at(0).at, at(10).at)]
 
 
-def test_a_pair_leaves_with_its_second_record_and_the_rest_with_the_watermark() -> None:
-    """The run ends 35 s after its beginning, and the pairs do not wait for that."""
+def test_a_pair_is_emitted_at_once_and_a_record_without_a_partner_with_the_watermark() -> None:
+    """The run takes 35 s, and the records of the join are emitted earlier."""
     seen: list[tuple[float, Any]] = []
 
     class Timed(Kept):
@@ -155,7 +155,7 @@ def test_a_pair_leaves_with_its_second_record_and_the_rest_with_the_watermark() 
     assert len(seen) == 2 + 33
 
 
-def test_what_is_behind_the_watermark_is_late() -> None:
+def test_a_record_behind_the_watermark_is_late() -> None:
     orders = [Order("a", 0, "x"), Order("a", 50, "x"), Order("a", 39, "late"), Order("a", 40, "y")]
     payments = [Payment("a", 50, 1), Payment("a", 61, 2)]
     found, late = joined(Slow(orders), Slow(payments, 1.5), how="outer", late=10)
@@ -174,19 +174,19 @@ def test_a_stream_is_joined_with_itself_and_with_a_branch_of_its_stage() -> None
     assert sorted(kept) == [(*o, *o[1:]) for o in orders]
 
 
-def test_operators_behind_a_join_have_both_kinds_of_its_records() -> None:
+def test_operators_after_a_join_receive_records_with_and_without_a_partner() -> None:
     topology = Topology("orders")
     orders = source(topology, Order, [Order("a", 0, "x"), Order("b", 1, "y")])
     payments = source(topology, Payment, [Payment("a", 3, 5)])
     paid = orders.join(payments, "order", **WITHIN, how="left", fields=Paid)
-    paid.map(lambda one: (one.order, one.cents), fields=("order", "cents")).group_by(
+    paid.map(lambda pair: (pair.order, pair.cents), fields=("order", "cents")).group_by(
         "order"
     ).aggregate(count(), name="totals")
     found = run_inline(topology.graph(), clock=ManualClock()).results
     assert found["totals"] == [{"a": 1, "b": 1}]
 
 
-def test_an_event_time_that_is_none_fails_its_record_alone() -> None:
+def test_an_invalid_event_time_fails_its_record_alone() -> None:
     dead: list[Any] = []
 
     class Letters(Kept):
@@ -227,11 +227,11 @@ class Both(NamedTuple):
     on: float | None
 
 
-def test_a_key_that_is_a_record_comes_out_as_this_record(tmp_path: Path) -> None:
-    here, there, away = (Place("a", shelf) for shelf in range(3))
+def test_a_key_that_is_a_record_is_emitted_as_this_record(tmp_path: Path) -> None:
+    first, second, third = (Place("a", shelf) for shelf in range(3))
     topology = Topology("places")
-    sold = source(topology, Sold, [Sold(here, 1), Sold(there, 2)])
-    filled = source(topology, Filled, [Filled(here, 3), Filled(away, 4)])
+    sold = source(topology, Sold, [Sold(first, 1), Sold(second, 2)])
+    filled = source(topology, Filled, [Filled(first, 3), Filled(third, 4)])
     state = SqliteState(tmp_path / "places.db")
     times: dict[str, Any] = {"field": "at", "other_field": "on", "within": 10}
     both = sold.join(filled, "place", **times, how="outer", fields=Both, state=state)
@@ -244,7 +244,7 @@ def place_of(both: Both) -> Place:
     return Place(both.place.shop, both.place.shelf)
 
 
-# ---- refused when it is declared ----------------------------------------------------------------
+# ---- wrong declarations -------------------------------------------------------------------------
 
 
 class Parcel(NamedTuple):
@@ -272,7 +272,7 @@ def paid_of(payment: Payment) -> Paid:
 
 def join(**changed: Any) -> Callable[[Streams], Any]:
     settings = {"on": "order"} | WITHIN | changed
-    given = {name: one for name, one in settings.items() if one != "-"}
+    given = {name: value for name, value in settings.items() if value != "-"}
     return lambda s: s.orders.join(s.payments, **given)
 
 
@@ -339,7 +339,7 @@ SECOND = tumbling(seconds=1, field="at")
         ),
     ],
 )
-def test_what_cannot_be_joined(assemble: Any, error: type[Exception], says: str) -> None:
+def test_wrong_joins_are_refused(assemble: Any, error: type[Exception], says: str) -> None:
     topology = Topology("orders")
     streams = Streams(*(source(topology, kind, []) for kind in (Order, Payment, Parcel)))
 

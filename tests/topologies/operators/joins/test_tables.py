@@ -34,7 +34,7 @@ def is_change(user: User) -> bool:
 
 
 def assembled(users: list[User], how: str = "inner", **table: Any) -> list[Any]:
-    """What is made of changes and clicks, one a second."""
+    """Return the joined clicks of a run that emits one change or click a second."""
     topology = Topology("users")
     changes, clicks = topology.spout("users", Slow(users), fields=User).branch(is_change)
     names = changes.project("user", "name", "at").group_by("user").table(**table)
@@ -45,14 +45,15 @@ def assembled(users: list[User], how: str = "inner", **table: Any) -> list[Any]:
 
 
 def model(users: list[User], how: str, field: str | None) -> list[Any]:
-    """The same, by a plain program."""
+    """Return the joined clicks as a plain program computes them."""
     found, table = [], dict[str, User]()
     for user in users:
         old = table.get(user.user)
         if user.page is None:
             if old is None or field is None or old.at <= user.at:
                 table[user.user] = user
-        elif old is not None and (old.name is not None or field is None):  # else "at" is no content
+        # A change is a tombstone if all its values are None. "at" is no value if it is the field.
+        elif old is not None and (old.name is not None or field is None):
             found.append((user.user, user.page, old.name))
         elif how == "left":
             found.append((user.user, user.page, None))
@@ -78,7 +79,7 @@ USERS = st.lists(
     st.sampled_from([1, 2]),
     st.sampled_from([None, "at"]),
 )
-def test_clicks_are_joined_with_what_a_plain_program_knows(
+def test_clicks_are_joined_with_the_same_values_as_in_a_plain_program(
     users: list[User], how: str, broadcast: bool, tasks: int, field: str | None
 ) -> None:
     found = assembled(users, how, broadcast=broadcast, parallelism=tasks, field=field)
@@ -116,9 +117,9 @@ def test_several_streams_are_joined_with_one_table_of_records(broadcast: bool) -
     assert keys == (["a", "a", "b", "b"] if broadcast else ["a", "b"])
 
 
-def test_a_stored_table_is_there_in_the_next_run(tmp_path: Path) -> None:
+def test_a_stored_table_is_kept_for_the_next_run(tmp_path: Path) -> None:
     state = SqliteState(tmp_path / "users.db")
-    noted = []
+    rows = []
     for users, lines in (([User("a", "x", 1, None)], []), ([], [Line("a")])):
         topology = Topology("users")
         changes = topology.spout("users", Records(users), fields=User)
@@ -128,13 +129,13 @@ def test_a_stored_table_is_there_in_the_next_run(tmp_path: Path) -> None:
         with SimCluster(1) as cluster:
             run = cluster.submit(topology.graph())
             assert run.wait(60.0)
-            noted += run.results("kept")
-    assert noted == [[], [("a", "x", 1, None)]]
+            rows += run.results("kept")
+    assert rows == [[], [("a", "x", 1, None)]]
     assert dict(state.items())["a"] == {"user": "a", "name": "x", "at": 1, "page": None}
 
 
 @pytest.mark.parametrize("broadcast", [False, True])
-def test_a_table_is_queried_while_the_topology_runs(broadcast: bool) -> None:
+def test_a_table_can_be_queried_while_the_topology_runs(broadcast: bool) -> None:
     topology = Topology("users")
     users = [User("a", "x", second, None) for second in range(30)]
     changes = topology.spout("users", Slow(users), fields=User)
@@ -146,7 +147,7 @@ def test_a_table_is_queried_while_the_topology_runs(broadcast: bool) -> None:
         assert run.query("table", "b") is None
 
 
-# ---- refused when it is declared ----------------------------------------------------------------
+# ---- wrong declarations -------------------------------------------------------------------------
 
 
 class Strict(NamedTuple):
@@ -181,7 +182,7 @@ def join(**changed: Any) -> Callable[[Stream[User], Stream[Line]], Any]:
         (join(how="left", fields=Strict), RecordMismatch, "Strict.name is str, and it is None"),
     ],
 )
-def test_what_cannot_be_a_table(assemble: Any, error: type[Exception], says: str) -> None:
+def test_wrong_tables_are_refused(assemble: Any, error: type[Exception], says: str) -> None:
     topology = Topology("users")
     users = topology.spout("users", Records([]), fields=User)
     lines = topology.spout("lines", Records([]), fields=Line)

@@ -1,4 +1,4 @@
-"""Programs whose number of tasks changes between runs: at least once, or exactly without deaths."""
+"""Programs whose number of tasks changes between runs: no record is lost when workers die."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def clicks_of(seed: int) -> list[Click]:
 
 
 class Source:
-    """What a source knows of its records, from run to run: which ones are acked."""
+    """The records of a source, and those that are acked, over all runs."""
 
     def __init__(self, clicks: list[Click]) -> None:
         self.clicks, self.acked, self.bound = clicks, set[int](), 0
@@ -59,7 +59,7 @@ class Source:
 
 
 class Resumed(Spout[Click]):
-    """Emits what is not acked, up to the bound of this run."""
+    """Emits the records that are not acked, up to the bound of this run."""
 
     emits = Click
 
@@ -87,7 +87,7 @@ class Resumed(Spout[Click]):
 
 
 class Note(Bolt[Any, None]):
-    """Notes what it gets, in all runs."""
+    """Counts its records, over all runs."""
 
     def __init__(self, found: Noted) -> None:
         self.found = found
@@ -103,7 +103,7 @@ class Note(Bolt[Any, None]):
 
 
 class Program:
-    """A program over clicks, and what it must note or store. `settings`: its state and tasks."""
+    """A topology of clicks, and a check of its results. `settings`: its state and parallelism."""
 
     def __init__(self, seed: int) -> None:
         self.left, self.right = Source(clicks_of(seed)), Source(clicks_of(-seed - 1))
@@ -135,7 +135,7 @@ class Windowed(Program):
         return left.group_by("user").window(self.window, count(), **settings)
 
     def expected(self) -> Counter[tuple[Any, ...]]:
-        """(user, end of the window) → its clicks."""
+        """Return (user, end of the window) → number of clicks."""
         made: Counter[tuple[Any, ...]] = Counter()
         for click in self.left.clicks:
             first = click.at - click.at % self.window.every + self.window.every
@@ -151,7 +151,7 @@ class Windowed(Program):
         expected = self.expected()
         assert counts.keys() == expected.keys()
         for place, times in expected.items():
-            if is_exact:  # it may come again, with the same count
+            if is_exact:  # a window may be emitted again, with the same count
                 assert counts[place] == {times}, place
             else:
                 assert max(counts[place]) >= times, place
@@ -182,7 +182,7 @@ class BySession(Windowed):
 
 
 class ByCount(Windowed):
-    """Windows of three clicks; which ones they are depends on the order."""
+    """Windows of three clicks. Their content depends on the order of the clicks."""
 
     window = tumbling(count=3)
 
@@ -278,7 +278,7 @@ class Joined(Program):
         expected: Noted = Counter((a.user, a.at, b.at) for a, b in pairs)
         if is_exact:
             assert {place: n for place, n in found.items() if None not in place} == expected
-        matched = {id(one) for pair in pairs for one in pair}
+        matched = {id(click) for pair in pairs for click in pair}
         if self.how == "outer":
             expected.update((a.user, a.at, None) for a in left if id(a) not in matched)
             expected.update((b.user, None, b.at) for b in right if id(b) not in matched)
@@ -295,7 +295,7 @@ def changed(click: Click) -> tuple[str, int, str]:
 
 
 class Tables(Program):
-    """The right side is a table; what it is at the end is checked."""
+    """The right side is a table, whose final content is checked."""
 
     is_broadcast = False
 
@@ -315,7 +315,7 @@ class Tables(Program):
             latest[user] = max(at, latest.get(user, 0))
         items = [*state.items("table")]
         assert {user: change[1] for user, change in items} == latest
-        assert len(items) == len(latest)  # once each
+        assert len(items) == len(latest)  # no user twice
         clicks = Counter((user, at) for user, at in self.left.clicks)
         joined = Counter[tuple[str, int]]()
         for (user, at, *_), times in found.items():
@@ -338,22 +338,22 @@ PROGRAMS: list[Callable[[int], Program]] = [
 
 @seeds(300, kinds=len(PROGRAMS))
 def test_nothing_is_lost_when_the_number_of_tasks_changes_and_workers_die(seed: int) -> None:
-    """Every second time with a store whose calls fail, come late or twice."""
+    """Even seeds use a store whose calls fail, or take effect late or twice."""
     draw = Random(seed)
     program = PROGRAMS[seed % len(PROGRAMS)](seed)
     inner, troubles = MemoryState(), Troubles(draw, 0.05)
     state = inner if seed % 2 else UnsureState(inner, troubles)
     for source in program.sources:
         source.bound = TOTAL
-    for life in range(lives := draw.randrange(2, 5)):
+    for number in range(runs := draw.randrange(2, 5)):
         topology = program.topology(state=state, parallelism=draw.randrange(1, 5))
-        with SimCluster(seed + life, latency_s=0.005) as cluster:
+        with SimCluster(seed + number, latency_s=0.005) as cluster:
             run = cluster.submit(topology.graph())
             for _ in range(draw.randrange(3)):
                 if not run.wait(draw.uniform(0.05, 1.0)):
                     with suppress(ClusterError):  # it has just died
                         run.kill_worker(draw.randrange(3))
-            is_last = life == lives - 1
+            is_last = number == runs - 1
             assert run.wait(600 if is_last else draw.uniform(0.0, 1.0)) or not is_last
             run.stop()
     troubles.calm()
@@ -361,16 +361,16 @@ def test_nothing_is_lost_when_the_number_of_tasks_changes_and_workers_die(seed: 
 
 
 @seeds(300)
-def test_without_deaths_the_result_is_that_of_a_plain_program(seed: int) -> None:
+def test_without_kills_the_result_is_that_of_a_plain_program(seed: int) -> None:
     draw = Random(seed)
     program = PROGRAMS[seed % len(PROGRAMS)](seed)
     state = MemoryState()
     bounds = sorted(draw.randrange(TOTAL) for _ in range(draw.randrange(1, 4)))
-    for life, bound in enumerate([*bounds, TOTAL]):
+    for number, bound in enumerate([*bounds, TOTAL]):
         for source in program.sources:
             source.bound = bound
         topology = program.topology(state=state, parallelism=draw.randrange(1, 5))
-        with SimCluster(seed + life, latency_s=0.005) as cluster:
+        with SimCluster(seed + number, latency_s=0.005) as cluster:
             run = cluster.submit(topology.graph())
             while not all(source.is_done for source in program.sources):
                 run.wait(0.1)

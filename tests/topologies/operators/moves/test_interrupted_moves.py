@@ -1,4 +1,4 @@
-"""A move of a state that ends at any call of its store, or meets others: nothing is lost."""
+"""A move of a state loses nothing if it is interrupted, or while other processes write."""
 
 from __future__ import annotations
 
@@ -26,47 +26,47 @@ from tests.seeds import seeds
 from tests.topologies.operators.moves.test_moved_states import USERS, add, filled, opened, task
 
 
-class GoingOn(ManualClock):
-    """A clock that shows no time twice."""
+class AdvancingClock(ManualClock):
+    """A clock that shows a later time at each call."""
 
     def now(self) -> float:
         self.sleep(0.001)
         return super().now()
 
 
-class Ended(Exception):
-    """The process has ended."""
+class ProcessEnded(Exception):
+    """The process ends at this call."""
 
 
 @dataclass
-class Turns:
-    """Decides before and after each call of a client whether the process goes on."""
+class CallHooks:
+    """Runs before and after each call of a client, and may end the process."""
 
     before: Callable[[], None] = lambda: None
     after: Callable[[], None] = lambda: None
 
 
-class TurnBacking:
-    """A client whose process may end, or wait for its turn, at each call."""
+class HookedBacking:
+    """A client that runs the hooks at each call."""
 
-    def __init__(self, inner: Backing, turns: Turns) -> None:
-        self._inner, self._turns = inner, turns
+    def __init__(self, inner: Backing, hooks: CallHooks) -> None:
+        self._inner, self._hooks = inner, hooks
 
     def mark(self) -> Mark | None:
-        self._turns.before()
+        self._hooks.before()
         return self._inner.mark()
 
     def get(self, keys: Sequence[str]) -> list[str | None]:
-        self._turns.before()
+        self._hooks.before()
         return self._inner.get(keys)
 
     def put(self, changes: Mapping[str, str | None], mark: Mark, seen: str | None) -> None:
-        self._turns.before()
+        self._hooks.before()
         self._inner.put(changes, mark, seen)
-        self._turns.after()
+        self._hooks.after()
 
     def items(self) -> Iterator[tuple[str, str]]:
-        self._turns.before()
+        self._hooks.before()
         return self._inner.items()
 
     def count(self) -> int | None:
@@ -76,17 +76,17 @@ class TurnBacking:
 
 
 @dataclass(frozen=True)
-class TurnState(KeptState):
+class HookedState(KeptState):
     """A state in memory with such clients."""
 
     inner: MemoryState
-    turns: Turns = field(default_factory=Turns, compare=False, repr=False)
+    hooks: CallHooks = field(default_factory=CallHooks, compare=False, repr=False)
     kind: StateKind = StateKind.NON_TRANSACTIONAL
     name: str | None = None
     where = "memory"
 
     def open(self, home: Home) -> Backing:
-        return TurnBacking(self.inner.open(home), self.turns)
+        return HookedBacking(self.inner.open(home), self.hooks)
 
     def homes(self) -> list[Home]:
         return self.inner.homes()
@@ -96,8 +96,8 @@ class TurnState(KeptState):
 def test_a_process_may_end_at_any_call_and_the_next_one_continues(
     former: int, tasks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At each call of the first opening, with and without its effect; then the state is complete,
-    also for those who read it, and with another number of tasks."""
+    """The first opening ends at each of its calls, before or after the call takes effect. Then the
+    state is complete, for readers and for another number of tasks."""
     monkeypatch.setattr(moves, "_KEYS_AT_ONCE", 2)
     expected = {user: [0] for user in USERS}
     for last in range(1_000):
@@ -107,15 +107,15 @@ def test_a_process_may_end_at_any_call_and_the_next_one_continues(
             nonlocal calls
             calls += 1
             if calls > last // 2 + last % 2:
-                raise Ended
+                raise ProcessEnded
 
         def nothing() -> None: ...
 
-        turns = Turns(count, nothing) if last % 2 else Turns(nothing, count)
+        hooks = CallHooks(count, nothing) if last % 2 else CallHooks(nothing, count)
         for index in range(tasks):
             try:
-                opened(TurnState(inner, turns), index, tasks)
-            except Ended:
+                opened(HookedState(inner, hooks), index, tasks)
+            except ProcessEnded:
                 break
         else:
             assert last > 20
@@ -131,11 +131,11 @@ def test_a_process_may_end_at_any_call_and_the_next_one_continues(
             found |= own
         assert found == expected
         assert dict(inner.items("visits")) == expected
-    raise AssertionError("it never ends")
+    raise AssertionError("the opening never completes")
 
 
 class Scheduler:
-    """Runs functions in threads of which one at a time makes a call, chosen by a seed."""
+    """Runs functions in threads. A seed chooses the thread that makes the next call."""
 
     def __init__(self, seed: int) -> None:
         self._draw = Random(seed)
@@ -185,23 +185,23 @@ class Scheduler:
 def test_many_processes_open_write_and_read_at_once_and_nothing_is_lost(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tasks of a former run go on writing, those of one or two new ones open, and somebody
-    reads; each call of the store is in an order of its own. What a commit has acknowledged stays,
-    and a reader finds each key once."""
+    """The tasks of a former run continue to write, the tasks of one or two new runs open the state,
+    and a reader reads it, with their calls in random order. Acknowledged writes are kept, and a
+    reader finds each key once."""
     monkeypatch.setattr(moves, "_KEYS_AT_ONCE", 2)
-    draw, scheduler, clock = Random(seed), Scheduler(seed), GoingOn()
+    draw, scheduler, clock = Random(seed), Scheduler(seed), AdvancingClock()
     former = draw.randrange(1, 4)
     inner = filled(former)
-    state = TurnState(inner, Turns(scheduler.turn))
+    state = HookedState(inner, CallHooks(scheduler.turn))
     acked: list[tuple[str, int]] = []
     number = iter(range(1, 10_000))
 
     def write(store: KeyedStore, index: int, tasks: int, times: int) -> None:
         own = [user for user in USERS if task_index(user, tasks) == index]
         for _ in range(times if own else 0):
-            user, one = draw.choice(own), next(number)
-            add(store, user, one)
-            acked.append((user, one))
+            user, value = draw.choice(own), next(number)
+            add(store, user, value)
+            acked.append((user, value))
 
     def task_of_former(store: KeyedStore, index: int) -> None:
         with suppress(StoreUnreachable):  # it has moved
@@ -210,7 +210,7 @@ def test_many_processes_open_write_and_read_at_once_and_nothing_is_lost(
     def task_of_new(index: int, tasks: int) -> None:
         store = KeyedStore(state, "visits", "here")
         for _ in range(20):
-            with suppress(StoreUnreachable):  # it is opened again, as after any outage
+            with suppress(StoreUnreachable):  # the store is opened again, as after an outage
                 if not store.is_open:
                     store.open(task(index, tasks, clock))
                 write(store, index, tasks, 1)
@@ -222,14 +222,14 @@ def test_many_processes_open_write_and_read_at_once_and_nothing_is_lost(
             found = [*state.items("visits")]
             keys = [key for key, _ in found]
             assert Counter(keys) == Counter(USERS)
-            assert all(one in dict(found)[user] for user, one in before)
+            assert all(value in dict(found)[user] for user, value in before)
 
     functions: dict[str, Callable[[], None]] = {"reader": read}
     for index in range(former):
         store = KeyedStore(inner, "visits", "here")
         store.open(task(index, former))
         opened_map: Any = store._opened
-        opened_map._backing = TurnBacking(opened_map._backing, state.turns)
+        opened_map._backing = HookedBacking(opened_map._backing, state.hooks)
         functions[f"former {index}"] = partial(task_of_former, store, index)
     for new in range(draw.randrange(1, 3)):
         tasks = draw.randrange(1, 5)
@@ -239,4 +239,4 @@ def test_many_processes_open_write_and_read_at_once_and_nothing_is_lost(
     assert not scheduler.errors, scheduler.errors
     found = dict(inner.items("visits"))
     assert found.keys() == {*USERS}
-    assert not [one for one in acked if one[1] not in found[one[0]]]
+    assert not [value for value in acked if value[1] not in found[value[0]]]

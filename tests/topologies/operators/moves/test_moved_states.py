@@ -1,4 +1,4 @@
-"""A stored state that another number of tasks opens: what each task has then, whoever ends when."""
+"""A stored state that is opened with another number of tasks: each task has its keys."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ every_store = pytest.mark.parametrize(
     [
         *("memory", "sqlite"),
         *(
-            pytest.param(one, marks=pytest.mark.servers)
-            for one in ("redis", "postgres", "zookeeper")
+            pytest.param(server, marks=pytest.mark.servers)
+            for server in ("redis", "postgres", "zookeeper")
         ),
     ],
     indirect=True,
@@ -124,11 +124,11 @@ def test_each_task_has_its_keys_whatever_the_number_of_tasks_was(factory: KeptSt
         assert dict(items) == expected
         assert len(items) == len(expected)
         parts = [[*factory.open(home).items()] for home in _homes(factory)]
-        assert sum(map(len, parts)) == len(KEYS) + tasks  # nothing is left behind
+        assert sum(map(len, parts)) == len(KEYS) + tasks  # no copies are left
 
 
 @every_store
-def test_a_former_run_that_wakes_up_late_writes_nothing(factory: KeptState) -> None:
+def test_a_former_run_that_resumes_late_writes_nothing(factory: KeptState) -> None:
     former = [opened(factory, index, 2) for index in range(2)]
     totals: Any = replace(factory, name="totals")  # type: ignore[type-var]
     slots = [TotalsSlot(totals, "totals", "here") for _ in range(2)]
@@ -158,10 +158,10 @@ def _homes(factory: KeptState) -> list[Home]:
     return [home for home in factory.homes() if home.state in (factory.name, "totals")]
 
 
-# ---- what is beside the keys --------------------------------------------------------------------
+# ---- data besides the values of keys ------------------------------------------------------------
 
 
-def test_rows_that_are_owed_go_to_one_task_each_and_the_time_is_the_latest() -> None:
+def test_owed_rows_move_to_one_task_each_and_the_time_is_the_latest() -> None:
     state, by_group = MemoryState(name="visits"), {"spread": Spread.BY_GROUP, "has_panes": True}
     for index in range(3):
         store = opened(state, index, 3, **by_group)
@@ -173,9 +173,9 @@ def test_rows_that_are_owed_go_to_one_task_each_and_the_time_is_the_latest() -> 
         store.commit()
     found = [dict(opened(state, index, 2, **by_group).items(own=True)) for index in range(2)]
     for index, own in enumerate(found):
-        heirs = [former for former in range(3) if former % 2 == index]
-        assert own[OWED, -1] == [-1, 0, [[f"row {former}"] for former in heirs]]
-        assert own[("full",)] == [[f"full {former}"] for former in heirs]
+        former_tasks = [former for former in range(3) if former % 2 == index]
+        assert own[OWED, -1] == [-1, 0, [[f"row {former}"] for former in former_tasks]]
+        assert own[("full",)] == [[f"full {former}"] for former in former_tasks]
         assert own[(TIME,)] == 20.0
         users = [user for user in USERS if task_index(user, 2) == index]
         assert {key[1] for key in own if key[0] == "pane"} == {*users}
@@ -184,7 +184,7 @@ def test_rows_that_are_owed_go_to_one_task_each_and_the_time_is_the_latest() -> 
         assert behind == {user: time for user, time in times.items() if time < 20}
 
 
-def test_timers_and_times_to_live_go_with_their_key() -> None:
+def test_timers_and_times_to_live_move_with_their_key() -> None:
     state = MemoryState(name="visits")
     for index in range(2):
         store = opened(state, index, 2, ttl_s=10.0)
@@ -202,7 +202,7 @@ def test_timers_and_times_to_live_go_with_their_key() -> None:
         assert {key for key, _ in store.items()} == set()
 
 
-def test_a_table_in_every_task_is_copied_to_new_ones() -> None:
+def test_a_table_in_every_task_is_copied_to_new_tasks() -> None:
     state = MemoryState(name="visits")
     for tasks in (2, 5, 1):
         for index in range(tasks):
@@ -215,8 +215,8 @@ def test_a_table_in_every_task_is_copied_to_new_ones() -> None:
         assert sorted(state.items("visits")) == [(user, 1) for user in sorted(USERS)]
 
 
-def test_values_of_two_versions_are_migrated_each_by_its_own() -> None:
-    """The first task of two has opened its state with the new version, and the other one not."""
+def test_values_of_two_versions_are_migrated_each_from_its_version() -> None:
+    """Of two tasks, only the first has opened its state with the new version."""
     state = filled(2)
 
     def migrate(version: int, value: Any) -> Any:
@@ -230,7 +230,7 @@ def test_values_of_two_versions_are_migrated_each_by_its_own() -> None:
     assert dict(store.items()) == {user: [0, 2] for user in USERS}
 
 
-# ---- what is refused ----------------------------------------------------------------------------
+# ---- refused moves ------------------------------------------------------------------------------
 
 
 def test_the_number_of_tasks_of_batches_cannot_change() -> None:
@@ -240,7 +240,7 @@ def test_the_number_of_tasks_of_batches_cannot_change() -> None:
         state.make(Place("words", "counts", 0, 2))
 
 
-def test_another_topology_and_another_kind_move_nothing() -> None:
+def test_another_topology_or_kind_is_refused_and_moves_nothing() -> None:
     state = filled(2)
     marks = dict(state.shelf.marks)
     other = KeyedStore(state, "visits", "here")
@@ -252,7 +252,7 @@ def test_another_topology_and_another_kind_move_nothing() -> None:
     assert state.shelf.marks == marks
 
 
-def test_keys_that_are_not_those_of_the_grouping_are_refused_before_anything_moves() -> None:
+def test_keys_of_another_grouping_are_refused_before_anything_moves() -> None:
     state = filled(2)
     (foreign,) = [index for index in range(2) if task_index("total", 2) != index]
     store = opened(state, foreign, 2)

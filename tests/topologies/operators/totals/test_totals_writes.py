@@ -1,4 +1,4 @@
-"""When totals are written: for several batches at once under load, at once otherwise."""
+"""Totals are run_totals for several batches together under load, and at once otherwise."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Item(NamedTuple):
 
 
 class SlowBacking(MemoryBacking):
-    """Takes as long for a write as a disk does."""
+    """Takes WRITE_S for a write, like a disk."""
 
     state: SlowState
 
@@ -38,7 +38,7 @@ class SlowBacking(MemoryBacking):
 
 @dataclass(frozen=True)
 class SlowState(MemoryState):
-    """A state that notes when it was written."""
+    """A state that stores the times of its writes."""
 
     watch: Watch = field(default_factory=Watch)
     writes: list[float] = field(default_factory=list)
@@ -50,7 +50,7 @@ class SlowState(MemoryState):
 
 
 class Items(Spout[Item]):
-    """An item whenever it is asked, or every `every_s`."""
+    """Emits an item every `every_s` seconds, or at every call if that is 0."""
 
     def __init__(self, watch: Watch, every_s: float) -> None:
         self.watch, self.every_s = watch, every_s
@@ -70,7 +70,7 @@ class Items(Spout[Item]):
 
 
 class Works(Bolt[Item, Item]):
-    """Takes some time for each item."""
+    """Takes CALL_S for each item."""
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
@@ -83,8 +83,8 @@ class Works(Bolt[Item, Item]):
         return self
 
 
-def written(every_s: float, seconds: float) -> tuple[Items, SlowState, int]:
-    """The source, the state, and how many items are in it after so many seconds."""
+def run_totals(every_s: float, seconds: float) -> tuple[Items, SlowState, int]:
+    """Run for some seconds. Return the source, the state, and the number of items counted."""
     state = SlowState(watch=(watch := Watch()))
     items = Items(watch, every_s)
     topology = Topology("totals", ackers=1, workers=1)
@@ -99,16 +99,16 @@ def written(every_s: float, seconds: float) -> tuple[Items, SlowState, int]:
 
 def test_under_load_a_write_has_several_batches() -> None:
     """One write after each slice of 20 ms would take 0.6 of the time."""
-    _, state, counted = written(0.0, 30.0)
+    _, state, counted = run_totals(0.0, 30.0)
     late = [at for at in state.writes if at > 10.0]
     assert len(late) * WRITE_S < 0.25 * 20.0
     assert counted > 0.7 * 30.0 / CALL_S
     pauses = [end - begun for begun, end in pairwise(late)]
-    assert max(pauses) < 0.4, "nothing waits longer than a window"
+    assert max(pauses) < 0.4, "no batch waits longer than a window"
 
 
 def test_without_load_a_record_is_written_at_once() -> None:
-    items, state, counted = written(1.0, 20.0)
+    items, state, counted = run_totals(1.0, 20.0)
     assert counted == len(items.made) == len(state.writes) >= 18
     for made, at in zip(items.made, state.writes, strict=True):
         assert at - made < WRITE_S + CALL_S + 0.02

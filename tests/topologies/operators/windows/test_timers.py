@@ -1,4 +1,4 @@
-"""Timers of keys: when they fire, what they make, and what is refused."""
+"""Timers of keys: when they fire, what they emit, and wrong declarations."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def visit_of(user: str, clicks: list[float] | None, at: float) -> Visit:
 
 
 def visits_of(times: list[float]) -> list[Visit]:
-    """The visits of user a, by a plain program."""
+    """Return the visits of user a as a plain program computes them."""
     found: list[list[float]] = []
     for time in times:
         if found and time - found[-1][-1] < GAP:
             found[-1].append(time)
         else:
             found.append([time])
-    return [Visit("a", one[0], len(one), one[-1] + GAP) for one in found]
+    return [Visit("a", times[0], len(times), times[-1] + GAP) for times in found]
 
 
 def declared(clicks: Any, function: Any = clicked, on_timer: Any = ended, **settings: Any) -> Any:
@@ -91,7 +91,7 @@ def test_event_time_timers_fire_as_in_a_plain_program(
         assert done.results["p"] == [{}] * parallelism
 
 
-def test_a_timer_waits_for_what_may_be_late() -> None:
+def test_a_timer_waits_for_late_records() -> None:
     def early(click: Click, seen: KeyState[int]) -> None:
         if click.at < 10:
             seen.value, seen.timer = (seen.value or 0) + 1, 10
@@ -108,7 +108,7 @@ def test_a_timer_waits_for_what_may_be_late() -> None:
 
 
 class Slow(Spout[Click]):
-    """A click each second of the clock but the seconds 4 to 13."""
+    """Emits clicks at the seconds 0 to 3, 14, 15 and 30."""
 
     def open(self, context: Context) -> None:
         self.clock = context.clock
@@ -147,7 +147,7 @@ def test_a_key_has_one_timer_which_can_be_moved_and_cancelled() -> None:
 
     topology = declared(Paced(0, 5, 20, 40, 50, 90), moves, fired, fields=["user", "time"])
     with pytest.raises((TopologyFailed, KeyError)):
-        run(topology)  # there is no plan for 90
+        run(topology)  # `moves` has no entry for 90
     done = run(declared(Paced(0, 5, 20, 40, 50), moves, fired, fields=["user", "time"]))
     assert done.results["kept"] == [[("a", 55.0)]]
 
@@ -166,7 +166,7 @@ def test_a_timer_may_set_the_next_one() -> None:
     assert done.results["kept"] == [[("a", 10.0), ("a", 20.0), ("a", 30.0), ("a", 40.0)]]
 
 
-def test_what_follows_in_the_stage_gets_the_rows_of_records_and_of_timers() -> None:
+def test_later_operators_of_the_stage_get_the_rows_of_records_and_of_timers() -> None:
     async def doubled(visit: Visit) -> Visit:
         return visit._replace(clicks=visit.clicks * 2)
 
@@ -217,7 +217,7 @@ def test_a_timer_in_memory_moves_with_its_task() -> None:
     assert visit.clicks >= 20
 
 
-# ---- what is stored -----------------------------------------------------------------------------
+# ---- storage ------------------------------------------------------------------------------------
 
 
 class Endless(Spout[Click]):
@@ -231,7 +231,7 @@ class Endless(Spout[Click]):
             yield None
 
 
-def test_a_timer_outlives_the_run_and_the_time_to_live_of_its_state() -> None:
+def test_a_timer_is_kept_for_the_next_run_and_longer_than_its_state() -> None:
     state, found = MemoryState(), []
     for seed, times in ((1, (0.0, 5.0)), (2, (70.0,))):
         topology = declared(Endless(*times), on_timer=lapsed, state=state, ttl_s=4)
@@ -268,7 +268,7 @@ def test_a_record_that_raises_sets_no_timer(tmp_path: Path) -> None:
     assert {visit.user for visit in run(topology).results["kept"][0]} == {"a"}
 
 
-def test_a_timer_that_raises_is_tried_again_with_its_state_as_before() -> None:
+def test_a_timer_that_raises_is_tried_again_with_its_former_state() -> None:
     tried = []
 
     def fails(user: str, visit: KeyState[list[float]]) -> Iterator[Visit]:
@@ -295,7 +295,7 @@ def test_a_timer_that_always_raises_ends_the_topology() -> None:
         run(declared(Paced(0, 50), on_timer=fails))
 
 
-def test_what_a_timer_made_is_emitted_until_it_is_processed() -> None:
+def test_rows_of_a_timer_are_emitted_until_they_are_processed() -> None:
     refused = []
 
     class Refuses(Kept):
@@ -330,7 +330,7 @@ def of_pair(key: tuple[str, float], visit: KeyState[list[float]]) -> Iterator[Vi
     return ended(key[0], visit)
 
 
-# ---- what is refused at the declaration ---------------------------------------------------------
+# ---- wrong declarations -------------------------------------------------------------------------
 
 
 def with_int(user: str, visit: KeyState[int]) -> None: ...
@@ -374,7 +374,7 @@ def test_a_timer_without_on_timer_fails_its_record() -> None:
         run(topology)
 
 
-def test_a_spout_that_does_not_know_the_event_time_is_refused() -> None:
+def test_a_spout_without_the_field_of_the_event_time_is_refused() -> None:
     def shifted(click: Click) -> Visit:
         return Visit(click.user, 0, 0, click.at)
 

@@ -1,4 +1,4 @@
-"""Windows whose spouts, readers or processes fail, and windows that are refused."""
+"""Windows whose spouts, downstream bolts or processes fail, and wrong declarations."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from sunshower.trident import SqliteState
 from tests.topologies.operators.windows.test_windows import Click, Kept, Paced, Text, run
 
 
-def test_windows_go_on_after_a_restart(tmp_path: Path) -> None:
-    """Of a source that has not ended: the first run is killed, the second has new clicks."""
+def test_windows_continue_after_a_restart(tmp_path: Path) -> None:
+    """The source of the first run has not ended; the second run has new clicks."""
     state = SqliteState(tmp_path / "windows.db")
 
     class Endless(Spout[Click]):
@@ -40,7 +40,7 @@ def test_windows_go_on_after_a_restart(tmp_path: Path) -> None:
             while True:
                 yield None
 
-    noted = []
+    rows = []
     for seed, times in ((1, (1.0, 2.0, 12.0)), (2, (13.0, 14.0, 31.0))):
         topology = Topology("clicks")
         clicks = topology.spout("clicks", Endless(*times))
@@ -49,8 +49,8 @@ def test_windows_go_on_after_a_restart(tmp_path: Path) -> None:
         with SimCluster(seed) as cluster:
             run = cluster.submit(topology.graph())
             run.wait(10.0)
-            noted += run.results("kept")
-    assert noted == [[(10.0, 2)], [(20.0, 3)]]
+            rows += run.results("kept")
+    assert rows == [[(10.0, 2)], [(20.0, 3)]]
 
 
 def test_windows_in_memory_move_with_their_task() -> None:
@@ -68,7 +68,7 @@ def test_windows_in_memory_move_with_their_task() -> None:
     assert clicked >= 20
 
 
-def test_what_a_window_made_is_emitted_until_it_is_processed() -> None:
+def test_rows_of_a_window_are_emitted_until_they_are_processed() -> None:
     refused = []
 
     class Refuses(Kept):
@@ -88,8 +88,8 @@ def test_what_a_window_made_is_emitted_until_it_is_processed() -> None:
     assert (counts.acked, counts.failed) == (3, 0)
 
 
-def test_what_a_former_run_owed_is_emitted_though_its_spout_task_is_gone(tmp_path: Path) -> None:
-    """A spout that is declared before moves the task ids of the others."""
+def test_rows_owed_by_a_former_run_are_emitted_without_their_spout_task(tmp_path: Path) -> None:
+    """A spout that is declared first changes the task ids of the others."""
     state = SqliteState(tmp_path / "windows.db")
 
     class Refuses(Kept):
@@ -111,8 +111,8 @@ def test_what_a_former_run_owed_is_emitted_though_its_spout_task_is_gone(tmp_pat
 
 
 def test_windows_of_many_groups_wait_for_a_slow_bolt() -> None:
-    """It needs 100 s for the rows of one watermark, more than the timeout and than `block_max_s`:
-    nothing fails, and no process is ended."""
+    """The bolt needs 100 s for the rows of one watermark, more than the timeout and `block_max_s`.
+    Nothing fails, and no process is killed."""
     groups = 1000
     clicks = [Click(f"user {n % groups}", n // groups * 60.0) for n in range(3 * groups)]
 
@@ -138,7 +138,7 @@ def test_windows_of_many_groups_wait_for_a_slow_bolt() -> None:
     assert (counts.acked, counts.failed) == (3 * groups, 0)
 
 
-def test_what_a_window_made_and_what_always_fails_ends_the_topology() -> None:
+def test_a_row_of_a_window_that_always_fails_ends_the_topology() -> None:
     class Refuses(Kept):
         def process(self, record: Any) -> None:
             if record[0] == 10:
@@ -151,7 +151,7 @@ def test_what_a_window_made_and_what_always_fails_ends_the_topology() -> None:
         run(topology)
 
 
-# ---- refused when it is declared ----------------------------------------------------------------
+# ---- wrong declarations -------------------------------------------------------------------------
 
 
 def declared(assemble: Callable[[Stream[Click]], object]) -> None:
@@ -185,7 +185,7 @@ def stripped(click: Click) -> Line:
         ),
     ],
 )
-def test_what_cannot_be_a_window(assemble: Any, error: type[Exception], says: str) -> None:
+def test_wrong_windows_are_refused(assemble: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         declared(assemble)
 
@@ -207,7 +207,7 @@ def test_windows_without_ackers_are_refused() -> None:
         topology.graph()
 
 
-def test_a_spout_that_does_not_know_the_event_time_is_refused() -> None:
+def test_a_spout_without_the_field_of_the_event_time_is_refused() -> None:
     def parsed(line: Line) -> Click:
         return Click(line.text, 0.0)
 

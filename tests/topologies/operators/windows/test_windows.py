@@ -1,4 +1,4 @@
-"""Windows of ordinary streams: what is in which, what is late, and what is refused."""
+"""Windows of streams: the records of each window, late records, and records without a time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Text(NamedTuple):
 
 
 class Kept(Bolt[Any, None]):
-    """Keeps what it gets."""
+    """Returns its records as its result."""
 
     def prepare(self, context: Context) -> None:
         self.kept: list[Any] = []
@@ -64,7 +64,7 @@ class Kept(Bolt[Any, None]):
 
 
 class Paced(Spout[Click]):
-    """One click a second."""
+    """Emits one click a second."""
 
     def __init__(self, *times: float) -> None:
         self.times = times
@@ -87,7 +87,7 @@ def run(topology: Topology) -> Finished:
 def rows(
     source: Any, assemble: Callable[[Stream[Click]], Sequence[Stream[Any]]], tasks: int = 1
 ) -> list[list[Any]]:
-    """What each of the streams has carried, in order of its values."""
+    """Run a topology. Return the sorted rows of each stream."""
     topology = Topology("clicks")
     clicks = topology.spout("clicks", source, parallelism=tasks)
     streams = assemble(clicks)
@@ -106,13 +106,13 @@ def of_users(window: AnyWindow, *aggregators: Any, **settings: Any) -> Any:
 
 
 def sessions_of(times: Sequence[float], gap: float) -> list[tuple[float, int]]:
-    """(end, clicks) of each session, by a plain program."""
+    """Return (end, clicks) of each session, as a plain program computes them."""
     found: list[list[float]] = []
     for time in sorted(times):
         if not found or time - found[-1][-1] >= gap:
             found.append([])
         found[-1].append(time)
-    return [(one[-1] + gap, len(one)) for one in found]
+    return [(session[-1] + gap, len(session)) for session in found]
 
 
 TIMES = st.lists(
@@ -142,12 +142,12 @@ def test_sessions_have_the_records_of_a_plain_program(clicks: list[Click], gap: 
     times = defaultdict(list)
     for click in clicks:
         times[click.user].append(click.at)
-    expected = [(user, *one) for user, own in times.items() for one in sessions_of(own, gap)]
+    expected = [(user, *end) for user, own in times.items() for end in sessions_of(own, gap)]
     assert found == sorted(expected)
     assert late == []
 
 
-def test_windows_of_a_number_of_records() -> None:
+def test_a_window_can_have_a_number_of_records() -> None:
     clicks = [Click("ab"[n % 2], n) for n in range(14)]
     window = sliding(count=4, every=2)
     found, _ = rows(Records(clicks, type=Click), of_users(window, sum_("at")))
@@ -186,8 +186,8 @@ def test_an_aggregator_that_is_no_combiner_gets_the_records_of_the_window() -> N
         assert [row[2:] for row in found] == [(1, 4), (13, 13)]
 
 
-def test_a_record_that_is_late_is_counted_apart() -> None:
-    """It comes after a record whose time was higher by more than `late`."""
+def test_a_late_record_is_counted_separately() -> None:
+    """A record is late after a record whose time is higher by more than `late`."""
     found, late = rows(Paced(1, 25, 2, 3, 41), of_users(tumbling(seconds=10, field="at", late=3)))
     assert found == [("a", 10, 1), ("a", 30, 1), ("a", 50, 1)]
     assert sum(row[2] for row in late) == 2
@@ -204,7 +204,7 @@ def test_a_record_within_late_is_on_time() -> None:
 
 
 class TwoPartitions(LogSpout[Click]):
-    """A log of which the second partition is read five seconds after the first."""
+    """A log whose second partition is read five seconds after the first."""
 
     def open(self, context: Context) -> None:
         self.clock, self.begun_s, self.read = context.clock, context.clock.now(), [0, 0]
@@ -288,7 +288,7 @@ def test_a_spout_of_tables_may_compute_the_event_time() -> None:
     assert found == [("a", 10, 2), ("a", 20, 1)]
 
 
-def test_windows_behind_windows_have_all_records_at_the_end() -> None:
+def test_windows_of_windows_include_all_records() -> None:
     pairs = tumbling(count=2)
 
     def assemble(clicks: Stream[Click]) -> Sequence[Stream[Any]]:
@@ -300,7 +300,7 @@ def test_windows_behind_windows_have_all_records_at_the_end() -> None:
     assert rows(Paced(*range(16)), assemble) == [[(0, 2)]]
 
 
-def test_a_stream_of_that_name_is_no_watermark() -> None:
+def test_a_stream_called_watermarks_has_no_watermarks() -> None:
     class Named(Spout[Click]):
         streams: ClassVar = {"watermarks": Click}
 
@@ -315,7 +315,7 @@ def test_a_stream_of_that_name_is_no_watermark() -> None:
     assert found == [("a", 2.0)]
 
 
-def test_a_window_of_dead_letters() -> None:
+def test_dead_letters_can_be_read_in_windows() -> None:
     def refuse(click: Click) -> None:
         raise ValueError("no clicks")
 

@@ -1,4 +1,4 @@
-"""Windows and joins of streams of clicks in the simulator, while faults hurt the run."""
+"""Topologies of windows, joins and tables over clicks, and their runs under random faults."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FAULTS = {
         InjectedFaults(slows=(SlowTask(component="note", seconds=draw.random() / 5),))
     ),
 }
-_HURTS = 8
+_FAULTS_PER_RUN = 8
 
 
 class Click(NamedTuple):
@@ -38,14 +38,14 @@ class Click(NamedTuple):
 
 
 def clicks_of(seed: int, task: int) -> list[Click]:
-    """The clicks of one spout task: the times are out of order by less than DISORDER."""
+    """Return the clicks of one spout task, out of order by less than DISORDER."""
     draw = Random(f"{seed} {task}")
     times = [n * 2 + draw.randrange(DISORDER // 2) for n in range(TOTAL)]
     return [Click(draw.choice("abc"), time) for time in times]
 
 
 class Clicks(Spout[Click]):
-    """Emits the clicks of its task in SECONDS of the clock; the second task is slower."""
+    """Emits the clicks of its task in SECONDS; the second task takes twice as long."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -62,7 +62,7 @@ class Clicks(Spout[Click]):
 
 
 class Note(Bolt[Any, None]):
-    """Notes what it gets."""
+    """Writes its records to the event log."""
 
     def prepare(self, context: Context) -> None:
         self.context = context
@@ -101,7 +101,7 @@ def joined(seed: int, within: float, how: Any, state: Any = None) -> Topology:
 
 
 def enriched(seed: int, *, broadcast: bool, state: Any = None) -> Topology:
-    """The clicks of `left`, each with the last change of its user."""
+    """Declare a join of the clicks with the last change of their user."""
     topology = Topology("clicks", workers=3, attempts_max=1_000, peer_link_retry_s=0.5)
     left = topology.spout("left", Clicks(seed), parallelism=2)
     right = topology.spout("right", Clicks(-seed - 1)).map(changed, fields=("user", "at", "name"))
@@ -118,12 +118,12 @@ def enriched(seed: int, *, broadcast: bool, state: Any = None) -> Topology:
 
 
 def changed(click: Click) -> tuple[str, int, str]:
-    """A change of a user; the order of the times is not that in which they are emitted."""
+    """Return a change of a user. The times are not in the order in which they are emitted."""
     return click.user, click.at * 37 % 251, click.user
 
 
 class After(Clicks):
-    """A click of each user, with the time -1, after a while."""
+    """Emits a click of each user, with the time -1, after `begin_s`."""
 
     def __init__(self, seed: int, begin_s: float) -> None:
         super().__init__(seed)
@@ -136,26 +136,26 @@ class After(Clicks):
         yield from (Click(user, -1) for user in "abc")
 
 
-def hurt(seed: int, topology: Topology) -> SimRun:
-    """A run with some faults, healed in the end, which has ended."""
+def run_with_faults(seed: int, topology: Topology) -> SimRun:
+    """Run to the end, with some faults that are removed before the end."""
     draw = Random(seed)
     cluster = SimCluster(seed, nodes=1 + seed % 2, check=True)
     run = cluster.submit(topology.graph(), list(Layout)[seed % 3 > 0], sample=1)
-    for _ in range(_HURTS):
+    for _ in range(_FAULTS_PER_RUN):
         run.wait(draw.expovariate(1.5))
-        with suppress(ClusterError):  # whom it was meant for is dead
+        with suppress(ClusterError):  # the target of the fault is dead
             _FAULTS[draw.choice([*_FAULTS])](run, draw)
     for worker in run.plan.workers:
         run.resume_worker(worker)
     run.disturb(InjectedFaults())
-    with suppress(LifecycleError):  # it is finished
+    with suppress(LifecycleError):  # the run is finished
         run.activate()
-    assert run.wait(600.0), f"seed {seed}: it does not end\n{run._describe()}"
+    assert run.wait(600.0), f"seed {seed}: the run does not end\n{run._describe()}"
     return run
 
 
-def noted(run: SimRun) -> dict[tuple[Any, ...], Counter[int]]:
-    """(user, window) → how often each count was noted."""
+def written_values(run: SimRun) -> dict[tuple[Any, ...], Counter[int]]:
+    """(user, window) → how often each count was written_values."""
     found: defaultdict[tuple[Any, ...], Counter[int]] = defaultdict(Counter)
     for entry in run.history():
         if entry.what is What.WROTE:

@@ -1,4 +1,4 @@
-"""What keeps a keyed state right: deaths, outages, rebalances, time and new versions."""
+"""Keyed states after kills, outages and rebalances, their expiry, and their new versions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from tests.trident.rigs.unsure import Troubles, UnsureState
 
 
 def gathered(click: Click, state: KeyState[dict[str, Any]]) -> list[Session]:
-    """Keeps each second, and how often it came."""
+    """Store the seconds of the clicks of a user, and the number of clicks."""
     if state.value is None:
         state.value = {"seconds": set(), "times": 0}
     state.value["seconds"].add(click.second)
@@ -57,18 +57,18 @@ def gathered(click: Click, state: KeyState[dict[str, Any]]) -> list[Session]:
     return [Session(click.user, click.second, state.value["times"])]
 
 
-def check_never_less(state: Any) -> int:
-    """Each record is in the state at least once. Returns how often all are."""
+def check_no_click_is_missing(state: Any) -> int:
+    """Assert that each click is in the state. Return the number of clicks in it, with replays."""
     found = dict(state.items())
     for user in {click.user for click in CLICKS}:
         seconds = {click.second for click in CLICKS if click.user == user}
         assert found[user]["seconds"] == seconds
         assert found[user]["times"] >= len(seconds)
-    return sum(one["times"] for one in found.values())
+    return sum(value["times"] for value in found.values())
 
 
 class Gathered(Bolt[Click, Session]):
-    """The same as a bolt."""
+    """`gathered` as a bolt."""
 
     state: KeyValueState[str, dict[str, Any]]
 
@@ -80,7 +80,7 @@ class Gathered(Bolt[Click, Session]):
 
 
 class GatheredLater(Bolt[Click, Session]):
-    """The same with anchors: every second click is acked with the next one."""
+    """`gathered` as a bolt with anchors, which acks clicks in pairs."""
 
     state: KeyValueState[str, dict[str, Any]]
 
@@ -108,8 +108,8 @@ _GATHERED: list[Callable[[GroupedRecords[Click], Any], Any]] = [
 
 
 @seeds(300)
-def test_a_state_is_never_less_than_a_plain_programs_however_workers_die(seed: int) -> None:
-    """Up to three kills, and every second time a store whose calls fail, come late or twice."""
+def test_no_click_is_missing_from_a_state_although_workers_die(seed: int) -> None:
+    """Up to three kills. Even seeds use a store whose calls fail, or take effect late or twice."""
     draw = Random(seed)
     inner = MemoryState()
     troubles = Troubles(draw, 0.1)
@@ -126,26 +126,26 @@ def test_a_state_is_never_less_than_a_plain_programs_however_workers_die(seed: i
     troubles.calm()
     assert clicks.acked >= len(CLICKS)
     assert not clicks.pending
-    check_never_less(inner)
+    check_no_click_is_missing(inner)
 
 
 @dataclass
-class Away:
-    """How often a store was asked, and how often while it was away."""
+class StoreCalls:
+    """The number of calls of a store, and of those that it has refused."""
 
     writes: int = 0
-    asked: int = 0
+    refused: int = 0
 
 
 @dataclass(frozen=True)
-class AwayState:
-    """A state in memory that is away for the fourth to the nineteenth write."""
+class OutageState:
+    """A state in memory that is unavailable for the 4th to the 19th write."""
 
     inner: MemoryState = field(default_factory=MemoryState)
-    away: Away = field(default_factory=Away)
+    calls: StoreCalls = field(default_factory=StoreCalls)
     kind = MemoryState.kind
 
-    def __deepcopy__(self, memo: Any) -> AwayState:
+    def __deepcopy__(self, memo: Any) -> OutageState:
         return self
 
     def make(self, place: Any) -> Any:
@@ -154,10 +154,10 @@ class AwayState:
         return made
 
     def put(self, put: Callable[..., None], *args: Any) -> None:
-        self.away.writes += 1
-        if 3 < self.away.writes < 20:
-            self.away.asked += 1
-            raise StoreUnreachable("the store is away")
+        self.calls.writes += 1
+        if 3 < self.calls.writes < 20:
+            self.calls.refused += 1
+            raise StoreUnreachable("the store is unavailable")
         put(*args)
 
 
@@ -165,55 +165,59 @@ def gathered_in(state: Any, clicks: GroupedRecords[Click]) -> Any:
     return clicks.process(gathered, state=state)
 
 
-def test_an_outage_of_the_store_charges_nobody() -> None:
+def test_an_outage_of_the_store_charges_no_attempt() -> None:
     for seed in range(5):
-        state = AwayState()
+        state = OutageState()
         topology = declared(partial(gathered_in, state), workers=2)
         with SimCluster(seed, latency_s=0.005) as cluster:
             current = cluster.submit(topology.graph())
             assert current.wait(300), current.snapshot()
             clicks = current.snapshot().component("clicks")
-        assert state.away.asked == 16
+        assert state.calls.refused == 16
         assert (clicks.acked, clicks.pending, clicks.dead) == (len(CLICKS), 0, 0)
         assert set(clicks.causes) <= {Cause.UNAVAILABLE.value}
-        times = check_never_less(state.inner)
+        times = check_no_click_is_missing(state.inner)
         assert times <= len(CLICKS) + clicks.replayed
 
 
 @dataclass
-class Asks:
-    """Gathers clicks, and needs a dependency that is away for the 21st to the 60th call."""
+class NeedsDependency:
+    """Gathers clicks, and needs a dependency that is unavailable for the 21st to the 60th call."""
 
-    away: Away = field(default_factory=Away)
+    calls: StoreCalls = field(default_factory=StoreCalls)
 
-    def __deepcopy__(self, memo: Any) -> Asks:
-        return Asks(self.away)
+    def __deepcopy__(self, memo: Any) -> NeedsDependency:
+        return NeedsDependency(self.calls)
 
     def prepare(self, context: Context) -> None:
-        """Without it no new object would be tried."""
+        """Without `prepare`, no new object of the bolt would be tried."""
 
     def __call__(self, click: Click, state: KeyState[dict[str, Any]]) -> list[Session]:
         made = gathered(click, state)
-        self.away.writes += 1
-        if 20 < self.away.writes <= 60:
-            raise ConnectionRefusedError("it is away")
+        self.calls.writes += 1
+        if 20 < self.calls.writes <= 60:
+            raise ConnectionRefusedError("it is unavailable")
         return made
 
 
 @pytest.mark.parametrize("stored", [False, True])
-def test_an_outage_of_what_the_function_needs_charges_nobody(stored: bool) -> None:
+def test_an_outage_of_a_dependency_charges_no_attempt(stored: bool) -> None:
     """New objects of the bolt are tried beside the old one, each with the store open."""
     state = MemoryState() if stored else None
-    topology = declared(lambda c: c.process(Asks(), state=state, parallelism=2), workers=2)
+    topology = declared(
+        lambda c: c.process(NeedsDependency(), state=state, parallelism=2), workers=2
+    )
     with SimCluster(1, latency_s=0.005) as cluster:
         current = cluster.submit(topology.graph())
         assert current.wait(300), current.snapshot()
         clicks = current.snapshot().component("clicks")
-        found = {k: v for task in current.results("Asks") if task for k, v in task.items()}
+        found = {
+            k: v for task in current.results("NeedsDependency") if task for k, v in task.items()
+        }
     assert (clicks.acked, clicks.pending, clicks.dead) == (len(CLICKS), 0, 0)
     assert set(clicks.causes) == {Cause.UNAVAILABLE.value}
     assert clicks.causes[Cause.UNAVAILABLE.value] >= 40
-    assert check_never_less(state or found) <= len(CLICKS) + clicks.replayed
+    assert check_no_click_is_missing(state or found) <= len(CLICKS) + clicks.replayed
 
 
 @pytest.mark.parametrize("kind", range(3))
@@ -227,11 +231,11 @@ def test_states_in_memory_move_with_their_task(kind: int) -> None:
         clicks = current.snapshot().component("clicks")
         id = "own" if kind else "gathered"
         found = {k: v for task in current.results(id) for k, v in task.items()}
-    assert check_never_less(found) <= len(CLICKS) + clicks.replayed
+    assert check_no_click_is_missing(found) <= len(CLICKS) + clicks.replayed
 
 
 class Late(Troubles):
-    """The next write raises, and happens later."""
+    """When it is armed, the next write raises, and takes effect later."""
 
     is_armed = False
     waiting: Callable[[], None]
@@ -243,8 +247,8 @@ class Late(Troubles):
         write()
 
 
-def test_a_write_that_may_still_happen_is_kept_out_before_anything_is_read() -> None:
-    """Otherwise who computes with what was there before it would write over it."""
+def test_a_write_that_may_still_take_effect_is_fenced_before_the_next_read() -> None:
+    """Otherwise a task would compute with the value before this write, and overwrite it."""
     inner, late = MemoryState(), Late(Random(0), 0.0)
     store = KeyedStore(UnsureState(inner, late), "own", "here")
     store.open(context := Context("shop", "own", 1, 0, 1, clock=ManualClock()))
@@ -266,7 +270,7 @@ def test_a_write_that_may_still_happen_is_kept_out_before_anything_is_read() -> 
 
 
 class Slowly(Spout[Click]):
-    """A click of user a every second but the seconds 10 to 19, and one of b at the start."""
+    """Emits a click of user a every second except from 10 to 19, and one of b at the start."""
 
     def open(self, context: Context) -> None:
         self.clock = context.clock
@@ -280,7 +284,7 @@ class Slowly(Spout[Click]):
             yield Click("a", second)
 
 
-def test_a_state_that_is_not_written_for_its_time_is_absent_and_removed() -> None:
+def test_a_state_that_is_not_written_for_its_ttl_is_absent_and_removed() -> None:
     state = MemoryState()
     topology = declared(lambda c: c.process(number, state=state, ttl_s=5), Slowly())
     with SimCluster(1) as cluster:
@@ -299,7 +303,7 @@ def test_a_state_that_is_not_written_for_its_time_is_absent_and_removed() -> Non
 
 @dataclass
 class Longer:
-    """What Visit is in the next version."""
+    """`Visit` in the next version of the program."""
 
     first: int
     seconds: int

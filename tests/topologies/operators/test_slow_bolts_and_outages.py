@@ -1,6 +1,6 @@
-"""Windows, joins, tables and timers while a bolt is slow, and while their store is away.
+"""Windows, joins, tables and timers with a slow bolt, and with a store that is unavailable.
 
-Both take longer than the message timeout. No record is given up, and none is missing.
+Both take longer than the message timeout. No record becomes a dead letter, and none is missing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sunshower.runtime.events.injected_faults import InjectedFaults, SlowTask
 from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.run import SimRun
 from tests.topologies.operators.joins import test_join_swarm as joins
-from tests.topologies.operators.test_keyed_lives import AwayState
+from tests.topologies.operators.test_keyed_state_recovery import OutageState
 from tests.topologies.operators.windows import test_timer_swarm as timers
 from tests.topologies.operators.windows import test_window_swarm as windows
 from tests.topologies.operators.windows.window_swarm import (
@@ -23,7 +23,7 @@ from tests.topologies.operators.windows.window_swarm import (
     counted,
     enriched,
     joined,
-    noted,
+    written_values,
 )
 
 SEED = 7
@@ -31,32 +31,32 @@ TIMEOUT_S = 30.0  # message_timeout_s by default
 
 
 def check_windows(run: SimRun) -> None:
-    found, expected = noted(run), windows.model(SEED, windows.TUMBLING)
+    found, expected = written_values(run), windows.model(SEED, windows.TUMBLING)
     assert found.keys() == expected.keys()
     assert all(max(found[place]) >= n for place, n in expected.items())
 
 
 def check_joins(run: SimRun) -> None:
-    found = {(*place, last) for place, own in noted(run).items() for last in own}
+    found = {(*place, last) for place, own in written_values(run).items() for last in own}
     assert found == joins.model(SEED, "outer").keys()
 
 
 def check_tables(run: SimRun) -> None:
     clicks = {tuple(click) for task in range(2) for click in clicks_of(SEED, task)}
-    assert {place for place in noted(run) if place[1] >= 0} == clicks
+    assert {place for place in written_values(run) if place[1] >= 0} == clicks
 
 
 def check_timers(run: SimRun) -> None:
     seconds = {
         (user, int(second))
-        for (user, _), own in noted(run).items()
+        for (user, _), own in written_values(run).items()
         for text in own
         for second in str(text).split()
     }
     assert seconds == {(c.user, c.at) for task in range(2) for c in clicks_of(SEED, task)}
 
 
-# The topology with a state, what is checked, and the seconds that the last bolt takes for a row.
+# The topology with a state, the check of its results, and the seconds per row of its slow bolt.
 KINDS: dict[str, tuple[Callable[[Any], Topology], Callable[[SimRun], None], float]] = {
     "window": (lambda state: counted(SEED, windows.TUMBLING, state=state), check_windows, 3.0),
     "join": (lambda state: joined(SEED, joins.WITHIN, "outer", state), check_joins, 0.2),
@@ -66,21 +66,21 @@ KINDS: dict[str, tuple[Callable[[Any], Topology], Callable[[SimRun], None], floa
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_store_that_is_away_for_longer_than_the_timeout_charges_nobody(kind: str) -> None:
+def test_an_outage_longer_than_the_timeout_makes_no_dead_letters(kind: str) -> None:
     declare, check, _ = KINDS[kind]
-    state = AwayState()
+    state = OutageState()
     with SimCluster(SEED) as cluster:
         run = cluster.submit(declare(state).graph(), sample=1)
         assert run.wait(900.0), run.snapshot()
         assert run.now() > TIMEOUT_S
         snapshot = run.snapshot()
         check(run)
-    assert state.away.asked == 16
+    assert state.calls.refused == 16
     assert sum(task.counts.dead for w in snapshot.workers.values() for task in w.tasks) == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_slow_bolt_behind_them_fails_nothing(kind: str) -> None:
+def test_a_slow_downstream_bolt_fails_nothing(kind: str) -> None:
     declare, check, row_s = KINDS[kind]
     with SimCluster(SEED) as cluster:
         run = cluster.submit(declare(None).graph(), sample=1)
