@@ -1,4 +1,4 @@
-"""Each container of user texts is bounded in bytes, as the table in ARCHITECTURE.md says."""
+"""Each container of user texts is bounded in bytes: the limits of ARCHITECTURE.md."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_a_line_that_a_crash_left_incomplete_is_ended_first(
 
 
 @pytest.mark.parametrize(
-    ("value", "error", "says"),
+    ("value", "error", "message"),
     [
         (b"raw", TypeError, "bytes"),
         (math.nan, ValueError, "not JSON compliant"),
@@ -99,10 +99,10 @@ def test_a_line_that_a_crash_left_incomplete_is_ended_first(
     ],
 )
 def test_a_value_that_json_cannot_represent_fails_its_record_alone(
-    tmp_path: Path, value: Any, error: type[Exception], says: str
+    tmp_path: Path, value: Any, error: type[Exception], message: str
 ) -> None:
     bolt = started(JsonLines(tmp_path / "out.jsonl"))
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=message):
         bolt.process(Word(value))
     bolt.process(Word("rain"))
     bolt.cleanup()

@@ -48,7 +48,7 @@ class Empty(BatchBolt[Word, Total]):
 
 
 @pytest.mark.parametrize(
-    ("impl", "says"),
+    ("impl", "message"),
     [
         (Neither, ["Neither", "nothing to run", "process or execute"]),
         (Both, ["Both", "process and execute", "not both"]),
@@ -60,12 +60,12 @@ class Empty(BatchBolt[Word, Total]):
         (str, ["str", "is not a bolt"]),
     ],
 )
-def test_bolt_that_cannot_run_is_refused(lines: Any, impl: Any, says: list[str]) -> None:
-    refused(TopologyError, lambda: lines.shuffle().bolt("it", impl), "'clicks'", "'it'", *says)
+def test_bolt_that_cannot_run_is_refused(lines: Any, impl: Any, message: list[str]) -> None:
+    refused(TopologyError, lambda: lines.shuffle().bolt("it", impl), "'clicks'", "'it'", *message)
 
 
 @pytest.mark.parametrize(
-    ("impl", "says"),
+    ("impl", "message"),
     [
         (Silent, ["Silent", "nothing to run", "records, tables or next_tuple"]),
         (Count, ["Count", "is not a spout", "Records(...)"]),
@@ -73,8 +73,8 @@ def test_bolt_that_cannot_run_is_refused(lines: Any, impl: Any, says: list[str])
         (Records, ["Records(...)", "instance"]),
     ],
 )
-def test_spout_that_cannot_run_is_refused(topology: Any, impl: Any, says: list[str]) -> None:
-    refused(TopologyError, lambda: topology.spout("it", impl), "'clicks'", "'it'", *says)
+def test_spout_that_cannot_run_is_refused(topology: Any, impl: Any, message: list[str]) -> None:
+    refused(TopologyError, lambda: topology.spout("it", impl), "'clicks'", "'it'", *message)
 
 
 class Careless(Spout[Word]):
@@ -161,15 +161,19 @@ def two_records(word: Word, other: Word) -> None: ...
 
 
 @pytest.mark.parametrize(
-    ("function", "says"),
+    ("function", "message"),
     [
         (no_record, "exactly one record"),
         (two_records, "exactly one record"),
     ],
 )
-def test_function_that_cannot_be_a_bolt_is_refused(lines: Any, function: Any, says: str) -> None:
+def test_function_that_cannot_be_a_bolt_is_refused(lines: Any, function: Any, message: str) -> None:
     refused(
-        TopologyError, lambda: lines.shuffle().bolt("it", function), "'it'", function.__name__, says
+        TopologyError,
+        lambda: lines.shuffle().bolt("it", function),
+        "'it'",
+        function.__name__,
+        message,
     )
 
 
@@ -236,7 +240,7 @@ def test_plain_tuples_without_field_names_are_refused(lines: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("impl", "fields", "says"),
+    ("impl", "fields", "message"),
     [
         (count, Word, ["Total", "Word(word)"]),
         (Count, ("word", "times"), ["Total", "(word, times)"]),
@@ -246,13 +250,13 @@ def test_plain_tuples_without_field_names_are_refused(lines: Any) -> None:
     ],
 )
 def test_annotation_and_fields_that_disagree_are_refused(
-    lines: Any, impl: Any, fields: Any, says: list[str]
+    lines: Any, impl: Any, fields: Any, message: list[str]
 ) -> None:
     refused(
         RecordMismatch,
         lambda: lines.shuffle().bolt("it", impl, fields=fields),
         "'it'",
-        *says,
+        *message,
         "make them agree",
     )
 

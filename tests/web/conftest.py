@@ -1,4 +1,4 @@
-"""Fixtures of the page's tests: a served page, requests to it, and a real Chromium."""
+"""Fixtures for the tests of the page: a served page, requests to it, and a real Chromium."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Answer(NamedTuple):
 
 
 def ask(url: str, path: str = "/", method: str = "GET", body: str = "", **headers: str) -> Answer:
-    """Send a request; `headers`: with `_` for `-`."""
+    """Send a request. In the names of `headers`, `_` stands for `-`."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
     given = {name.replace("_", "-"): value for name, value in headers.items()}
     connection.request(method, path, body.encode(), given)
@@ -64,11 +64,11 @@ def ask(url: str, path: str = "/", method: str = "GET", body: str = "", **header
 
 
 def violations(page: Page) -> list[str]:
-    """What axe-core objects to: contrast, names, landmarks, roles and states for screen readers."""
+    """Return axe-core's objections: contrast, names, landmarks, roles and states."""
     from axe_playwright_python.sync_playwright import Axe
 
     found = Axe().run(page).response["violations"]
-    return [f"{one['id']}: {one['nodes'][0]['html']}" for one in found]
+    return [f"{rule['id']}: {rule['nodes'][0]['html']}" for rule in found]
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def url(source: PreparedSource) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def prepared_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with runs of experiments; drawing their charts takes a second."""
+    """A folder with runs of experiments, made once: drawing the charts takes a second."""
     root = tmp_path_factory.mktemp("experiments") / "runs"
     make_runs(root)
     return root
@@ -92,7 +92,7 @@ def prepared_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def runs(prepared_runs: Path, tmp_path: Path) -> Path:
-    """A copy of that folder."""
+    """A copy of `prepared_runs`."""
     return Path(shutil.copytree(prepared_runs, tmp_path / "runs", symlinks=True))
 
 
@@ -115,12 +115,12 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[Open]:
-    """Open an address, in a size and a colour scheme. Nothing may fail or be refused in the page,
-    and it may send requests to its own server alone."""
+    """Return a function that opens an address, in a size and a colour scheme. The test fails if the
+    page reports an error, or sends a request to another server."""
     contexts = []
-    complaints: list[str] = []
+    errors: list[str] = []
 
-    def opened(
+    def open_address(
         url: str, path: str = "", width: int = 1280, scheme: str = "light", height: int = 800
     ) -> Page:
         context = browser.new_context(
@@ -130,22 +130,22 @@ def open_page(browser: Browser) -> Iterator[Open]:
         )
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(60_000)  # of a busy machine, too
-        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.set_default_timeout(60_000)  # enough for a busy machine
+        page.on("pageerror", lambda error: errors.append(str(error)))
         page.on(
-            "console", lambda said: complaints.append(said.text) if is_complaint(said) else None
+            "console", lambda message: errors.append(message.text) if is_error(message) else None
         )
         page.on(
             "request",
-            lambda request: None if request.url.startswith(url) else complaints.append(request.url),
+            lambda request: None if request.url.startswith(url) else errors.append(request.url),
         )
         page.goto(url + path)
         return page
 
-    def is_complaint(said: Any) -> bool:
-        return said.type == "error" and not said.text.startswith("Failed to load resource")
+    def is_error(message: Any) -> bool:
+        return message.type == "error" and not message.text.startswith("Failed to load resource")
 
-    yield opened
+    yield open_address
     for context in contexts:
         context.close()
-    assert complaints == []
+    assert errors == []

@@ -1,4 +1,4 @@
-"""Prepared topologies for tests of the page: overviews whose counters grow with a clock."""
+"""Prepared topologies for tests of the page: overviews whose counters grow with time."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _LATENCIES.add(np.random.default_rng(7).lognormal(-3.4, 0.7, 500))
 
 
 class Pass(Bolt[Number, Number]):
-    """Never called: the numbers of its tasks are prepared."""
+    """Is never called, because the counters of its tasks are prepared."""
 
     def process(self, record: Number) -> Number:
         return record
@@ -56,26 +56,26 @@ class Pass(Bolt[Number, Number]):
 
 @dataclass(frozen=True)
 class Load:
-    """How fast the counters of a component grow, a second; of all its tasks together."""
+    """The growth of a component's counters per second, for all its tasks together."""
 
     rate: float  # spouts: trees; bolts: inputs
     busy: float = 0.1  # the share of each task's time
     failed: float = 0.0
     out: float = 1.0  # emitted for each input
     queued: int = 0
-    dead: int = 0  # spouts: how many became dead letters before the first answer
+    dead: int = 0  # spouts: dead letters, from the start
     entries: int | None = None  # of the state of each task
     figures: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A topology whose snapshot at a time follows from its loads, and from what is wrong."""
+    """A topology whose snapshot at any time follows from its loads and its problems."""
 
     topology: Topology
     loads: Mapping[str, Load]
     state: str = "active"
-    waits: Mapping[str, Wait] = field(default_factory=dict)  # component → of each of its tasks
+    waits: Mapping[str, Wait] = field(default_factory=dict)  # component → wait of each task
     failures: tuple[Failure, ...] = ()  # of the first spout
     quarantined: Mapping[str, TaskError] = field(default_factory=dict)
     stuck: Mapping[str, StuckCall] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class Prepared:
         return make_plan(self.topology.graph())
 
     def overview(self, now_s: float) -> Overview:
-        """The overview `now_s` seconds after the submission, which was at 0."""
+        """Return the overview `now_s` seconds after the submission, which was at 0."""
         plan, graph = self.plan, self.plan.graph
         return Overview(
             without_code(plan),
@@ -101,7 +101,7 @@ class Prepared:
         )
 
     def _windows(self, now_s: float) -> dict[str, dict[str, Activity]]:
-        """What each component did in each window of time."""
+        """Return the activity of each component in each window of time."""
         now, found = self._snapshot(now_s), dict[str, dict[str, Activity]]()
         for name, for_s in WINDOWS_S.items():
             before = self._snapshot(now_s - for_s)
@@ -134,7 +134,7 @@ class Prepared:
         tasks = component.parallelism if component else 1
         wave = (
             now_s + 1.5 * np.sin(now_s / 5.0) + 0.5 * np.sin(now_s / 1.7)
-        )  # so that charts are no flat lines
+        )  # so that the charts are not flat
         done, failed = int(load.rate * wave / tasks), int(load.failed * wave / tasks)
         wait = self.waits.get(task.component)
         if wait is not None:
@@ -153,7 +153,7 @@ class Prepared:
                 emitted=out, transferred=out, executed=done, acked=done - failed, failed=failed,
                 busy_s=load.busy * wave, emitted_to={"default": out},
                 transferred_to={"default": out}, bytes_to={"default": 24 * out},
-                executed_from={InputStream(one.source, one.stream): done for one in inputs},
+                executed_from={InputStream(i.source, i.stream): done for i in inputs},
             )  # fmt: skip
             return TaskStats(
                 task.id, task.component, counts, health=health, queued=load.queued // tasks,
@@ -163,9 +163,8 @@ class Prepared:
             )  # fmt: skip
         failures = self.failures if load.failed else ()
         places = {
-            FailurePlace(one.cause.value, one.component, one.task, one.worker): failed
-            // len(failures)
-            for one in failures
+            FailurePlace(f.cause.value, f.component, f.task, f.worker): failed // len(failures)
+            for f in failures
         }
         out = done + failed
         counts = Counts(
@@ -182,10 +181,10 @@ class Prepared:
 
 
 class PreparedSource(TopologySource):
-    """Serves prepared topologies; a second passes with each look. It notes the actions."""
+    """Serves prepared topologies, each time a second later, and records the actions."""
 
     def __init__(self, *topologies: Prepared) -> None:
-        self.prepared = {one.topology.graph().id: one for one in topologies}
+        self.prepared = {prepared.topology.graph().id: prepared for prepared in topologies}
         self.now_s = 7_440.0
         self.acted: list[tuple[str, str, int | None]] = []
         self.replayed: list[str] = []  # message ids
@@ -201,15 +200,15 @@ class PreparedSource(TopologySource):
         found = self.prepared[name].traces
         if root is None:
             return found
-        trees = [one for one in found.trees if int(one.root, 16) == root_number(root)]
+        trees = [tree for tree in found.trees if int(tree.root, 16) == root_number(root)]
         return Traces(tuple(trees), found.silent)
 
     def _ask(self, name: str) -> Ask:
-        def ask(one: StoredLetter) -> str:
-            """Message ids that end in 3 fail for ever, those that end in 5 are not settled."""
-            self.replayed.append(str(one.letter.message_id))
+        def ask(stored: StoredLetter) -> str:
+            """Message ids that end in 3 are dead again, those that end in 5 are not settled."""
+            self.replayed.append(str(stored.letter.message_id))
             if self.replayed[-1].endswith("5"):
-                raise RequestFailed(f"{one.letter.message_id}: not settled within 60 s")
+                raise RequestFailed(f"{stored.letter.message_id}: not settled within 60 s")
             return DEAD_AGAIN if self.replayed[-1].endswith("3") else ACKED
 
         return ask
@@ -227,7 +226,7 @@ class PreparedSource(TopologySource):
 
 
 def shop() -> Prepared:
-    """A topology with a bottleneck, a component that fails, and one that waits."""
+    """A topology with a bottleneck, a component that fails, and another that waits."""
     topology = Topology("web-shop", workers=4)
     orders = topology.spout("orders", Counter(1), 4)
     visits = topology.spout("visits", Counter(1), 2)
@@ -270,7 +269,7 @@ def shop() -> Prepared:
 
 
 def quiet() -> Prepared:
-    """A small topology where nothing is wrong."""
+    """A small topology without problems."""
     topology = Topology("quiet")
     topology.spout("numbers", Counter(1)).shuffle().bolt("drop", Pass, 2)
     return Prepared(topology, {"numbers": Load(50), "drop": Load(50, 0.05)})
@@ -280,7 +279,7 @@ HOSTILE = "<script>window.broken = 1</script><img src=x onerror='window.broken =
 
 
 class HostileSource:
-    """A topology whose ids, errors and figures are all HOSTILE; the DSL refuses such ids."""
+    """A source whose ids, errors and figures are HOSTILE. A declaration would refuse such ids."""
 
     def __init__(self, letters: Mapping[str, LetterStore | None] | None = None) -> None:
         error = TaskError("bolt", 0, 0, f"process raised {HOSTILE}", HOSTILE, HOSTILE)
@@ -343,7 +342,7 @@ def _hostile_trees() -> Traces:
 
 
 def _renamed(facts: Any) -> Any:
-    """The same with HOSTILE in the place, or at the end, of each id."""
+    """Return the facts with HOSTILE instead of each id, or after it."""
     text = json.dumps(facts)
     for id, other in (
         ("name", HOSTILE),
@@ -357,7 +356,7 @@ def _renamed(facts: Any) -> Any:
 
 
 def batches() -> Prepared:
-    """A group of exactly-once batches: two are open."""
+    """A topology of exactly-once batches, two of which are open."""
     topology = Topology("batches")
     topology.spout("$mastercoord-words", Counter(1)).shuffle().bolt("count", Pass, 2)
     figures = {
@@ -371,9 +370,9 @@ def batches() -> Prepared:
 
 
 def huge(components: int = 50, tasks: int = 100) -> Prepared:
-    """Layers of five components with so many tasks each; every one reads two of the layer before.
+    """Layers of five components, each of which reads two components of the layer before.
 
-    One in ten fails records, and one is the bottleneck.
+    One component in ten fails records, and one is the bottleneck.
     """
     topology = Topology("huge", workers=100)
     layers = [

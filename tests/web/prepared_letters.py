@@ -1,4 +1,4 @@
-"""Dead letters of the prepared web shop, in files as `JsonLines` writes them."""
+"""Dead letters of the prepared web shop, in files like those of `JsonLines`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BOLT = "orders-dead-letters"
 
 
 def orders(count: int = 12) -> list[DeadLetter]:
-    """Letters 60 s apart, the newest first: of each three, two failed in price, one in store."""
+    """Return letters 60 s apart, newest first. Two of three failed in price, the third in store."""
     return [_order(n) for n in range(count)]
 
 
@@ -39,19 +39,19 @@ def _order(n: int) -> DeadLetter:
 
 
 def hostile(text: str) -> DeadLetter:
-    """A letter each of whose texts is `text`."""
+    """Return a letter each of whose texts is `text`."""
     return DeadLetter(text, {text: text}, text, 5, text, text, 0, 0, text, text, text, text, 1e9)
 
 
 def stored(folder: Path, letters: Iterable[DeadLetter]) -> dict[str, LetterStore | None]:
-    """The letters in two files of a folder, the oldest first in each, and their place."""
+    """Write the letters into two files of a folder, oldest first. Return their store by bolt."""
     files = [folder / f"dead.{n}.jsonl" for n in range(2)]
-    ordered = sorted(letters, key=lambda one: one.time)
+    ordered = sorted(letters, key=lambda letter: letter.time)
     for n, file in enumerate(files):
-        file.write_text("".join(as_line(one) + "\n" for one in ordered[n::2]))
+        file.write_text("".join(as_line(letter) + "\n" for letter in ordered[n::2]))
     return {BOLT: LetterStore(tuple(map(str, files)))}
 
 
 def shop_with_letters(folder: Path, count: int = 12) -> Prepared:
-    """The web shop whose bolt has written letters into `folder`."""
+    """Return the web shop, whose bolt has written letters into `folder`."""
     return replace(shop(), letters=stored(folder, orders(count)))

@@ -7,7 +7,7 @@ from tests.web.prepared import Load, Pass, Prepared
 
 
 def sales() -> Prepared:
-    """Two tasks hand over: both have open batches; one batch has failed."""
+    """A bolt whose two tasks have open batches at Spark. One batch has failed."""
     topology = Topology("sales")
     topology.spout("orders", Counter(1)).shuffle().bolt("totals", Pass, 2)
     sums = {"batches": 41.0, "failed": 1.0, "lost": 1.0, "rows in": 410_000.0, "rows out": 8_200.0,

@@ -1,4 +1,4 @@
-"""Recorded tuple trees of the prepared web shop: one that failed, its replay, and others."""
+"""Recorded tuple trees of the prepared web shop: a failed tree, its replay, and others."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def hop(
 
 
 def shop_trees(text: str = "Order(id=7, article='A-1047', count=2)") -> Traces:
-    """A failed tree whose first record is `text`, its replay, and 60 complete ones."""
+    """A failed tree whose first record is `text`, its replay, and 60 complete trees."""
     failed = TupleTrace(
         root=FAILED_ROOT,
         outcome="failed",

@@ -29,24 +29,24 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs/images"
-PICTURES = [  # name, width, height, colour scheme, address; LETTER: the newest one with a traceback
+PICTURES = [  # name, width, height, colour scheme, address; LETTER: the newest with a traceback
     ("page-light", 1280, 860, "light", "#/t/web-shop"),
     ("page-dark", 1280, 1120, "dark", "#/t/web-shop/c/price"),
     ("page-narrow", 360, 1180, "light", "#/t/web-shop"),
     ("dead-letters", 1280, 900, "light", "#/t/web-shop/d/LETTER"),
 ]
-_SAMPLES = 25  # the charts of a picture show so many seconds
-_LOOKS = 80  # so many different answers of the measured page, one a second
+_SAMPLES = 25  # seconds in the charts of a picture
+_OVERVIEWS = 80  # different overviews of the measured page, one a second
 
 
 class _ReadySource(PreparedSource):
-    """Its overviews are prepared before they are asked for, and arrive pickled, as through Ray."""
+    """Makes its overviews in advance, and unpickles them when they are needed, as with Ray."""
 
-    def __init__(self, prepared: Prepared, looks: int) -> None:
+    def __init__(self, prepared: Prepared, overviews: int) -> None:
         super().__init__(prepared)
         take = super()._overview
         (name,) = self.prepared
-        self._ready = cycle([pickle.dumps(take(name)) for _ in range(looks)])
+        self._ready = cycle([pickle.dumps(take(name)) for _ in range(overviews)])
 
     def _overview(self, name: str) -> Overview:
         self.now_s += 1.0
@@ -55,7 +55,7 @@ class _ReadySource(PreparedSource):
 
 
 def take(browser: Browser, url: str, letter: str) -> None:
-    """Write the pictures; `letter`: the id of a dead letter."""
+    """Write the pictures. `letter`: the id of a dead letter."""
     for name, width, height, scheme, path in PICTURES:
         page = browser.new_page(
             viewport={"width": width, "height": height},
@@ -83,11 +83,11 @@ def take(browser: Browser, url: str, letter: str) -> None:
 
 
 def measure(browser: Browser) -> None:
-    """Measure how long 50 components of 100 tasks take to open, the times between frames, and the
-    processor time of the page's thread, which does not depend on what else the machine does. The
-    figures go into benchmarks/results/page.json and docs/PERFORMANCE.md."""
+    """Measure a page of 50 components with 100 tasks each: the time to open it, the times between
+    frames, and the processor time of its thread, which other load of the machine does not change.
+    Write the figures into benchmarks/results/page.json and docs/PERFORMANCE.md."""
     opened, frames, busy = [], [], []
-    ready = _ReadySource(huge(), _LOOKS)
+    ready = _ReadySource(huge(), _OVERVIEWS)
     for _ in range(5):
         with served_page(ready, "", port=0) as url:
             page = browser.new_page(viewport={"width": 1280, "height": 860})
@@ -97,7 +97,9 @@ def measure(browser: Browser) -> None:
             page.locator(".node").nth(49).wait_for()
             opened.append(page.evaluate("performance.now()"))
             metrics = devtools.send("Performance.getMetrics")["metrics"]
-            busy += [1e3 * one["value"] for one in metrics if one["name"] == "TaskDuration"]
+            busy += [
+                1e3 * metric["value"] for metric in metrics if metric["name"] == "TaskDuration"
+            ]
             frames += page.evaluate(FRAMES)
             page.close()
     frames.sort()
@@ -107,14 +109,14 @@ def measure(browser: Browser) -> None:
         **{f"between frames, p{p}": frames[len(frames) * p // 100] for p in (50, 95, 99)},
         f"between frames, longest of {len(frames)}": frames[-1],
     }
-    said = {"unit": "ms", "date": f"{datetime.now(UTC):%Y-%m-%d}", "commit": describe()["commit"]}
-    rows = [{"what": what, "value": round(value, 1), **said} for what, value in found.items()]
+    common = {"unit": "ms", "date": f"{datetime.now(UTC):%Y-%m-%d}", "commit": describe()["commit"]}
+    rows = [{"what": what, "value": round(value, 1), **common} for what, value in found.items()]
     FIGURES.write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="utf-8")
     write_page(results_file.read())
 
 
 def main() -> None:
-    """Use the Chromium on PATH."""
+    """Measure, and take the pictures, with the Chromium on PATH."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

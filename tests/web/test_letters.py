@@ -1,4 +1,4 @@
-"""Dead letters over HTTP: what is listed, found and shown, and replays behind the token."""
+"""Dead letters over HTTP: lists, searches, single letters, and replays with the token."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def replay(url: str, token: str = TOKEN, **letters: str) -> Answer:
 
 
 def ended(url: str) -> dict[str, Any]:
-    """The progress of a replay, once it has ended."""
+    """Wait until the replay has ended. Return its progress."""
     while True:
         found: dict[str, Any] = ask(url, "/api/replay?name=web-shop").json
         if not found["running"]:
@@ -80,16 +80,16 @@ def test_letters_are_found_by_each_condition(
     found = ask(url, f"{SHOP}&{conditions}").json
     assert messages(found) == expected
     assert found["matching"] == len(expected)
-    assert found["components"] == {"price": 8, "store": 4}  # what can be chosen instead
+    assert found["components"] == {"price": 8, "store": 4}  # the possible choices
 
 
 @pytest.mark.parametrize("time", ["soon", "nan", "inf", "1e999"])
-def test_a_time_that_is_none_is_refused(url: str, time: str) -> None:
+def test_an_invalid_time_is_refused(url: str, time: str) -> None:
     found = ask(url, f"{SHOP}&since={time}")
     assert (found.status, "not a Unix time" in found.json["error"]) == (404, True)
 
 
-def test_a_long_list_has_the_newest_and_says_how_many_there_are(tmp_path: Path) -> None:
+def test_a_long_list_has_the_newest_letters_and_the_total(tmp_path: Path) -> None:
     source = PreparedSource(shop_with_letters(tmp_path, 260))
     with served_page(source, TOKEN, port=0) as url:
         found = ask(url, SHOP).json
@@ -97,16 +97,18 @@ def test_a_long_list_has_the_newest_and_says_how_many_there_are(tmp_path: Path) 
     assert (found["all"], found["matching"]) == (260, 260)
 
 
-def test_what_cannot_be_read_is_said(
+def test_unreadable_files_and_lines_are_noted(
     url: str, source: PreparedSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "dead.1.jsonl").unlink()
     (tmp_path / "dead.0.jsonl").write_text('{"a": 1}\nno JSON\n')
     shop = source.prepared["web-shop"]
-    source.prepared["web-shop"] = replace(shop, letters={**shop.letters, "bury": None})
+    source.prepared["web-shop"] = replace(shop, letters={**shop.letters, "custom": None})
     notes = ask(url, SHOP).json["notes"]
     assert any("dead.1.jsonl cannot be read on this server's machine" in one for one in notes)
-    assert any("bury writes dead letters where this page cannot read them" in one for one in notes)
+    assert any(
+        "custom writes dead letters where this page cannot read them" in one for one in notes
+    )
     assert "2 lines or messages there are no dead letters" in notes
     monkeypatch.setattr(page_letters, "FILES_BYTES_MAX", 10)
     assert "this page reads at most 10" in ask(url, SHOP).json["error"]
@@ -146,7 +148,7 @@ def test_control_characters_of_a_letter_are_escaped_and_long_values_clipped(
     assert len(texts) < 50_000
 
 
-def test_a_hostile_letter_is_a_text_of_json(tmp_path: Path) -> None:
+def test_a_hostile_letter_is_sent_as_json(tmp_path: Path) -> None:
     source = HostileSource(stored(tmp_path, [hostile(HOSTILE)]))
     with served_page(source, TOKEN, port=0) as url:
         found = ask(url, "/api/letters?name=any")
@@ -164,7 +166,7 @@ def test_without_the_token_nothing_is_replayed(url: str, source: PreparedSource)
     assert source.replayed == []
 
 
-def test_those_that_match_are_replayed_once_and_marked(
+def test_matching_letters_are_replayed_once_and_marked(
     url: str, source: PreparedSource, tmp_path: Path
 ) -> None:
     assert replay(url, component="price").json == {"said": "8 dead letters are being replayed"}
@@ -178,10 +180,10 @@ def test_those_that_match_are_replayed_once_and_marked(
         "all of these letters were replayed before" in replay(url, component="price").json["said"]
     )
     indexes = [ReplayIndex(tmp_path / f"dead.{n}.jsonl.replayed") for n in (0, 1)]
-    assert sum(len(one.replayed) for one in indexes) == 8  # `sunshower dead` leaves them out, too
+    assert sum(len(one.replayed) for one in indexes) == 8  # `sunshower dead` skips them, too
 
 
-def test_letters_that_came_after_the_list_was_read_are_not_replayed_with_it(
+def test_letters_that_are_newer_than_the_list_are_not_replayed_with_it(
     url: str, source: PreparedSource, tmp_path: Path
 ) -> None:
     until = ask(url, SHOP).json["until"]
@@ -191,11 +193,11 @@ def test_letters_that_came_after_the_list_was_read_are_not_replayed_with_it(
     ended(url)
     assert len(source.replayed) == 12
     assert "newer" not in source.replayed
-    stored(tmp_path, [newer, newer._replace(time=0.0)])  # an older release has written no time
+    stored(tmp_path, [newer, newer._replace(time=0.0)])  # older releases write no time
     assert ask(url, SHOP).json["until"] is None
 
 
-def test_one_letter_can_be_replayed_again_and_says_why_it_is_not_settled(
+def test_a_letter_can_be_replayed_again_and_the_error_is_kept(
     url: str, source: PreparedSource
 ) -> None:
     for text, expected in (("order-7", (2, 0)), ("order-5", (0, 2))):
@@ -228,17 +230,17 @@ def test_one_replay_runs_at_a_time(url: str, source: PreparedSource) -> None:
     ended(url)
 
 
-def test_an_error_that_ends_the_replay_is_said(url: str, source: PreparedSource) -> None:
-    def away(name: str) -> Ask:
+def test_an_error_that_ends_the_replay_is_reported(url: str, source: PreparedSource) -> None:
+    def unreachable(name: str) -> Ask:
         def refuse(_: object) -> str:
-            raise ClusterError("the master is away")
+            raise ClusterError("the master is unavailable")
 
         return refuse
 
-    source._ask = away  # type: ignore[method-assign]
+    source._ask = unreachable  # type: ignore[method-assign]
     replay(url)
     found = ended(url)
-    assert (found["not_settled"], found["errors"]) == (12, ["the master is away"])
+    assert (found["not_settled"], found["errors"]) == (12, ["the master is unavailable"])
     assert ask(url, SHOP).json["new"] == 12
 
 
@@ -259,7 +261,7 @@ def test_wrong_replays_are_refused(url: str, source: PreparedSource, body: str) 
     assert source.replayed == []
 
 
-def test_the_end_of_the_process_does_not_wait_for_letters_under_way(tmp_path: Path) -> None:
+def test_the_process_can_end_without_waiting_for_replays(tmp_path: Path) -> None:
     stored(tmp_path, orders(4))
     letters = read_files([str(tmp_path / "dead.*.jsonl")]).letters
     threads: list[Thread] = []
@@ -272,7 +274,7 @@ def test_the_end_of_the_process_does_not_wait_for_letters_under_way(tmp_path: Pa
     assert all(one.daemon for one in threads)
 
 
-def test_letters_are_sent_some_at_a_time_and_a_fatal_error_ends_that(tmp_path: Path) -> None:
+def test_letters_are_replayed_a_few_at_a_time_until_a_fatal_error(tmp_path: Path) -> None:
     stored(tmp_path, orders(40))
     letters = read_files([str(tmp_path / "dead.*.jsonl")]).letters
     asked: list[str] = []
@@ -292,7 +294,7 @@ def test_letters_are_sent_some_at_a_time_and_a_fatal_error_ends_that(tmp_path: P
 
 
 def test_the_overview_says_where_letters_are_and_has_no_secrets(tmp_path: Path) -> None:
-    def bury(letter: DeadLetter) -> None: ...
+    def keep(letter: DeadLetter) -> None: ...
 
     topology = Topology("shop")
     own = Retry(dead_letters=True)
@@ -307,7 +309,7 @@ def test_the_overview_says_where_letters_are_and_has_no_secrets(tmp_path: Path) 
     }
     kafka = topology.spout("c", Counter(1), retry=own).stream("dead_letters").shuffle()
     kafka.bolt("c-letters", KafkaBolt.dead_letters(settings, "dead"))
-    topology.spout("d", Counter(1), retry=own).stream("dead_letters").shuffle().bolt("d-l", bury)
+    topology.spout("d", Counter(1), retry=own).stream("dead_letters").shuffle().bolt("d-l", keep)
     found = letter_stores(topology.graph())
     assert found == {
         "a-dead-letters": LetterStore((str(tmp_path / "a.jsonl"),)),

@@ -33,9 +33,9 @@ def use_token(page: Page, token: str) -> None:
 
 
 def letter_of(folder: Path, message: str) -> str:
-    """The id of the letter of a message."""
+    """Return the id of the letter of a message."""
     letters = read_files([str(folder / "dead.*.jsonl")]).letters
-    (found,) = (one.id for one in letters if one.letter.message_id == message)
+    (found,) = (stored.id for stored in letters if stored.letter.message_id == message)
     return found
 
 
@@ -44,7 +44,7 @@ def test_letters_are_read_when_the_section_is_opened_the_newest_first(
 ) -> None:
     page = open_page(url, SHOP)
     asked: list[str] = []
-    page.on("request", lambda one: asked.append(one.url) if "/api/letter" in one.url else None)
+    page.on("request", lambda sent: asked.append(sent.url) if "/api/letter" in sent.url else None)
     wait_for(page, ".letters", "They are read when this is opened")
     with page.expect_response("**/api/topology?*"):
         pass
@@ -62,7 +62,7 @@ def test_letters_are_read_when_the_section_is_opened_the_newest_first(
         page.get_by_role("button", name="Refresh the dead letters").click()
 
 
-def test_the_number_of_dead_letters_leads_to_them(url: str, open_page: Open) -> None:
+def test_the_number_of_dead_letters_is_a_link_to_them(url: str, open_page: Open) -> None:
     page = open_page(url, SHOP)
     page.locator(".totals").get_by_role("link", name="dead letters").click()
     page.locator(ROWS).first.wait_for()
@@ -148,7 +148,7 @@ def test_without_the_token_nothing_is_replayed(
 
 
 @pytest.mark.parametrize("width", [360, 1280])
-def test_with_the_token_those_that_match_are_replayed_and_marked(
+def test_with_the_token_matching_letters_are_replayed_and_marked(
     url: str, source: PreparedSource, open_page: Open, width: int
 ) -> None:
     page = open_page(url, SHOP, width)
@@ -161,14 +161,14 @@ def test_with_the_token_those_that_match_are_replayed_and_marked(
     page.locator(".replay").get_by_role("button", name="Replay", exact=True).click()
     wait_for(page, ".letters [role=status]", "Replayed 8 dead letters: 7 acked, 1 dead again")
     page.locator(f"{ROWS} td", has_text="acked").first.wait_for()
-    assert {int(one.removeprefix("order-")) % 3 for one in source.replayed} == {0, 1}
+    assert {int(id.removeprefix("order-")) % 3 for id in source.replayed} == {0, 1}
     assert len(source.replayed) == 8
     assert page.locator(f"{ROWS} td", has_text="acked").count() == 7
     assert page.locator(f"{ROWS} td", has_text="dead letter").count() == 1
     page.get_by_role("button", name="Replay all").wait_for(state="detached")
 
 
-def test_one_letter_is_replayed_and_says_why_it_is_not_settled(
+def test_a_letter_is_replayed_and_the_error_is_shown(
     url: str, source: PreparedSource, tmp_path: Path, open_page: Open
 ) -> None:
     page = open_page(url, f"{SHOP}/d/{letter_of(tmp_path, 'order-5')}")
@@ -181,7 +181,7 @@ def test_one_letter_is_replayed_and_says_why_it_is_not_settled(
 
 
 @pytest.mark.parametrize(("width", "scheme"), SIZES)
-def test_letters_fit_and_can_be_read(
+def test_letters_fit_and_are_accessible(
     url: str, tmp_path: Path, open_page: Open, width: int, scheme: str
 ) -> None:
     page = open_page(url, f"{SHOP}/d/{letter_of(tmp_path, 'order-0')}", width, scheme)
@@ -206,7 +206,7 @@ def test_letters_fit_and_can_be_read(
     assert right <= width
 
 
-def test_what_is_not_there_is_said(url: str, source: PreparedSource, open_page: Open) -> None:
+def test_an_unknown_letter_has_a_notice(url: str, source: PreparedSource, open_page: Open) -> None:
     page = open_page(url, f"{SHOP}/d/none")
     wait_for(page, ".letters .notice", "there is no dead letter none any more")
     page.goto(f"{url}#/t/quiet")
@@ -216,9 +216,9 @@ def test_what_is_not_there_is_said(url: str, source: PreparedSource, open_page: 
 
 def test_hostile_letters_are_shown_and_never_run(tmp_path: Path, open_page: Open) -> None:
     source = HostileSource(stored(tmp_path, [hostile(HOSTILE)]))
-    (one,) = read_files([str(tmp_path / "dead.*.jsonl")]).letters
+    (letter,) = read_files([str(tmp_path / "dead.*.jsonl")]).letters
     with served_page(source, TOKEN, port=0) as url:
-        page = open_page(url, f"#/t/{quote(HOSTILE, safe='')}/d/{one.id}")
+        page = open_page(url, f"#/t/{quote(HOSTILE, safe='')}/d/{letter.id}")
         wait_for(page, ".letter .record", "<script>window.broken")
         wait_for(page, ROWS, "<script>")
         wait_for(page, ".letters .notice", "<script>")  # the error of a replay

@@ -1,4 +1,4 @@
-"""The page in a real Chromium, with prepared topologies: what one sees, and the keyboard."""
+"""The page in a real Chromium, with prepared topologies: content, actions, keyboard, sizes."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def node(page: Page, id: str) -> Any:
     return page.locator(f'.node[aria-label^="{id},"]')
 
 
-# ---- what one sees ------------------------------------------------------------------------------
+# ---- content ------------------------------------------------------------------------------------
 
 
-def test_the_list_leads_to_a_topology(url: str, open_page: Open) -> None:
+def test_the_list_has_links_to_topologies(url: str, open_page: Open) -> None:
     page = open_page(url)
     wait_for(page, ".rows tbody tr", "web-shop")
     row = page.locator("tbody tr", has_text="web-shop").inner_text()
@@ -51,15 +51,15 @@ def test_the_list_leads_to_a_topology(url: str, open_page: Open) -> None:
     assert page.title() == "web-shop · Sunshower"
 
 
-def test_the_first_data_are_asked_for_while_the_other_modules_load(
+def test_the_first_data_are_requested_while_the_other_modules_load(
     url: str, open_page: Open
 ) -> None:
     page = open_page(url, "static/icon.svg")
     held: list[Any] = []
-    page.route("**/app.js", lambda one: held.extend([one]))  # no builtin can be a handler
+    page.route("**/app.js", lambda route: held.extend([route]))  # no builtin can be a handler
     with page.expect_response("**/api/topology?*"):
         page.goto(url + SHOP, wait_until="commit")
-    page.route("**/api/**", lambda one: one.abort())  # the page has its data already
+    page.route("**/api/**", lambda route: route.abort())  # the page has its data already
     held[0].continue_()
     node(page, "price").wait_for()
 
@@ -71,14 +71,16 @@ def test_without_a_topology_the_page_says_how_to_start_one(open_page: Open) -> N
         assert "sunshower submit" in text_of(page, "main")
 
 
-def test_bottleneck_failure_and_outage_are_words_at_first_sight(url: str, open_page: Open) -> None:
+def test_bottleneck_failure_and_outage_are_described_at_once(url: str, open_page: Open) -> None:
     page = open_page(url, SHOP)
     wait_for(page, ".problems li", "price fails")
     problems = page.locator(".problems li").all_inner_texts()
-    assert any("outage" in one and "store (2 tasks)" in one and "2 min 10 s" in one
-               and "OperationalError: connection refused" in one for one in problems)  # fmt: skip
-    assert any("price fails" in one and "exception: KeyError: 'A-1047'" in one for one in problems)
-    assert any("recommend is the bottleneck" in one for one in problems)
+    assert any("outage" in text and "store (2 tasks)" in text and "2 min 10 s" in text
+               and "OperationalError: connection refused" in text for text in problems)  # fmt: skip
+    assert any(
+        "price fails" in text and "exception: KeyError: 'A-1047'" in text for text in problems
+    )
+    assert any("recommend is the bottleneck" in text for text in problems)
     assert "bottleneck" in str(node(page, "recommend").get_attribute("aria-label"))
     assert "busy" in str(node(page, "recommend").get_attribute("class"))
     assert "failing" in str(node(page, "price").get_attribute("aria-label"))
@@ -95,7 +97,7 @@ def test_edges_have_the_rates_that_follow_from_the_counters(url: str, open_page:
     assert all(rate != "0" for rate in rates)
 
 
-def test_numbers_and_charts_go_on(url: str, open_page: Open) -> None:
+def test_numbers_and_charts_are_updated(url: str, open_page: Open) -> None:
     page = open_page(url, SHOP)
     before = page.locator(".totals dd").nth(1).text_content()
     page.wait_for_function(
@@ -148,9 +150,9 @@ def test_a_component_shows_where_its_time_goes(url: str, open_page: Open) -> Non
     page = open_page(url, f"{SHOP}/c/recommend")
     wait_for(page, ".panel h2", "recommend")
     parts = page.locator(".panel h3", has_text="Where its time goes").locator("+ dl > div")
-    found = dict(one.split("\n")[:2] for one in parts.all_inner_texts())
+    found = dict(part.split("\n")[:2] for part in parts.all_inner_texts())
     assert list(found) == ["runs its code", "waits for credit", "idle, or waits for its turn"]
-    shares = [float(one.strip().rstrip("%")) for one in found.values()]
+    shares = [float(share.strip().rstrip("%")) for share in found.values()]
     assert shares[0] > 50
     assert 99 <= sum(shares) <= 101
     assert "sunshower profile web-shop --component recommend" in text_of(page, ".panel")
@@ -164,7 +166,7 @@ def test_a_spout_shows_latencies_and_the_lag_of_each_partition(url: str, open_pa
         assert word in panel
 
 
-def test_an_outage_says_what_is_waited_for_and_since_when(url: str, open_page: Open) -> None:
+def test_an_outage_is_shown_with_its_error_and_duration(url: str, open_page: Open) -> None:
     page = open_page(url, f"{SHOP}/c/store")
     wait_for(page, ".panel .notice", "has waited for a dependency for 2 min 10 s")
     wait_for(page, ".panel", "OperationalError: connection refused")
@@ -176,12 +178,12 @@ def test_open_batches_have_their_phases(url: str, open_page: Open) -> None:
     wait_for(page, "tbody tr", "committing")
 
 
-def test_what_is_not_there_is_said(url: str, open_page: Open) -> None:
+def test_an_unknown_component_has_a_notice(url: str, open_page: Open) -> None:
     page = open_page(url, f"{SHOP}/c/none")
     wait_for(page, ".notice", "There is no component")
 
 
-def test_when_the_server_ends_the_page_says_that_it_is_not_live(open_page: Open) -> None:
+def test_the_page_shows_that_the_server_does_not_answer(open_page: Open) -> None:
     with served_page(PreparedSource(huge(10, 1)), TOKEN, port=0) as url:
         page = open_page(url)
         wait_for(page, "h1", "huge")  # the only topology is shown at once
@@ -189,7 +191,7 @@ def test_when_the_server_ends_the_page_says_that_it_is_not_live(open_page: Open)
     wait_for(page, ".notice", "The server does not answer")
 
 
-# ---- texts that a page could run ----------------------------------------------------------------
+# ---- hostile texts ------------------------------------------------------------------------------
 
 
 def test_hostile_texts_are_shown_and_never_run(open_page: Open) -> None:
@@ -238,7 +240,7 @@ def test_with_the_token_the_page_acts_and_shows_the_new_state(
     wait_for(page, ".title .badge", "inactive")
     wait_for(page, "#announcements", "The topology is inactive")
     page.get_by_role("button", name="Kill …").click()
-    assert len(source.acted) == 2  # it asks first
+    assert len(source.acted) == 2  # a kill needs a confirmation
     page.get_by_role("button", name="Cancel").click()
     assert source.acted == [("web-shop", "rebalance", 6), ("web-shop", "deactivate", None)]
 
@@ -247,7 +249,7 @@ def test_with_the_token_the_page_acts_and_shows_the_new_state(
 
 
 @pytest.mark.parametrize(("width", "scheme"), SIZES)
-def test_everything_fits_and_can_be_read(
+def test_the_page_fits_and_is_accessible(
     url: str, open_page: Open, width: int, scheme: str
 ) -> None:
     page = open_page(url, f"{SHOP}/c/price", width, scheme)
@@ -262,7 +264,9 @@ def test_everything_fits_and_can_be_read(
 
 
 @pytest.mark.parametrize("width", [360, pytest.param(1280, marks=pytest.mark.long)])
-def test_the_keyboard_is_enough(url: str, open_page: Open, width: int) -> None:
+def test_the_page_can_be_used_with_the_keyboard_alone(
+    url: str, open_page: Open, width: int
+) -> None:
     page = open_page(url, "", width)
     wait_for(page, ".rows tbody tr", "web-shop")
 
@@ -298,15 +302,15 @@ def test_tables_and_regions_have_names(url: str, open_page: Open) -> None:
     ids = page.evaluate("[...document.querySelectorAll('[id]')].map((one) => one.id)")
     assert len(ids) == len(set(ids))
     rows = page.locator("section", has_text="Components").locator("tbody th").all_inner_texts()
-    assert {"orders", "recommend", "store"} <= set(rows)  # what the graph shows, as a table
+    assert {"orders", "recommend", "store"} <= set(rows)  # the components of the graph, as a table
 
 
 # ---- size ---------------------------------------------------------------------------------------
 
 
 def test_tasks_are_on_the_page_only_once_their_component_is_selected(open_page: Open) -> None:
-    """What fifty components of a hundred tasks cost does not depend on the tasks; how long they
-    take is measured by screenshots.py."""
+    """The size of the page does not depend on the number of tasks. Its speed is measured by
+    screenshots.py."""
     with served_page(PreparedSource(huge()), TOKEN, port=0) as url:
         page = open_page(url, "#/t/huge")
         page.locator(".node").nth(49).wait_for()

@@ -1,4 +1,4 @@
-"""The server of the page: its data are those of `status`, and it refuses what is foreign."""
+"""The page's server: its data, its protection against other sites, and its address."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ACTION = json.dumps({"name": "web-shop", "action": "deactivate"})
 # ---- data ---------------------------------------------------------------------------------------
 
 
-def test_the_page_has_the_data_of_status_but_the_names_of_tasks(
+def test_the_page_has_the_data_of_status_without_the_tasks(
     url: str, source: PreparedSource
 ) -> None:
     found = ask(url, "/api/topology?name=web-shop").json
@@ -54,13 +54,17 @@ def test_a_component_has_its_tasks_and_its_errors(url: str) -> None:
 
 def test_the_list_has_a_summary_of_each_topology(url: str) -> None:
     found = ask(url, "/api/topologies").json
-    assert [one["topology"] for one in found["topologies"]] == ["batches", "quiet", "web-shop"]
+    assert [topology["topology"] for topology in found["topologies"]] == [
+        "batches",
+        "quiet",
+        "web-shop",
+    ]
     assert found["topologies"][2]["marks"] == ["waiting"]
 
 
 def test_open_batches_have_their_phases(url: str) -> None:
     (group,) = ask(url, "/api/topology?name=batches").json["batches"]
-    assert [(one["txid"], one["phase"]) for one in group["open"]] == [
+    assert [(batch["txid"], batch["phase"]) for batch in group["open"]] == [
         (17, "committing"),
         (18, "processing"),
     ]
@@ -92,19 +96,19 @@ def test_lists_of_trees_are_the_json_of_trace_with_the_number_of_edges(
     assert found["missing"] == []
 
 
-def test_a_hostile_record_is_a_text_of_json() -> None:
+def test_a_hostile_record_is_sent_as_json() -> None:
     with served_page(HostileSource(), TOKEN, port=0) as url:
         found = ask(url, f"/api/trace?name=any&root={FAILED_ROOT}")
         assert found.headers["content-type"] == "application/json"
         assert found.json["trees"][0]["hops"][0]["record"] == HOSTILE
 
 
-def test_without_trees_the_lists_say_why() -> None:
+def test_empty_lists_of_trees_have_a_reason() -> None:
     untracked = Topology("untracked", ackers=0)
     untracked.spout("numbers", Counter(1))
     unshared = Topology("unshared", trace_share=0)
     unshared.spout("numbers", Counter(1))
-    others = [Prepared(one, {}) for one in (untracked, unshared)]
+    others = [Prepared(topology, {}) for topology in (untracked, unshared)]
     with served_page(PreparedSource(quiet(), *others), TOKEN, port=0) as url:
         for name, why in (("quiet", "No tree is recorded yet"), ("untracked", "ackers=0"),
                           ("unshared", "trace_share=0")):  # fmt: skip
@@ -113,7 +117,7 @@ def test_without_trees_the_lists_say_why() -> None:
             assert why in found["none"]["failed"]
 
 
-def test_a_worker_that_does_not_answer_is_named_and_none_at_all_is_an_error(
+def test_a_silent_worker_is_named_and_no_answer_at_all_is_an_error(
     source: PreparedSource, url: str
 ) -> None:
     shown = source.prepared["web-shop"]
@@ -129,7 +133,7 @@ def test_a_worker_that_does_not_answer_is_named_and_none_at_all_is_an_error(
 @pytest.mark.parametrize(
     ("root", "why"), [("0001000001ffffff", "0001000001ffffff"), ("x" * 9, "is no root of a tree")]
 )
-def test_a_root_that_is_not_there_is_an_error_that_says_so(url: str, root: str, why: str) -> None:
+def test_an_unknown_root_is_refused(url: str, root: str, why: str) -> None:
     found = ask(url, f"/api/trace?name=web-shop&root={root}")
     assert found.status == 404
     assert why in found.json["error"]
@@ -139,7 +143,7 @@ def test_a_root_that_is_not_there_is_an_error_that_says_so(url: str, root: str, 
                                   "/api/trace?name=none&root=1",
                                   "/api/component?name=none&component=a",
                                   "/api/component?name=web-shop&component=none"])  # fmt: skip
-def test_what_is_not_there_is_an_error_that_names_it(url: str, path: str) -> None:
+def test_an_unknown_topology_or_component_is_named(url: str, path: str) -> None:
     found = ask(url, path)
     assert found.status == 404
     assert "'none'" in found.json["error"]
@@ -156,7 +160,7 @@ def test_data_of_five_thousand_tasks_are_small() -> None:
         assert len(ask(url, "/api/topology?name=huge").text) < 200_000
 
 
-def test_one_look_serves_all_pages_within_half_a_second() -> None:
+def test_an_overview_serves_all_pages_for_half_a_second() -> None:
     source = PreparedSource(shop())
     looks = []
     look = source._look._look
@@ -186,7 +190,7 @@ def test_every_answer_has_the_headers_and_no_cors(url: str, path: str) -> None:
     assert found.headers["cache-control"] in {"no-store", "no-cache"}
 
 
-def test_pages_of_other_sites_get_no_data_and_no_work_done(url: str) -> None:
+def test_pages_of_other_sites_get_no_data(url: str) -> None:
     for site in ("cross-site", "same-site"):
         assert ask(url, "/api/topologies", Sec_Fetch_Site=site).status == 403
         assert ask(url, "/", Sec_Fetch_Site=site).status == 200, "a link leads to the page"
@@ -218,7 +222,7 @@ def test_without_the_token_nothing_is_done(url: str, source: PreparedSource) -> 
     assert source.acted == []
 
 
-def test_with_the_token_it_is_done(url: str, source: PreparedSource) -> None:
+def test_with_the_token_an_action_is_executed(url: str, source: PreparedSource) -> None:
     found = ask(url, "/api/action", "POST", ACTION, X_Sunshower_Token=TOKEN)
     assert (found.status, found.json) == (200, {"said": "web-shop: deactivate"})
     assert source.acted == [("web-shop", "deactivate", None)]
@@ -226,14 +230,14 @@ def test_with_the_token_it_is_done(url: str, source: PreparedSource) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS"])
-def test_actions_are_posts(url: str, source: PreparedSource, method: str) -> None:
+def test_actions_need_a_post_request(url: str, source: PreparedSource, method: str) -> None:
     found = ask(url, "/api/action", method, ACTION, X_Sunshower_Token=TOKEN)
     assert found.status == 405
     assert source.acted == []
 
 
 @pytest.mark.parametrize(
-    ("body", "complaint"),
+    ("body", "message"),
     [
         ("", "Expecting value"),
         ("[1]", "an action is such as"),
@@ -246,15 +250,15 @@ def test_actions_are_posts(url: str, source: PreparedSource, method: str) -> Non
     ],
 )
 def test_wrong_actions_are_refused(
-    url: str, source: PreparedSource, body: str, complaint: str
+    url: str, source: PreparedSource, body: str, message: str
 ) -> None:
     found = ask(url, "/api/action", "POST", body, X_Sunshower_Token=TOKEN)
     assert found.status == 400
-    assert complaint in found.json["error"]
+    assert message in found.json["error"]
     assert source.acted == []
 
 
-def test_an_action_that_fails_says_why(url: str, source: PreparedSource) -> None:
+def test_the_error_of_a_failed_action_is_returned(url: str, source: PreparedSource) -> None:
     def refuse(name: str, action: str, workers: int | None) -> str:
         raise ClusterError("it is being rebalanced")
 
@@ -269,7 +273,7 @@ def test_only_files_of_the_page_are_served(url: str, path: str) -> None:
     assert ask(url, path).status == 404
 
 
-# ---- where it listens ---------------------------------------------------------------------------
+# ---- address and connections --------------------------------------------------------------------
 
 
 def test_an_answer_is_sent_at_once(source: PreparedSource, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,7 +304,7 @@ def test_it_listens_on_loopback_until_it_ends(source: PreparedSource) -> None:
         ask(url)
 
 
-def test_a_port_that_is_taken_is_refused_with_the_way_out(source: PreparedSource) -> None:
+def test_a_port_that_is_in_use_is_refused(source: PreparedSource) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with (

@@ -1,4 +1,4 @@
-"""What tasks have handed to Spark, on the page in a real Chromium."""
+"""Batches of tasks at Spark, on the page in a real Chromium."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_open_batches_and_sums_are_shown(open_page: Open, width: int, scheme: st
         assert violations(page) == []
 
 
-def test_a_topology_without_spark_has_no_such_section(open_page: Open) -> None:
+def test_a_topology_without_spark_has_no_spark_section(open_page: Open) -> None:
     with served_page(PreparedSource(quiet()), TOKEN, port=0) as url:
         page = open_page(url, "#/t/quiet")
         wait_for(page, "h2", "Workers")

@@ -1,4 +1,4 @@
-"""The files of the page: libraries of others are unchanged, and data never become markup."""
+"""The files of the page: libraries are unchanged, modules small, and data never become markup."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OWN = sorted(STATIC.glob("*.js"))
 LINES_MAX = 260
 
 
-def test_libraries_are_those_that_were_written_down() -> None:
+def test_libraries_have_their_recorded_checksums() -> None:
     rows = re.findall(r"^\| `([\w.-]+\.js)` .* `([0-9a-f]{64})` \|$", README, re.MULTILINE)
     found = {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in VENDOR.glob("*.js")
@@ -33,7 +33,7 @@ def test_each_library_has_its_licence() -> None:
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
 def test_data_never_become_markup_or_code(path: Path) -> None:
-    """Preact makes text nodes of texts; these names would go around it."""
+    """Preact renders texts as text nodes. These functions would bypass it."""
     words = (
         r"innerHTML|outerHTML|insertAdjacent|document\.write|srcdoc|\beval\b|new Function|import\("
     )
@@ -41,7 +41,7 @@ def test_data_never_become_markup_or_code(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
-def test_modules_are_small_and_begin_with_what_they_contain(path: Path) -> None:
+def test_modules_are_small_and_begin_with_a_description(path: Path) -> None:
     lines = path.read_text(encoding="utf-8").splitlines()
     assert lines[0].startswith("// ")
     assert lines[0].endswith(".")
@@ -49,19 +49,19 @@ def test_modules_are_small_and_begin_with_what_they_contain(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
-def test_modules_import_only_files_that_are_there(path: Path) -> None:
+def test_modules_import_only_existing_files(path: Path) -> None:
     for name in re.findall(r'from "([^"]+)"', path.read_text(encoding="utf-8")):
         assert name.startswith("./")
         assert (STATIC / name).is_file()
 
 
-def test_the_page_names_every_module_so_that_they_load_at_once() -> None:
+def test_the_page_names_every_module_so_that_all_load_in_parallel() -> None:
     page = (STATIC / "index.html").read_text(encoding="utf-8")
     named = set(re.findall(r'(?:src|href)="/static/([^"]+\.js)"', page))
     assert named == {path.relative_to(STATIC).as_posix() for path in STATIC.rglob("*.js")}
 
 
-def test_the_wheel_is_configured_to_take_the_whole_package() -> None:
+def test_the_wheel_includes_the_whole_package() -> None:
     root = STATIC.parents[3]
     build = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     assert build["targets"]["wheel"]["packages"] == ["sunshower"]

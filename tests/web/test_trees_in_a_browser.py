@@ -21,14 +21,14 @@ def test_trees_are_loaded_when_the_section_is_opened_and_on_refresh(
 ) -> None:
     page = open_page(url, SHOP)
     asked: list[str] = []
-    page.on("request", lambda one: asked.append(one.url) if "/api/trace" in one.url else None)
+    page.on("request", lambda sent: asked.append(sent.url) if "/api/trace" in sent.url else None)
     wait_for(page, ".trees", "They are loaded when this is opened")
     with page.expect_response("**/api/topology?*"):
         pass
     assert asked == []
     page.get_by_role("button", name="Show tuple trees").click()
     wait_for(page, ".list tbody tr", "order-7")
-    assert page.locator(".list tbody tr").count() == 1  # the failed one is shown first
+    assert page.locator(".list tbody tr").count() == 1  # failed trees are shown first
     reason = "exception in price[2]: KeyError: 'A-1047'"
     for text in ("order-7", "failed", reason, "31 ms", "orders[0]"):
         assert text in text_of(page, ".list tbody tr")
@@ -84,7 +84,7 @@ def test_each_edge_is_below_its_input_with_its_times(url: str, open_page: Open) 
 
 
 @pytest.mark.parametrize(("width", "scheme"), SIZES)
-def test_a_tree_fits_and_can_be_read(url: str, open_page: Open, width: int, scheme: str) -> None:
+def test_a_tree_fits_and_is_accessible(url: str, open_page: Open, width: int, scheme: str) -> None:
     page = open_page(url, TREE, width, scheme)
     wait_for(page, ".tree .hop", "price[2]")
     wait_for(page, ".list tbody tr", "order-7")
@@ -99,7 +99,7 @@ def test_a_tree_fits_and_can_be_read(url: str, open_page: Open, width: int, sche
     assert right <= width
 
 
-def test_what_is_not_recorded_and_why_there_is_nothing_is_said(url: str, open_page: Open) -> None:
+def test_an_unrecorded_tree_and_an_empty_list_have_a_notice(url: str, open_page: Open) -> None:
     page = open_page(url, f"{SHOP}/r/00000000000000ff")
     wait_for(page, ".trees .notice", "no tree 00000000000000ff of 'web-shop' is recorded")
     page.goto(f"{url}#/t/quiet")
@@ -107,7 +107,7 @@ def test_what_is_not_recorded_and_why_there_is_nothing_is_said(url: str, open_pa
     wait_for(page, ".trees", "No tree is recorded yet.")
 
 
-def test_without_an_answer_of_the_server_the_section_says_so(open_page: Open) -> None:
+def test_the_section_shows_that_the_server_does_not_answer(open_page: Open) -> None:
     with served_page(PreparedSource(shop()), TOKEN, port=0) as url:
         page = open_page(url, SHOP)
         wait_for(page, ".trees", "They are loaded")

@@ -1,4 +1,4 @@
-"""The choice of a window of time in a real Chromium: its numbers are those of the server."""
+"""The choice of a window of time on the page in a real Chromium, and the numbers shown."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def test_a_window_changes_the_counters_rates_and_edges(url: str, open_page: Open
     wait_for(page, ".windows", "rates of the last seconds, counters since the start")
     since_the_start = int(page.locator(TOTAL.format(FAILED)).inner_text().replace(",", ""))
     found = {}
-    for button, said in (("1 min", "of the last 1 min"), ("10 min", "of the last 10 min"),
+    for button, message in (("1 min", "of the last 1 min"), ("10 min", "of the last 10 min"),
                          ("1 h", "of the last 1 h"), ("all", "since the start, 2 h")):  # fmt: skip
         page.get_by_role("button", name=button, exact=True).click()
-        wait_for(page, ".windows", said)
+        wait_for(page, ".windows", message)
         pressed = page.locator(".windows [aria-pressed=true]").all_inner_texts()
         assert pressed == [button]
         found[button] = int(page.locator(TOTAL.format(FAILED)).inner_text().replace(",", ""))
         assert len(page.locator(".edge text").all_inner_texts()) == 7
-    # 14 a second fail; a wave of 2 s is added
+    # 14 records a second fail; the prepared counters deviate by up to 2 s
     assert found["1 min"] == pytest.approx(14 * 60, abs=14 * 5)
     assert found["10 min"] == pytest.approx(14 * 600, abs=14 * 5)
     assert found["1 h"] == pytest.approx(14 * 3600, abs=14 * 5)
@@ -38,7 +38,7 @@ def test_a_window_changes_the_counters_rates_and_edges(url: str, open_page: Open
     assert "counters of" not in text_of(page, ".panel")
 
 
-def test_the_window_stays_when_a_component_is_opened_which_lists_all_windows(
+def test_a_window_stays_chosen_in_a_component_which_lists_all_windows(
     url: str, open_page: Open
 ) -> None:
     page = open_page(url, SHOP)
@@ -67,7 +67,7 @@ def test_only_the_chosen_window_is_sent_each_second(url: str, open_page: Open) -
 
 
 @pytest.mark.parametrize(("width", "scheme"), SIZES)
-def test_windows_fit_and_can_be_read(url: str, open_page: Open, width: int, scheme: str) -> None:
+def test_windows_fit_and_are_accessible(url: str, open_page: Open, width: int, scheme: str) -> None:
     page = open_page(url, f"{SHOP}/c/price", width, scheme)
     page.get_by_role("button", name="10 min", exact=True).click()
     wait_for(page, ".windows", "of the last 10 min")

@@ -310,7 +310,7 @@ def plain(sale: Sale) -> Iterator[Sale]:
 
 
 @pytest.mark.parametrize(
-    ("assemble", "error", "says"),
+    ("assemble", "error", "message"),
     [
         (lambda s: s.branch(is_a), TopologyError, "it is asynchronous; put it into a .map before"),
         (
@@ -329,8 +329,8 @@ def plain(sale: Sale) -> Iterator[Sale]:
         (lambda _: asynchronous()(plain), ConfigError, "is no `async def` function"),
     ],
 )
-def test_wrong_declarations(source: Source, assemble: Any, error: Any, says: str) -> None:
-    with pytest.raises(error, match=says):
+def test_wrong_declarations(source: Source, assemble: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
         assemble(source(Topology("wrong"), SALES))
 
 

@@ -167,7 +167,7 @@ def amount_of(sale: Sale) -> int:
 
 
 @pytest.mark.parametrize(
-    ("assemble", "error", "says"),
+    ("assemble", "error", "message"),
     [
         (lambda s: s.branch(), TopologyError, "branch needs a predicate, -> bool"),
         (lambda s: s.branch("a"), TopologyError, "branch(str): 'a' is not a function"),
@@ -190,9 +190,9 @@ def test_wrong_declarations(
     source: Source,
     assemble: Callable[[AnyStream], Any],
     error: type[Exception],
-    says: str,
+    message: str,
 ) -> None:
     with pytest.raises(error) as raised:
         assemble(source(Topology("both"), SALES))
-    assert says in str(raised.value)
+    assert message in str(raised.value)
     assert "'both'" in str(raised.value)

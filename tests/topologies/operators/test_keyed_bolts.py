@@ -302,7 +302,7 @@ class Optional(Bolt[Click, None]):
 
 
 @pytest.mark.parametrize(
-    ("bolt", "settings", "error", "says"),
+    ("bolt", "settings", "error", "message"),
     [
         (sink, {"state": MemoryState()}, TopologyError, "state is for a Bolt whose class declares"),
         (Kept, {"ttl_s": 5}, TopologyError, "ttl_s is for a Bolt whose class declares a state"),
@@ -315,10 +315,10 @@ class Optional(Bolt[Click, None]):
         (Sink, {"version": 0}, TopologyError, "version is 0"),
     ],
 )
-def test_wrong_declarations(bolt: Any, settings: Any, error: type[Exception], says: str) -> None:
+def test_wrong_declarations(bolt: Any, settings: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error) as raised:
         declared(bolt, **settings)
-    assert says in str(raised.value)
+    assert message in str(raised.value)
     assert "topology 'clicks', bolt 'bolt'" in str(raised.value)
 
 

@@ -328,7 +328,7 @@ class Class:
 
 
 @pytest.mark.parametrize(
-    ("assemble", "error", "says"),
+    ("assemble", "error", "message"),
     [
         (lambda c: c.process(takes_dict), RecordMismatch, "KeyState[dict[str, int]]"),
         (lambda c: c.process(takes_one), TopologyError, "must take a record and the state"),
@@ -346,10 +346,10 @@ class Class:
         (lambda c: c.stream.group_by("age").process(number), UnknownField, "user, second"),
     ],
 )
-def test_wrong_declarations(assemble: Any, error: type[Exception], says: str) -> None:
+def test_wrong_declarations(assemble: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error) as raised:
         declared(assemble)
-    assert says in str(raised.value)
+    assert message in str(raised.value)
     assert "topology 'clicks', stream 'default' of 'clicks'" in str(raised.value)
 
 

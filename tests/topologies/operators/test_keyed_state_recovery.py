@@ -329,13 +329,13 @@ def test_states_of_another_version_are_refused_or_migrated() -> None:
         clicks.group_by("user").process(longer, state=state, **settings)
         run(topology)
 
-    for settings, says in (
+    for settings, message in (
         ({}, "a record Visit is stored, and no annotation of the state names it. Give new"),
         ({"version": 2}, "are of version 1, and this is version 2: give migrate="),
     ):
         with pytest.raises((StateMismatch, TopologyFailed)) as raised:
             again(**settings)
-        assert says in str(raised.value)
+        assert message in str(raised.value)
     again(version=2, migrate=migrated)
     assert dict(state.items()) == {
         "a": {"first": 0, "seconds": 1000},

@@ -236,7 +236,7 @@ PAIR = renamed("Pair", ("x", int), ("y", int))
 
 
 @pytest.mark.parametrize(
-    ("pair", "says"),
+    ("pair", "message"),
     [
         (PAIR, ""),
         (renamed("Pair", ("x", int), ("y", int), ("z", int, 3)), ""),
@@ -246,7 +246,7 @@ PAIR = renamed("Pair", ("x", int), ("y", int))
     ],
 )
 def test_a_class_that_changed_is_refused_unless_its_records_can_be_built(
-    pair: type[Any], says: str
+    pair: type[Any], message: str
 ) -> None:
     state, context = MemoryState(), Context("shop", "visits", 1, 0, 1)
     store = KeyedStore(state, "visits", "here", [PAIR])
@@ -254,11 +254,11 @@ def test_a_class_that_changed_is_refused_unless_its_records_can_be_built(
     store.put("a", PAIR(1, 2))
     store.commit()
     changed = KeyedStore(state, "visits", "here", [pair])
-    if not says:
+    if not message:
         changed.open(context)
         assert changed.get("a") == pair(1, 2)
         return
-    with pytest.raises(StateMismatch, match=re.escape(says)):
+    with pytest.raises(StateMismatch, match=re.escape(message)):
         changed.open(context)
     assert not changed.is_open
     store.open(context)

@@ -268,7 +268,7 @@ def reads_words(word: Word) -> Word:
 
 
 @pytest.mark.parametrize(
-    ("assemble", "error", "says"),
+    ("assemble", "error", "message"),
     [
         (lambda s: s.group_by("town"), UnknownField, "its fields are: shop, amount"),
         (lambda s: s.group_by(), TopologyError, "needs a field, one of: shop, amount"),
@@ -288,8 +288,8 @@ def reads_words(word: Word) -> Word:
         (lambda s: s.aggregate(count(), parallelism=2), TopologyError, "one task"),
     ],
 )
-def test_wrong_declarations(assemble: Any, error: type[Exception], says: str) -> None:
+def test_wrong_declarations(assemble: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error) as raised:
         declared(assemble)
-    assert says in str(raised.value)
+    assert message in str(raised.value)
     assert "topology 'sales', stream 'default' of 'sales'" in str(raised.value)

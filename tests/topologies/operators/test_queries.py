@@ -154,10 +154,10 @@ def test_wrong_queries_are_refused_with_the_possible_ones(cluster: SimCluster) -
     sales.group_by("shop", "day").aggregate(count(), name="pairs", parallelism=2)
     sales.shuffle().bolt("ignore", ignore)
     run = processed(cluster, topology)
-    for component, says in (("pears", "no such component"), ("ignore", "no keyed state")):
-        with pytest.raises(UnknownComponent, match=rf"{component}.*{says}.*are: pairs"):
+    for component, message in (("pears", "no such component"), ("ignore", "no keyed state")):
+        with pytest.raises(UnknownComponent, match=rf"{component}.*{message}.*are: pairs"):
             run.query(component, "a")
-        with pytest.raises(UnknownComponent, match=says):
+        with pytest.raises(UnknownComponent, match=message):
             run.entries(component)
     for key in ("a", ("a",), ("a", 0, 1)):
         with pytest.raises(ClusterError, match=r"'pairs' has 2 values \(shop, day\)"):

@@ -1,4 +1,4 @@
-"""A right topology: `mypy --strict` has nothing to say, and knows each stream's record type."""
+"""A correct topology: `mypy --strict` finds no error, and knows each stream's record type."""
 
 from __future__ import annotations
 

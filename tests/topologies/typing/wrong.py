@@ -1,4 +1,4 @@
-"""A wrong topology: `mypy --strict` objects to exactly the lines that say so."""
+"""A wrong topology: `mypy --strict` finds errors in exactly the lines with a comment `wrong`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class CountWords(Bolt[Word, Total]):
 
 
 class CountLines(Bolt[Line, Total]):
-    def process(self, record: Word) -> Iterator[Total]:  # wrong: it says Line above
+    def process(self, record: Word) -> Iterator[Total]:  # wrong: the class declares Line
         yield Total(record.word, 1)
 
 
@@ -68,18 +68,18 @@ def declare(path: str) -> None:
     lines = topology.spout("lines", TextFiles(path))
     numbers = topology.spout("numbers", Counter())
     words = lines.shuffle().bolt("split", split)
-    lines.shuffle().bolt("count", CountWords)  # wrong: it wants Word, these are Line
+    lines.shuffle().bolt("count", CountWords)  # wrong: it reads Word, the stream has Line
     lines.shuffle().bolt("count", CountWords())  # wrong: the same as an instance
     lines.shuffle().bolt("look", look)  # wrong: the same for a sink
-    words.fields("word").bolt("again", split)  # wrong: it wants Line, these are Word
+    words.fields("word").bolt("again", split)  # wrong: it reads Line, the stream has Word
     topology.bolt("pair", CountWords, inputs=[words.shuffle(), lines.all()])  # wrong: Line too
     topology.bolt("either", either, inputs=[words.shuffle(), numbers.all()])  # wrong: Number
     topology.bolt("bare", split, inputs=[lines])  # wrong: no grouping
-    lines.map(of_word)  # wrong: it wants Word, these are Line
-    lines.filter(of_word)  # wrong: the same, and it makes no bool
-    lines.shuffle().bolt("later", of_word)  # wrong: the same, and it makes one record
+    lines.map(of_word)  # wrong: it reads Word, the stream has Line
+    lines.filter(of_word)  # wrong: the same, and it returns no bool
+    lines.shuffle().bolt("later", of_word)  # wrong: the same, and it returns one record
     words.branch(look)  # wrong: no predicate
-    lines.group_by("text").process(numbered)  # wrong: it wants Word, these are Line
+    lines.group_by("text").process(numbered)  # wrong: it reads Word, the stream has Line
     words.group_by("word").process(numbered, ttl="1")  # wrong: no such setting
     words.group_by("word").process(split)  # wrong: it takes no state
     words.process(numbered)  # wrong: no group
@@ -87,7 +87,7 @@ def declare(path: str) -> None:
     words.bolt("count", CountWords)  # wrong: no grouping
     words.shuffle().bolt("spout", Counter())  # wrong: a spout
     topology.spout("bolt", CountWords)  # wrong: a bolt
-    topology.spout("few", Records([Line("a")], type=Word))  # wrong: they are Line
+    topology.spout("few", Records([Line("a")], type=Word))  # wrong: these are Line
     words.shuffle().bolt("count", CountWords, parallelism="2")  # wrong: a number
     sunk = words.shuffle().bolt("store", JsonLines("words.jsonl"))
     sunk.shuffle().bolt("count", CountWords)  # wrong: a sink emits nothing

@@ -1,4 +1,4 @@
-"""Prepared runs of experiments for tests of the page: kept, broken, swept, hostile, unfinished."""
+"""Writes runs of experiments for tests of the page: kept, broken, swept and unfinished."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def make_runs(root: Path) -> None:
     recoveries = (Recovery("kill relay[0]", 2.0, 2.0, 3.5), Recovery("cut", 5.0, 6.0, None))
     lost = {**FIGURES, "completed": 1_983.0, "replays": 250.0}
     broken = replace(outcome(), experiment="kill-a-bolt", figures=lost, recoveries=recoveries)
-    for minute, one in enumerate((kept, broken)):
-        folder = _folder(root, one.experiment, minute)
-        _finish(folder, one)
-        write_report(folder, one, history())
+    for minute, result in enumerate((kept, broken)):
+        folder = _folder(root, result.experiment, minute)
+        _finish(folder, result)
+        write_report(folder, result, history())
     _sweep(root, kept)
     _folder(root, "slow-bolt", 3)
     foreign = _folder(root, "old", 4)
@@ -39,11 +39,11 @@ def make_runs(root: Path) -> None:
 def _sweep(root: Path, kept: Outcome) -> None:
     group = _folder(root, "timeouts", 2, swept=["timeout_s"])
     for number, timeout_s in enumerate((1.0, 5.0), 1):
-        one = replace(kept, experiment="timeouts", parameters={"timeout_s": timeout_s})
+        result = replace(kept, experiment="timeouts", parameters={"timeout_s": timeout_s})
         folder = member(group, number)
         plan = {name: value for name, value in group.plan.items() if name != "swept"}
-        folder.write("plan.json", {**plan, "parameters": one.parameters})
-        _finish(folder, one)
+        folder.write("plan.json", {**plan, "parameters": result.parameters})
+        _finish(folder, result)
     write_group_report(group)
 
 
@@ -58,5 +58,5 @@ def _folder(root: Path, name: str, minute: int, **plan: object) -> RunFolder:
     return folder
 
 
-def _finish(folder: RunFolder, one: Outcome) -> None:
-    folder.write("results.json", one.to_fields())
+def _finish(folder: RunFolder, result: Outcome) -> None:
+    folder.write("results.json", result.to_fields())

@@ -1,4 +1,4 @@
-"""The experiments that the page's server reads: only runs of its folder, with their outcomes."""
+"""The experiments that the page's server reads: runs of its folder, charts and reports."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def path_of(run: str, kind: str = "") -> str:
     return f"/api/experiment{kind}?run={quote(run, safe='')}"
 
 
-def test_the_list_has_all_runs_the_newest_first_also_those_that_cannot_be_read(url: str) -> None:
+def test_the_list_has_all_runs_newest_first_with_unreadable_ones(url: str) -> None:
     found = ask(url, "/api/experiments").json
-    assert [one["run"] for one in found["runs"]] == [FOREIGN, UNFINISHED, SWEPT, BROKEN, KEPT]
+    assert [run["run"] for run in found["runs"]] == [FOREIGN, UNFINISHED, SWEPT, BROKEN, KEPT]
     assert "999" in found["runs"][0]["error"]
-    assert [one["verdict"] for one in found["runs"][1:]] == [None, "HOLDS", "BROKEN", "HOLDS"]
+    assert [run["verdict"] for run in found["runs"][1:]] == [None, "HOLDS", "BROKEN", "HOLDS"]
     assert found["runs"][2]["members"] == 2
 
 
@@ -42,11 +42,11 @@ def test_a_run_has_the_figures_of_compare_and_its_recoveries(url: str, runs: Pat
         assert found["figures"] == figures_of_all(find(runs, run))
     broken = ask(url, path_of(BROKEN)).json
     assert broken["recovery"] == {"count": 2, "longest_s": 1.5, "never": 1}
-    assert [one["seconds"] for one in broken["recoveries"]] == [1.5, None]
+    assert [recovery["seconds"] for recovery in broken["recoveries"]] == [1.5, None]
     assert broken["charts"] == ["recovery", "timeline"]
 
 
-def test_charts_are_pictures_and_a_report_is_saved_and_not_shown(url: str, runs: Path) -> None:
+def test_charts_are_images_and_a_report_is_downloaded(url: str, runs: Path) -> None:
     chart = ask(url, f"{path_of(BROKEN, '/chart')}&name=recovery", Accept="image/png")
     assert (chart.status, chart.headers["content-type"]) == (200, "image/png")
     report = ask(url, path_of(BROKEN, "/report"))

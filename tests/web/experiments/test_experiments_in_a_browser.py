@@ -29,7 +29,7 @@ def address(*runs: str) -> str:
     return "/".join(["#/e", *(quote(run, safe="") for run in runs)])
 
 
-def test_the_list_leads_to_a_report_with_verdicts_evidence_and_charts(
+def test_the_list_has_links_to_reports_with_verdicts_evidence_and_charts(
     url: str, open_page: Open
 ) -> None:
     page = open_page(url)
@@ -68,7 +68,7 @@ def test_two_runs_are_chosen_and_shown_side_by_side(url: str, open_page: Open) -
     wait_for(page, "tbody tr:first-child td:nth-child(2)", BROKEN)
 
 
-def test_a_sweep_has_its_runs_which_lead_to_their_reports(url: str, open_page: Open) -> None:
+def test_a_sweep_lists_its_runs_with_links_to_their_reports(url: str, open_page: Open) -> None:
     page = open_page(url, address(SWEPT))
     wait_for(page, "h2", "Runs")
     wait_for(page, ".notice", "Of 2 runs: 2 HOLDS")
@@ -76,7 +76,7 @@ def test_a_sweep_has_its_runs_which_lead_to_their_reports(url: str, open_page: O
     wait_for(page, ".title", f"{SWEPT}/002")
 
 
-def test_what_is_not_finished_or_foreign_is_said(url: str, open_page: Open) -> None:
+def test_unfinished_foreign_and_unknown_runs_have_a_notice(url: str, open_page: Open) -> None:
     page = open_page(url, address(UNFINISHED))
     wait_for(page, ".notice", "did not finish")
     page.goto(url + address())
@@ -93,7 +93,7 @@ def test_hostile_evidence_is_shown_and_never_run(url: str, open_page: Open) -> N
 
 
 @pytest.mark.parametrize(("width", "scheme"), SIZES)
-def test_every_view_fits_and_can_be_read(
+def test_every_view_fits_and_is_accessible(
     url: str, open_page: Open, width: int, scheme: str
 ) -> None:
     page = open_page(url, address(), width, scheme)

@@ -288,7 +288,7 @@ def test_only_the_poison_in_a_table_is_charged(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "error", "says"),
+    ("expression", "error", "message"),
     [
         (pc.field("town") == "x", UnknownField, "no field 'town'; its fields are: shop, amount"),
         (
@@ -301,12 +301,12 @@ def test_only_the_poison_in_a_table_is_charged(tmp_path: Path) -> None:
     ],
 )
 def test_an_expression_on_an_unknown_column_is_refused(
-    expression: Any, error: type[Exception], says: str
+    expression: Any, error: type[Exception], message: str
 ) -> None:
     sales = Topology("sales").spout("sales", Tables())
     with pytest.raises(error, match="topology 'sales', stream 'default' of 'sales', filter") as no:
         sales.filter(expression)
-    assert says in str(no.value)
+    assert message in str(no.value)
 
 
 @batch

@@ -280,7 +280,7 @@ SECOND = tumbling(seconds=1, field="at")
 
 
 @pytest.mark.parametrize(
-    ("assemble", "error", "says"),
+    ("assemble", "error", "message"),
     [
         (lambda s: s.orders.join("payments", "order"), TopologyError, "'payments' is no stream"),
         (join(within="-"), TopologyError, "give within="),
@@ -339,7 +339,7 @@ SECOND = tumbling(seconds=1, field="at")
         ),
     ],
 )
-def test_wrong_joins_are_refused(assemble: Any, error: type[Exception], says: str) -> None:
+def test_wrong_joins_are_refused(assemble: Any, error: type[Exception], message: str) -> None:
     topology = Topology("orders")
     streams = Streams(*(source(topology, kind, []) for kind in (Order, Payment, Parcel)))
 
@@ -347,5 +347,5 @@ def test_wrong_joins_are_refused(assemble: Any, error: type[Exception], says: st
         assemble(streams)
         topology.graph()
 
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=message):
         declared()

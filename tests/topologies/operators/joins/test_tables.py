@@ -167,7 +167,7 @@ def join(**changed: Any) -> Callable[[Stream[User], Stream[Line]], Any]:
 
 
 @pytest.mark.parametrize(
-    ("assemble", "error", "says"),
+    ("assemble", "error", "message"),
     [
         (lambda u, _: u.group_by("user").table(fields=User), TopologyError, "no setting 'fields'"),
         (lambda u, _: u.group_by("user").table(field="time"), UnknownField, "no field 'time'"),
@@ -182,9 +182,9 @@ def join(**changed: Any) -> Callable[[Stream[User], Stream[Line]], Any]:
         (join(how="left", fields=Strict), RecordMismatch, "Strict.name is str, and it is None"),
     ],
 )
-def test_wrong_tables_are_refused(assemble: Any, error: type[Exception], says: str) -> None:
+def test_wrong_tables_are_refused(assemble: Any, error: type[Exception], message: str) -> None:
     topology = Topology("users")
     users = topology.spout("users", Records([]), fields=User)
     lines = topology.spout("lines", Records([]), fields=Line)
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=message):
         assemble(users, lines)

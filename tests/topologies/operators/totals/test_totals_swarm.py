@@ -25,7 +25,7 @@ def several(click: Click) -> Iterator[Click]:
 
 
 def totals_of(seed: int, state: MemoryState) -> Topology:
-    """Counts and sums of each user, combined before they are sent. `Note` fails some of the rows."""
+    """Counts and sums of each user, combined before they are sent. `Note` fails some rows."""
     topology = Topology("clicks", workers=3, attempts_max=1_000, peer_link_retry_s=0.5)
     clicks = topology.spout("clicks", Clicks(seed), parallelism=2).flat_map(several)
     totals = clicks.group_by("user").aggregate(count(), sum_("at"), state=state, parallelism=2)

@@ -344,7 +344,7 @@ def takes_one(user: str) -> None: ...
 
 
 @pytest.mark.parametrize(
-    ("settings", "error", "says"),
+    ("settings", "error", "message"),
     [
         ({"on_timer": 3}, TopologyError, "3 is no function of a key and a state"),
         ({"on_timer": takes_one}, TopologyError, "takes_one must take a key and the state"),
@@ -360,10 +360,10 @@ def takes_one(user: str) -> None: ...
         ({"on_timer": None}, TopologyError, "event_time= and late= are for timers"),
     ],
 )
-def test_wrong_declarations(settings: Any, error: type[Exception], says: str) -> None:
+def test_wrong_declarations(settings: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error) as raised:
         declared([], **settings)
-    assert says in str(raised.value)
+    assert message in str(raised.value)
     assert "topology 'clicks', stream 'default' of 'clicks', group_by(user)" in str(raised.value)
 
 

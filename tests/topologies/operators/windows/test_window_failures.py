@@ -168,7 +168,7 @@ def stripped(click: Click) -> Line:
 
 
 @pytest.mark.parametrize(
-    ("assemble", "error", "says"),
+    ("assemble", "error", "message"),
     [
         (lambda s: s.window("hourly", count()), TopologyError, "'hourly' is no window; give"),
         (lambda s: s.window(HOUR), TopologyError, "needs an aggregator"),
@@ -185,8 +185,8 @@ def stripped(click: Click) -> Line:
         ),
     ],
 )
-def test_wrong_windows_are_refused(assemble: Any, error: type[Exception], says: str) -> None:
-    with pytest.raises(error, match=says):
+def test_wrong_windows_are_refused(assemble: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
         declared(assemble)
 
 
