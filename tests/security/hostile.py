@@ -9,6 +9,7 @@ import msgpack
 
 INTS = (0, 1, -1, 7, 255, 1 << 16, 1 << 31, (1 << 32) - 1, 1 << 40, (1 << 63) - 1, (1 << 64) - 1)
 OTHERS: tuple[Any, ...] = (None, True, -1, 1.5, "", "text", b"", b"\xff" * 8, [], [[]], {}, {1: 2})
+# Bytes that begin a value of another type or length in MessagePack.
 MARKERS = (0, 1, 0x7F, 0x80, 0xC0, 0xC1, 0xC9, 0xCF, 0xD9, 0xDC, 0xDD, 0xDF, 0xE0, 0xFF)
 
 

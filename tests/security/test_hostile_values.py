@@ -95,7 +95,7 @@ def test_bytes_that_no_codec_writes_are_refused(data: bytes) -> None:
     assert resident() - before < GROWTH_MAX
 
 
-def test_a_frame_with_such_a_value_has_an_error_that_names_the_cause() -> None:
+def test_a_frame_with_an_undeclared_class_has_an_error_that_names_the_cause() -> None:
     frame = encode(3, 1, Batch(0, 7, [Field(1)]), STREAM, 1 << 24)
     frame[5] = msgpack.packb([msgpack.ExtType(1, msgpack.packb([99, []]))])
     assert "a class that is not declared" in str(decode(frame, [STREAM]).error)

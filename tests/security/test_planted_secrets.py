@@ -122,7 +122,9 @@ def test_plans_are_removed_from_rays_store_however_a_run_ends(
         assert stored() == []
 
         lost = cluster.submit(leaky_topology().graph(), active=False)
-        ray.kill(ray.get_actor(f"{lost.id}/master", namespace=NAMESPACE))  # not by Sunshower
+        ray.kill(
+            ray.get_actor(f"{lost.id}/master", namespace=NAMESPACE)
+        )  # as an operator of Ray may do
         assert stored() == [f"{lost.id}/plan/0/"]
         again = cluster.submit(leaky_topology().graph(), active=False)
         assert stored() == [f"{again.id}/plan/0/"]

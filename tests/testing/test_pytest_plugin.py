@@ -1,4 +1,4 @@
-"""Tests of the option of the pytest plugin."""
+"""Tests of the option `--sunshower-seeds` of the pytest plugin."""
 
 from __future__ import annotations
 

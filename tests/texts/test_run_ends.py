@@ -47,7 +47,7 @@ def test_run_on_a_cluster_fails_with_the_reason_and_can_be_queried_and_killed(na
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_worker_that_dies_after_such_an_error_starts_again(name: str) -> None:
+def test_worker_that_dies_after_an_unencodable_error_starts_again(name: str) -> None:
     """A bolt that cannot be opened is quarantined, which the master stores."""
     raises = ERRORS[name]
 

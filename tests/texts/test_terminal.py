@@ -53,7 +53,7 @@ def test_terminal_shows_any_text_in_any_place(text: str) -> None:
     assert not CONTROLS.search(out.getvalue())
 
 
-def test_markup_and_emoji_codes_in_texts_are_texts() -> None:
+def test_markup_and_emoji_codes_in_texts_are_printed_unchanged() -> None:
     out = io.StringIO()
     terminal = Terminal(file=out, width=200)
     terminal.print(HOSTILE)
@@ -61,7 +61,7 @@ def test_markup_and_emoji_codes_in_texts_are_texts() -> None:
     assert SHOWN in out.getvalue()
 
 
-def test_styles_of_our_own_still_reach_the_terminal() -> None:
+def test_styles_of_commands_reach_the_terminal() -> None:
     out = Tty()
     Terminal(file=out, force_terminal=True).print(red("a\x1b[2J"))
     assert out.getvalue() == "\x1b[31ma\\x1b[2J\x1b[0m\n"

@@ -99,7 +99,7 @@ def not_json() -> Exception:
     ],
     ids=repr,
 )
-def test_an_error_that_looks_like_an_outage_is_none(error: Exception) -> None:
+def test_an_error_that_only_looks_like_an_outage_is_no_outage(error: Exception) -> None:
     assert not is_unavailable(error)
 
 

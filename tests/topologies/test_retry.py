@@ -98,7 +98,7 @@ def test_spout_that_replays_by_itself_takes_no_retry() -> None:
         Topology("t").spout("own", Own, retry=Retry())
 
 
-def test_the_stream_dead_letters_is_reserved() -> None:
+def test_a_second_stream_called_dead_letters_is_refused() -> None:
     with pytest.raises(DuplicateComponent, match="'dead_letters'"):
         declare(Retry(dead_letters=True), streams={"dead_letters": Number})
 

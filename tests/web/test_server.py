@@ -296,7 +296,7 @@ def test_an_answer_is_sent_at_once(source: PreparedSource, monkeypatch: pytest.M
     assert option == 1
 
 
-def test_it_listens_on_loopback_until_it_ends(source: PreparedSource) -> None:
+def test_the_server_listens_on_loopback_until_it_is_closed(source: PreparedSource) -> None:
     with served_page(source, TOKEN, port=0) as url:
         assert url.startswith("http://127.0.0.1:")
         assert ask(url).status == 200

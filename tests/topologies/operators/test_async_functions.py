@@ -329,7 +329,9 @@ def plain(sale: Sale) -> Iterator[Sale]:
         (lambda _: asynchronous()(plain), ConfigError, "is no `async def` function"),
     ],
 )
-def test_wrong_declarations(source: Source, assemble: Any, error: Any, message: str) -> None:
+def test_wrong_declarations_are_refused(
+    source: Source, assemble: Any, error: Any, message: str
+) -> None:
     with pytest.raises(error, match=message):
         assemble(source(Topology("wrong"), SALES))
 

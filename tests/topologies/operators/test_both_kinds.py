@@ -186,7 +186,7 @@ def amount_of(sale: Sale) -> int:
         ),
     ],
 )
-def test_wrong_declarations(
+def test_wrong_declarations_are_refused(
     source: Source,
     assemble: Callable[[AnyStream], Any],
     error: type[Exception],

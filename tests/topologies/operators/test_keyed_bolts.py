@@ -315,7 +315,9 @@ class Optional(Bolt[Click, None]):
         (Sink, {"version": 0}, TopologyError, "version is 0"),
     ],
 )
-def test_wrong_declarations(bolt: Any, settings: Any, error: type[Exception], message: str) -> None:
+def test_wrong_declarations_are_refused(
+    bolt: Any, settings: Any, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error) as raised:
         declared(bolt, **settings)
     assert message in str(raised.value)

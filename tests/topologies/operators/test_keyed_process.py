@@ -346,7 +346,9 @@ class Class:
         (lambda c: c.stream.group_by("age").process(number), UnknownField, "user, second"),
     ],
 )
-def test_wrong_declarations(assemble: Any, error: type[Exception], message: str) -> None:
+def test_wrong_declarations_are_refused(
+    assemble: Any, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error) as raised:
         declared(assemble)
     assert message in str(raised.value)

@@ -288,7 +288,9 @@ def reads_words(word: Word) -> Word:
         (lambda s: s.aggregate(count(), parallelism=2), TopologyError, "one task"),
     ],
 )
-def test_wrong_declarations(assemble: Any, error: type[Exception], message: str) -> None:
+def test_wrong_declarations_are_refused(
+    assemble: Any, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error) as raised:
         declared(assemble)
     assert message in str(raised.value)

@@ -149,7 +149,7 @@ def test_after_a_kill_a_query_raises_until_it_returns_the_stored_value(
     assert all(value >= len(AMOUNTS[shop]) for shop, value in found)
 
 
-def test_wrong_queries_are_refused_with_the_possible_ones(cluster: SimCluster) -> None:
+def test_wrong_queries_are_refused_with_the_valid_ones(cluster: SimCluster) -> None:
     topology, sales = declared()
     sales.group_by("shop", "day").aggregate(count(), name="pairs", parallelism=2)
     sales.shuffle().bolt("ignore", ignore)

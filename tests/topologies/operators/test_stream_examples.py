@@ -1,4 +1,4 @@
-"""The examples of Bytewax and Kafka Streams, written with operators, are no longer than there."""
+"""Our versions of examples of Bytewax and Kafka Streams are no longer than the originals."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def outage(call: Any, **settings: Any) -> Snapshot:
     return snapshot
 
 
-def test_a_call_that_ends_an_outage_may_take_longer_than_a_plain_one() -> None:
+def test_a_call_that_ends_an_outage_may_take_longer_than_a_plain_call() -> None:
     """While the task tries one input at a time, it does not block in the call."""
     begun: list[float] = []
 

@@ -1,4 +1,4 @@
-"""Totals are run_totals for several batches together under load, and at once otherwise."""
+"""Totals are written for several batches together under load, and at once otherwise."""
 
 from __future__ import annotations
 

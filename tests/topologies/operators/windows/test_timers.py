@@ -360,7 +360,9 @@ def takes_one(user: str) -> None: ...
         ({"on_timer": None}, TopologyError, "event_time= and late= are for timers"),
     ],
 )
-def test_wrong_declarations(settings: Any, error: type[Exception], message: str) -> None:
+def test_wrong_declarations_are_refused(
+    settings: Any, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error) as raised:
         declared([], **settings)
     assert message in str(raised.value)

@@ -300,7 +300,7 @@ def test_windows_of_windows_include_all_records() -> None:
     assert rows(Paced(*range(16)), assemble) == [[(0, 2)]]
 
 
-def test_a_stream_called_watermarks_has_no_watermarks() -> None:
+def test_a_stream_may_be_called_watermarks() -> None:
     class Named(Spout[Click]):
         streams: ClassVar = {"watermarks": Click}
 

@@ -155,7 +155,7 @@ def run_with_faults(seed: int, topology: Topology) -> SimRun:
 
 
 def written_values(run: SimRun) -> dict[tuple[Any, ...], Counter[int]]:
-    """Return the first two values of the written rows → their third values, with their numbers."""
+    """Return the first two values of the rows → how often each third value was written."""
     found: defaultdict[tuple[Any, ...], Counter[int]] = defaultdict(Counter)
     for entry in run.history():
         if entry.what is What.WROTE:
