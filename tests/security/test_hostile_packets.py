@@ -67,7 +67,7 @@ def network(seed: int) -> Network:
 
 
 @cache
-def recorded() -> list[Delivery]:
+def recorded_packets() -> list[Delivery]:
     """Return the first packets of a run."""
     found: list[Delivery] = []
     deliver = SimWorker.deliver
@@ -82,7 +82,7 @@ def recorded() -> list[Delivery]:
     return found
 
 
-def sealed(head: bytes, body: bytes) -> bytes:
+def with_checksum(head: bytes, body: bytes) -> bytes:
     """Return a packet with a correct checksum."""
     magic, version, _ = packets._HEADER.unpack_from(head)
     rest = head[packets._HEADER.size :] + body
@@ -100,10 +100,10 @@ def send_mutated_packets(total: int, seed: int) -> Counter[str]:
         net = network(dice.randrange(1000))
         net.until(partial(has_begun, net))
         for number in range(EACH):
-            delivery = dice.choice(recorded())
+            delivery = dice.choice(recorded_packets())
             body = mutated_messagepack(delivery.data[BODY:], dice)
             core = net.workers[delivery.peer]
-            core.receive(sealed(delivery.data[:BODY], body))
+            core.receive(with_checksum(delivery.data[:BODY], body))
             dropped = bool(core._reader.notices())
             found["dropped" if dropped else "read"] += 1
             core.step()
@@ -132,18 +132,18 @@ def test_mutated_packets_stop_no_worker(total: int) -> None:
 def test_a_packet_with_any_other_byte_is_refused() -> None:
     dice = random.Random(3)
     for _ in range(3_000):
-        delivery = dice.choice(recorded())
+        delivery = dice.choice(recorded_packets())
         data = mutated_bytes(delivery.data, dice)
         receiver = PacketReceiver(delivery.peer, 1)
         if data != delivery.data:
             assert str(receiver.answer(data)) != "0"
 
 
-def body(**changed: object) -> bytes:
+def changed_packet(**changed: object) -> bytes:
     """Return a recorded packet with a frame of rows, with the given parts of the frame changed."""
     names = ("target", "source", "index", "seq", "kind", "records")
     names += ("roots", "counts", "edges", "offsets")
-    for delivery in recorded():
+    for delivery in recorded_packets():
         content = msgpack.unpackb(delivery.data[BODY:])
         if content[0] and content[0][0][4] == changed.get("kind", 0) and content[0][0][6]:
             content[0][0] = [changed.get(n, v) for n, v in zip(names, content[0][0], strict=True)]
@@ -173,13 +173,13 @@ def test_a_frame_that_contradicts_itself_is_refused_before_it_is_built(
 ) -> None:
     before = resident()
     with pytest.raises(CorruptPacket):
-        read_content(body(**changed), network(1).plan.streams)
+        read_content(changed_packet(**changed), network(1).plan.streams)
     assert resident() - before < GROWTH_MAX
 
 
 def test_lists_that_claim_to_be_long_take_no_memory() -> None:
     before = resident()
-    head = recorded()[0].data[:BODY]
+    head = recorded_packets()[0].data[:BODY]
     with pytest.raises(CorruptPacket):
         read_content(head + NESTED * 200, network(1).plan.streams)
     assert resident() - before < GROWTH_MAX
@@ -194,7 +194,7 @@ def test_columns_with_offsets_outside_of_their_memory_are_not_read() -> None:
     at = data.index(bytes([0, 0, 0, 0, 3, 0, 0, 0, 6, 0, 0, 0]))
     data[at + 4 : at + 8] = (1 << 30).to_bytes(4, "little")
     plan = network(1).plan
-    frame = read_content(body(kind=0, records=bytes(data)), plan.streams).frames[0]
+    frame = read_content(changed_packet(kind=0, records=bytes(data)), plan.streams).frames[0]
     assert frame.error is not None
     from sunshower.runtime.transport.frames import _COLUMNS, _decode_records
 

@@ -50,7 +50,7 @@ def leaky_topology() -> Topology:
     return topology
 
 
-def stored() -> list[str]:
+def keys_with_secret() -> list[str]:
     """Return the keys in Ray's store whose value contains the secret."""
     values = ((key, internal_kv._internal_kv_get(key, namespace=NAMESPACE)) for key in keys(""))
     return [key for key, value in values if WORD.encode() in (value or b"")]
@@ -72,7 +72,7 @@ def test_no_output_of_a_failing_topology_shows_a_secret(
 ) -> None:
     with caplog.at_level(logging.DEBUG):
         run = ray_cluster.submit(leaky_topology().graph(), sample=1)
-        assert stored() == [f"{run.id}/plan/0/"], "the workers need the secret"
+        assert keys_with_secret() == [f"{run.id}/plan/0/"], "the workers need the secret"
         with pytest.raises(TopologyFailed) as raised:
             run.wait(60)
         overview = run.overview()
@@ -85,7 +85,7 @@ def test_no_output_of_a_failing_topology_shows_a_secret(
         assert WORD.encode() not in arguments_of_others()
         logs = Path(worker._global_node.get_logs_dir_path())
         run.stop()
-        assert stored() == []
+        assert keys_with_secret() == []
         assert keys(run.id) == []
         assert not files_with_secret(logs)
     assert WORD not in caplog.text
@@ -106,33 +106,33 @@ def test_plans_are_removed_from_rays_store_however_a_run_ends(
     with RayCluster() as cluster:  # a client of the same Ray
         killed = cluster.submit(leaky_topology().graph(), active=False)
         killed.kill(0)
-        assert stored() == []
+        assert keys_with_secret() == []
 
         at_once = cluster.submit(leaky_topology().graph(), active=False)
         at_once.kill_actors()  # the second Ctrl-C
         at_once.stop()
         at_once.stop()
-        assert stored() == []
+        assert keys_with_secret() == []
 
         (tmp_path / "file").touch()
         with monkeypatch.context() as patch:
             patch.setattr("tempfile.tempdir", str(tmp_path / "file"))
             with pytest.raises(ClusterError, match="history cannot be kept"):
                 cluster.submit(leaky_topology().graph(), sample=1)  # the plan was stored before
-        assert stored() == []
+        assert keys_with_secret() == []
 
         lost = cluster.submit(leaky_topology().graph(), active=False)
         ray.kill(
             ray.get_actor(f"{lost.id}/master", namespace=NAMESPACE)
         )  # as an operator of Ray may do
-        assert stored() == [f"{lost.id}/plan/0/"]
+        assert keys_with_secret() == [f"{lost.id}/plan/0/"]
         again = cluster.submit(leaky_topology().graph(), active=False)
-        assert stored() == [f"{again.id}/plan/0/"]
+        assert keys_with_secret() == [f"{again.id}/plan/0/"]
         lost.stop()
 
         other = RayCluster()  # another client of the same Ray
         other.find("leaky").stop()
-        assert stored() == []
+        assert keys_with_secret() == []
 
 
 # ---- in one process -----------------------------------------------------------------------------

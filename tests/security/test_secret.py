@@ -198,7 +198,7 @@ def test_settings_of_these_names_are_shown(name: str) -> None:
     assert protected({name: "value"}) == {name: "value"}
 
 
-def declared() -> dict[str, Any]:
+def declarations() -> dict[str, Any]:
     """Return all declarations that take a secret, given as plain text."""
     kafka = {"bootstrap.servers": "b:9092", "group.id": "g", "sasl.password": WORD}
     digest = ("me", WORD)
@@ -216,9 +216,9 @@ def declared() -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("name", declared())
+@pytest.mark.parametrize("name", declarations())
 def test_declarations_do_not_show_their_secrets(name: str) -> None:
-    declaration = declared()[name]
+    declaration = declarations()[name]
     assert WORD not in repr(declaration) + str(declaration) + str(vars(declaration))
     assert WORD.encode() in pickle.dumps(declaration), "the workers need the secret"
 

@@ -33,7 +33,7 @@ def sqlite_error(code: int | None, text: str = "said by SQLite") -> sqlite3.Erro
     return error
 
 
-def locked() -> sqlite3.Error:
+def locked_error() -> sqlite3.Error:
     """Return the error that SQLite raises for a locked database."""
     name = "file:locked?mode=memory&cache=shared"
     owner, other = (sqlite3.connect(name, 0.0, uri=True, isolation_level=None) for _ in range(2))
@@ -45,7 +45,7 @@ def locked() -> sqlite3.Error:
     return raised.value
 
 
-def full() -> sqlite3.Error:
+def full_error() -> sqlite3.Error:
     """Return the error that SQLite raises for a full database."""
     db = sqlite3.connect(":memory:", isolation_level=None)
     db.execute("CREATE TABLE t (x)")
@@ -67,8 +67,8 @@ def full() -> sqlite3.Error:
         *(OSError(errno.EHOSTUNREACH, "x"), OSError(errno.ETIMEDOUT, "x")),
         socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"),
         ssl.SSLEOFError(8, "EOF occurred in violation of protocol"),
-        *(sqlite_error(sqlite3.SQLITE_BUSY), sqlite_error(sqlite3.SQLITE_FULL), locked()),
-        full(),
+        *(sqlite_error(sqlite3.SQLITE_BUSY), sqlite_error(sqlite3.SQLITE_FULL), locked_error()),
+        full_error(),
         *(sqlite_error(sqlite3.SQLITE_LOCKED), sqlite_error(sqlite3.SQLITE_IOERR_WRITE)),
     ],
     ids=repr,
@@ -77,7 +77,7 @@ def test_an_error_of_python_or_sunshower_is_an_outage(error: Exception) -> None:
     assert is_unavailable(error)
 
 
-def not_json() -> Exception:
+def json_error() -> Exception:
     with pytest.raises(ValueError, match="Expecting") as raised:
         json.loads("{")
     return raised.value
@@ -86,7 +86,7 @@ def not_json() -> Exception:
 @pytest.mark.parametrize(
     "error",
     [
-        *(StoreError("x"), TypeError("x"), ValueError("x"), KeyError("x"), not_json()),
+        *(StoreError("x"), TypeError("x"), ValueError("x"), KeyError("x"), json_error()),
         *(FileNotFoundError(errno.ENOENT, "x"), PermissionError(errno.EACCES, "x")),
         *(OSError("x"), OSError(errno.ENOENT, "x"), OSError(errno.EROFS, "x")),
         *(IsADirectoryError("x"), HTTPError(errno.EIO, "x"), HTTPError("404")),
@@ -183,7 +183,7 @@ KAZOO = [
 ]
 
 
-def of_clients() -> Iterator[Any]:
+def client_errors() -> Iterator[Any]:
     """Yield library, class, text, and whether this error is an outage."""
     for name, text, is_outage in POSTGRES:
         yield "psycopg", name, text, is_outage
@@ -193,7 +193,7 @@ def of_clients() -> Iterator[Any]:
         yield "kazoo", name, "", is_outage
 
 
-@pytest.mark.parametrize(("library", "name", "text", "is_outage"), [*of_clients()])
+@pytest.mark.parametrize(("library", "name", "text", "is_outage"), [*client_errors()])
 def test_an_error_of_a_client_library_is_classified(
     library: str, name: str, text: str, is_outage: bool
 ) -> None:

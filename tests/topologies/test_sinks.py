@@ -20,7 +20,7 @@ from sunshower.records import Schema
 from tests.topologies.examples import Order, Total, Word
 
 
-def started(bolt: JsonLines, index: int = 0, parallelism: int = 1) -> JsonLines:
+def start(bolt: JsonLines, index: int = 0, parallelism: int = 1) -> JsonLines:
     bolt.prepare(Context("t", "store", 7 + index, index, parallelism))
     return bolt
 
@@ -37,7 +37,7 @@ def started(bolt: JsonLines, index: int = 0, parallelism: int = 1) -> JsonLines:
 def test_record_becomes_one_object(tmp_path: Path, record: Any, schema: Schema, line: Any) -> None:
     sink = JsonLines(tmp_path / "out.jsonl")
     sink.check_input(schema)
-    bolt = started(sink)
+    bolt = start(sink)
     bolt.process(record)
     bolt.flush()
     written = (tmp_path / "out.jsonl").read_text(encoding="utf-8")
@@ -47,7 +47,7 @@ def test_record_becomes_one_object(tmp_path: Path, record: Any, schema: Schema, 
 
 def test_lines_are_in_the_file_after_each_flush(tmp_path: Path) -> None:
     file = tmp_path / "out.jsonl"
-    bolt = started(JsonLines(file))
+    bolt = start(JsonLines(file))
     for number in range(3):
         bolt.process(Word(str(number)))
         bolt.flush()
@@ -55,7 +55,7 @@ def test_lines_are_in_the_file_after_each_flush(tmp_path: Path) -> None:
 
 
 def test_cleanup_writes_the_remaining_lines(tmp_path: Path) -> None:
-    bolt = started(JsonLines(tmp_path / "out.jsonl"))
+    bolt = start(JsonLines(tmp_path / "out.jsonl"))
     bolt.process(Word("rain"))
     bolt.cleanup()
     assert (tmp_path / "out.jsonl").read_text() == '{"word": "rain"}\n'
@@ -63,7 +63,7 @@ def test_cleanup_writes_the_remaining_lines(tmp_path: Path) -> None:
 
 def test_each_of_several_tasks_has_its_own_file(tmp_path: Path) -> None:
     for index in range(2):
-        bolt = started(JsonLines(tmp_path / "out.jsonl"), index, 2)
+        bolt = start(JsonLines(tmp_path / "out.jsonl"), index, 2)
         bolt.process(Word(str(index)))
         bolt.cleanup()
     assert (tmp_path / "out.0.jsonl").read_text() == '{"word": "0"}\n'
@@ -84,7 +84,7 @@ def test_a_line_that_a_crash_left_incomplete_is_ended_first(
 ) -> None:
     file = tmp_path / "out.jsonl"
     file.write_text(before)
-    bolt = started(JsonLines(file))
+    bolt = start(JsonLines(file))
     bolt.process(Word("rain"))
     bolt.cleanup()
     assert file.read_text() == before + between + '{"word": "rain"}\n'
@@ -101,7 +101,7 @@ def test_a_line_that_a_crash_left_incomplete_is_ended_first(
 def test_a_value_that_json_cannot_represent_fails_its_record_alone(
     tmp_path: Path, value: Any, error: type[Exception], message: str
 ) -> None:
-    bolt = started(JsonLines(tmp_path / "out.jsonl"))
+    bolt = start(JsonLines(tmp_path / "out.jsonl"))
     with pytest.raises(error, match=message):
         bolt.process(Word(value))
     bolt.process(Word("rain"))
@@ -159,7 +159,7 @@ def on_disk(bolt: JsonLines, monkeypatch: pytest.MonkeyPatch) -> FullDisk:
     disk = FullDisk(bolt.path, "ab+")
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(Path, "open", lambda *_, **__: disk)
-        started(bolt)
+        start(bolt)
     return disk
 
 

@@ -43,7 +43,7 @@ def hostile(text: str) -> DeadLetter:
     return DeadLetter(text, {text: text}, text, 5, text, text, 0, 0, text, text, text, text, 1e9)
 
 
-def stored(folder: Path, letters: Iterable[DeadLetter]) -> dict[str, LetterStore | None]:
+def write_letters(folder: Path, letters: Iterable[DeadLetter]) -> dict[str, LetterStore | None]:
     """Write the letters into two files of a folder, oldest first. Return their store by bolt."""
     files = [folder / f"dead.{n}.jsonl" for n in range(2)]
     ordered = sorted(letters, key=lambda letter: letter.time)
@@ -54,4 +54,4 @@ def stored(folder: Path, letters: Iterable[DeadLetter]) -> dict[str, LetterStore
 
 def shop_with_letters(folder: Path, count: int = 12) -> Prepared:
     """Return the web shop, whose bolt has written letters into `folder`."""
-    return replace(shop(), letters=stored(folder, orders(count)))
+    return replace(shop(), letters=write_letters(folder, orders(count)))

@@ -22,7 +22,7 @@ from sunshower.secret import Secret
 from sunshower.topologies.retry import ACKED, LetterStore
 from tests.web.conftest import TOKEN, Answer, ask
 from tests.web.prepared import HOSTILE, HostileSource, PreparedSource
-from tests.web.prepared_letters import NEWEST_S, hostile, orders, shop_with_letters, stored
+from tests.web.prepared_letters import NEWEST_S, hostile, orders, shop_with_letters, write_letters
 
 SHOP = "/api/letters?name=web-shop"
 
@@ -140,7 +140,7 @@ def test_control_characters_of_a_letter_are_escaped_and_long_values_clipped(
     tmp_path: Path,
 ) -> None:
     letter = hostile("\x1b[31m\u202e")._replace(record={"text": "x" * 10**6, "bell": "\x07"})
-    letters = page_letters.read_stores(stored(tmp_path, [letter]), {})
+    letters = page_letters.read_stores(write_letters(tmp_path, [letter]), {})
     found = page_letters.letter_facts(letters.letters[0])
     texts = json.dumps(found, ensure_ascii=False)
     assert not {"\x1b", "\u202e", "\x07"} & set(texts)
@@ -149,7 +149,7 @@ def test_control_characters_of_a_letter_are_escaped_and_long_values_clipped(
 
 
 def test_a_hostile_letter_is_sent_as_json(tmp_path: Path) -> None:
-    source = HostileSource(stored(tmp_path, [hostile(HOSTILE)]))
+    source = HostileSource(write_letters(tmp_path, [hostile(HOSTILE)]))
     with served_page(source, TOKEN, port=0) as url:
         found = ask(url, "/api/letters?name=any")
         assert found.headers["content-type"] == "application/json"
@@ -188,12 +188,12 @@ def test_letters_that_are_newer_than_the_list_are_not_replayed_with_it(
 ) -> None:
     until = ask(url, SHOP).json["until"]
     newer = orders(1)[0]._replace(message_id="newer", time=NEWEST_S + 1e-3)
-    stored(tmp_path, [*orders(), newer])
+    write_letters(tmp_path, [*orders(), newer])
     assert replay(url, until=str(until)).json == {"said": "12 dead letters are being replayed"}
     ended(url)
     assert len(source.replayed) == 12
     assert "newer" not in source.replayed
-    stored(tmp_path, [newer, newer._replace(time=0.0)])  # older releases write no time
+    write_letters(tmp_path, [newer, newer._replace(time=0.0)])  # older releases write no time
     assert ask(url, SHOP).json["until"] is None
 
 
@@ -262,7 +262,7 @@ def test_wrong_replays_are_refused(url: str, source: PreparedSource, body: str) 
 
 
 def test_the_process_can_end_without_waiting_for_replays(tmp_path: Path) -> None:
-    stored(tmp_path, orders(4))
+    write_letters(tmp_path, orders(4))
     letters = read_files([str(tmp_path / "dead.*.jsonl")]).letters
     threads: list[Thread] = []
 
@@ -275,7 +275,7 @@ def test_the_process_can_end_without_waiting_for_replays(tmp_path: Path) -> None
 
 
 def test_letters_are_replayed_a_few_at_a_time_until_a_fatal_error(tmp_path: Path) -> None:
-    stored(tmp_path, orders(40))
+    write_letters(tmp_path, orders(40))
     letters = read_files([str(tmp_path / "dead.*.jsonl")]).letters
     asked: list[str] = []
 

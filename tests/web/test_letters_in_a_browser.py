@@ -12,7 +12,7 @@ from sunshower.cli.dead.letters import read_files
 from sunshower.cli.ui.server import served_page
 from tests.web.conftest import TOKEN, Open, violations
 from tests.web.prepared import HOSTILE, HostileSource, PreparedSource
-from tests.web.prepared_letters import hostile, stored
+from tests.web.prepared_letters import hostile, write_letters
 from tests.web.test_page_in_a_browser import SHOP, SIZES, text_of, wait_for
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ def test_an_unknown_letter_has_a_notice(url: str, source: PreparedSource, open_p
 
 
 def test_hostile_letters_are_shown_and_never_run(tmp_path: Path, open_page: Open) -> None:
-    source = HostileSource(stored(tmp_path, [hostile(HOSTILE)]))
+    source = HostileSource(write_letters(tmp_path, [hostile(HOSTILE)]))
     (letter,) = read_files([str(tmp_path / "dead.*.jsonl")]).letters
     with served_page(source, TOKEN, port=0) as url:
         page = open_page(url, f"#/t/{quote(HOSTILE, safe='')}/d/{letter.id}")

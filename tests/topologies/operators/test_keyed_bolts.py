@@ -65,7 +65,7 @@ class ManualSessions(Bolt[Click, Session]):
         out.ack(tuple)
 
 
-def declared(
+def click_topology(
     bolt: Any, clicks: Any = CLICKS, retry: Retry | None = None, tasks: int = 1, **settings: Any
 ) -> Topology:
     topology = Topology("clicks")
@@ -83,7 +83,7 @@ def test_sessions_are_those_of_a_plain_program(
     stored: bool, bolt: Any, tasks: int, tmp_path: Path
 ) -> None:
     state = SqliteState(tmp_path / "clicks.db") if stored else None
-    done = run(declared(bolt, tasks=tasks, state=state))
+    done = run(click_topology(bolt, tasks=tasks, state=state))
     assert sorted(done.results["kept"][0]) == sorted(sessions_of(CLICKS))
     results = [result for result in done.results["bolt"] if result is not None]
     assert len(results) == (0 if stored else tasks)
@@ -194,7 +194,7 @@ def test_a_record_that_fails_does_not_change_the_state_and_fails_alone(
     state = SqliteState(tmp_path / "clicks.db")
     clicks = [*CLICKS[:150], POISON, *CLICKS[150:]]
     retry = Retry(attempts=3, initial_s=0.01, dead_letters=tmp_path / "dead.jsonl")
-    run(declared(bolt, clicks, retry, state=state))
+    run(click_topology(bolt, clicks, retry, state=state))
     letters = [line for f in tmp_path.glob("dead*") for line in f.read_text().splitlines()]
     assert [json.loads(line)["record"] for line in letters] == [POISON._asdict()]
     expected: dict[str, list[int]] = {}
@@ -218,7 +218,7 @@ def test_a_batch_whose_flush_raises_does_not_change_the_state() -> None:
                 raise ValueError("not yet")
 
     state = MemoryState()
-    run(declared(Once, retry=Retry(initial_s=0.01), state=state))
+    run(click_topology(Once, retry=Retry(initial_s=0.01), state=state))
     assert dict(state.items()) == {**Counter(click.user for click in CLICKS), "flushed": 1}
 
 
@@ -269,9 +269,9 @@ def test_a_record_whose_outputs_are_sent_in_pieces_changes_its_state_once() -> N
 
 def test_a_state_has_a_time_to_live_and_can_be_migrated(tmp_path: Path) -> None:
     state = MemoryState()
-    run(declared(Sink, CLICKS[:2], state=state))
+    run(click_topology(Sink, CLICKS[:2], state=state))
     migrated = {"version": 2, "migrate": lambda version, _: [version]}
-    topology = declared(Sink, CLICKS[2:3], state=state, ttl_s=5, **migrated)
+    topology = click_topology(Sink, CLICKS[2:3], state=state, ttl_s=5, **migrated)
     assert topology.component("bolt").tick_s == 5
     run(topology)
     assert dict(state.items()) == {"a": [1], "b": [1], "e": [14]}
@@ -319,7 +319,7 @@ def test_wrong_declarations_are_refused(
     bolt: Any, settings: Any, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error) as raised:
-        declared(bolt, **settings)
+        click_topology(bolt, **settings)
     assert message in str(raised.value)
     assert "topology 'clicks', bolt 'bolt'" in str(raised.value)
 

@@ -91,7 +91,7 @@ class Kept(Bolt[Any, None]):
         return self.kept
 
 
-def declared(
+def click_topology(
     process: Callable[[GroupedRecords[Click]], Any],
     clicks: Any = CLICKS,
     retry: Retry | None = None,
@@ -130,7 +130,7 @@ def test_sessions_are_those_of_a_plain_program(
     parallelism: int, stored: bool, tmp_path: Path
 ) -> None:
     state = SqliteState(tmp_path / "clicks.db") if stored else None
-    done = run(declared(lambda c: c.process(sessions, state=state, parallelism=parallelism)))
+    done = run(click_topology(lambda c: c.process(sessions, state=state, parallelism=parallelism)))
     (found,) = done.results["kept"]
     assert sorted(found) == sorted(sessions_of(CLICKS))
     assert len(found) > 50
@@ -138,12 +138,12 @@ def test_sessions_are_those_of_a_plain_program(
 
 def test_states_are_the_result_or_in_the_store(tmp_path: Path) -> None:
     state = SqliteState(tmp_path / "clicks.db")
-    done = run(declared(lambda c: c.process(number, state=state, parallelism=2)))
+    done = run(click_topology(lambda c: c.process(number, state=state, parallelism=2)))
     assert done.results["number"] == [None, None]
     assert dict(state.items()) == Counter(click.user for click in CLICKS)
-    run(declared(lambda c: c.process(number, state=state, parallelism=2)))
+    run(click_topology(lambda c: c.process(number, state=state, parallelism=2)))
     assert dict(state.items())["a"] == 2 * sum(click.user == "a" for click in CLICKS)
-    done = run(declared(lambda c: c.process(number)))
+    done = run(click_topology(lambda c: c.process(number)))
     assert states(done, "number") == Counter(click.user for click in CLICKS)
 
 
@@ -168,7 +168,7 @@ def test_a_state_can_be_assigned_changed_in_place_and_removed() -> None:
         return [(click.user, before)]
 
     clicks = [Click("a", second) for second in (0, 1, 2, 9, 5, 0)]
-    done = run(declared(lambda c: c.process(change, fields=["user", "before"]), clicks))
+    done = run(click_topology(lambda c: c.process(change, fields=["user", "before"]), clicks))
     (found,) = done.results["kept"]
     seen = [{"seconds": []}, {"seconds": [1]}, {"seconds": [1, 2]}]
     assert [before for _, before in found] == [None, *seen, None, None]
@@ -246,7 +246,7 @@ def test_a_record_that_fails_does_not_change_the_state_and_fails_alone(
     state = SqliteState(tmp_path / "clicks.db")
     clicks = [*CLICKS[:150], POISON, *CLICKS[150:]]
     retry = Retry(attempts=3, initial_s=0.01, dead_letters=tmp_path / "dead.jsonl")
-    done = run(declared(lambda c: process(c, state), clicks, retry))
+    done = run(click_topology(lambda c: process(c, state), clicks, retry))
     letters = [line for f in tmp_path.glob("dead*") for line in f.read_text().splitlines()]
     assert [json.loads(line)["record"] for line in letters] == [POISON._asdict()]
     assert done.snapshot.component("clicks").causes == {Cause.EXCEPTION.value: 3}
@@ -260,7 +260,7 @@ def test_a_key_that_cannot_be_stored_fails_alone(tmp_path: Path) -> None:
     state = SqliteState(tmp_path / "clicks.db")
     clicks = [*CLICKS[:150], Click("\ud800", 1), *CLICKS[150:]]
     retry = Retry(attempts=2, initial_s=0.01, dead_letters=tmp_path / "dead.jsonl")
-    done = run(declared(lambda c: c.process(number, state=state), clicks, retry))
+    done = run(click_topology(lambda c: c.process(number, state=state), clicks, retry))
     assert done.snapshot.component("clicks").dead == 1
     assert dict(state.items()) == Counter(click.user for click in CLICKS)
 
@@ -280,7 +280,7 @@ def test_a_shared_batch_that_fails_does_not_change_the_state(tmp_path: Path) -> 
         return totals.group_by("second").process(once, state=state, fields=["second", "count"])
 
     retry = Retry(attempts=2, initial_s=0.01, dead_letters=tmp_path / "dead.jsonl")
-    done = run(declared(assemble, [*CLICKS[:150], POISON, *CLICKS[150:]], retry))
+    done = run(click_topology(assemble, [*CLICKS[:150], POISON, *CLICKS[150:]], retry))
     assert done.snapshot.component("clicks").dead == 1
     assert dict(state.items()) == dict.fromkeys([click.second for click in CLICKS], 1)
 
@@ -292,7 +292,7 @@ def test_a_record_whose_outputs_are_sent_in_pieces_changes_its_state_once() -> N
             yield Session(click.user, piece, len(seen.value))
 
     settings = {"window_records_max": 400, "frame_records_max": 100}
-    done = run(declared(lambda c: c.process(many), CLICKS[:20], **settings))
+    done = run(click_topology(lambda c: c.process(many), CLICKS[:20], **settings))
     (found,) = done.results["kept"]
     assert len(found) == 20 * 1_500
     expected: dict[str, list[int]] = {}
@@ -350,7 +350,7 @@ def test_wrong_declarations_are_refused(
     assemble: Any, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error) as raised:
-        declared(assemble)
+        click_topology(assemble)
     assert message in str(raised.value)
     assert "topology 'clicks', stream 'default' of 'clicks'" in str(raised.value)
 

@@ -40,7 +40,7 @@ from tests.topologies.operators.test_keyed_process import (
     CLICKS,
     Click,
     Session,
-    declared,
+    click_topology,
     number,
     run,
     sessions,
@@ -48,7 +48,7 @@ from tests.topologies.operators.test_keyed_process import (
 from tests.trident.rigs.unsure import Troubles, UnsureState
 
 
-def gathered(click: Click, state: KeyState[dict[str, Any]]) -> list[Session]:
+def gather(click: Click, state: KeyState[dict[str, Any]]) -> list[Session]:
     """Store the seconds of the clicks of a user, and the number of clicks."""
     if state.value is None:
         state.value = {"seconds": set(), "times": 0}
@@ -67,8 +67,8 @@ def check_no_click_is_missing(state: Any) -> int:
     return sum(value["times"] for value in found.values())
 
 
-class Gathered(Bolt[Click, Session]):
-    """`gathered` as a bolt."""
+class Gather(Bolt[Click, Session]):
+    """`gather` as a bolt."""
 
     state: KeyValueState[str, dict[str, Any]]
 
@@ -79,8 +79,8 @@ class Gathered(Bolt[Click, Session]):
         return [Session(click.user, click.second, own["times"])]
 
 
-class GatheredLater(Bolt[Click, Session]):
-    """`gathered` as a bolt with anchors, which acks clicks in pairs."""
+class GatherInPairs(Bolt[Click, Session]):
+    """`gather` as a bolt with anchors, which acks clicks in pairs."""
 
     state: KeyValueState[str, dict[str, Any]]
 
@@ -89,7 +89,7 @@ class GatheredLater(Bolt[Click, Session]):
 
     def execute(self, tuple: Tuple[Click], out: Collector[Any]) -> None:
         self.waiting.append((tuple, out))
-        for made in Gathered.process(self, tuple.record):  # type: ignore[arg-type]
+        for made in Gather.process(self, tuple.record):  # type: ignore[arg-type]
             out.emit(made, tuple)
         if len(self.waiting) > 1:
             self.tick()
@@ -100,10 +100,10 @@ class GatheredLater(Bolt[Click, Session]):
         self.waiting = []
 
 
-_GATHERED: list[Callable[[GroupedRecords[Click], Any], Any]] = [
-    lambda c, state: c.process(gathered, state=state, parallelism=2),
-    lambda c, state: c.stream.fields("user").bolt("own", Gathered, 2, state=state),
-    lambda c, state: c.stream.fields("user").bolt("own", GatheredLater, 2, state=state, tick_s=0.1),
+_GATHERERS: list[Callable[[GroupedRecords[Click], Any], Any]] = [
+    lambda c, state: c.process(gather, state=state, parallelism=2),
+    lambda c, state: c.stream.fields("user").bolt("own", Gather, 2, state=state),
+    lambda c, state: c.stream.fields("user").bolt("own", GatherInPairs, 2, state=state, tick_s=0.1),
 ]
 
 
@@ -114,7 +114,9 @@ def test_no_click_is_missing_from_a_state_although_workers_die(seed: int) -> Non
     inner = MemoryState()
     troubles = Troubles(draw, 0.1)
     state = inner if seed % 2 else UnsureState(inner, troubles)
-    topology = declared(lambda c: _GATHERED[seed % 3](c, state), workers=3, message_timeout_s=10.0)
+    topology = click_topology(
+        lambda c: _GATHERERS[seed % 3](c, state), workers=3, message_timeout_s=10.0
+    )
     with SimCluster(seed, latency_s=0.005) as cluster:
         current = cluster.submit(topology.graph())
         for _ in range(draw.randrange(1, 4)):
@@ -161,14 +163,14 @@ class OutageState:
         put(*args)
 
 
-def gathered_in(state: Any, clicks: GroupedRecords[Click]) -> Any:
-    return clicks.process(gathered, state=state)
+def gather_into(state: Any, clicks: GroupedRecords[Click]) -> Any:
+    return clicks.process(gather, state=state)
 
 
 def test_an_outage_of_the_store_charges_no_attempt() -> None:
     for seed in range(5):
         state = OutageState()
-        topology = declared(partial(gathered_in, state), workers=2)
+        topology = click_topology(partial(gather_into, state), workers=2)
         with SimCluster(seed, latency_s=0.005) as cluster:
             current = cluster.submit(topology.graph())
             assert current.wait(300), current.snapshot()
@@ -193,7 +195,7 @@ class NeedsDependency:
         """Without `prepare`, no new object of the bolt would be tried."""
 
     def __call__(self, click: Click, state: KeyState[dict[str, Any]]) -> list[Session]:
-        made = gathered(click, state)
+        made = gather(click, state)
         self.calls.writes += 1
         if 20 < self.calls.writes <= 60:
             raise ConnectionRefusedError("it is unavailable")
@@ -204,7 +206,7 @@ class NeedsDependency:
 def test_an_outage_of_a_dependency_charges_no_attempt(stored: bool) -> None:
     """New objects of the bolt are tried beside the old one, each with the store open."""
     state = MemoryState() if stored else None
-    topology = declared(
+    topology = click_topology(
         lambda c: c.process(NeedsDependency(), state=state, parallelism=2), workers=2
     )
     with SimCluster(1, latency_s=0.005) as cluster:
@@ -222,14 +224,14 @@ def test_an_outage_of_a_dependency_charges_no_attempt(stored: bool) -> None:
 
 @pytest.mark.parametrize("kind", range(3))
 def test_states_in_memory_move_with_their_task(kind: int) -> None:
-    topology = declared(lambda c: _GATHERED[kind](c, None), workers=2)
+    topology = click_topology(lambda c: _GATHERERS[kind](c, None), workers=2)
     with SimCluster(1, latency_s=0.001) as cluster:
         current = cluster.submit(topology.graph())
         current.wait(0.02)
         current.rebalance(workers=3)
         assert current.wait(60)
         clicks = current.snapshot().component("clicks")
-        id = "own" if kind else "gathered"
+        id = "own" if kind else "gather"
         found = {k: v for task in current.results(id) for k, v in task.items()}
     assert check_no_click_is_missing(found) <= len(CLICKS) + clicks.replayed
 
@@ -286,7 +288,7 @@ class Slowly(Spout[Click]):
 
 def test_a_state_that_is_not_written_for_its_ttl_is_absent_and_removed() -> None:
     state = MemoryState()
-    topology = declared(lambda c: c.process(number, state=state, ttl_s=5), Slowly())
+    topology = click_topology(lambda c: c.process(number, state=state, ttl_s=5), Slowly())
     with SimCluster(1) as cluster:
         current = cluster.submit(topology.graph())
         assert not current.wait(4)
@@ -321,7 +323,7 @@ def migrated(version: int, value: Any) -> Longer:
 
 def test_states_of_another_version_are_refused_or_migrated() -> None:
     state = MemoryState(name="visits")
-    run(declared(lambda c: c.process(sessions, state=state), CLICKS[:2]))
+    run(click_topology(lambda c: c.process(sessions, state=state), CLICKS[:2]))
 
     def again(**settings: Any) -> None:
         topology = Topology("clicks")

@@ -92,7 +92,7 @@ every_store = pytest.mark.parametrize("factory", ["task", *KEPT], indirect=True)
 CONTEXT = Context("shop", "visits", 1, 0, 1, clock=ManualClock())
 
 
-def opened(factory: StateFactory | None, at: float = 1.0, **settings: Any) -> KeyedStore:
+def open_store(factory: StateFactory | None, at: float = 1.0, **settings: Any) -> KeyedStore:
     clock = ManualClock()
     clock.sleep(at)
     store = KeyedStore(factory, "visits", "here", CLASSES, **settings)
@@ -102,7 +102,7 @@ def opened(factory: StateFactory | None, at: float = 1.0, **settings: Any) -> Ke
 
 @every_store
 def test_put_values_are_seen_and_discarded_ones_are_not(factory: StateFactory | None) -> None:
-    store = opened(factory)
+    store = open_store(factory)
     store.put("a", 1)
     store.put(("b", 2), [1])
     assert (store.get("a"), store.get(("b", 2)), store.get("c")) == (1, [1], None)
@@ -122,12 +122,12 @@ def test_put_values_are_seen_and_discarded_ones_are_not(factory: StateFactory | 
 
 @every_kept_store
 def test_committed_values_are_kept_after_a_restart(factory: StateFactory) -> None:
-    store = opened(factory)
+    store = open_store(factory)
     store.put(("ann", date(2026, 1, 1)), VISIT)
     store.commit()
     store.put("bob", VISIT)  # without a commit
     store.close()
-    later = opened(factory)
+    later = open_store(factory)
     assert dict(later.items()) == {("ann", date(2026, 1, 1)): VISIT}
     assert later.get(("ann", date(2026, 1, 1))) == VISIT
     later.close()
@@ -135,10 +135,10 @@ def test_committed_values_are_kept_after_a_restart(factory: StateFactory) -> Non
 
 @every_kept_store
 def test_a_former_life_can_store_nothing(factory: StateFactory) -> None:
-    former = opened(factory)
+    former = open_store(factory)
     former.put("a", 1)
     former.commit()
-    later = opened(factory)
+    later = open_store(factory)
     former.put("a", 100)
     for _ in range(2):
         with pytest.raises(StoreUnreachable, match="a later life of this task"):
@@ -159,7 +159,7 @@ def test_a_former_life_can_store_nothing(factory: StateFactory) -> None:
 
 @every_store
 def test_keys_that_are_fetched_together_are_read_once(factory: StateFactory | None) -> None:
-    store = opened(factory, cache_bytes=0)
+    store = open_store(factory, cache_bytes=0)
     for number in range(50):
         store.put(number, number)
     store.commit()
@@ -178,14 +178,14 @@ VALUES: list[Any] = [
 
 @every_store
 def test_values_come_back_equal_and_of_their_type(factory: StateFactory | None) -> None:
-    store = opened(factory)
+    store = open_store(factory)
     for number, value in enumerate(VALUES):
         store.put(number, value)
     assert [store.get(number) for number in range(len(VALUES))] == VALUES
     store.commit()
     if factory is not None:
         store.close()
-        store = opened(factory)
+        store = open_store(factory)
     found = [store.get(number) for number in range(len(VALUES))]
     assert found == VALUES
     assert [*map(type, found)] == [*map(type, VALUES)]
@@ -195,7 +195,7 @@ def test_values_come_back_equal_and_of_their_type(factory: StateFactory | None) 
 
 @pytest.mark.parametrize("factory", ["task", "sqlite"], indirect=True)
 def test_values_are_copied(factory: StateFactory | None) -> None:
-    store = opened(factory)
+    store = open_store(factory)
     given = [1, {2}]
     store.put("a", given)
     given.append(2)
@@ -208,7 +208,7 @@ def test_values_are_copied(factory: StateFactory | None) -> None:
 
 @pytest.mark.parametrize("value", ["\ud800", [{"a": "\ud800"}], print, {1: object()}])
 def test_a_value_that_cannot_be_stored_changes_nothing(value: Any) -> None:
-    store = opened(MemoryState())
+    store = open_store(MemoryState())
     store.put("a", 1)
     with pytest.raises(Unserialisable, match="here"):
         store.put("a", value)
@@ -217,7 +217,7 @@ def test_a_value_that_cannot_be_stored_changes_nothing(value: Any) -> None:
 
 
 def test_the_cache_of_values_is_bounded() -> None:
-    store = opened(MemoryState(), cache_bytes=100_000)
+    store = open_store(MemoryState(), cache_bytes=100_000)
     for number in range(1_000):
         store.put(number, "x" * 1_000)
         store.commit()
@@ -301,7 +301,7 @@ def test_expired_values_are_absent_and_removed_by_a_later_commit() -> None:
     ],
 )
 def test_an_unknown_value_is_refused_when_it_is_read(plain: Any) -> None:
-    store, state = opened(None, ttl_s=5), opened(None)
+    store, state = open_store(None, ttl_s=5), open_store(None)
     for restored in (store, state):
         restored.restore({"a": plain, "b": 1})
         with pytest.raises(StateMismatch, match="here"):
@@ -311,10 +311,10 @@ def test_an_unknown_value_is_refused_when_it_is_read(plain: Any) -> None:
 
 def test_unknown_metadata_of_a_state_is_refused() -> None:
     state = MemoryState()
-    store = opened(state)
+    store = open_store(state)
     store._write({ABOUT: "nothing"})
     with pytest.raises(StateMismatch, match="is not what a state says of itself"):
-        opened(state)
+        open_store(state)
 
 
 def test_wrong_stores_are_refused() -> None:
@@ -326,10 +326,10 @@ def test_wrong_stores_are_refused() -> None:
 
 
 def test_a_state_in_memory_moves_to_another_process() -> None:
-    store = opened(None)
+    store = open_store(None)
     store.put("a", VISIT)
     store.commit()
-    moved = opened(None)
+    moved = open_store(None)
     moved.restore(store.snapshot())
     store.put("a", 1)
     store.commit()
@@ -345,7 +345,7 @@ def test_a_store_equals_a_dictionary_although_its_calls_fail() -> None:
         faults = _CallFaults(draw)
         expected: dict[Any, Any] = {}
         unsure: list[dict[Any, Any]] = []
-        store = opened(state, cache_bytes=draw.choice([0, 500, 1 << 20]))
+        store = open_store(state, cache_bytes=draw.choice([0, 500, 1 << 20]))
         _inject(store, faults.call)
         for _ in range(30):
             batch = dict(expected)

@@ -17,7 +17,7 @@ from sunshower.runtime.inline import Finished
 from sunshower.simulation.cluster import SimCluster
 from sunshower.topologies.operators.totals import TotalsSlot
 from sunshower.trident import Attempt, MemoryState, SqliteState
-from tests.topologies.operators.test_operators import SALES, Kept, Sale, declared, run, twice
+from tests.topologies.operators.test_operators import SALES, Kept, Sale, run, sales_topology, twice
 
 # ---- failures -----------------------------------------------------------------------------------
 
@@ -38,7 +38,7 @@ def test_a_function_that_raises_fails_its_own_record_only(tmp_path: Path) -> Non
         return sale
 
     done, letters = letters_of(
-        lambda retry: declared(
+        lambda retry: sales_topology(
             lambda s: s.map(check).group_by("shop").aggregate(count()), retry=retry
         ),
         tmp_path,
@@ -66,7 +66,7 @@ def test_rows_of_failed_records_are_not_combined(
 ) -> None:
     """A batch has several parts: 300 records make 12,000 rows."""
     done, letters = letters_of(
-        lambda retry: declared(
+        lambda retry: sales_topology(
             lambda s: s.flat_map(makes, fields=Sale).group_by("shop").aggregate(count()),
             retry=retry,
         ),
@@ -90,7 +90,7 @@ def test_an_aggregator_that_raises_for_a_part_of_a_batch_charges_the_poison_alon
         yield from [sale] * 40
 
     done, letters = letters_of(
-        lambda retry: declared(
+        lambda retry: sales_topology(
             lambda s: s.flat_map(many).group_by("shop").aggregate(Strict()), retry=retry
         ),
         tmp_path,
@@ -109,7 +109,7 @@ def test_an_aggregator_that_raises_charges_the_poison_alone(tmp_path: Path) -> N
             super().gather(table, keys, rows, attempt)
 
     done, letters = letters_of(
-        lambda retry: declared(lambda s: s.group_by("shop").aggregate(Strict()), retry=retry),
+        lambda retry: sales_topology(lambda s: s.group_by("shop").aggregate(Strict()), retry=retry),
         tmp_path,
     )
     assert letters == [POISON._asdict()]
@@ -133,7 +133,7 @@ def test_a_bolt_that_raises_for_one_total_charges_its_record_alone(
             out.ack(tuple)
 
     done, letters = letters_of(
-        lambda retry: declared(
+        lambda retry: sales_topology(
             lambda s: s.group_by("amount").aggregate(count()),
             Manual if manual else refuse,
             retry=retry,
@@ -153,7 +153,7 @@ def test_a_bolt_that_raises_for_one_total_charges_its_record_alone(
 def test_a_stored_state_continues_in_the_next_run(tmp_path: Path) -> None:
     state = SqliteState(tmp_path / "totals.db")
     for times in (1, 2):
-        topology = declared(
+        topology = sales_topology(
             lambda s: s.group_by("shop").aggregate(count(), state=state, parallelism=2)
         )
         run(topology)
@@ -182,14 +182,16 @@ def test_totals_include_every_record_although_workers_die() -> None:
 
 
 def count_into(state: MemoryState) -> Topology:
-    return declared(
+    return sales_topology(
         lambda s: s.flat_map(twice).group_by("shop").aggregate(count(), state=state, parallelism=2),
         workers=3,
     )
 
 
 def test_totals_in_memory_move_with_their_task() -> None:
-    topology = declared(lambda s: s.group_by("shop").aggregate(count(), parallelism=2), workers=2)
+    topology = sales_topology(
+        lambda s: s.group_by("shop").aggregate(count(), parallelism=2), workers=2
+    )
     with SimCluster(1, latency_s=0.001) as cluster:
         current = cluster.submit(topology.graph())
         current.wait(0.01)
@@ -245,7 +247,7 @@ def test_poison_with_several_records_in_its_batch_is_found(tmp_path: Path) -> No
             super().gather(table, keys, rows, attempt)
 
     done, letters = letters_of(
-        lambda retry: declared(
+        lambda retry: sales_topology(
             lambda s: (
                 s.shuffle()
                 .bolt("many", lambda sale: [sale] * 3, fields=Sale)
@@ -276,7 +278,7 @@ def test_a_manual_bolt_that_takes_a_shared_batch_in_parts_charges_the_poison_alo
     def assemble(sales: Any) -> Any:
         return sales.group_by("amount").aggregate(count()).shuffle().bolt("manual", Manual)
 
-    _, letters = letters_of(lambda retry: declared(assemble, retry=retry), tmp_path)
+    _, letters = letters_of(lambda retry: sales_topology(assemble, retry=retry), tmp_path)
     assert letters == [POISON._asdict()]
 
 
@@ -285,7 +287,7 @@ def test_a_shared_batch_with_too_many_outputs_is_split() -> None:
         return [Sale("z", total[0])] * 150
 
     done = run(
-        declared(
+        sales_topology(
             lambda s: (
                 s.group_by("amount").aggregate(count()).shuffle().bolt("many", many, fields=Sale)
             ),
@@ -316,7 +318,7 @@ def test_a_function_that_raises_stop_iteration_fails_its_record(
             shuffled.filter(bool_of).shuffle().bolt("second", nothing)
         return shuffled.map(same)
 
-    _, letters = letters_of(lambda retry: declared(assemble, retry=retry), tmp_path)
+    _, letters = letters_of(lambda retry: sales_topology(assemble, retry=retry), tmp_path)
     assert letters == [POISON._asdict()]
 
 
@@ -333,7 +335,7 @@ def nothing(sale: Any) -> None:
 
 
 def test_a_row_between_two_functions_is_checked() -> None:
-    topology = declared(
+    topology = sales_topology(
         lambda s: s.map(lambda sale: sale.shop, fields=["shop"]).project("shop"),
         retry=Retry(attempts=1),
     )

@@ -63,7 +63,7 @@ class Kept(Bolt[Any, None]):
         return self.kept
 
 
-def declared(
+def sales_topology(
     assemble: Callable[[Stream[Sale]], Stream[Any]],
     sink: Any = Kept,
     retry: Retry | None = None,
@@ -80,7 +80,7 @@ def run(topology: Topology) -> Finished:
 
 
 def kept(assemble: Callable[[Stream[Sale]], Stream[Any]], sink: Any = Kept) -> list[Any]:
-    (found,) = run(declared(assemble, sink)).results["kept"]
+    (found,) = run(sales_topology(assemble, sink)).results["kept"]
     return sorted(found)
 
 
@@ -215,7 +215,7 @@ def test_totals_reach_bolts_of_all_kinds(columns: bool) -> None:
 
 
 def test_a_state_in_memory_is_the_result_of_its_bolt() -> None:
-    topology = declared(lambda s: s.group_by("shop").aggregate(count()))
+    topology = sales_topology(lambda s: s.group_by("shop").aggregate(count()))
     assert run(topology).results["count"] == [{"a": 100, "b": 100, "c": 100}]
 
 
@@ -227,12 +227,12 @@ def test_operators_up_to_a_grouping_are_one_bolt() -> None:
         many = sales.flat_map(twice).map(doubled).filter(of_a)
         return many.group_by("shop").aggregate(count()).filter(anything)
 
-    graph = declared(assemble).graph()
+    graph = sales_topology(assemble).graph()
     assert list(graph.components) == ["sales", "twice", "count", "kept"]
 
 
 def test_rows_are_combined_before_they_are_sent() -> None:
-    topology = declared(lambda s: s.flat_map(twice).group_by("shop").aggregate(count()))
+    topology = sales_topology(lambda s: s.flat_map(twice).group_by("shop").aggregate(count()))
     snapshot = run(topology).snapshot
     assert snapshot.component("twice").executed == 300
     assert snapshot.component("count").executed <= 300 / 5  # a few rows for each batch
@@ -292,6 +292,6 @@ def test_wrong_declarations_are_refused(
     assemble: Any, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error) as raised:
-        declared(assemble)
+        sales_topology(assemble)
     assert message in str(raised.value)
     assert "topology 'sales', stream 'default' of 'sales'" in str(raised.value)

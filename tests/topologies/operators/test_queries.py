@@ -66,12 +66,12 @@ def cluster() -> Iterator[SimCluster]:
         yield cluster
 
 
-def declared() -> tuple[Topology, Stream[Sale]]:
+def declare_sales() -> tuple[Topology, Stream[Sale]]:
     topology = Topology("sales", workers=3)
     return topology, topology.spout("sales", Records(endless, type=Sale))
 
 
-def processed(cluster: SimCluster, topology: Topology) -> Run:
+def run_until_processed(cluster: SimCluster, topology: Topology) -> Run:
     """Submit, and wait until all sales are processed. The spout does not end."""
     run = cluster.submit(topology.graph())
     while run.snapshot().component("sales").acked < len(SALES):
@@ -84,7 +84,7 @@ def test_a_query_returns_the_value_of_its_key(
     cluster: SimCluster, tmp_path: Path, stored: bool
 ) -> None:
     state = SqliteState(tmp_path / "states.db") if stored else None
-    topology, sales = declared()
+    topology, sales = declare_sales()
     three: Any = {"state": state, "parallelism": 3}
     shops = sales.group_by("shop")
     shops.aggregate(count(), name="one", **three)
@@ -95,7 +95,7 @@ def test_a_query_returns_the_value_of_its_key(
     shops.process(last, **three)
     sales.fields("shop").bolt("bolt", Last, parallelism=3, state=state)
     sales.shuffle().bolt("chooses", Last, state=state)
-    run = processed(cluster, topology)
+    run = run_until_processed(cluster, topology)
     for shop, amounts in AMOUNTS.items():
         assert run.query("one", shop) == len(amounts)
         assert run.query("many", shop) == {
@@ -135,9 +135,9 @@ def test_a_query_sees_only_committed_values() -> None:
 def test_after_a_kill_a_query_raises_until_it_returns_the_stored_value(
     cluster: SimCluster,
 ) -> None:
-    topology, sales = declared()
+    topology, sales = declare_sales()
     sales.group_by("shop").aggregate(count(), state=MemoryState(), name="one", parallelism=3)
-    run = processed(cluster, topology)
+    run = run_until_processed(cluster, topology)
     found = []
     for task in run.plan.tasks_of("one"):
         run.kill_worker(task.worker)
@@ -150,10 +150,10 @@ def test_after_a_kill_a_query_raises_until_it_returns_the_stored_value(
 
 
 def test_wrong_queries_are_refused_with_the_valid_ones(cluster: SimCluster) -> None:
-    topology, sales = declared()
+    topology, sales = declare_sales()
     sales.group_by("shop", "day").aggregate(count(), name="pairs", parallelism=2)
     sales.shuffle().bolt("ignore", ignore)
-    run = processed(cluster, topology)
+    run = run_until_processed(cluster, topology)
     for component, message in (("pears", "no such component"), ("ignore", "no keyed state")):
         with pytest.raises(UnknownComponent, match=rf"{component}.*{message}.*are: pairs"):
             run.query(component, "a")
@@ -165,9 +165,9 @@ def test_wrong_queries_are_refused_with_the_valid_ones(cluster: SimCluster) -> N
 
 
 def test_wrong_keys_and_limits_are_refused(cluster: SimCluster) -> None:
-    topology, sales = declared()
+    topology, sales = declare_sales()
     sales.group_by("shop").aggregate(count(), parallelism=2)
-    run = processed(cluster, topology)
+    run = run_until_processed(cluster, topology)
     for key in (["a"], {"a": 1}, {1}):
         assert run.query("count", key) is None
     with pytest.raises(ClusterError, match=r"'count' has 1 value \(shop\).*not \('a',\)"):
@@ -181,17 +181,17 @@ def test_wrong_keys_and_limits_are_refused(cluster: SimCluster) -> None:
 
 
 def test_the_entries_of_a_broadcast_table_are_those_of_one_task(cluster: SimCluster) -> None:
-    topology, sales = declared()
+    topology, sales = declare_sales()
     table = sales.group_by("shop").table(broadcast=True, parallelism=3)
     sales.join(table, fields=("shop", "day", "amount", "table_day", "table_amount"))
-    run = processed(cluster, topology)
+    run = run_until_processed(cluster, topology)
     keys = [key for key, _ in run.entries("table")]
     assert sorted(keys) == sorted({sale.shop for sale in SALES})
 
 
 def test_a_key_that_cannot_be_stored_is_refused(cluster: SimCluster, tmp_path: Path) -> None:
-    topology, sales = declared()
+    topology, sales = declare_sales()
     sales.group_by("shop").process(last, state=SqliteState(tmp_path / "last.db"))
-    run = processed(cluster, topology)
+    run = run_until_processed(cluster, topology)
     with pytest.raises(ClusterError, match="no such key can be in 'last'"):
         run.query("last", "\ud800")

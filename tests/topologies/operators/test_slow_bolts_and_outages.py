@@ -20,9 +20,9 @@ from tests.topologies.operators.windows import test_timer_swarm as timers
 from tests.topologies.operators.windows import test_window_swarm as windows
 from tests.topologies.operators.windows.window_swarm import (
     clicks_of,
-    counted,
-    enriched,
-    joined,
+    join_topology,
+    table_topology,
+    window_topology,
     written_values,
 )
 
@@ -58,10 +58,14 @@ def check_timers(run: SimRun) -> None:
 
 # The topology with a state, the check of its results, and the seconds per row of its slow bolt.
 KINDS: dict[str, tuple[Callable[[Any], Topology], Callable[[SimRun], None], float]] = {
-    "window": (lambda state: counted(SEED, windows.TUMBLING, state=state), check_windows, 3.0),
-    "join": (lambda state: joined(SEED, joins.WITHIN, "outer", state), check_joins, 0.2),
-    "table": (lambda state: enriched(SEED, broadcast=False, state=state), check_tables, 0.2),
-    "timer": (lambda state: timers.timed(SEED, ("user",), "at", state), check_timers, 8.0),
+    "window": (
+        lambda state: window_topology(SEED, windows.TUMBLING, state=state),
+        check_windows,
+        3.0,
+    ),
+    "join": (lambda state: join_topology(SEED, joins.WITHIN, "outer", state), check_joins, 0.2),
+    "table": (lambda state: table_topology(SEED, broadcast=False, state=state), check_tables, 0.2),
+    "timer": (lambda state: timers.timer_topology(SEED, ("user",), "at", state), check_timers, 8.0),
 }
 
 

@@ -145,7 +145,7 @@ def test_an_outage_of_the_service_pauses_the_task_and_charges_no_attempt() -> No
     assert {*done.snapshot.component("sales").causes} == {Cause.UNAVAILABLE.value}
 
 
-def outage(call: Any, **settings: Any) -> Snapshot:
+def run_with_outage(call: Any, **settings: Any) -> Snapshot:
     """Run while a service is unavailable for some seconds. Assert that no attempt is charged."""
     topology = Topology("outage", **settings)
     sales = topology.spout("sales", Records(SALES, type=Sale), retry=Retry(attempts=1))
@@ -172,7 +172,7 @@ def test_a_call_that_ends_an_outage_may_take_longer_than_a_plain_call() -> None:
         await asyncio.sleep(5 if 2 <= since_s < 7 else 0.1)
         return sale
 
-    assert outage(call, block_max_s=2).restarts == 0
+    assert run_with_outage(call, block_max_s=2).restarts == 0
 
 
 def test_an_object_whose_connection_stays_broken_is_created_again() -> None:
@@ -197,7 +197,7 @@ def test_an_object_whose_connection_stays_broken_is_created_again() -> None:
         async def cleanup(self) -> None:
             ends.append(self.number)
 
-    snapshot = outage(Call())
+    snapshot = run_with_outage(Call())
     assert "was made anew" in str(
         next(t for t in snapshot.tasks() if t.health.last).health.last[-1]
     )

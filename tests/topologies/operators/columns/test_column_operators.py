@@ -138,7 +138,7 @@ def test_a_stage_of_tables_is_one_bolt_and_groups_are_combined_before_they_are_s
 # ---- kernels and Python agree -------------------------------------------------------------------
 
 
-def combined(aggregator: Any, by: Sequence[str], table: pa.Table) -> tuple[bool, dict[Any, Any]]:
+def combine(aggregator: Any, by: Sequence[str], table: pa.Table) -> tuple[bool, dict[Any, Any]]:
     """Return whether kernels combine a table, and the value of each group, as Python has it."""
     schema = Schema(tuple(table.column_names))
     parts = [part.bind(schema, "here") for part in getattr(aggregator, "combiners", [aggregator])]
@@ -174,16 +174,16 @@ def test_a_kernel_computes_the_same_values_as_python(
     key: str, aggregator: Any, kind: pa.DataType
 ) -> None:
     table = pa.table({"key": KEYS[key], "n": pa.array(NUMBERS, kind)})
-    assert combined(aggregator, ["key"], table)[0]
-    assert combined(aggregator, ["key"], pa.concat_tables([table, table]))[0]
-    assert combined(aggregator, [], table)[0]
-    assert combined(aggregator, ["n", "key"], table)[0]
+    assert combine(aggregator, ["key"], table)[0]
+    assert combine(aggregator, ["key"], pa.concat_tables([table, table]))[0]
+    assert combine(aggregator, [], table)[0]
+    assert combine(aggregator, ["n", "key"], table)[0]
 
 
 def test_dictionary_encoded_keys_are_grouped_by_their_values() -> None:
     parts = [pa.array(keys).dictionary_encode() for keys in (["a", "b"], ["c", "a"])]
     table = pa.table({"key": pa.chunked_array(parts), "n": [1, 2, 3, 4]})
-    by_kernel, found = combined(sum_("n"), ["key"], table)
+    by_kernel, found = combine(sum_("n"), ["key"], table)
     assert by_kernel
     assert found == {"('a',)": 5, "('b',)": 2, "('c',)": 3}
 
@@ -214,15 +214,15 @@ def test_a_table_is_combined_row_by_row_if_no_kernel_computes_the_same(
 ) -> None:
     if isinstance(aggregator, sum_) and pa.types.is_string(column.type):
         with pytest.raises(TypeError):
-            combined(aggregator, ["key"], pa.table({"key": ["a", "a"], "n": column}))
+            combine(aggregator, ["key"], pa.table({"key": ["a", "a"], "n": column}))
         return
-    by_kernel, _ = combined(aggregator, ["key"], pa.table({"key": ["a", "a"], "n": column}))
+    by_kernel, _ = combine(aggregator, ["key"], pa.table({"key": ["a", "a"], "n": column}))
     assert not by_kernel
 
 
 def test_a_sum_of_nulls_raises_as_it_does_over_rows() -> None:
     with pytest.raises(TypeError):
-        combined(sum_("n"), ["key"], pa.table({"key": ["a", "a"], "n": [1, None]}))
+        combine(sum_("n"), ["key"], pa.table({"key": ["a", "a"], "n": [1, None]}))
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_a_sum_of_nulls_raises_as_it_does_over_rows() -> None:
 )
 def test_keys_that_arrow_cannot_group_by_are_grouped_in_python(keys: pa.Array) -> None:
     table = pa.table({"key": keys, "n": [1, 2, 3]})
-    by_kernel, found = combined(count(), ["key"], table)
+    by_kernel, found = combine(count(), ["key"], table)
     assert not by_kernel
     assert sorted(found.values()) == [1, 2]
 

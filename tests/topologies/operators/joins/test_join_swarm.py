@@ -7,11 +7,11 @@ from typing import Any
 
 from tests.seeds import seeds
 from tests.topologies.operators.windows.window_swarm import (
-    changed,
+    change_of,
     clicks_of,
-    enriched,
-    joined,
+    join_topology,
     run_with_faults,
+    table_topology,
     written_values,
 )
 
@@ -37,7 +37,7 @@ def model(seed: int, how: str) -> Counter[Any]:
 def test_no_pair_and_no_record_is_missing_from_a_join(seed: int) -> None:
     how = KINDS[seed % 3]
     expected = model(seed, how)
-    run = run_with_faults(seed, joined(seed, WITHIN, how))
+    run = run_with_faults(seed, join_topology(seed, WITHIN, how))
     found = Counter(
         {(*p, last): n for p, own in written_values(run).items() for last, n in own.items()}
     )
@@ -48,10 +48,10 @@ def test_no_pair_and_no_record_is_missing_from_a_join(seed: int) -> None:
 @seeds(20, kinds=2)
 def test_a_table_has_the_latest_change_and_every_click_is_joined(seed: int) -> None:
     """The clicks with the time -1 come after all changes, replayed ones included."""
-    changes, last = [changed(click) for click in clicks_of(-seed - 1, 0)], dict[str, int]()
+    changes, last = [change_of(click) for click in clicks_of(-seed - 1, 0)], dict[str, int]()
     for user, at, _ in changes:
         last[user] = max(at, last.get(user, 0))
-    found = written_values(run_with_faults(seed, enriched(seed, broadcast=seed % 2 == 0)))
+    found = written_values(run_with_faults(seed, table_topology(seed, broadcast=seed % 2 == 0)))
     clicks = Counter(tuple(click) for task in range(2) for click in clicks_of(seed, task))
     joined = {click: sum(times.values()) for click, times in found.items() if click[1] >= 0}
     assert not clicks - Counter(joined), f"seed {seed}"

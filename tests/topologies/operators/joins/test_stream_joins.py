@@ -65,7 +65,7 @@ def source(topology: Topology, kind: type[R], records: Sequence[R] | Spout[Any])
     return topology.spout(kind.__name__.lower() + "s", spout, fields=kind)
 
 
-def joined(
+def run_join(
     left: Sequence[Order] | Spout[Any], right: Sequence[Payment] | Spout[Any], **more: Any
 ) -> tuple[list[Any], list[Any]]:
     """Run a join. Return its records and the late records, both sorted by their repr."""
@@ -105,7 +105,7 @@ PAYMENTS = st.lists(st.builds(Payment, KEYS, TIMES, st.integers(1, 3)), max_size
 def test_a_join_has_the_pairs_of_a_plain_program(
     left: list[Order], right: list[Payment], how: Any, within: float, tasks: int
 ) -> None:
-    found, late = joined(left, right, how=how, within=within, late=100, parallelism=tasks)
+    found, late = run_join(left, right, how=how, within=within, late=100, parallelism=tasks)
     assert found == model(left, right, how, within)
     assert late == []
 
@@ -158,7 +158,7 @@ def test_a_pair_is_emitted_at_once_and_a_record_without_a_partner_with_the_water
 def test_a_record_behind_the_watermark_is_late() -> None:
     orders = [Order("a", 0, "x"), Order("a", 50, "x"), Order("a", 39, "late"), Order("a", 40, "y")]
     payments = [Payment("a", 50, 1), Payment("a", 61, 2)]
-    found, late = joined(Slow(orders), Slow(payments, 1.5), how="outer", late=10)
+    found, late = run_join(Slow(orders), Slow(payments, 1.5), how="outer", late=10)
     assert late == [("a", 39, "late", None, None)]
     assert found == model([o for o in orders if o.item != "late"], payments, "outer", 10)
 

@@ -33,7 +33,7 @@ def is_change(user: User) -> bool:
     return user.page is None
 
 
-def assembled(users: list[User], how: str = "inner", **table: Any) -> list[Any]:
+def joined_clicks(users: list[User], how: str = "inner", **table: Any) -> list[Any]:
     """Return the joined clicks of a run that emits one change or click a second."""
     topology = Topology("users")
     changes, clicks = topology.spout("users", Slow(users), fields=User).branch(is_change)
@@ -82,7 +82,7 @@ USERS = st.lists(
 def test_clicks_are_joined_with_the_same_values_as_in_a_plain_program(
     users: list[User], how: str, broadcast: bool, tasks: int, field: str | None
 ) -> None:
-    found = assembled(users, how, broadcast=broadcast, parallelism=tasks, field=field)
+    found = joined_clicks(users, how, broadcast=broadcast, parallelism=tasks, field=field)
     assert found == model(users, how, field)
 
 

@@ -23,7 +23,13 @@ from sunshower.trident import MemoryState
 from sunshower.trident.states import moves
 from sunshower.trident.states.factories import KeptState
 from tests.seeds import seeds
-from tests.topologies.operators.moves.test_moved_states import USERS, add, filled, opened, task
+from tests.topologies.operators.moves.test_moved_states import (
+    USERS,
+    add,
+    filled_state,
+    open_store,
+    task,
+)
 
 
 class AdvancingClock(ManualClock):
@@ -101,7 +107,7 @@ def test_a_process_may_end_at_any_call_and_the_next_one_continues(
     monkeypatch.setattr(moves, "_KEYS_AT_ONCE", 2)
     expected = {user: [0] for user in USERS}
     for last in range(1_000):
-        inner, calls = filled(former), 0
+        inner, calls = filled_state(former), 0
 
         def count(last: int = last) -> None:
             nonlocal calls
@@ -114,7 +120,7 @@ def test_a_process_may_end_at_any_call_and_the_next_one_continues(
         hooks = CallHooks(count, nothing) if last % 2 else CallHooks(nothing, count)
         for index in range(tasks):
             try:
-                opened(HookedState(inner, hooks), index, tasks)
+                open_store(HookedState(inner, hooks), index, tasks)
             except ProcessEnded:
                 break
         else:
@@ -126,7 +132,7 @@ def test_a_process_may_end_at_any_call_and_the_next_one_continues(
         again = (tasks, former, 3)[last % 3]
         found: dict[Any, Any] = {}
         for index in range(again):
-            own = dict(opened(inner, index, again).items())
+            own = dict(open_store(inner, index, again).items())
             assert all(task_index(user, again) == index for user in own)
             found |= own
         assert found == expected
@@ -191,7 +197,7 @@ def test_many_processes_open_write_and_read_at_once_and_nothing_is_lost(
     monkeypatch.setattr(moves, "_KEYS_AT_ONCE", 2)
     draw, scheduler, clock = Random(seed), Scheduler(seed), AdvancingClock()
     former = draw.randrange(1, 4)
-    inner = filled(former)
+    inner = filled_state(former)
     state = HookedState(inner, CallHooks(scheduler.turn))
     acked: list[tuple[str, int]] = []
     number = iter(range(1, 10_000))

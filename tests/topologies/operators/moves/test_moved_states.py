@@ -72,7 +72,7 @@ def task(index: int, tasks: int, clock: ManualClock | None = None) -> Context:
     return Context("shop", "visits", 1, index, tasks, clock=clock or ManualClock())
 
 
-def opened(factory: Any, index: int, tasks: int, **settings: Any) -> KeyedStore:
+def open_store(factory: Any, index: int, tasks: int, **settings: Any) -> KeyedStore:
     store = KeyedStore(factory, "visits", "here", **settings)
     store.open(task(index, tasks))
     return store
@@ -92,10 +92,10 @@ def write(slot: TotalsSlot) -> None:
 USERS = [f"user {n}" for n in range(12)]
 
 
-def filled(tasks: int) -> MemoryState:
+def filled_state(tasks: int) -> MemoryState:
     inner = MemoryState(name="visits")
     for index in range(tasks):
-        store = opened(inner, index, tasks)
+        store = open_store(inner, index, tasks)
         for user in [user for user in USERS if task_index(user, tasks) == index]:
             store.put(user, [0])
         store.commit()
@@ -109,7 +109,7 @@ def filled(tasks: int) -> MemoryState:
 def test_each_task_has_its_keys_whatever_the_number_of_tasks_was(factory: KeptState) -> None:
     expected: dict[Any, list[int]] = {key: [] for key in KEYS}
     for number, tasks in enumerate((2, 5, 1, 3, 3, 2)):
-        stores = [opened(factory, index, tasks) for index in reversed(range(tasks))][::-1]
+        stores = [open_store(factory, index, tasks) for index in reversed(range(tasks))][::-1]
         if number:
             assert dict(factory.items(factory.name)) == expected
         for index, store in enumerate(stores):
@@ -129,14 +129,14 @@ def test_each_task_has_its_keys_whatever_the_number_of_tasks_was(factory: KeptSt
 
 @every_store
 def test_a_former_run_that_resumes_late_writes_nothing(factory: KeptState) -> None:
-    former = [opened(factory, index, 2) for index in range(2)]
+    former = [open_store(factory, index, 2) for index in range(2)]
     totals: Any = replace(factory, name="totals")  # type: ignore[type-var]
     slots = [TotalsSlot(totals, "totals", "here") for _ in range(2)]
     for index, (store, slot) in enumerate(zip(former, slots, strict=True)):
         slot.open(task(index, 2))
         for key in [key for key in KEYS if task_index(key, 2) == index]:
             add(store, key, 1)
-    now = opened(factory, 0, 1)
+    now = open_store(factory, 0, 1)
     slot = TotalsSlot(totals, "totals", "here")
     slot.open(task(0, 1))
     before = {home: [*factory.open(home).items()] for home in _homes(factory)}
@@ -164,14 +164,14 @@ def _homes(factory: KeptState) -> list[Home]:
 def test_owed_rows_move_to_one_task_each_and_the_time_is_the_latest() -> None:
     state, by_group = MemoryState(name="visits"), {"spread": Spread.BY_GROUP, "has_panes": True}
     for index in range(3):
-        store = opened(state, index, 3, **by_group)
+        store = open_store(state, index, 3, **by_group)
         for user in [user for user in USERS if task_index(user, 3) == index]:
             store.put(("pane", user, 1), [index])
         store.put((OWED, 7), [1, index, [[f"row {index}"]]])
         store.put(("full",), [[f"full {index}"]])
         store.put((TIME,), 10.0 * index)
         store.commit()
-    found = [dict(opened(state, index, 2, **by_group).items(own=True)) for index in range(2)]
+    found = [dict(open_store(state, index, 2, **by_group).items(own=True)) for index in range(2)]
     for index, own in enumerate(found):
         former_tasks = [former for former in range(3) if former % 2 == index]
         assert own[OWED, -1] == [-1, 0, [[f"row {former}"] for former in former_tasks]]
@@ -187,7 +187,7 @@ def test_owed_rows_move_to_one_task_each_and_the_time_is_the_latest() -> None:
 def test_timers_and_times_to_live_move_with_their_key() -> None:
     state = MemoryState(name="visits")
     for index in range(2):
-        store = opened(state, index, 2, ttl_s=10.0)
+        store = open_store(state, index, 2, ttl_s=10.0)
         for user in [user for user in USERS if task_index(user, 2) == index]:
             store.put(user, 1)
             store.put((TIMER, user), 5.0)
@@ -206,7 +206,7 @@ def test_a_table_in_every_task_is_copied_to_new_tasks() -> None:
     state = MemoryState(name="visits")
     for tasks in (2, 5, 1):
         for index in range(tasks):
-            store = opened(state, index, tasks, spread=Spread.EVERYWHERE)
+            store = open_store(state, index, tasks, spread=Spread.EVERYWHERE)
             if tasks > 2:
                 assert dict(store.items()) == dict.fromkeys(USERS, 1)
             for user in USERS:
@@ -217,16 +217,16 @@ def test_a_table_in_every_task_is_copied_to_new_tasks() -> None:
 
 def test_values_of_two_versions_are_migrated_each_from_its_version() -> None:
     """Of two tasks, only the first has opened its state with the new version."""
-    state = filled(2)
+    state = filled_state(2)
 
     def migrate(version: int, value: Any) -> Any:
         assert version == 1
         return [*value, 2]
 
-    opened(state, 0, 2, version=2, migrate=migrate)
+    open_store(state, 0, 2, version=2, migrate=migrate)
     with pytest.raises(StateMismatch, match="of version 1, and this is version 2: give migrate="):
-        opened(state, 0, 1, version=2)
-    store = opened(state, 0, 1, version=2, migrate=migrate)
+        open_store(state, 0, 1, version=2)
+    store = open_store(state, 0, 1, version=2, migrate=migrate)
     assert dict(store.items()) == {user: [0, 2] for user in USERS}
 
 
@@ -241,7 +241,7 @@ def test_the_number_of_tasks_of_batches_cannot_change() -> None:
 
 
 def test_another_topology_or_kind_is_refused_and_moves_nothing() -> None:
-    state = filled(2)
+    state = filled_state(2)
     marks = dict(state.shelf.marks)
     other = KeyedStore(state, "visits", "here")
     with pytest.raises(StateMismatch, match="topology 'shop', and this is 'other'"):
@@ -253,14 +253,14 @@ def test_another_topology_or_kind_is_refused_and_moves_nothing() -> None:
 
 
 def test_keys_of_another_grouping_are_refused_before_anything_moves() -> None:
-    state = filled(2)
+    state = filled_state(2)
     (foreign,) = [index for index in range(2) if task_index("total", 2) != index]
-    store = opened(state, foreign, 2)
+    store = open_store(state, foreign, 2)
     store.put("total", 1)
     store.commit()
     with pytest.raises(StateMismatch, match=r'key "total" was written by task . of 2, and records'):
-        opened(state, 0, 3)
-    assert opened(state, foreign, 2).get("total") == 1
+        open_store(state, 0, 3)
+    assert open_store(state, foreign, 2).get("total") == 1
 
 
 @pytest.mark.parametrize("key", KEYS)

@@ -34,7 +34,9 @@ def fires(key: Any, state: KeyState[set[int]]) -> Iterator[tuple[str, float, str
     state.value = None
 
 
-def timed(seed: int, by: Sequence[str], event_time: str | None, state: Any = None) -> Topology:
+def timer_topology(
+    seed: int, by: Sequence[str], event_time: str | None, state: Any = None
+) -> Topology:
     topology = Topology("clicks", workers=3, attempts_max=1_000, peer_link_retry_s=0.5)
     clicks = topology.spout("clicks", Clicks(seed), parallelism=2)
     fired = clicks.group_by(*by).process(
@@ -57,7 +59,7 @@ def test_each_click_is_in_the_state_when_a_timer_fires(seed: int) -> None:
     event_time = None if seed % 3 == 0 else "at"
     found: defaultdict[str, set[int]] = defaultdict(set)
     for (user, _), texts in written_values(
-        run_with_faults(seed, timed(seed, by, event_time))
+        run_with_faults(seed, timer_topology(seed, by, event_time))
     ).items():
         found[user].update(int(second) for text in texts for second in text.split())
     for user in "abc":

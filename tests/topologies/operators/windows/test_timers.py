@@ -57,7 +57,9 @@ def visits_of(times: list[float]) -> list[Visit]:
     return [Visit("a", times[0], len(times), times[-1] + GAP) for times in found]
 
 
-def declared(clicks: Any, function: Any = clicked, on_timer: Any = ended, **settings: Any) -> Any:
+def click_topology(
+    clicks: Any, function: Any = clicked, on_timer: Any = ended, **settings: Any
+) -> Any:
     topology = Topology("clicks", attempts_max=3)
     source = clicks if isinstance(clicks, Spout) else Records(clicks, type=Click)
     stream = topology.spout("clicks", source)
@@ -83,7 +85,7 @@ def test_event_time_timers_fire_as_in_a_plain_program(
     stored: bool, parallelism: int, tmp_path: Path
 ) -> None:
     state = SqliteState(tmp_path / "visits.db") if stored else None
-    done = run(declared(Paced(*TIMES), state=state, parallelism=parallelism))
+    done = run(click_topology(Paced(*TIMES), state=state, parallelism=parallelism))
     assert done.results["kept"][0] == visits_of(TIMES)
     if state is not None:
         assert dict(state.items()) == {}
@@ -101,7 +103,9 @@ def test_a_timer_waits_for_late_records() -> None:
         seen.value = None
 
     found = [
-        run(declared(Paced(0, 12, 5, 30), early, counted, late=late, fields=["n"])).results["kept"]
+        run(click_topology(Paced(0, 12, 5, 30), early, counted, late=late, fields=["n"])).results[
+            "kept"
+        ]
         for late in (0, 15)
     ]
     assert found == [[[(1,), (1,)]], [[(2,)]]]
@@ -126,7 +130,7 @@ def test_timers_by_the_clock_fire_as_time_passes() -> None:
         seen.value = [*(seen.value or []), click.at]
         seen.timer = seen.time + 5
 
-    topology = declared(Slow(), seen, event_time=None)
+    topology = click_topology(Slow(), seen, event_time=None)
     with SimCluster(1) as cluster:
         current = cluster.submit(topology.graph())
         assert not current.wait(12)
@@ -145,10 +149,10 @@ def test_a_key_has_one_timer_which_can_be_moved_and_cancelled() -> None:
         assert (state.value, state.timer) == (None, None)
         yield user, state.time
 
-    topology = declared(Paced(0, 5, 20, 40, 50, 90), moves, fired, fields=["user", "time"])
+    topology = click_topology(Paced(0, 5, 20, 40, 50, 90), moves, fired, fields=["user", "time"])
     with pytest.raises((TopologyFailed, KeyError)):
         run(topology)  # `moves` has no entry for 90
-    done = run(declared(Paced(0, 5, 20, 40, 50), moves, fired, fields=["user", "time"]))
+    done = run(click_topology(Paced(0, 5, 20, 40, 50), moves, fired, fields=["user", "time"]))
     assert done.results["kept"] == [[("a", 55.0)]]
 
 
@@ -162,7 +166,7 @@ def test_a_timer_may_set_the_next_one() -> None:
         state.timer = state.time + 10
 
     times = [float(second) for second in range(36)]
-    done = run(declared(Paced(*times), starts, again, fields=["user", "time"]))
+    done = run(click_topology(Paced(*times), starts, again, fields=["user", "time"]))
     assert done.results["kept"] == [[("a", 10.0), ("a", 20.0), ("a", 30.0), ("a", 40.0)]]
 
 
@@ -198,7 +202,7 @@ def test_an_object_may_have_the_timer_as_a_method() -> None:
             yield (self.calls,)
 
     visits = Visits()
-    done = run(declared(Paced(0, 1, 50), visits, visits.ended, fields=["calls"]))
+    done = run(click_topology(Paced(0, 1, 50), visits, visits.ended, fields=["calls"]))
     assert {calls for (calls,) in done.results["kept"][0]} <= {2, 3}
 
 
@@ -234,7 +238,7 @@ class Endless(Spout[Click]):
 def test_a_timer_is_kept_for_the_next_run_and_longer_than_its_state() -> None:
     state, found = MemoryState(), []
     for seed, times in ((1, (0.0, 5.0)), (2, (70.0,))):
-        topology = declared(Endless(*times), on_timer=lapsed, state=state, ttl_s=4)
+        topology = click_topology(Endless(*times), on_timer=lapsed, state=state, ttl_s=4)
         with SimCluster(seed) as cluster:
             current = cluster.submit(topology.graph())
             current.wait(2.0)
@@ -279,7 +283,7 @@ def test_a_timer_that_raises_is_tried_again_with_its_former_state() -> None:
         if len(tried) < 3:
             raise ValueError("not yet")
 
-    done = run(declared(Paced(0, 1), on_timer=fails))
+    done = run(click_topology(Paced(0, 1), on_timer=fails))
     assert tried == [2, 2, 2]
     assert done.results["kept"] == [[Visit("a", 0, 3, 21.0)]]
 
@@ -292,7 +296,7 @@ def test_a_timer_that_always_raises_ends_the_topology() -> None:
     with pytest.raises(
         TopologyFailed, match=r"a watermark of spout 'clicks' failed 3 times.*never"
     ):
-        run(declared(Paced(0, 50), on_timer=fails))
+        run(click_topology(Paced(0, 50), on_timer=fails))
 
 
 def test_rows_of_a_timer_are_emitted_until_they_are_processed() -> None:
@@ -364,7 +368,7 @@ def test_wrong_declarations_are_refused(
     settings: Any, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error) as raised:
-        declared([], **settings)
+        click_topology([], **settings)
     assert message in str(raised.value)
     assert "topology 'clicks', stream 'default' of 'clicks', group_by(user)" in str(raised.value)
 

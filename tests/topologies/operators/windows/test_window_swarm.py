@@ -11,8 +11,8 @@ from tests.topologies.operators.windows.test_windows import sessions_of
 from tests.topologies.operators.windows.window_swarm import (
     DISORDER,
     clicks_of,
-    counted,
     run_with_faults,
+    window_topology,
     written_values,
 )
 
@@ -41,7 +41,7 @@ def model(seed: int, window: Any) -> Counter[Any]:
 def test_no_click_is_missing_from_its_windows(seed: int) -> None:
     window = (TUMBLING, SLIDING, SESSIONS)[seed % 3]
     found, expected = (
-        written_values(run_with_faults(seed, counted(seed, window))),
+        written_values(run_with_faults(seed, window_topology(seed, window))),
         model(seed, window),
     )
     missing = {p: (found[p], n) for p, n in expected.items() if max(found[p], default=0) < n}

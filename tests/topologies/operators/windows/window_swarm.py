@@ -71,7 +71,7 @@ class Note(Bolt[Any, None]):
         self.context.wrote(record[:2], record[2])
 
 
-def counted(seed: int, window: Any, tasks: int = 2, state: Any = None) -> Topology:
+def window_topology(seed: int, window: Any, tasks: int = 2, state: Any = None) -> Topology:
     topology = Topology("clicks", workers=3, attempts_max=1_000, peer_link_retry_s=0.5)
     clicks = topology.spout("clicks", Clicks(seed), parallelism=tasks)
     found = clicks.group_by("user").window(
@@ -81,7 +81,7 @@ def counted(seed: int, window: Any, tasks: int = 2, state: Any = None) -> Topolo
     return topology
 
 
-def joined(seed: int, within: float, how: Any, state: Any = None) -> Topology:
+def join_topology(seed: int, within: float, how: Any, state: Any = None) -> Topology:
     topology = Topology("clicks", workers=3, attempts_max=1_000, peer_link_retry_s=0.5)
     left = topology.spout("left", Clicks(seed), parallelism=2)
     right = topology.spout("right", Clicks(-seed - 1))
@@ -100,11 +100,11 @@ def joined(seed: int, within: float, how: Any, state: Any = None) -> Topology:
     return topology
 
 
-def enriched(seed: int, *, broadcast: bool, state: Any = None) -> Topology:
+def table_topology(seed: int, *, broadcast: bool, state: Any = None) -> Topology:
     """Declare a join of the clicks with the last change of their user."""
     topology = Topology("clicks", workers=3, attempts_max=1_000, peer_link_retry_s=0.5)
     left = topology.spout("left", Clicks(seed), parallelism=2)
-    right = topology.spout("right", Clicks(-seed - 1)).map(changed, fields=("user", "at", "name"))
+    right = topology.spout("right", Clicks(-seed - 1)).map(change_of, fields=("user", "at", "name"))
     table = right.group_by("user").table(
         field="at", broadcast=broadcast, state=state or MemoryState(), parallelism=2
     )
@@ -117,7 +117,7 @@ def enriched(seed: int, *, broadcast: bool, state: Any = None) -> Topology:
     return topology
 
 
-def changed(click: Click) -> tuple[str, int, str]:
+def change_of(click: Click) -> tuple[str, int, str]:
     """Return a change of a user. The times are not in the order in which they are emitted."""
     return click.user, click.at * 37 % 251, click.user
 
