@@ -26,7 +26,7 @@ class Banned(ConnectionError):
     """A user's class, which is no outage."""
 
 
-def sqlite_error(code: int | None, text: str = "said by SQLite") -> sqlite3.Error:
+def sqlite_error(code: int | None, text: str = "a text of SQLite") -> sqlite3.Error:
     error = sqlite3.OperationalError(text)
     if code is not None:
         error.sqlite_errorcode = code
