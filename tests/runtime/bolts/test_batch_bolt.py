@@ -1,4 +1,4 @@
-"""Columns in, columns out: each output row hangs on the input row that its parent index names."""
+"""Tests of batch bolts: the edges of output rows, wrong answers and exceptions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Word(NamedTuple):
 
 
 class Answer(BatchBolt[Any, Word]):
-    """Answers with what the test says, whatever the table is."""
+    """Returns `answer` for every table."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer

@@ -1,4 +1,4 @@
-"""Functions and process(): yield = emit, return = ack, raise = fail, and trees stay balanced."""
+"""Tests of bolts with a function or process(): yield emits, return acks, raise fails."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def words(*texts: str) -> list[Word]:
 
 
 def letters(word: Word) -> Iterator[Word]:
-    """Scripted: '!' raises, and so does what comes after the letters before it."""
+    """Yields each letter; raises at a '!', after it has yielded the letters before it."""
     for letter in word.word:
         if letter == "!":
             raise ValueError(f"no {word.word}")
@@ -63,7 +63,7 @@ def test_each_tree_hears_its_input_edges_and_the_edges_that_were_made(
     script: list[str], data: st.DataObject
 ) -> None:
     here = rig(letters, sinks=3)
-    slots = [data.draw(trees) for _ in script]  # none, one or several roots; shared or not
+    slots = [data.draw(trees) for _ in script]  # none, one or several, which inputs may share
     batch = here.batch("words", words(*script), *slots)
     here.bolt("bolt").process(batch)
     good = [text for text in script if "!" not in text]
@@ -205,7 +205,7 @@ def test_streams_have_edges_of_their_own_and_each_target_another() -> None:
     here.bolt("bolt").process(batch)
     plain, marked = here.sent("next"), here.sent("marks")
     assert records_of(plain) == words("a", "a", "a")
-    assert records_of(marked) == [Mark("m")] * 4, "two copies, one for each task"
+    assert records_of(marked) == [Mark("m")] * 4, "two copies of each, one for each task"
     balance(here.reports().acks, batch, plain, marked)
 
 
@@ -213,7 +213,7 @@ def test_streams_have_edges_of_their_own_and_each_target_another() -> None:
 
 
 class Flushes(Bolt[Word, Any]):
-    """Durable after flush, unless the batch holds the word that breaks it."""
+    """Its flush raises as soon as it has seen the word "breaks"."""
 
     def prepare(self, context: object) -> None:
         self.seen: list[str] = []
@@ -240,7 +240,7 @@ def test_batch_that_cannot_be_made_durable_fails_as_a_whole(impl: Any, out: Any)
     assert set(told.fails) == {ROOT, ROOT + 1, ROOT + 2}
     assert not told.acks
     if out:
-        assert not here.sent("next"), "nothing may follow from what is not durable"
+        assert not here.sent("next"), "no output of an input that is not durable"
 
 
 def test_flush_comes_before_the_acks() -> None:

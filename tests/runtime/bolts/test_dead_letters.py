@@ -1,4 +1,4 @@
-"""A tuple that keeps failing ends among the dead letters, or halts the run; never in silence."""
+"""Tests of dead letters: a message without attempts left becomes one, or halts the topology."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Number(NamedTuple):
 
 
 class Heard(Spout[Any]):
-    """A source that writes down what it hears."""
+    """Records the acks and failures that it receives."""
 
     emits = Number
 
@@ -60,7 +60,7 @@ class Tabled(Heard):
 
 
 class Emitted(Heard):
-    """Message ids are lists: they cannot be hashed."""
+    """Its message ids are lists, which cannot be hashed."""
 
     def open(self, context: Context) -> None:
         super().open(context)
@@ -75,7 +75,7 @@ class Emitted(Heard):
 
 
 class Picky(Bolt[Number, None]):
-    """Takes all numbers but one."""
+    """Raises for POISON."""
 
     def prepare(self, context: Context) -> None:
         self.seen: list[int] = []
@@ -90,7 +90,7 @@ class Picky(Bolt[Number, None]):
 
 
 class Mourns(Bolt[DeadLetter, None]):
-    """Keeps the dead letters; the first `refuses` it will not have."""
+    """Keeps the dead letters; raises for the first `refuses` of them."""
 
     def __init__(self, refuses: int = 0) -> None:
         self.refuses = refuses
@@ -123,7 +123,7 @@ def run(here: Topology) -> Finished:
     return run_inline(here.graph(), clock=ManualClock(), steps_max=10_000)
 
 
-# ---- three levels of spouts ---------------------------------------------------------------------
+# ---- records, tables and next_tuple -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("spout", [Recorded(), Tabled(), Emitted()], ids=["rows", "columns", "own"])
@@ -140,7 +140,7 @@ def test_poison_is_a_dead_letter_after_exactly_its_attempts_and_the_others_go_on
     assert 'raise ValueError(f"no {record.n}")' in letter.traceback
     acked, failures = finished.results["numbers"][0]
     assert len(acked) == COUNT
-    assert acked[-1] == id, "safely among the dead letters"
+    assert acked[-1] == id, "only after its dead letter"
     assert [(failure.cause, failure.attempt) for failure in failures] == [
         (Cause.EXCEPTION, attempt) for attempt in (1, 2, 3)
     ]
@@ -194,7 +194,7 @@ def test_poison_waits_its_back_off_and_then_no_longer() -> None:
     assert clock.now() == pytest.approx(9, abs=0.01)
 
 
-# ---- the letter is a tuple, too -----------------------------------------------------------------
+# ---- a dead letter is a tuple, too --------------------------------------------------------------
 
 
 def test_message_is_settled_when_its_dead_letter_is_and_not_before() -> None:
@@ -206,7 +206,7 @@ def test_message_is_settled_when_its_dead_letter_is_and_not_before() -> None:
     assert len(records_of(here.sent("mourns"))) == COUNT
     assert not spout.done
     assert spout.spout.acked == []
-    assert spout.next_look_s == 30.0, "it has a deadline"
+    assert spout.next_look_s == 30.0, "the dead letter has a deadline"
     spout.complete(spout.pending.all_roots(), 1.0)
     assert spout.done
     assert spout.spout.acked == list(range(COUNT))
@@ -215,7 +215,7 @@ def test_message_is_settled_when_its_dead_letter_is_and_not_before() -> None:
 def test_dead_letter_that_fails_is_emitted_again() -> None:
     finished = run(topology(Recorded(), refuses=2))
     (letter,) = finished.results["mourns"][0]
-    assert letter.reason == "ValueError: no 7", "why it died, not why it was refused"
+    assert letter.reason == "ValueError: no 7", "not the refusal of the dead letter"
     assert finished.snapshot.component("numbers").dead == 1
 
 
@@ -238,7 +238,7 @@ def test_dead_letters_survive_a_death_on_their_way() -> None:
         assert not spout.done
 
 
-# ---- what cannot be written ---------------------------------------------------------------------
+# ---- values that cannot be carried --------------------------------------------------------------
 
 
 class Unspeakable:

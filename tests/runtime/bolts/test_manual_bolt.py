@@ -1,4 +1,4 @@
-"""Storm's own control, execute(tuple, out): anchors, acks, fails; slips are told at once."""
+"""Tests of bolts with execute(tuple, out): anchors, acks, fails, and errors for wrong calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Script = Callable[[Tuple[Word], Collector[Word]], None]
 
 
 class Scripted(Bolt[Word, Word]):
-    """Does what the test says."""
+    """Calls `script` for each tuple."""
 
     def __init__(self, script: Script) -> None:
         self.script = script
@@ -97,7 +97,7 @@ def test_same_tuple_twice_among_the_anchors_makes_two_edges_that_balance() -> No
 
 
 class Pairing:
-    """Joins each two inputs; both are anchors."""
+    """Emits a record for each two inputs, anchored to both."""
 
     def __init__(self) -> None:
         self.held: list[Tuple[Word]] = []
@@ -223,7 +223,7 @@ def test_emit_that_cannot_be_is_told_at_once(
 
 
 def twice(first: str, second: str) -> Script:
-    """Both on the input before this one, so that what is told blames the present one."""
+    """Calls both on the previous input, so that an error of the second fails the present input."""
     held: list[Tuple[Word]] = []
 
     def script(tuple: Tuple[Word], out: Any) -> None:
@@ -245,7 +245,7 @@ def test_settled_tuple_cannot_be_used_again(first: str, second: str) -> None:
     run(here, [0], [1])
     told = here.reports()
     assert set(told.acks) | set(told.fails) == {ROOT, ROOT + 1}
-    assert (ROOT in told.acks) == (first == "ack"), "the first word counts"
+    assert (ROOT in told.acks) == (first == "ack"), "the first call counts"
     (failure,) = told.fails[ROOT + 1]
     assert "AlreadySettled" in failure.reason
     assert f"it was {first}ed before" in failure.reason
@@ -362,7 +362,7 @@ def test_what_a_bolt_emits_before_it_raises_is_sent() -> None:
     here = rig(script)
     run(here)
     assert set(here.reports().fails) == {ROOT}
-    assert records_of(here.sent("next")) == [Word("a")], "as in Storm; it comes again by the replay"
+    assert records_of(here.sent("next")) == [Word("a")], "as in Storm; the replay sends it again"
 
 
 def test_reset_timeout_names_every_tree_of_the_tuple() -> None:

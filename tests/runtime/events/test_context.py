@@ -1,4 +1,4 @@
-"""What a task is handed about its place: a clock, and somebody to tell what it has written."""
+"""Tests of the context of a task: its clock, and the events that user code records with it."""
 
 from __future__ import annotations
 

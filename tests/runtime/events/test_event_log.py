@@ -1,4 +1,4 @@
-"""A history as bytes: everything comes back, and a cut end costs one entry alone."""
+"""Tests of the encoding of event logs: only an entry that is cut off is not read back."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def assert_same(found: Entry, meant: Entry) -> None:
         assert column.dtype == expected.dtype or not len(expected)
     for name in ("at_s", "what", "task"):
         assert getattr(found, name) == getattr(meant, name)
-    assert repr(found.detail) == repr(meant.detail), "by repr: a NaN is no equal of itself"
+    assert repr(found.detail) == repr(meant.detail), "by repr, because NaN is not equal to itself"
 
 
 @given(st.lists(entries, max_size=5))

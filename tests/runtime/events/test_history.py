@@ -1,4 +1,4 @@
-"""A history says what happened, row by row, as the table in history.py has it."""
+"""Tests of the events that tasks record: rows, order and details, as event_log.py defines them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_spout_tells_each_emit_its_end_and_its_attempt(spout: Any) -> None:
     me = run.id("numbers")
     tracked = [n for n in range(COUNT) if n % 3 or not isinstance(spout, Own)]
     emitted = run.rows(What.EMITTED, task=me)
-    assert sorted(row.value for row in emitted) == sorted([*tracked, BAD]), "once, and once more"
+    assert sorted(row.value for row in emitted) == sorted([*tracked, BAD]), "once, and BAD twice"
     assert len({row.root for row in emitted}) == len(emitted), "each emit is a tree of its own"
     (failed,) = run.of(What.FAILED)
     assert (failed.values.tolist(), failed.attempts.tolist()) == ([BAD], [1])
@@ -83,7 +83,7 @@ def test_message_that_used_up_its_attempts_is_buried_and_its_letter_is_complete(
     assert (dead.task, dead.values.tolist()) == (run.id("numbers"), [BAD])
     after = run.entries[run.entries.index(dead) + 1 :]
     ends = [e for e in after if e.what is What.COMPLETED and BAD in e.values]
-    assert [_attempts(e)[BAD] for e in ends] == [3], "the letter is its third emit"
+    assert [_attempts(e)[BAD] for e in ends] == [3], "the dead letter is its third emit"
     assert not any(e.what is What.FAILED for e in after)
 
 
@@ -101,7 +101,7 @@ def test_tree_that_times_out_has_failed_for_that() -> None:
     assert failed.detail == [Cause.TIMEOUT] * COUNT
     assert failed.at_s == 31
     assert len(run.rows(What.DELIVERED)) >= COUNT
-    assert not run.rows(What.ACKED, What.REFUSED), "nobody has settled anything"
+    assert not run.rows(What.ACKED, What.REFUSED), "no edge is settled"
 
 
 def test_what_nobody_follows_leaves_no_rows() -> None:
@@ -133,7 +133,7 @@ def test_each_edge_is_sent_delivered_and_settled_once(bolt: type[FailsOnce]) -> 
     refused = run.rows(What.REFUSED)
     bad = {row.root for row in run.rows(What.EMITTED) if row.value == BAD}
     assert {row.root for row in refused} & bad, "the input that failed"
-    assert bolt is Table or len(refused) == 1, "and no other, but the rows of its table"
+    assert bolt is Table or len(refused) == 1, "and no other, except rows of the same table"
     assert {row.detail for row in refused} == {Cause.FAILED if bolt is Manual else Cause.EXCEPTION}
 
 
@@ -225,7 +225,7 @@ def test_record_with_several_anchors_has_a_row_for_each_of_its_trees() -> None:
             out.ack(tuple)
             self.waiting = None
 
-    for after in (Automatic, Manual):  # one that has its trees in arrays, and one in objects
+    for after in (Automatic, Manual):  # their inputs have their trees in arrays, or in objects
         topology = Topology("t", ackers=1, workers=1)
         pairs = topology.spout("numbers", Rows()).shuffle().bolt("pairs", Pairs)
         pairs.shuffle().bolt("after", after())
@@ -256,7 +256,7 @@ def test_input_whose_outputs_have_no_way_is_refused_and_its_neighbours_are_acked
 
     for bolt in (Automatic, Manual):
         made = bolt()
-        made.failed = True  # it is the grouping that raises
+        made.failed = True  # only the grouping raises
         topology = Topology("t", ackers=1, workers=1)
         numbers = topology.spout("numbers", Rows(), retry=Retry(initial_s=0.1))
         numbers.shuffle().bolt("bolt", made).custom(NoWay()).bolt("sink", sink)
@@ -269,7 +269,7 @@ def test_input_whose_outputs_have_no_way_is_refused_and_its_neighbours_are_acked
         run.replay()
 
 
-# ---- the scribe ---------------------------------------------------------------------------------
+# ---- the event writer ---------------------------------------------------------------------------
 
 
 def test_life_begins_with_its_birth() -> None:

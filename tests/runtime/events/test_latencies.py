@@ -1,4 +1,4 @@
-"""Latency histograms: bounded, right to 9.1 %, merged by adding, and the same after they travel."""
+"""Tests of latency histograms: single durations, differences since a copy, and pickling."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_nothing_since_a_copy_has_no_percentile() -> None:
 def test_a_histogram_that_travels_is_the_same(seconds: list[float]) -> None:
     found = pickle.loads(pickle.dumps(counted(seconds)))
     assert same(found, counted(seconds))
-    found.add_one(1.0)  # it can go on
+    found.add_one(1.0)  # it can still count
 
 
 def test_a_histogram_travels_without_its_empty_ends() -> None:

@@ -1,4 +1,4 @@
-"""A few lines for each place in ten seconds, and how many were left out."""
+"""Tests of rate-limited logs: five lines for each place in ten seconds, the others counted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_five_lines_of_a_place_are_said_and_the_others_counted() -> None:
     assert len(notices.take(0.0)) == 5
     assert notices.take(9.9) == []
     assert notices.take(10.0) == ["2 more failures of spout 'lines' in split within 10 s"]
-    assert notices.take(99.0) == [], "told once"
+    assert notices.take(99.0) == [], "reported once"
 
 
 def test_one_place_does_not_drown_another() -> None:

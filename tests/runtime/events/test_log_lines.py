@@ -1,4 +1,4 @@
-"""Records of `logging` become lines with their task; repeated ones are counted."""
+"""Tests of log lines made from records of `logging`: their task, text, and repeated lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOG = logging.getLogger("shop.prices")
 
 @pytest.fixture
 def capture() -> Iterator[LogCapture]:
-    """Of this process, whose thread runs `check[2]`."""
+    """A capture of this process, whose thread runs the task `check[2]`."""
     before = logging.getLogRecordFactory()
     found = LogCapture(7, lambda thread: ("check", 2) if thread else None)
     found.install()

@@ -1,4 +1,4 @@
-"""Counters are exact and add up; latencies are known to a tenth."""
+"""Tests of metrics: sums of counts and figures, percentiles to a tenth, and watermarks."""
 
 from __future__ import annotations
 

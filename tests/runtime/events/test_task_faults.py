@@ -1,4 +1,4 @@
-"""Code that raises or is slow because an experiment wants it: with the consequences of its own."""
+"""Tests of faults injected into tasks: user code that raises, is slow or has an outage."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def test_source_raises_in_the_place_of_a_record_and_goes_on_from_there_when_heal
     assert spout_of(run).supervision.last.exception == "InjectedError"
     assert not run.worker.finished
     peace(run)
-    assert run.values(What.EMITTED) == list(range(COUNT)), "nothing is missing, nothing twice"
+    assert run.values(What.EMITTED) == list(range(COUNT)), "no record is missing or emitted twice"
     assert spout_of(run).supervision.runs
 
 
@@ -253,11 +253,11 @@ def test_next_tuple_that_has_emitted_a_chosen_record_raises_after_it() -> None:
     peace(run)
 
 
-# ---- what is slow -------------------------------------------------------------------------------
+# ---- slow tasks ---------------------------------------------------------------------------------
 
 
 class Watch(Recorder):
-    """How long each guarded call took, by task."""
+    """Measures the longest guarded call of each task."""
 
     def __init__(self, clock: Any) -> None:
         self.clock = clock
@@ -329,7 +329,7 @@ def test_acker_takes_so_much_longer_for_each_report() -> None:
     assert run.clock.now() == pytest.approx(reports * 0.5)
 
 
-# ---- dependencies that are away -----------------------------------------------------------------
+# ---- dependencies that are unavailable ----------------------------------------------------------
 
 
 @bolts

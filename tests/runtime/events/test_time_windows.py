@@ -1,4 +1,4 @@
-"""Windows of time against a plain model, which keeps every change."""
+"""Tests of statistics over the last minutes, against a model that keeps every change."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def totals(acked: int) -> dict[str, Totals]:
 
 
 def played(changes: list[tuple[float, int]]) -> TimeWindows:
-    """Windows of counting that began at 0; at each time so many more were acked."""
+    """Windows that begin at 0; each change is a time, and how many more messages are acked then."""
     windows, sum_ = TimeWindows(0.0), 0
     for at_s, more in changes:
         windows.change(at_s, lambda sum_=sum_: totals(sum_), is_complete=True)

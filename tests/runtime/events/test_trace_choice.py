@@ -1,4 +1,4 @@
-"""Which trees of a spout task are traced: an even share, and every replay within a budget."""
+"""Tests of which trees of a spout are traced: an even share, and replays within a budget."""
 
 from __future__ import annotations
 

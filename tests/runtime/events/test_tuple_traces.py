@@ -1,4 +1,4 @@
-"""Recorded trees: what a trace shows of edges, joins, failures, replays, and its bounds."""
+"""Tests of tuple traces: edges, joins, failures, replays, unusual values and bounds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.tuple_traces import Traces, TupleTrace, root_number
 from sunshower.topologies.operators.aggregators import count
 
-RARE = 1e-9  # a share: of the trees that are not replays only the first is traced
+RARE = 1e-9  # a share with which only the first tree and replays are traced
 
 
 class Item(NamedTuple):
@@ -59,7 +59,7 @@ def ways(tree: TupleTrace) -> list[tuple[str, str]]:
 
 
 def check_whole(tree: TupleTrace) -> None:
-    """A complete tree has every edge, each acked, below one that came before."""
+    """Check that a tree is complete: each edge was acked, and its parent leads to its source."""
     assert tree.outcome == "complete"
     edges = {hop.edge: hop for hop in tree.hops}
     assert len(edges) == len(tree.hops) > 0

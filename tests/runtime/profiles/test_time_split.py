@@ -1,4 +1,4 @@
-"""Tests of stacks as texts, and of which part of the work a stack belongs to."""
+"""Tests of stacks as text, and of the part of the work to which a stack belongs."""
 
 from __future__ import annotations
 

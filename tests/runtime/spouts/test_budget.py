@@ -1,4 +1,4 @@
-"""Replays take at most their share while there are fresh records, and all the room otherwise."""
+"""Tests of the replay budget: the share of replays while there are fresh records, and without."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ limits = st.lists(st.integers(1, 500), min_size=1, max_size=100)
 def test_replays_stay_within_their_share_of_any_stretch_of_emits(
     share: float, limits: list[int]
 ) -> None:
-    """However many are due, and wherever one begins to count."""
+    """However many replays are due, and wherever the stretch begins."""
     budget = ReplayBudget(share)
     emitted = []
     for limit in limits:

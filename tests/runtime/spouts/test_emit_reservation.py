@@ -1,4 +1,4 @@
-"""How far a spout may draw, also for whoever comes after its machine is gone."""
+"""Tests of emit reservations: how far a spout may draw, and re-emits after its machine is lost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.runtime.spouts.test_position import Acks, Keep, Number, seen, work
 
 
 class Counted(SimReservationStore):
-    """How often it was written to."""
+    """Counts its writes."""
 
     writes = 0
 
@@ -58,7 +58,7 @@ def test_a_reservation_is_moved_about_once_a_second_however_fast_a_source_is(rat
 
 
 class Unsure(SimReservationStore):
-    """Each write raises first, after it was carried out or before."""
+    """While it is away, each write raises: before it stores the number, or after if `is_late`."""
 
     is_away = True
     is_late = False
@@ -112,7 +112,7 @@ def test_reservation_that_cannot_be_moved_back_stops_nobody_and_is_never_passed(
 
 
 def caught_up(marks: SimReservationStore, clock: ManualClock) -> tuple[EmitReservation, int]:
-    """A source that has given much at once, and the number of its next record."""
+    """The reservation of a source that has emitted much at once; the number of its next record."""
     reservation, drawn = EmitReservation(1, marks, clock), 0
     while drawn < 1_000_000:
         drawn += reservation.room(drawn, 10_000)
@@ -122,7 +122,7 @@ def caught_up(marks: SimReservationStore, clock: ManualClock) -> tuple[EmitReser
 
 
 def trickle(reservation: EmitReservation, drawn: int, clock: ManualClock) -> int:
-    """Ten a second, for ten seconds."""
+    """Draw ten records a second for ten seconds."""
     for _ in range(100):
         drawn += reservation.room(drawn, 1)
         clock.advance(0.1)
@@ -192,9 +192,9 @@ def test_transfer_that_is_unpacked_twice_owes_what_was_drawn_in_between() -> Non
     assert transfer.owed == marks.read(former.task.id) == 4
     moved, there = begun()
     moved.unpack(transfer, there)
-    moved.emit(1.0, 10)  # the four first
+    moved.emit(1.0, 10)  # the four owed records first
     moved.emit(1.0, 10)
-    assert moved.source.drawn > 12  # and its machine is gone
+    assert moved.source.drawn > 12  # then its machine is lost
     again, there = begun()
     again.unpack(transfer, there)
     again.drain()
@@ -205,7 +205,7 @@ def test_transfer_that_is_unpacked_twice_owes_what_was_drawn_in_between() -> Non
 
 
 class DryNumbers(Acks):
-    """Has nothing from `dry_at` on, and does not end."""
+    """Has no record from `dry_at` on, but does not end."""
 
     dry_at = 1 << 60
 
@@ -219,7 +219,7 @@ class DryNumbers(Acks):
 
 
 class DryTables(Acks):
-    """The same, five rows a table."""
+    """The same as tables of up to five rows."""
 
     dry_at = 1 << 60
 
@@ -256,9 +256,10 @@ def test_a_source_that_has_nothing_more_is_not_waited_for_for_ever(level: Any) -
 
 
 def lost(source: Any, *, dry: bool = False) -> tuple[RestartedWorker, int]:
-    """Its machine is gone in a drain that it had not heard of, and how much it had drawn then.
+    """Run `source` until its machine is lost in a drain of which it was not informed yet.
 
-    Neither the master nor a black box knows that. `dry`: the source has no more than that.
+    Returns the restarted worker, and how many records were drawn before, which neither the master
+    nor a flight recorder knows. `dry`: the source has no more records.
     """
     made = Topology("t", workers=1, spout_pending=10)
     made.spout("numbers", source).shuffle().bolt("keep", Keep(5))

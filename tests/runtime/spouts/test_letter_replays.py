@@ -1,4 +1,4 @@
-"""Replays of dead letters: tracked messages of every kind of spout, restored to their types."""
+"""Tests of replays of dead letters, for each kind of spout, with values and types restored."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LETTER = DeadLetter(POISON, {"number": POISON}, "spout", 2, "exception", "picky"
 
 
 class Heard(Spout[Any]):
-    """A source of the numbers 0, 1, 2, which notes what it hears."""
+    """A source of the numbers 0, 1, 2 that notes its acks and failures."""
 
     emits = Item
 
@@ -70,7 +70,7 @@ def polled() -> Reader:
 
 
 class Picky(Bolt[Any, None]):
-    """Fails each number in `bad` as often as it says."""
+    """Raises for POISON, `bad` times."""
 
     def __init__(self, bad: int = 0) -> None:
         self.bad = bad
@@ -194,7 +194,7 @@ SALE = Sale(
 
 
 def dead_letter_of(record: Any, *, fields: Any = None) -> DeadLetter:
-    """The letter of a record that fails, as it is after it was written as JSON and read."""
+    """The dead letter of a record, after it was written as JSON and read back."""
     topology = Topology("t")
     source = Records([record], type=fields or type(record))
     stream = topology.spout("spout", source, retry=RETRY)

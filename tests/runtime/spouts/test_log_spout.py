@@ -1,4 +1,4 @@
-"""A spout over a log: its own numbers, acks in bulk, parts that go away, unreadable places."""
+"""Tests of log spouts: message numbers, commits, lost partitions and unreadable records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.runtime.logs import SHIFT, Log, Reader, elsewhere
 
 
 class Sink(Bolt[Any, None]):
-    """Refuses each of `bad` so many times."""
+    """Raises for a number as often as `bad` says: n7=2 is twice for 7."""
 
     def __init__(self, **bad: int) -> None:
         self.bad = {int(number[1:]): times for number, times in bad.items()}
@@ -45,7 +45,7 @@ class Letters(Bolt[DeadLetter, None]):
 
 
 def topology(log: Log, sink: Sink | None = None, **settings: Any) -> Topology:
-    """A reader of `log` and a sink; and where `retry` has dead letters, one for these."""
+    """A reader of `log` and a sink; if `retry` has dead letters, also a bolt for them."""
     retry = settings.pop("retry", None)
     reader = settings.pop("reader", None) or Reader(log)
     made = Topology("logs", **settings)
@@ -185,7 +185,7 @@ def test_a_message_that_kills_its_process_is_known_by_its_number_in_the_next_lif
     class Deadly(Bolt[Item, None]):
         def process(self, record: Item) -> None:
             if record.number == 13:
-                raise KeyboardInterrupt  # stands for the end of the process
+                raise KeyboardInterrupt  # stands for the death of the process
 
     log = Log(items(20))
     made = Topology("logs", attempts_max=2)
@@ -232,13 +232,13 @@ def test_what_is_gone_is_forgotten_and_its_acks_are_not_told() -> None:
         if lives.core.step():
             lives.advance(0.05)
     spout = lives.core.stats().tasks[0]
-    assert spout.unsettled == 1, "the one of its own partition is still tried"
+    assert spout.unsettled == 1, "that of the partition it has kept"
     assert len(reader.told) == before
     log.owners = [0, 0]
     for _ in range(200):
         if lives.core.step():
             lives.advance(0.05)
-    assert lives.core.stats().tasks[0].unsettled == 2, "what came back is read again"
+    assert lives.core.stats().tasks[0].unsettled == 2, "the partition that came back is read again"
 
 
 def test_it_is_polled_while_there_is_no_room_and_while_the_topology_rests() -> None:
@@ -260,7 +260,7 @@ def test_it_is_polled_while_there_is_no_room_and_while_the_topology_rests() -> N
         idle.append(log.idle - before)
         for spout in lives.core._spouts:
             spout.deactivate()
-    assert all(count >= 8 for count in idle), f"twice a second was wanted: {idle} in 5 s each"
+    assert all(count >= 8 for count in idle), f"two polls a second expected: {idle} in 5 s each"
 
 
 def test_it_commits_when_the_topology_is_deactivated() -> None:
@@ -334,7 +334,7 @@ def test_a_spout_that_is_given_up_gives_its_part_of_the_log_back() -> None:
     while not spout.supervision.is_quarantined:
         if lives.core.step():
             lives.advance(1.0)
-        assert lives.clock.now() < 700.0, "it had read something: ten minutes of doubt"
+        assert lives.clock.now() < 700.0, "it had read records: ten minutes of doubt"
     lives.core.step()
     assert log.closed == [0]
     assert log.committed == [5]

@@ -1,4 +1,4 @@
-"""next_tuple with message ids of the spout's own: tracked, untracked, direct, and who replays."""
+"""Tests of next_tuple: message ids, untracked and direct emits, replays and the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Step = Callable[[SpoutCollector[Number]], None]
 
 
 class Scripted(Spout[Number]):
-    """One step of the script per call of next_tuple."""
+    """Runs one step of the script for each call of next_tuple."""
 
     def __init__(self, *steps: Step) -> None:
         self.steps = list(steps)

@@ -1,4 +1,4 @@
-"""A spout that is started again: it goes on after what is settled, and loses nothing."""
+"""Tests of restarted spouts: they continue after the settled records, and lose none."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Acks(Spout[Number]):
 
 
 class Numbers(Acks):
-    """0, 1, 2 … in each life, with a "nothing now" before every third."""
+    """Yields 0, 1, 2 … in each life, and None ("nothing now") before every third number."""
 
     def records(self) -> Iterator[Number | None]:
         for n in range(self.count):
@@ -46,7 +46,7 @@ class Numbers(Acks):
 
 
 class Tables(Acks):
-    """The same, seven rows a table, and an empty one before each."""
+    """The same as tables of seven rows, with an empty table before each."""
 
     def tables(self) -> Iterator[pa.Table | None]:
         for first in range(0, self.count, 7):
@@ -55,7 +55,7 @@ class Tables(Acks):
 
 
 class Keep(Bolt[Number, None]):
-    """Acks all but `held`, of which it forgets to."""
+    """Acks all numbers except those in `held`."""
 
     def __init__(self, *held: int) -> None:
         self.held = held
@@ -87,8 +87,8 @@ def seen(lives: RestartedWorker) -> list[int]:
 
 
 def work(lives: RestartedWorker, until: int | None = None) -> None:
-    """Until nothing moves even if one waits, for the source says "nothing now" now and then; or
-    until so many are drawn."""
+    """Work until `until` records are drawn, or for 4 s of the clock: the source must be polled
+    again after each "nothing now"."""
     for _ in range(40):
         lives.run(lambda: until is not None and lives.tell().drawn >= until)
         lives.advance(0.1)
@@ -129,7 +129,7 @@ def test_second_death_before_all_is_passed_over_loses_nothing(level: Any) -> Non
     work(lives)
     lives.tell()
     lives.start()
-    assert lives.tell().committed == 20  # it has not even begun
+    assert lives.tell().committed == 20  # it has done nothing yet
     lives.start()
     work(lives)
     assert seen(lives) == list(range(20, 40))
@@ -188,7 +188,7 @@ def test_what_was_drawn_since_the_master_heard_last_is_owed_also_by_who_is_born_
 def test_a_new_life_in_a_drain_draws_no_record_too_many_if_the_former_one_has_left_word(
     level: Any, box_survives: bool
 ) -> None:
-    """Without its box, it owes all below the fence."""
+    """Without a crash report, it re-emits all records below the reservation."""
     marks = SimReservationStore()
     lives = topology(level(1000), 5, marks=marks)
     work(lives, until=20)
@@ -205,7 +205,8 @@ def test_a_new_life_in_a_drain_draws_no_record_too_many_if_the_former_one_has_le
 
 @levels
 def test_word_of_a_life_that_knew_less_is_no_more_than_it_knew(level: Any) -> None:
-    """The box of the first life is lost, the second dies at once: the third owes the fence."""
+    """The flight recorder of the first life is lost, and the second life dies at once: the third
+    re-emits all records below the reservation."""
     marks = SimReservationStore()
     lives = topology(level(1000), 5, marks=marks)
     work(lives, until=20)

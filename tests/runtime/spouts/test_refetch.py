@@ -1,4 +1,4 @@
-"""A log spout that keeps no record: what has failed is read again, and may be gone by then."""
+"""Tests of log spouts that keep no records: failed ones are read again, or may be deleted."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ LETTERS = Retry(attempts=3, initial_s=0.01, dead_letters=True)
 
 
 def finished(lives: RestartedWorker, log: Log) -> None:
-    """Work, and wait where there is nothing to do."""
-    for _ in range(20_000):  # on a clock that stands still while there is work
+    """Work until all is settled; while there is nothing to do, time passes."""
+    for _ in range(20_000):  # the clock stands still while there is work
         if log.settled and not lives.core.stats().tasks[0].unsettled:
             return
         if wait_s := lives.core.step():
@@ -118,7 +118,7 @@ def test_a_source_that_raises_then_is_asked_again() -> None:
 
 def test_many_that_fail_together_come_back_a_part_at_a_time() -> None:
     class Full(Reader):
-        ready: list[int] = []  # noqa: RUF012 – of the one of this test
+        ready: list[int] = []  # noqa: RUF012 – there is one instance
 
         def refetch(self, numbers: NDArray[np.int64], limit: int) -> Polled[Item]:
             self.ready.append(limit)
@@ -137,7 +137,7 @@ def test_many_that_fail_together_come_back_a_part_at_a_time() -> None:
 
 def test_what_does_not_come_keeps_nobody_waiting() -> None:
     class Leaderless(Reader):
-        """Partition 0 cannot be read again before all of partition 1 is."""
+        """Partition 0 cannot be read again before all of partition 1 is committed."""
 
         def refetch(self, numbers: NDArray[np.int64], limit: int) -> Polled[Item]:
             there = numbers[numbers >> SHIFT == 1] if self.log.committed[1] < 50 else numbers
@@ -179,10 +179,10 @@ def test_a_spout_that_is_given_up_waits_for_no_record() -> None:
     for _ in range(50):
         lives.advance(lives.core.step() or 0.1)
     assert lives.core._spouts[0].done
-    assert log.committed == [3], "somebody else reads it"
+    assert log.committed == [3], "record 3 is left to another task"
 
 
-# ---- the line -----------------------------------------------------------------------------------
+# ---- the retry queue ----------------------------------------------------------------------------
 
 
 def test_who_is_due_without_a_record_is_in_line_and_not_to_be_taken() -> None:

@@ -1,4 +1,4 @@
-"""Replays beside fresh records: nobody starves, and nobody waits in vain."""
+"""Tests of replays beside fresh records: neither starves, and a free place is used."""
 
 from __future__ import annotations
 
@@ -55,25 +55,25 @@ def test_failed_message_keeps_its_place_while_it_waits() -> None:
     assert spout.emit(0.0, 100) == 0, "three wait, one is pending"
     spout.complete(spout.pending.all_roots(), 0.01)
     assert spout.emit(0.01, 100) == 1, "one place is free"
-    assert spout.emit(1.0, 100) == 3, "and the others are for those who wait"
+    assert spout.emit(1.0, 100) == 3, "the others are for the waiting messages"
 
 
 def test_spout_is_called_when_a_replay_is_due_and_not_before() -> None:
     here = rig(10, spout_pending=4)
     spout = here.spout("numbers")
     spout.emit(0.0, 100)
-    assert spout.next_emit_s == np.inf, "nothing is free"
+    assert spout.next_emit_s == np.inf, "no place is free"
     fail_all(here, BROKEN, 5.0)
     assert 5.05 <= spout.next_emit_s <= 5.1
     spout.complete(spout.pending.all_roots(), 5.0)
     spout.emit(5.2, 100)
     assert spout.next_emit_s == np.inf
     spout.complete(spout.pending.all_roots()[:1], 5.3)
-    assert spout.next_emit_s <= 5.3, "a place is free, and the source may be asked"
+    assert spout.next_emit_s <= 5.3, "a place is free for a fresh record"
 
 
 class Shaky(Bolt[Number, None]):
-    """Fails whatever it has seen less often than its number says."""
+    """Raises for number n the first n % 4 times."""
 
     def prepare(self, context: Context) -> None:
         self.seen: list[int] = []
@@ -108,7 +108,7 @@ def test_after_a_death_fresh_records_go_on_beside_the_replays(share: float) -> N
     spout = here.spout("numbers")
     spout.emit(0.0, 1_000)
     fail_all(here, DIED, 0.0)
-    spout.emit(0.0, 100)  # with a burst
+    spout.emit(0.0, 100)  # uses up the burst
     sent(here)
     for _ in range(5):
         spout.emit(0.0, 100)
@@ -139,7 +139,7 @@ def test_source_that_pauses_is_no_reason_to_hold_replays_back() -> None:
     assert spout.emit(0.0, 100) == 11, "ten replays, one record"
 
 
-# ---- a death takes many at once -----------------------------------------------------------------
+# ---- a death fails many messages at once --------------------------------------------------------
 
 
 def test_what_a_death_took_is_emitted_again_at_once_and_only_later_spread() -> None:

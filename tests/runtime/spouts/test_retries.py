@@ -1,4 +1,4 @@
-"""The line of failed messages: who waits how long, who has used up its attempts, and at what price.
+"""Tests of the retry queue: waits, attempts, outages and the cost of a message.
 
 Storm: org.apache.storm.kafka.spout.KafkaSpoutRetryExponentialBackoff, without its O(n).
 """
@@ -22,7 +22,7 @@ SURE = Retry(initial_s=1, factor=2, max_s=5, jitter=0)
 
 
 class Line(RetryQueue):
-    """A line whose messages are their numbers."""
+    """A retry queue of messages without records."""
 
     def __init__(
         self, retry: Retry = SURE, seed: int = 0, unavailable_max_s: float = math.inf
@@ -30,12 +30,12 @@ class Line(RetryQueue):
         super().__init__(retry, np.random.default_rng(seed), unavailable_max_s)
 
     def fail(self, number: int, failure: Failure, now: float) -> float:
-        """Put a message in line; returns how long it has to wait, at least."""
+        """Queue a failed message. Returns the time until a message is due."""
         self.put(Replay(number, None, 2), failure, now, counts=failure.is_charged)
         return max(0.0, self.next_s - now)
 
     def leave(self, now: float) -> list[int]:
-        """Everybody who is due leaves the line."""
+        """Take all messages that are due; returns their numbers."""
         return [replay.number for replay in self.take(self.due(now))]
 
 
@@ -85,7 +85,7 @@ def test_empty_line_wakes_nobody() -> None:
     line.fail(1, BROKEN, 10.0)
     assert line.next_s == 11.0
     line.due(11.0)
-    assert line.next_s == -math.inf, "who is due may still have to wait for room"
+    assert line.next_s == -math.inf, "a due message may still have to wait for room"
 
 
 # ---- attempts -----------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def test_settled_messages_leave_nothing_behind() -> None:
     assert not line.remembers
 
 
-# ---- the machinery ------------------------------------------------------------------------------
+# ---- failures by the runtime --------------------------------------------------------------------
 
 
 def test_failures_of_the_machinery_are_no_attempts() -> None:
@@ -155,7 +155,7 @@ def test_first_one_waits_for_nothing_and_those_in_a_row_drift_apart() -> None:
         waits = [due - now for due, _, _ in slow._waiting]
         slow.leave(now + 50.0)
     assert max(waits) == pytest.approx(0.2, rel=0.02)
-    assert np.mean(waits) == pytest.approx(0.1, rel=0.1), "drawn evenly from 0 up"
+    assert np.mean(waits) == pytest.approx(0.1, rel=0.1), "drawn uniformly from 0 on"
 
 
 def test_attempt_that_counts_ends_a_row_of_those_that_do_not() -> None:
@@ -166,12 +166,12 @@ def test_attempt_that_counts_ends_a_row_of_those_that_do_not() -> None:
     assert line.fail(7, DIED, 200.0) == 0.0
 
 
-# ---- at what price ------------------------------------------------------------------------------
+# ---- cost ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("failure", [DIED, BROKEN], ids=["machinery", "back-off"])
 def test_price_of_a_message_does_not_grow_with_the_line(failure: Failure) -> None:
-    """30,000 at a time is what a death costs. Measured: 0.7 µs each at once, 2 µs with back-off."""
+    """A death can fail 30,000 at once. Measured: 0.7 µs each without a wait, 2 µs with back-off."""
 
     def seconds(count: int) -> float:
         line = Line()
@@ -210,7 +210,7 @@ def test_outage_of_one_message_is_charged_after_unavailable_max_s() -> None:
     line = Line(unavailable_max_s=60.0)
     told = [line.is_charged(7, AWAY, now, held=False) for now in (100.0, 159.9, 160.0, 170.0)]
     assert told == [False, False, True, True]
-    assert not line.is_charged(8, AWAY, 170.0, held=False), "each has a time of its own"
+    assert not line.is_charged(8, AWAY, 170.0, held=False), "the time is measured for each message"
 
 
 def test_while_the_component_waits_there_is_no_limit_and_the_time_begins_after_it() -> None:

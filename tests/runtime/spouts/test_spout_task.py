@@ -1,4 +1,4 @@
-"""A spout task emits while there is room, and answers for every record until it is acked."""
+"""Tests of spout tasks: emits, acks, failures, replays, deadlines and sweeps after deaths."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Number(NamedTuple):
 
 
 class Numbers(Spout[Number]):
-    """What the script says: numbers, and None for "nothing now"."""
+    """Yields the numbers of the script; None means "nothing now"."""
 
     def __init__(self, *script: int | None) -> None:
         self.script = script
@@ -51,7 +51,7 @@ def rig(*script: int | None, **settings: Any) -> Rig:
 
 
 def numbers(here: Rig) -> list[int]:
-    """What has come for the first task of the next bolt."""
+    """Take the numbers that were sent to the first task of the next bolt."""
     first = here.plan.tasks_of("next")[0]
     batches = [entry[0] for entry in here.wired.inboxes[first.id].entries]
     here.sent("next")
@@ -125,11 +125,11 @@ def test_last_record_of_a_source_that_does_not_fit_is_not_left_out_in_silence() 
     topology = Topology("t", ackers=1, task_errors_max=2)
     topology.spout("numbers", Misfit()).shuffle().bolt("next", sink)
     run = Alone(topology)
-    for _ in range(70):  # as it had emitted a record, it is in doubt for ten minutes
+    for _ in range(70):  # it has emitted a record, so it is in doubt for ten minutes
         run.work()
         run.clock.advance(10.0)
     (spout,) = run.worker._spouts
-    assert spout.supervision.is_quarantined, "its source is asked again, and gives the same"
+    assert spout.supervision.is_quarantined, "its source is tried again, with the same result"
     assert run.values(What.COMPLETED) == [0]
 
 

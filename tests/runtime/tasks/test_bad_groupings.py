@@ -1,4 +1,4 @@
-"""Groupings that raise: the records without a way fail, and only they."""
+"""Tests of groupings that raise: only the records for which they raise fail."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.runtime.rig import ROOT, Rig
 
 
 class Picky:
-    """Raises for the record 7, until `times` are over; else: all tasks."""
+    """Raises for the record 7, `times` times; otherwise chooses all tasks."""
 
     def __init__(self, times: int) -> None:
         self.flaky = Flaky(times)
@@ -39,7 +39,7 @@ def pass_on(number: Number) -> Iterator[Number]:
 
 
 class Manual(Bolt[Number, Number]):
-    """Emits at once, and acks when the last number has come: so 7 is open when it has no way."""
+    """Emits at once and acks when the last number has arrived: 7 is open when the grouping raises."""
 
     def __init__(self) -> None:
         self.held: list[Any] = []
@@ -74,7 +74,7 @@ def test_grouping_of_a_bolt_that_raises_fails_the_input_of_that_record_alone(bol
     middle.custom(Picky(2)).bolt("get", chains.get)
     chains.start().run()
     chains.healthy_chain_is_done()
-    assert chains.got == Counter(range(TOTAL)), "the others came once, and 7 in the end"
+    assert chains.got == Counter(range(TOTAL)), "each once, 7 by its replay"
     ((number, failure),) = chains.task("more").spout.heard
     assert number == 7
     assert (failure.cause, failure.component) == (Cause.EXCEPTION, "middle")
@@ -84,8 +84,8 @@ def test_grouping_of_a_bolt_that_raises_fails_the_input_of_that_record_alone(bol
 
 
 def test_what_was_open_when_its_record_had_no_way_is_never_acked() -> None:
-    """Its failure may be lost and said again later: an ack that is there first would complete the
-    tree, without the record that was never sent. Found by the simulator."""
+    """The report of its failure may be lost and repeated later. An ack that arrives before it would
+    complete the tree without the record that was not sent. Found by the simulator."""
 
     class Later(Bolt[Number, Number]):
         def prepare(self, context: Context) -> None:

@@ -1,4 +1,4 @@
-"""A worker in a life after deaths: what it runs, and what it does not."""
+"""Tests of a worker that restarts after deaths: with a delay, or with quarantined tasks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WHY = TaskError("keep", 0, BOLT, "its process died 6 times in a row")
 
 
 def started(site: SimEnvironment, worker: int, delay_s: float, **quarantined: TaskError) -> Worker:
-    """A second life of `worker`, told so."""
+    """Start the second life of `worker`."""
     tasks = {task.component: task.id for task in site.plan.tasks}
     why = {tasks[name]: Quarantine(error, 30.0) for name, error in quarantined.items()}
     core = Worker(
@@ -47,7 +47,7 @@ def test_bolt_that_is_held_back_opens_when_it_may_and_its_inbox_waits() -> None:
     bolt = started(site, BOLT, 4.0)
     site.settle()
     assert opened == []
-    assert bolt.step() == pytest.approx(4.0), "it wakes by itself"
+    assert bolt.step() == pytest.approx(4.0), "it needs no message to wake"
     site.clock.advance(4.0)
     site.settle()
     assert opened == [4.0]

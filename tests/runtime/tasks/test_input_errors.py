@@ -1,4 +1,4 @@
-"""What an exception for an input means: an outage, a bug, poison or doubt; and what follows."""
+"""Tests of how an exception for an input is judged: as an outage, a bug, poison or doubt."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def judge(
 def test_second_outage_in_a_row_pauses_the_task_and_nothing_is_charged() -> None:
     found, care = errors(proven=True)
     assert not judge(found, AWAY, 1).is_charged
-    assert (care.wait, found.stops) == (None, False), "one alone may be the input's own dependency"
+    assert (care.wait, found.stops) == (None, False), "one alone may concern this input only"
     assert not judge(found, AWAY, 2).is_charged
     assert (care.wait, found.stops) == (WaitKind.UNAVAILABLE, True)
 
@@ -60,7 +60,7 @@ def test_a_task_that_waits_already_goes_on_waiting_after_one_more_outage() -> No
     found.stops = False
     judge(found, AWAY, 3)
     assert found.stops
-    assert care.begin_pause(5.0) > 5.0, "and waits again"
+    assert care.begin_pause(5.0) > 5.0, "it waits again"
 
 
 def test_a_success_ends_the_pause() -> None:
@@ -72,7 +72,7 @@ def test_a_success_ends_the_pause() -> None:
     assert care.wait is None
     assert care.health.wait is None
     judge(found, AWAY, 3)
-    assert care.wait is None, "a new row"
+    assert care.wait is None, "the first of a new row"
 
 
 # ---- a bug, or poison --------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def test_errors_of_a_component_that_never_succeeded_are_charged_however_many_the
 
 
 def test_one_record_that_comes_again_and_again_is_poison_not_doubt() -> None:
-    """Two records are one message if they are equal: a replay is rebuilt, elsewhere."""
+    """Equal records count as one message, because a replay may be another object."""
     found, care = errors(proven=True)
     assert all(judge(found, BROKEN, Number(7)).is_charged for _ in range(100))
     assert care.wait is None
@@ -158,7 +158,7 @@ def test_one_error_is_enough_while_another_task_of_the_component_is_in_doubt() -
     care.others_doubt = True  # its pause may keep further inputs from this task
     assert not judge(found, BROKEN, 0).is_charged
     assert care.wait is WaitKind.DOUBT
-    care.others_doubt = False  # the dependency is back: it was this input
+    care.others_doubt = False  # so the dependency works, and this input is the cause
     assert judge(found, BROKEN, 0).is_charged
     assert care.wait is None
 
@@ -214,7 +214,7 @@ def test_an_outage_does_not_count_towards_the_ten_minutes_of_doubt() -> None:
 
 
 class Scripted(Bolt[Number, None]):
-    """Raises what the script says for a number; `flush` raises what is under "flush"."""
+    """Raises the exception that `script` has for a number."""
 
     def __init__(self, script: dict[Any, BaseException]) -> None:
         self.script = script
@@ -247,7 +247,7 @@ def test_the_rest_of_a_batch_waits_for_the_end_of_an_outage() -> None:
     here = rig({n: ConnectionError("gone") for n in range(2, 9)})
     bolt = here.bolt("work")
     rest = bolt.process(here.batch("numbers", numbers(*range(9))))
-    assert rest.records == numbers(*range(4, 9)), "two failed, the others were not begun"
+    assert rest.records == numbers(*range(4, 9)), "two failed, the others were not started"
     told = here.reports()
     assert set(told.acks) == {ROOT, ROOT + 1}
     assert {r: [f.cause for f in why] for r, why in told.fails.items()} == {

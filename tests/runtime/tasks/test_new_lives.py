@@ -1,4 +1,4 @@
-"""What a process, and a run, has to know after a death, a rebalance or with a history."""
+"""Tests of restarts and rebalances in the simulator: peers, positions and injected faults."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_new_life_tells_the_others_itself_if_the_masters_news_are_lost(
     run = submitted(seed)
     run.wait(0.5)
     run.kill_worker(run.plan.workers[seed % len(run.plan.workers)])
-    assert run.wait(20.0), "somebody never learned of it"
+    assert run.wait(20.0), "a worker was never informed of the new life"
     assert "timeout" not in run.snapshot().component("numbers").causes
 
 

@@ -1,4 +1,4 @@
-"""No two tasks share an object of user code: callables, groupings, and steps of batches."""
+"""Tests that no two tasks share an object of user code: callables, groupings, batch steps."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Got(Bolt[Any, None]):
 
 
 class Turns:
-    """A grouping that remembers the targets of its subscription, and whose turn it is."""
+    """A grouping that stores the targets of its subscription, and the number of its last choice."""
 
     def prepare(self, targets: Sequence[int]) -> None:
         assert not hasattr(self, "targets"), "prepared twice"
@@ -65,7 +65,7 @@ class Seen:
 
 
 def grouped() -> Topology:
-    """Two sending tasks, and two subscriptions, with one grouping object."""
+    """A topology that uses one grouping object in two subscriptions to a spout with two tasks."""
     turns, topology = Turns(), Topology("t")
     numbers = topology.spout("s", Numbers(), parallelism=2)
     numbers.custom(turns).bolt("a", Got, parallelism=2)

@@ -1,4 +1,4 @@
-"""The state machine of one task: when it is tried again, when it is given up."""
+"""Tests of the supervision of a task: retries, quarantine, outages and doubt."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_each_error_in_a_row_doubles_the_wait_up_to_a_cap() -> None:
         waits.append(round(care.retry_s - 1.0, 6))
         care.tried()
     assert waits == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
-    assert backoff(0.1, 10**6, 5.0) == 5.0, "no row is too long to be counted"
+    assert backoff(0.1, 10**6, 5.0) == 5.0, "a long row does not overflow"
     assert backoff(0.1, 0, 5.0) == 0.0
 
 
@@ -74,7 +74,7 @@ def test_progress_ends_a_row() -> None:
     care.went_well(0.2, progress=True)
     care.raised(raised(), 0.3)
     assert care.waits
-    assert care.retry_s == pytest.approx(0.4), "the back-off begins anew"
+    assert care.retry_s == pytest.approx(0.4), "the back-off starts again from the beginning"
 
 
 def test_nothing_to_emit_is_no_progress_until_it_has_lasted() -> None:
@@ -84,7 +84,7 @@ def test_nothing_to_emit_is_no_progress_until_it_has_lasted() -> None:
     care.went_well(1.0, progress=False)
     care.went_well(5.9, progress=False)
     care.raised(raised(), 6.0)
-    assert care.waits, "five quiet seconds: a new row"
+    assert care.waits, "five seconds without an error end a row"
     care.tried()
     care.went_well(7.0, progress=False)
     care.raised(raised(), 11.9)
@@ -144,7 +144,7 @@ def test_interrupts_and_the_end_of_memory_are_nobodys_error() -> None:
         guard(TASK, "ack", lambda: broken(MemoryError()))
 
 
-# ---- outages, doubt, probation ------------------------------------------------------------------
+# ---- outages and doubt --------------------------------------------------------------------------
 
 
 def away() -> Raised:
@@ -180,7 +180,7 @@ def test_health_says_what_is_waited_for_since_when_how_often_tried_and_the_last_
     wait = care.health.wait
     assert wait is not None
     assert (wait.kind, wait.for_s, wait.tries) == (WaitKind.UNAVAILABLE, 35.0, 3)
-    assert not wait.reached, "no task of it has ever succeeded"
+    assert not wait.reached, "no task of the component has ever succeeded"
     assert "ConnectionRefusedError: nobody listens" in wait.error.text
     care.succeed()
     assert care.health.wait is None
@@ -223,7 +223,7 @@ def test_a_bolt_in_quarantine_that_can_be_opened_runs_again() -> None:
 def test_what_a_quarantined_bolt_makes_fail_is_charged_only_if_it_never_succeeded() -> None:
     care = supervision(task_errors_max=1)
     care.raised(raised(), 0.0)
-    assert care.failure.is_charged, "a bug: whoever develops it is told soon"
+    assert care.failure.is_charged, "a bug, which its developer should see soon"
     care.proven = True
     assert not care.failure.is_charged
 
@@ -250,7 +250,7 @@ def test_an_outage_is_no_doubt_and_ends_one() -> None:
     assert care.doubted(raised(), 0.0)
     assert not care.doubted(away(), 300.0)
     care.raised(away(), 300.0)
-    assert care.doubted(raised(), 800.0), "the ten minutes begin anew"
+    assert care.doubted(raised(), 800.0), "the ten minutes start again from the beginning"
 
 
 def test_a_source_that_has_nothing_and_does_not_raise_for_five_seconds_is_well_again() -> None:

@@ -1,4 +1,4 @@
-"""Every task that is ready has its turn soon, however busy the others in its worker are."""
+"""Tests that each ready task has a turn soon, however busy the others in its worker are."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from sunshower.runtime.worker import Worker
 from tests.runtime.test_under_load import Watch
 
 TASKS = 6
-SLICES = 8  # one of so many goes round
+SLICES = 8  # one of this many goes round robin
 
 
 class Turns(Watch):
-    """A clock that work moves, and who has worked; tasks share it."""
+    """A clock that the tasks advance, and the names of the tasks in the order of their turns."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Turns(Watch):
 
 
 class Logged(Bolt[Any, Number]):
-    """Takes time, and writes down that it had a turn."""
+    """Takes 30 ms for each record, and notes its turns."""
 
     def __init__(self, watch: Turns, name: str) -> None:
         self.watch, self.name = watch, name
@@ -48,7 +48,7 @@ def run(topology: Topology, watch: Turns, seconds: float) -> None:
 
 
 def longest_wait(worker: Worker, watch: Turns, seconds: float) -> int:
-    """How many turns others had, at most, while a bolt had something in its inbox."""
+    """The most turns in a row that other tasks had while a bolt had records in its inbox."""
     tasks, waits = worker._wired.bolts, Counted[int]()
     longest = 0
     while watch.clock.now() < seconds:

@@ -1,4 +1,4 @@
-"""Ticks: at exact times, never in a burst, with anchors or without, and never blocked for ever."""
+"""Tests of ticks: their times, their outputs, missed ticks and errors."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def times(ticks: Ticker, *looks_s: float) -> list[float]:
 
 
 class Room:
-    """Receivers with as much room as the test gives them."""
+    """Output streams that are as full as the test says."""
 
     full = overfull = False
 
 
-# ---- when ---------------------------------------------------------------------------------------
+# ---- times --------------------------------------------------------------------------------------
 
 
 def test_ticks_are_due_at_exact_times_however_late_they_were() -> None:
@@ -80,7 +80,7 @@ def test_tick_waits_for_room_and_not_longer_than_until_the_next() -> None:
     room.full = True
     assert times(ticks, 10.5, 10.9) == []
     assert ticks.look_s(10.9) == 11.0
-    assert times(ticks, 11.0) == [11.0], "called all the same"
+    assert times(ticks, 11.0) == [11.0], "although there is no room"
     room.full = False
     assert times(ticks, 11.2, 11.5) == [11.5]
 
@@ -95,7 +95,7 @@ def test_tick_is_left_out_where_the_hard_limit_is_reached() -> None:
 
 
 class Beats(Bolt[Number, Number]):
-    """Notes when it ticks, and yields the number of the tick."""
+    """Notes the time of each tick, and yields its number."""
 
     clock: ManualClock
 
@@ -129,11 +129,11 @@ def test_idle_worker_wakes_for_its_ticks() -> None:
     assert worker.results("beats") == [[pytest.approx(n / 4, abs=1e-3) for n in (1, 2, 3, 4)]]
 
 
-# ---- what may come of one -----------------------------------------------------------------------
+# ---- outputs ------------------------------------------------------------------------------------
 
 
 class Summing(Bolt[Number, Number]):
-    """Forwards nothing but a sum now and then, and a mark on another stream."""
+    """Emits only at ticks: the sum of its inputs, and a record on another stream."""
 
     def prepare(self, context: Context) -> None:
         self.sum = 0
@@ -167,7 +167,7 @@ def test_tick_of_an_automatic_bolt_yields_records_that_nobody_follows() -> None:
 
 
 class Holding(Bolt[Number, Number]):
-    """Holds what comes until the tick, which makes one record of it all."""
+    """Holds its inputs until the tick, which emits one record that is anchored to all of them."""
 
     def prepare(self, context: Context) -> None:
         self.held: list[Tuple[Number]] = []
@@ -249,7 +249,7 @@ def test_ticks_go_on_while_records_flow_and_end_with_them(layout: Layout) -> Non
     assert 7 <= net.task("numbers").spout.ticks <= 2 * net.now()
 
 
-# ---- what goes wrong ----------------------------------------------------------------------------
+# ---- errors -------------------------------------------------------------------------------------
 
 
 class RaisesInTick(Summing):
