@@ -49,7 +49,7 @@ def words(count: int) -> list[Word]:
 
 
 @given(st.data(), st.integers(1, 6), st.booleans())
-def test_each_tree_hears_its_input_edges_and_those_of_the_rows_made_from_it(
+def test_acks_have_the_edges_of_inputs_and_of_the_rows_made_from_them(
     data: st.DataObject, count: int, as_table: bool
 ) -> None:
     parents = data.draw(st.lists(st.integers(0, count - 1), max_size=12))  # in any order
@@ -115,7 +115,7 @@ def test_wrong_answer_fails_every_row(answer: Any, said: str) -> None:
     assert not here.sent("next")
 
 
-def test_table_that_raises_fails_every_row_and_sends_none() -> None:
+def test_exception_fails_every_row_of_the_table_and_sends_none() -> None:
     @batch
     def broken(table: pa.Table) -> Derived:
         raise ValueError("no columns today")
@@ -129,7 +129,7 @@ def test_table_that_raises_fails_every_row_and_sends_none() -> None:
     assert here.bolt("bolt").stats().counts.failed == 2
 
 
-def test_table_that_cannot_be_made_durable_fails_before_anything_is_sent() -> None:
+def test_exception_of_flush_fails_the_table_before_anything_is_sent() -> None:
     class Broken(Answer):
         def flush(self) -> None:
             raise OSError("disk full")

@@ -59,7 +59,7 @@ trees = st.lists(st.integers(0, 4), max_size=3, unique=True)
 
 
 @given(scripts, st.data())
-def test_each_tree_hears_its_input_edges_and_the_edges_that_were_made(
+def test_acks_have_the_edges_of_inputs_and_of_their_outputs(
     script: list[str], data: st.DataObject
 ) -> None:
     here = rig(letters, sinks=3)
@@ -82,7 +82,7 @@ def test_each_tree_hears_its_input_edges_and_the_edges_that_were_made(
     }
 
 
-def test_what_an_input_yielded_before_it_raised_is_not_sent() -> None:
+def test_records_yielded_before_an_exception_are_not_sent() -> None:
     here = rig(letters)
     here.bolt("bolt").process(here.batch("words", words("ab!", "b")))
     assert records_of(here.sent("next")) == words("b")
@@ -115,7 +115,7 @@ def test_untracked_inputs_make_untracked_outputs_and_no_report() -> None:
     assert not told.fails
 
 
-def test_counts_say_what_was_taken_in_sent_acked_and_failed() -> None:
+def test_executed_emitted_acked_and_failed_records_are_counted() -> None:
     here = rig(letters)
     here.bolt("bolt").process(here.batch("words", words("ab", "!", "")))
     counts = here.bolt("bolt").stats().counts
@@ -172,7 +172,7 @@ def yields_to_nowhere(word: Word) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("out", [Word, ()])
-def test_stream_that_is_not_declared_fails_the_input_and_lists_what_there_is(out: Any) -> None:
+def test_undeclared_stream_fails_the_input_and_the_error_lists_the_declared_ones(out: Any) -> None:
     here = rig(yields_to_nowhere, fields=out)
     here.bolt("bolt").process(here.batch("words", words("a")))
     (failure,) = here.reports().fails[ROOT]
@@ -183,7 +183,7 @@ def yields_anyway(word: Word) -> Any:
     return letters(word)
 
 
-def test_sink_that_yields_after_all_fails() -> None:
+def test_sink_that_yields_a_record_fails_the_input() -> None:
     here = rig(yields_anyway, fields=())
     here.bolt("bolt").process(here.batch("words", words("a", "")))
     told = here.reports()
@@ -199,7 +199,7 @@ def marks(word: Word) -> Iterator[Any]:
         yield OnStream("marks", Mark(letter)) if letter == "m" else Word(letter)
 
 
-def test_streams_have_edges_of_their_own_and_each_target_another() -> None:
+def test_each_stream_and_each_target_task_has_an_edge_of_its_own() -> None:
     here = rig(marks, streams={"marks": Mark}, fields=Word)
     batch = here.batch("words", words("ama", "", "m", "a"), [0], [1], [2], [3, 4])
     here.bolt("bolt").process(batch)
@@ -233,7 +233,7 @@ class FlushingSink(Flushes):
 
 
 @pytest.mark.parametrize(("impl", "out"), [(Flushes, Word), (FlushingSink, ())])
-def test_batch_that_cannot_be_made_durable_fails_as_a_whole(impl: Any, out: Any) -> None:
+def test_exception_of_flush_fails_the_whole_batch(impl: Any, out: Any) -> None:
     here = rig(impl, fields=out)
     here.bolt("bolt").process(here.batch("words", words("a", "breaks", "b")))
     told = here.reports()
@@ -243,7 +243,7 @@ def test_batch_that_cannot_be_made_durable_fails_as_a_whole(impl: Any, out: Any)
         assert not here.sent("next"), "no output of an input that is not durable"
 
 
-def test_flush_comes_before_the_acks() -> None:
+def test_batch_whose_flush_succeeds_is_acked() -> None:
     here = rig(Flushes, fields=Word)
     batch = here.batch("words", words("a", "b"))
     here.bolt("bolt").process(batch)
@@ -264,7 +264,7 @@ class Shy(Bolt[Any, None]):
 
 
 @pytest.mark.parametrize(("records", "shown"), [(2, {"seen": 2}), (3, {})])
-def test_figures_are_shown_and_those_that_raise_stop_nobody(
+def test_figures_are_in_the_statistics_and_their_error_does_not_stop_the_task(
     records: int, shown: dict[str, float]
 ) -> None:
     topology = Topology("t", ackers=1)

@@ -127,7 +127,7 @@ def run(here: Topology) -> Finished:
 
 
 @pytest.mark.parametrize("spout", [Recorded(), Tabled(), Emitted()], ids=["rows", "columns", "own"])
-def test_poison_is_a_dead_letter_after_exactly_its_attempts_and_the_others_go_on(
+def test_poison_becomes_a_dead_letter_after_its_attempts_and_all_others_are_acked(
     spout: Heard,
 ) -> None:
     finished = run(topology(spout))
@@ -150,7 +150,7 @@ def test_poison_is_a_dead_letter_after_exactly_its_attempts_and_the_others_go_on
 
 
 @pytest.mark.parametrize("spout", [Recorded(), Tabled(), Emitted()], ids=["rows", "columns", "own"])
-def test_without_dead_letters_poison_halts_the_topology_with_its_story(spout: Heard) -> None:
+def test_without_dead_letters_poison_halts_the_topology_with_its_last_failure(spout: Heard) -> None:
     story = r"message \[?7\]? of spout 'numbers' failed 2 times.*no 7.*dead_letters=.*in process"
     with pytest.raises(TopologyFailed, match=f"(?s){story}"):
         run(topology(spout, Retry(attempts=2)))
@@ -165,7 +165,7 @@ def test_attempts_max_is_for_spouts_without_a_retry_of_their_own() -> None:
         run(topology(Recorded(), Retry(attempts=2), attempts_max=4))
 
 
-def test_poison_leaves_as_a_line_of_json(tmp_path: Path) -> None:
+def test_dead_letter_is_written_as_a_line_of_json(tmp_path: Path) -> None:
     path = tmp_path / "dead.jsonl"
     run(topology(Recorded(), Retry(attempts=2, dead_letters=path)))
     (line,) = path.read_text().splitlines()
@@ -174,7 +174,7 @@ def test_poison_leaves_as_a_line_of_json(tmp_path: Path) -> None:
     assert (letter["message_id"], letter["record"], letter["attempts"]) == (7, {"n": 7}, 2)
 
 
-def test_poison_waits_its_back_off_and_then_no_longer() -> None:
+def test_poison_waits_for_its_back_off_and_its_dead_letter_does_not_wait() -> None:
     clock = ManualClock()
     times: list[float] = []
 
@@ -197,7 +197,7 @@ def test_poison_waits_its_back_off_and_then_no_longer() -> None:
 # ---- a dead letter is a tuple, too --------------------------------------------------------------
 
 
-def test_message_is_settled_when_its_dead_letter_is_and_not_before() -> None:
+def test_message_is_settled_only_when_its_dead_letter_is() -> None:
     here = Rig(topology(Recorded(), Retry(attempts=1, dead_letters=True)))
     spout = here.spout("numbers")
     spout.emit(0.0, COUNT)
@@ -225,7 +225,7 @@ def test_dead_letter_that_keeps_failing_halts_the_topology() -> None:
         run(topology(Recorded(), refuses=3))
 
 
-def test_dead_letters_survive_a_death_on_their_way() -> None:
+def test_dead_letter_that_a_death_fails_is_emitted_again_also_in_a_drain() -> None:
     here = Rig(topology(Recorded(), Retry(attempts=1, dead_letters=True)))
     spout = here.spout("numbers")
     spout.emit(0.0, 1)
@@ -269,7 +269,7 @@ def test_value_that_cannot_be_carried_becomes_its_repr(value: Any, carried: Any)
     assert letter.as_text == (() if value is carried or value == carried else ("n",))
 
 
-def test_value_that_holds_itself_becomes_its_repr() -> None:
+def test_value_that_contains_itself_becomes_its_repr() -> None:
     value: list[Any] = []
     value.append(value)
     assert dead_letter("s", value, {}, Failure(Cause.FAILED), 1, time=0.0).message_id == "[[...]]"
@@ -278,7 +278,7 @@ def test_value_that_holds_itself_becomes_its_repr() -> None:
 # ---- the log ------------------------------------------------------------------------------------
 
 
-def test_log_tells_the_attempt_and_not_the_traceback() -> None:
+def test_log_has_the_attempt_and_not_the_traceback() -> None:
     here = Rig(topology(Recorded()))
     spout = here.spout("numbers")
     spout.emit(0.0, 1)
@@ -293,7 +293,7 @@ def test_log_tells_the_attempt_and_not_the_traceback() -> None:
     ]
 
 
-def test_worker_hands_over_a_few_lines_and_at_its_end_how_many_there_were() -> None:
+def test_worker_logs_few_failures_and_counts_the_others() -> None:
     graph = topology(Recorded(), Retry(attempts=9, jitter=0, dead_letters=True)).graph()
     clock = ManualClock()
     worker = Worker(make_plan(graph), 0, 1, np.random.default_rng(0), clock)
@@ -308,7 +308,7 @@ def test_worker_hands_over_a_few_lines_and_at_its_end_how_many_there_were() -> N
     assert worker.notices() == []
 
 
-def test_small_window_of_who_reads_the_letters_does_not_throttle_the_spout() -> None:
+def test_small_window_of_the_dead_letter_bolt_does_not_throttle_the_spout() -> None:
     plan = make_plan(replace(topology(Recorded()).graph(), config=Config(workers=1)), Layout.PACK)
     worker = Worker(plan, 0, 1, np.random.default_rng(0), ManualClock())
     (spout,) = worker._wired.spouts.values()

@@ -72,7 +72,7 @@ def test_ack_reports_the_input_edge_and_an_edge_for_each_target(sinks: int) -> N
     balance(here.reports().acks, batch, sent)
 
 
-def test_unanchored_emit_is_followed_by_nobody() -> None:
+def test_unanchored_record_is_not_tracked() -> None:
     def script(tuple: Tuple[Word], out: Collector[Word]) -> None:
         out.emit(tuple.record)
         out.ack(tuple)
@@ -156,7 +156,7 @@ def test_tuple_may_be_acked_in_a_later_batch() -> None:
     balance(here.reports().acks, first, [second], here.sent("next"))
 
 
-def test_tuple_that_is_neither_acked_nor_failed_is_reported_by_nobody() -> None:
+def test_tuple_that_is_neither_acked_nor_failed_is_not_reported() -> None:
     here = rig(lambda _tuple, _out: None)
     run(here)
     told = here.reports()
@@ -208,7 +208,7 @@ def test_emit_direct_reaches_the_named_task_alone() -> None:
     ],
     ids=["emit on direct", "direct on plain", "no subscriber", "misfit", "no stream"],
 )
-def test_emit_that_cannot_be_is_told_at_once(
+def test_impossible_emit_raises_at_once_and_fails_the_input(
     emit: Callable[[Collector[Word]], None], said: str
 ) -> None:
     here = rig(lambda _tuple, out: emit(out))
@@ -253,7 +253,7 @@ def test_settled_tuple_cannot_be_used_again(first: str, second: str) -> None:
     assert "in bolt[0]" in failure.reason
 
 
-def test_slip_is_raised_in_the_line_that_made_it() -> None:
+def test_second_ack_raises_in_the_line_that_calls_it() -> None:
     def script(tuple: Tuple[Word], out: Collector[Word]) -> None:
         out.ack(tuple)
         with pytest.raises(AlreadySettled):
@@ -286,7 +286,7 @@ def test_fail_with_a_reason_that_repeats_a_secret_does_not_show_it() -> None:
         assert word not in failure.reason
 
 
-def test_fail_with_an_exception_is_told_as_if_the_bolt_had_raised_it() -> None:
+def test_fail_with_an_exception_is_reported_as_if_the_bolt_had_raised_it() -> None:
     here = rig(lambda tuple, out: out.fail(tuple, ValueError("no such word")))
     run(here)
     (failure,) = here.reports().fails[ROOT]
@@ -311,7 +311,7 @@ def test_exception_fails_the_input_even_if_it_was_acked(before: str) -> None:
     assert (counts.executed, counts.acked, counts.failed) == (1, 0, 1)
 
 
-def test_batch_that_cannot_be_made_durable_fails_what_it_had_acked() -> None:
+def test_exception_of_flush_fails_the_inputs_that_the_batch_had_acked() -> None:
     class Broken(Scripted):
         def flush(self) -> None:
             raise OSError("disk full")
@@ -327,7 +327,7 @@ def test_batch_that_cannot_be_made_durable_fails_what_it_had_acked() -> None:
     assert here.bolt("bolt").stats().counts.failed == 2
 
 
-def test_input_that_is_open_when_its_outputs_cannot_be_made_durable_has_failed() -> None:
+def test_exception_of_flush_fails_open_inputs_that_have_outputs_in_the_batch() -> None:
     held: list[Tuple[Word]] = []
 
     class Late(Scripted):
@@ -354,7 +354,7 @@ def test_input_that_is_open_when_its_outputs_cannot_be_made_durable_has_failed()
     assert ROOT not in here.reports().acks, "an ack afterwards would complete it without its output"
 
 
-def test_what_a_bolt_emits_before_it_raises_is_sent() -> None:
+def test_records_emitted_before_an_exception_are_sent() -> None:
     def script(tuple: Tuple[Word], out: Collector[Word]) -> None:
         out.emit(tuple.record, tuple)
         raise ValueError("late")
@@ -371,7 +371,7 @@ def test_reset_timeout_names_every_tree_of_the_tuple() -> None:
     assert here.bolt("bolt").postponed == [ROOT + 3, ROOT + 4]
 
 
-def test_tuple_knows_where_it_came_from() -> None:
+def test_tuple_has_its_source_component_task_and_stream() -> None:
     seen: list[tuple[Any, ...]] = []
     here = rig(lambda t, _out: seen.append((t.record, t.component, t.task, t.stream)))
     run(here)

@@ -48,7 +48,7 @@ def assert_same(found: Entry, meant: Entry) -> None:
 
 
 @given(st.lists(entries, max_size=5))
-def test_what_was_written_is_read(meant: list[Entry]) -> None:
+def test_entries_are_read_as_they_were_written(meant: list[Entry]) -> None:
     found = decoded(*map(encode, meant))
     assert len(found) == len(meant)
     for one, other in zip(found, meant, strict=True):
@@ -63,7 +63,7 @@ def test_an_entry_that_is_cut_off_is_left_out(whole: Entry, cut: Entry, data: An
     assert_same(found, whole)
 
 
-def test_equal_attempts_take_the_room_of_one() -> None:
+def test_equal_attempts_are_stored_as_one_number() -> None:
     roots, attempts = np.zeros(10_000, np.uint64), np.ones(10_000, np.int64)
     size = len(encode(Entry(0.0, What.EMITTED, 1, roots, attempts=attempts)))
     assert size < roots.nbytes + 50
@@ -87,6 +87,6 @@ def test_columns_with_gaps_in_memory_are_read_as_they_were() -> None:
         (Cause.ACTOR_DIED, "actor died"),
     ],
 )
-def test_what_user_code_says_is_kept_as_well_as_it_can_be(said: Any, kept: Any) -> None:
+def test_details_from_user_code_are_stored_as_exactly_as_possible(said: Any, kept: Any) -> None:
     (found,) = decoded(encode(Entry(0.0, What.WROTE, 1, detail=("key", said))))
     assert found.detail == ("key", kept)

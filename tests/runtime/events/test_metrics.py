@@ -57,7 +57,7 @@ def test_histograms_of_two_tasks_add_up(left: list[float], right: list[float]) -
     assert both.max_s == both.percentile(100) == max(left + right)
 
 
-def test_component_is_the_sum_of_its_tasks_living_and_dead() -> None:
+def test_counts_of_a_component_are_those_of_its_running_and_retired_tasks() -> None:
     def worker(number: int, acked: int) -> WorkerStats:
         task = TaskStats(number, "spout", Counts(acked=acked, pending=1))
         other = TaskStats(number + 10, "bolt", Counts(acked=100))

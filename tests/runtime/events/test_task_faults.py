@@ -79,7 +79,7 @@ def peace(run: Alone) -> None:
 
 
 @bolts
-def test_chosen_record_fails_and_what_it_would_have_made_is_not_sent(bolt: type[FailsOnce]) -> None:
+def test_chosen_record_fails_and_its_outputs_are_not_sent(bolt: type[FailsOnce]) -> None:
     run = start(Rows(), well(bolt), raising("bolt", n=BAD))
     run.work()
     first = next(row.root for row in run.rows(What.EMITTED) if row.value == BAD)
@@ -93,7 +93,7 @@ def test_chosen_record_fails_and_what_it_would_have_made_is_not_sent(bolt: type[
 
 
 @bolts
-def test_its_spout_hears_who_has_raised_and_that_it_was_an_experiment(
+def test_failure_names_the_bolt_and_says_that_an_experiment_raised_it(
     bolt: type[FailsOnce],
 ) -> None:
     heard = []
@@ -134,7 +134,7 @@ def test_records_are_chosen_by_chance(bolt: type[FailsOnce], probability: float)
     assert rounds[1] == rounds[2], "the same seed chooses the same"
 
 
-def test_chance_hits_about_as_often_as_it_says() -> None:
+def test_share_of_chosen_records_is_about_the_probability() -> None:
     class Many(Rows):
         def records(self) -> Any:
             return map(Number, range(2000))
@@ -146,7 +146,7 @@ def test_chance_hits_about_as_often_as_it_says() -> None:
     peace(run)
 
 
-def test_sink_raises_too_and_several_rules_are_one_after_the_other() -> None:
+def test_sink_raises_too_and_each_of_several_rules_applies() -> None:
     rules = (Raise(component="sink", where={"n": 1}), Raise(component="sink", where={"n": 2}))
     run = start(Rows(), well(Automatic), InjectedFaults(raises=rules))
     run.work()
@@ -156,14 +156,14 @@ def test_sink_raises_too_and_several_rules_are_one_after_the_other() -> None:
     peace(run)
 
 
-def test_all_fields_must_be_as_they_were_named_and_other_streams_are_let_alone() -> None:
+def test_records_are_chosen_only_if_all_fields_match() -> None:
     for where in ({"n": BAD, "m": 1}, {"word": "a"}, {"n": COUNT}):
         run = start(Rows(), well(Automatic), raising("bolt", **where))
         run.run()
         assert not run.rows(What.REFUSED)
 
 
-def test_task_that_no_rule_concerns_is_not_touched_and_after_peace_nobody_is() -> None:
+def test_only_tasks_of_a_current_rule_have_faults() -> None:
     run = start(Rows(), well(Automatic), raising("bolt", 0.5))
     tasks = [*run.worker._spouts, *run.worker._wired.bolts.values()]
     assert {t.task.component for t in tasks if t.instrument.faults is not NO_FAULTS} == {"bolt"}
@@ -173,7 +173,7 @@ def test_task_that_no_rule_concerns_is_not_touched_and_after_peace_nobody_is() -
     assert all(task.instrument.faults is NO_FAULTS for task in tasks)
 
 
-def test_check_of_mutations_looks_at_disturbed_bolts_as_well() -> None:
+def test_check_of_mutations_also_covers_bolts_with_faults() -> None:
     class Lists(Spout[Any]):
         emits = ("words",)
 
@@ -191,7 +191,7 @@ def test_check_of_mutations_looks_at_disturbed_bolts_as_well() -> None:
         run.run()
 
 
-def test_record_is_noted_for_the_black_box_before_anything_befalls_it() -> None:
+def test_record_is_noted_for_the_flight_recorder_before_its_fault() -> None:
     run = start(Rows(), well(Automatic), slow("bolt", 1.0))
     (bolt, _) = run.worker._wired.bolts.values()
     noted: list[tuple[float, int]] = []
@@ -211,7 +211,7 @@ def spout_of(run: Alone) -> Any:
 
 @pytest.mark.parametrize("bad", [0, BAD, COUNT - 1])
 @pytest.mark.parametrize("spout", [Rows, Columns], ids=["rows", "columns"])
-def test_source_raises_in_the_place_of_a_record_and_goes_on_from_there_when_healed(
+def test_source_raises_in_place_of_a_record_and_continues_there_after_the_fault(
     spout: Any, bad: int
 ) -> None:
     run = start(spout(), well(Automatic), raising("numbers", n=bad))
@@ -236,7 +236,7 @@ def test_source_that_raises_all_the_time_is_quarantined_like_any_other(spout: An
 
 
 @spouts
-def test_source_that_raises_now_and_then_loses_nothing(spout: Any) -> None:
+def test_source_that_raises_at_times_loses_nothing(spout: Any) -> None:
     run = start(spout(), well(Automatic), raising("numbers", 0.3), task_errors_max=99)
     run.run()
     assert spout_of(run).supervision.health.errors > 0
@@ -273,7 +273,7 @@ class Watch(Recorder):
 
 
 @bolts
-def test_bolt_takes_so_much_longer_for_each_record_and_is_seen_to_do_so(
+def test_slow_bolt_takes_longer_for_each_record_and_its_service_time_is_known(
     bolt: type[FailsOnce],
 ) -> None:
     plan = make_plan(chain(Rows(), well(bolt)).graph(), Layout.PACK)
@@ -290,7 +290,7 @@ def test_bolt_takes_so_much_longer_for_each_record_and_is_seen_to_do_so(
     assert worker._wired.bolts[middle.id].service.slice_records == 1, "its service time is known"
 
 
-def test_one_task_of_a_component_may_be_slow_and_slownesses_add_up() -> None:
+def test_one_task_of_a_component_may_be_slow_and_several_delays_add_up() -> None:
     topology = Topology("t", ackers=1, workers=1)
     topology.spout("numbers", Rows()).all().bolt("bolt", sink, parallelism=2)
     run = Alone(topology)
@@ -305,14 +305,14 @@ def test_one_task_of_a_component_may_be_slow_and_slownesses_add_up() -> None:
 
 
 @spouts
-def test_spout_takes_so_much_longer_for_each_record_that_it_emits(spout: Any) -> None:
+def test_slow_spout_takes_longer_for_each_record_that_it_emits(spout: Any) -> None:
     run = start(spout(), well(Automatic), slow("numbers", 0.5))
     run.run()
     assert run.clock.now() == pytest.approx(COUNT * 0.5, abs=0.1)
     assert spout_of(run).service.slice_records == 1
 
 
-def test_acker_takes_so_much_longer_for_each_report() -> None:
+def test_slow_acker_takes_longer_for_each_report() -> None:
     reports = 0
     run = start(Rows(), well(Automatic), slow(ACKER, 0.5))
     (acker,) = run.worker._wired.ackers.values()
@@ -333,7 +333,7 @@ def test_acker_takes_so_much_longer_for_each_report() -> None:
 
 
 @bolts
-def test_code_whose_dependency_is_away_raises_an_outage_for_every_record(
+def test_injected_outage_fails_every_record_until_it_ends(
     bolt: type[FailsOnce],
 ) -> None:
     away = InjectedFaults(raises=(Raise(component="bolt", unavailable=True),))
@@ -344,7 +344,7 @@ def test_code_whose_dependency_is_away_raises_an_outage_for_every_record(
     assert sorted(run.values(What.COMPLETED)) == list(range(COUNT))
 
 
-def test_the_error_of_an_outage_is_one_that_is_waited_for() -> None:
+def test_error_of_an_injected_outage_is_recognised_as_an_outage() -> None:
     rule = Raise(component="bolt", index=0, unavailable=True)
     plan = make_plan(chain(Rows(), well(Automatic)).graph(), Layout.ISOLATE)
     (task,) = plan.tasks_of("bolt")

@@ -86,7 +86,7 @@ def test_windows_of_a_later_master_begin_when_it_knows_all_tasks() -> None:
     assert found["1h"]["count"].for_s == 3.0
 
 
-def test_totals_are_those_of_former_and_living_tasks() -> None:
+def test_totals_include_retired_and_running_tasks() -> None:
     def latencies(*seconds: float) -> Latencies:
         found = Latencies()
         found.add(np.array(seconds))

@@ -209,7 +209,7 @@ def shown(value: Any) -> str:
     return hop.record
 
 
-def test_a_secret_is_never_shown_neither_as_a_value_nor_as_a_text_in_another() -> None:
+def test_a_secret_is_shown_neither_as_a_value_nor_within_another_text() -> None:
     secret = Secret("hunter2-planted-in-a-trace")
     for value in (secret, [secret], f"password={secret.reveal()}", {secret.reveal(): 1}):
         assert "hunter2" not in shown(value)
@@ -223,7 +223,7 @@ def test_a_huge_record_is_clipped_and_its_end_is_marked() -> None:
     assert "clipped" in text
 
 
-def test_what_has_no_repr_and_what_cannot_be_encoded_is_shown_safely() -> None:
+def test_values_without_a_repr_or_an_encoding_are_shown_safely() -> None:
     assert "whose repr raised RuntimeError" in shown(Sly())
     assert shown("\ud800").encode()
     assert "\x1b" not in shown("\x1b[31mred")
@@ -306,7 +306,7 @@ def test_roots_that_are_not_traced_leave_nothing() -> None:
     assert recorder.trees() == {}
 
 
-def test_one_tree_is_found_by_its_root() -> None:
+def test_root_number_reads_the_root_of_a_tree_and_refuses_other_texts() -> None:
     topology = Topology("t", trace_share=1.0)
     topology.spout("items", Items(1, 2)).shuffle().bolt("drop", drop)
     tree = traces(topology).trees[0]

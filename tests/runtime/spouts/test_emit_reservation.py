@@ -31,7 +31,7 @@ class Counted(SimReservationStore):
         self.writes += 1
 
 
-def test_nothing_is_drawn_from_the_reservation_on() -> None:
+def test_nothing_is_drawn_beyond_the_reservation() -> None:
     marks = Counted()
     reservation = EmitReservation(1, marks, ManualClock())
     drawn = 0
@@ -71,7 +71,7 @@ class Unsure(SimReservationStore):
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-def test_nothing_is_drawn_while_the_store_is_away_and_the_same_again_afterwards(
+def test_nothing_is_drawn_while_the_store_is_unavailable_and_drawing_continues_after_it(
     is_late: bool,
 ) -> None:
     marks, clock = Unsure(), ManualClock()
@@ -96,7 +96,7 @@ def test_nothing_is_drawn_while_the_store_is_away_and_the_same_again_afterwards(
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-def test_reservation_that_cannot_be_moved_back_stops_nobody_and_is_never_passed(
+def test_reservation_that_cannot_be_moved_back_is_still_valid_and_never_passed(
     is_late: bool,
 ) -> None:
     marks, clock = Unsure(), ManualClock()
@@ -140,14 +140,14 @@ def test_a_reservation_follows_a_source_that_has_become_slow() -> None:
     assert reservation.room(drawn, 10_000) > 0
 
 
-def test_what_a_former_life_may_have_drawn_stays_within_the_reservation() -> None:
+def test_records_that_a_former_life_may_have_drawn_stay_below_the_reservation() -> None:
     marks, clock = SimReservationStore(), ManualClock()
     far, _ = caught_up(marks, clock)
     trickle(EmitReservation(1, marks, clock), 900_000, clock)
     assert marks.read(1) == far.at
 
 
-def test_a_next_life_knows_the_reservation_and_a_drain_puts_it_where_its_end_is() -> None:
+def test_the_next_life_reads_the_reservation_and_a_drain_moves_it_to_its_end() -> None:
     marks = SimReservationStore()
     reservation = EmitReservation(1, marks, ManualClock())
     assert reservation.room(0, 10) == 10
@@ -158,7 +158,7 @@ def test_a_next_life_knows_the_reservation_and_a_drain_puts_it_where_its_end_is(
     assert marks.read(1) == 10
 
 
-def test_what_may_have_been_drawn_is_waited_for_and_what_was_drawn_for_ever() -> None:
+def test_records_that_may_have_been_drawn_have_a_time_limit_and_drawn_ones_have_none() -> None:
     position = Position()
     position.begin_at(10, 12, 20)
     position.stop()
@@ -175,7 +175,7 @@ def test_what_may_have_been_drawn_is_waited_for_and_what_was_drawn_for_ever() ->
     assert position.at_end
 
 
-def test_transfer_that_is_unpacked_twice_owes_what_was_drawn_in_between() -> None:
+def test_transfer_that_is_unpacked_twice_re_emits_the_records_drawn_in_between() -> None:
     marks, clock = SimReservationStore(), ManualClock()
     made = Topology("t")
     made.spout("numbers", Numbers(100)).shuffle().bolt("sink", sink)
@@ -234,7 +234,7 @@ levels = pytest.mark.parametrize("level", [DryNumbers, DryTables])
 
 
 @levels
-def test_who_is_born_into_a_drain_owes_what_a_lost_machine_had_drawn(level: Any) -> None:
+def test_a_spout_that_starts_in_a_drain_re_emits_the_records_of_a_lost_machine(level: Any) -> None:
     lives, drawn = lost(level(1000))
     work(lives)
     assert set(seen(lives)) > set(range(5, drawn))
@@ -243,7 +243,7 @@ def test_who_is_born_into_a_drain_owes_what_a_lost_machine_had_drawn(level: Any)
 
 
 @levels
-def test_a_source_that_has_nothing_more_is_not_waited_for_for_ever(level: Any) -> None:
+def test_a_drain_waits_only_for_a_time_for_a_source_without_records(level: Any) -> None:
     source = level(1000)
     lives, drawn = lost(source, dry=True)
     work(lives)

@@ -114,7 +114,7 @@ each_kind = pytest.mark.parametrize(
 
 
 @each_kind
-def test_a_letter_is_emitted_again_and_acked_and_its_spout_does_not_hear_of_it(
+def test_a_letter_is_emitted_again_and_acked_without_a_call_of_its_spout(
     kind: Callable[[], Spout[Any]],
 ) -> None:
     done = replayed(kind(), [LETTER])
@@ -127,7 +127,7 @@ def test_a_letter_is_emitted_again_and_acked_and_its_spout_does_not_hear_of_it(
 
 
 @each_kind
-def test_a_letter_that_fails_as_often_as_any_message_is_a_dead_letter_again(
+def test_a_letter_that_uses_up_its_attempts_is_a_dead_letter_again(
     kind: Callable[[], Spout[Any]],
 ) -> None:
     done = replayed(kind(), [LETTER], bad=2)
@@ -205,7 +205,7 @@ def dead_letter_of(record: Any, *, fields: Any = None) -> DeadLetter:
     return DeadLetter(**json.loads(json.dumps(letter._asdict())))
 
 
-def test_a_record_has_its_values_and_types_again() -> None:
+def test_a_replayed_record_has_its_values_and_types() -> None:
     letter = dead_letter_of(SALE)
     assert letter.as_text == ["day", "at", "price", "id", "colour", "part", "data"]
     done = replayed(Records(list[Sale](), type=Sale), [letter])
@@ -225,7 +225,7 @@ class Loose(NamedTuple):
     [{1, 2}, bytes(1 << 23), date(2026, 1, 2), [date(2026, 1, 2)], float("nan"), Part("a")],
     ids=["set", "8 MiB", "date", "list of dates", "nan", "dataclass"],
 )
-def test_a_value_that_the_letter_has_only_as_a_text_is_not_replayed(value: Any) -> None:
+def test_a_value_that_the_letter_has_only_as_text_is_not_replayed(value: Any) -> None:
     letter = dead_letter_of(Loose(POISON, value))
     with pytest.raises(RequestRefused, match="only a text in place of"):
         replayed(Records(list[Loose](), type=Loose), [letter])
@@ -263,7 +263,7 @@ def test_a_letter_that_does_not_fit_its_stream_is_refused(
         replayed(Records(list[Text](), type=Text), [letter])
 
 
-def test_a_spout_takes_no_requests_but_letters() -> None:
+def test_a_spout_accepts_no_requests_except_letters() -> None:
     with pytest.raises(RequestRefused, match="it takes only dead letters"):
         replayed(Recorded(), [{"number": 1}])
 

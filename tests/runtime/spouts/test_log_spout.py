@@ -79,7 +79,7 @@ def test_without_ackers_a_record_counts_as_acked_when_it_is_sent() -> None:
     assert log.settled
 
 
-def test_what_fails_is_emitted_again_from_memory() -> None:
+def test_failed_records_are_emitted_again_from_memory() -> None:
     log = Log(items(30))
     done = run(log, Sink(n7=2, n20=1))
     assert done.results["sink"][0] == list(range(30))
@@ -87,7 +87,7 @@ def test_what_fails_is_emitted_again_from_memory() -> None:
     assert log.settled
 
 
-def test_a_record_goes_to_the_stream_it_was_polled_for_also_when_it_is_emitted_again() -> None:
+def test_a_record_goes_to_the_stream_it_was_polled_for_also_as_a_replay() -> None:
     log = Log([Item(0), elsewhere(1), Item(2), elsewhere(3)])
     made = Topology("logs")
     records = made.spout("log", Reader(log), streams={"others": Item})
@@ -102,7 +102,7 @@ SEVERAL = [[Item(0), elsewhere(1), Item(2)], Item(3), [elsewhere(4), Item(5)]]
 
 
 @pytest.mark.parametrize("refetches", [False, True])
-def test_a_list_is_one_message_which_is_done_when_all_its_records_are(refetches: bool) -> None:
+def test_a_list_is_one_message_that_is_settled_when_all_its_records_are(refetches: bool) -> None:
     log = Log(SEVERAL)
     made = Topology("logs")
     records = made.spout("log", Reader(log, refetches=refetches), streams={"others": Item})
@@ -133,7 +133,7 @@ def test_a_list_that_keeps_failing_or_does_not_fit_is_one_dead_letter() -> None:
     assert log.settled
 
 
-def test_what_is_unreadable_becomes_a_dead_letter_and_is_acked_when_that_is_processed() -> None:
+def test_an_unreadable_record_becomes_a_dead_letter_and_is_acked_with_it() -> None:
     log = Log([Item(0), "text", Item(2)])
     done = run(log, retry=Retry(dead_letters=True))
     (letter,) = done.results["letters"][0]
@@ -144,7 +144,7 @@ def test_what_is_unreadable_becomes_a_dead_letter_and_is_acked_when_that_is_proc
     assert done.snapshot.component("log").dead == 1
 
 
-def test_what_does_not_fit_the_stream_is_unreadable() -> None:
+def test_a_record_that_does_not_fit_the_stream_is_unreadable() -> None:
     log = Log([Item(0), ("no", "item"), Item(2)])
     done = run(log, retry=Retry(dead_letters=True))
     (letter,) = done.results["letters"][0]
@@ -153,12 +153,12 @@ def test_what_does_not_fit_the_stream_is_unreadable() -> None:
     assert log.settled
 
 
-def test_without_dead_letters_the_topology_halts_for_what_is_unreadable() -> None:
+def test_without_dead_letters_an_unreadable_record_halts_the_topology() -> None:
     with pytest.raises(TopologyFailed, match=r"message \(0, 1\) of spout 'log'.*it is a text"):
         run(Log([Item(0), "text"]))
 
 
-def test_a_spout_that_does_not_replay_is_told_what_failed_and_nothing_comes_twice() -> None:
+def test_a_spout_without_replay_gets_its_failures_and_nothing_is_emitted_twice() -> None:
     reader = Reader(Log(), replay=False)
     log = reader.log = Log(items(10))
     made = topology(log, Sink(n4=1), reader=reader)
@@ -170,7 +170,7 @@ def test_a_spout_that_does_not_replay_is_told_what_failed_and_nothing_comes_twic
     assert sink == [0, 1, 2, 3, 5, 6, 7, 8, 9]
 
 
-def test_a_new_life_begins_where_the_last_one_has_committed() -> None:
+def test_a_new_life_starts_where_the_last_one_has_committed() -> None:
     log = Log(items(100))
     lives = RestartedWorker(topology(log, spout_pending=20))
     lives.run(lambda: log.committed[0] >= 40)
@@ -181,7 +181,7 @@ def test_a_new_life_begins_where_the_last_one_has_committed() -> None:
     assert sink == list(range(committed, 100))
 
 
-def test_a_message_that_kills_its_process_is_known_by_its_number_in_the_next_life() -> None:
+def test_attempts_of_a_message_that_kills_its_process_are_counted_across_lives() -> None:
     class Deadly(Bolt[Item, None]):
         def process(self, record: Item) -> None:
             if record.number == 13:
@@ -205,7 +205,7 @@ def test_a_message_that_kills_its_process_is_known_by_its_number_in_the_next_lif
     assert log.settled
 
 
-def test_a_spout_is_told_what_is_in_line_to_be_emitted_again() -> None:
+def test_queued_returns_the_numbers_of_the_messages_that_wait_for_a_replay() -> None:
     log = Log(items(10), items(10))
     again = Retry(attempts=3, initial_s=5.0, jitter=0.0)
     lives = RestartedWorker(topology(log, Sink(n3=2, n7=2), retry=again))
@@ -217,7 +217,7 @@ def test_a_spout_is_told_what_is_in_line_to_be_emitted_again() -> None:
     assert [*spout.queued()] == []
 
 
-def test_what_is_gone_is_forgotten_and_its_acks_are_not_told() -> None:
+def test_messages_of_a_lost_partition_are_forgotten_and_their_acks_not_reported() -> None:
     log = Log(items(10), items(10))
     lives = RestartedWorker(topology(log, Sink(n3=1_000), attempts_max=1_000))
     reader = None
@@ -241,7 +241,7 @@ def test_what_is_gone_is_forgotten_and_its_acks_are_not_told() -> None:
     assert lives.core.stats().tasks[0].unsettled == 2, "the partition that came back is read again"
 
 
-def test_it_is_polled_while_there_is_no_room_and_while_the_topology_rests() -> None:
+def test_it_is_polled_without_room_and_while_the_topology_is_deactivated() -> None:
     log = Log(items(10))
 
     class Holds(Bolt[Item, None]):
@@ -277,14 +277,14 @@ class Misbehaved(LogSpout[Item]):
         return Polled(np.arange(limit + 1), [Item(0)] * (limit + 1))
 
 
-def test_a_poll_that_gives_more_than_was_asked_for_is_refused() -> None:
+def test_a_poll_that_returns_more_than_its_limit_is_refused() -> None:
     made = Topology("logs")
     made.spout("log", Misbehaved()).shuffle().bolt("sink", Sink())
     with pytest.raises(TopologyFailed, match=r"poll\(\d\) gave \d numbers"):
         run_inline(made.graph(), clock=ManualClock(), steps_max=100)
 
 
-def test_a_spout_that_forgot_poll_is_told_to_write_it() -> None:
+def test_the_error_for_a_log_spout_without_poll_names_poll() -> None:
     class Empty(LogSpout[Item]):
         pass
 
@@ -306,7 +306,7 @@ def reader_of(lives: RestartedWorker) -> Reader:
     return reader
 
 
-def test_a_drain_reads_nothing_more_and_commits_what_was_open() -> None:
+def test_a_drain_reads_nothing_more_and_commits_the_open_records() -> None:
     log = Log(items(100))
     lives = RestartedWorker(topology(log, spout_pending=10))
     lives.run(lambda: lives.core.stats().tasks[0].counts.acked >= 20)
@@ -321,7 +321,7 @@ def test_a_drain_reads_nothing_more_and_commits_what_was_open() -> None:
     assert log.committed == [emitted]
 
 
-def test_a_spout_that_is_given_up_gives_its_part_of_the_log_back() -> None:
+def test_a_quarantined_spout_commits_and_is_closed_once() -> None:
     class Breaks(Reader):
         def poll(self, limit: int) -> Polled[Item]:
             if limit and self.position and self.position[0] >= 5:

@@ -61,7 +61,7 @@ def emit(n: int, message_id: Any = None) -> Step:
 DIED = Failure(Cause.ACTOR_DIED)
 
 
-def test_message_id_is_what_the_spout_hears_again() -> None:
+def test_ack_is_called_with_the_message_id() -> None:
     here = rig(emit(1, "one"), emit(2, ("two", 2)))
     spout = here.spout("numbers")
     assert spout.emit(0.0, 10) == 2
@@ -69,7 +69,7 @@ def test_message_id_is_what_the_spout_hears_again() -> None:
     assert spout.spout.heard == [("ack", "one"), ("ack", ("two", 2))]
 
 
-def test_emit_without_a_message_id_is_followed_by_nobody() -> None:
+def test_emit_without_a_message_id_is_not_tracked() -> None:
     here = rig(emit(1))
     here.spout("numbers").emit(0.0, 10)
     assert not here.sent("next")[0].tracked
@@ -77,7 +77,7 @@ def test_emit_without_a_message_id_is_followed_by_nobody() -> None:
     assert len(here.spout("numbers").pending) == 0
 
 
-def test_what_one_call_emits_beyond_the_room_waits() -> None:
+def test_records_that_one_call_emits_beyond_the_room_wait() -> None:
     def burst(out: SpoutCollector[Number]) -> None:
         for n in range(5):
             out.emit(Number(n), n)
@@ -108,7 +108,7 @@ def test_failed_emission_is_kept_and_emitted_again() -> None:
     assert spout.spout.heard == [("fail", "one", 1), ("fail", "one", 2)]
 
 
-def test_spout_that_replays_by_itself_is_only_told() -> None:
+def test_spout_without_replay_only_gets_the_failure() -> None:
     here = rig(emit(1, "one"), kind=KeepsNothing)
     spout = here.spout("numbers")
     spout.emit(0.0, 10)
@@ -134,7 +134,7 @@ def test_emit_direct_reaches_the_named_task_and_so_does_its_replay() -> None:
     assert len(here.wired.inboxes[here.task("chosen", 0).id].entries) == 0
 
 
-def test_finish_is_the_end_once_everything_is_acked() -> None:
+def test_spout_is_done_after_finish_once_everything_is_acked() -> None:
     here = rig(emit(1, "one"), lambda out: out.finish())
     spout = here.spout("numbers")
     spout.emit(0.0, 10)
@@ -153,7 +153,7 @@ def test_finish_is_the_end_once_everything_is_acked() -> None:
     ],
     ids=["misfit", "no stream", "emit on direct", "no subscriber"],
 )
-def test_emit_that_cannot_be_raises_where_it_is_called(step: Step, said: str) -> None:
+def test_impossible_emit_raises_where_it_is_called(step: Step, said: str) -> None:
     with pytest.raises(Raised, match=said):
         rig(step).spout("numbers").emit(0.0, 10)
 

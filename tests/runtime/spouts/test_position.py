@@ -100,7 +100,9 @@ levels = pytest.mark.parametrize("level", [Numbers, Tables])
 
 
 @levels
-def test_next_life_begins_after_what_is_settled_and_names_its_records_as_before(level: Any) -> None:
+def test_next_life_starts_after_the_settled_records_and_numbers_the_others_as_before(
+    level: Any,
+) -> None:
     lives = topology(level(40), 12, 14)
     work(lives)
     assert lives.tell().committed == 12
@@ -113,7 +115,7 @@ def test_next_life_begins_after_what_is_settled_and_names_its_records_as_before(
 
 
 @levels
-def test_what_is_in_line_to_be_replayed_is_not_settled(level: Any) -> None:
+def test_a_message_that_waits_for_its_replay_is_not_settled(level: Any) -> None:
     lives = topology(level(40), 3, pending=5)
     work(lives)
     spout = lives.core._spouts[0]
@@ -124,7 +126,7 @@ def test_what_is_in_line_to_be_replayed_is_not_settled(level: Any) -> None:
 
 
 @levels
-def test_second_death_before_all_is_passed_over_loses_nothing(level: Any) -> None:
+def test_second_death_before_the_new_life_has_done_anything_loses_nothing(level: Any) -> None:
     lives = topology(level(40), 20)
     work(lives)
     lives.tell()
@@ -136,7 +138,7 @@ def test_second_death_before_all_is_passed_over_loses_nothing(level: Any) -> Non
 
 
 @levels
-def test_spout_that_had_ended_ends_again_without_a_record(level: Any) -> None:
+def test_spout_that_had_ended_ends_again_without_emitting_a_record(level: Any) -> None:
     lives = topology(level(12))
     work(lives)
     assert lives.tell().done
@@ -147,7 +149,7 @@ def test_spout_that_had_ended_ends_again_without_a_record(level: Any) -> None:
 
 
 @levels
-def test_killed_while_draining_it_emits_again_what_was_open_and_nothing_new(level: Any) -> None:
+def test_killed_while_draining_it_re_emits_the_open_records_and_nothing_new(level: Any) -> None:
     lives = topology(level(1000), 5)
     work(lives, until=20)
     lives.core.drain()
@@ -162,7 +164,7 @@ def test_killed_while_draining_it_emits_again_what_was_open_and_nothing_new(leve
 
 
 @levels
-def test_what_was_drawn_since_the_master_heard_last_is_owed_also_by_who_is_born_into_a_drain(
+def test_a_life_that_starts_in_a_drain_re_emits_records_unknown_to_the_master(
     level: Any,
 ) -> None:
     lives = topology(level(1000), 5)
@@ -185,7 +187,7 @@ def test_what_was_drawn_since_the_master_heard_last_is_owed_also_by_who_is_born_
 
 @levels
 @pytest.mark.parametrize("box_survives", [True, False])
-def test_a_new_life_in_a_drain_draws_no_record_too_many_if_the_former_one_has_left_word(
+def test_a_life_that_starts_in_a_drain_draws_no_extra_record_if_it_has_a_crash_report(
     level: Any, box_survives: bool
 ) -> None:
     """Without a crash report, it re-emits all records below the reservation."""
@@ -204,7 +206,9 @@ def test_a_new_life_in_a_drain_draws_no_record_too_many_if_the_former_one_has_le
 
 
 @levels
-def test_word_of_a_life_that_knew_less_is_no_more_than_it_knew(level: Any) -> None:
+def test_a_crash_report_of_a_life_that_drew_nothing_does_not_replace_the_reservation(
+    level: Any,
+) -> None:
     """The flight recorder of the first life is lost, and the second life dies at once: the third
     re-emits all records below the reservation."""
     marks = SimReservationStore()
@@ -221,7 +225,7 @@ def test_word_of_a_life_that_knew_less_is_no_more_than_it_knew(level: Any) -> No
 
 
 @levels
-def test_killed_after_it_was_drained_it_is_done_at_once(level: Any) -> None:
+def test_killed_after_a_drain_it_is_done_at_once(level: Any) -> None:
     lives = topology(level(1000))
     work(lives, until=20)
     lives.core.drain()
@@ -232,7 +236,7 @@ def test_killed_after_it_was_drained_it_is_done_at_once(level: Any) -> None:
     assert lives.core.finished
 
 
-def test_long_way_is_passed_over_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_settled_records_are_skipped_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     skipped = 1_000
     monkeypatch.setattr(records_source, "SKIP_RECORDS", skipped)
     total = 2 * skipped + 100
@@ -260,7 +264,7 @@ def test_untracked_records_are_settled_as_soon_as_they_are_sent() -> None:
     assert lives.tell().committed == 100
 
 
-def test_after_a_stop_only_what_a_former_life_had_drawn_may_be_drawn() -> None:
+def test_after_a_stop_only_records_that_a_former_life_had_drawn_may_be_drawn() -> None:
     position = Position()
     position.begin_at(10, 20)
     assert position.room(50) == 50

@@ -36,7 +36,7 @@ def play(log: Log, sink: Sink, **settings: Any) -> RestartedWorker:
     return lives
 
 
-def test_what_fails_is_read_again_and_nothing_is_kept_of_what_is_under_way() -> None:
+def test_failed_records_are_read_again_and_no_pending_record_is_kept() -> None:
     log = Log(items(30), items(30))
     held: list[Any] = []
 
@@ -54,7 +54,7 @@ def test_what_fails_is_read_again_and_nothing_is_kept_of_what_is_under_way() -> 
     assert [count for count in reader_of(lives).asked if count]
 
 
-def test_a_record_goes_to_its_stream_again() -> None:
+def test_a_record_that_is_read_again_goes_to_its_stream() -> None:
     log = Log([Item(0), elsewhere(1), Item(2), elsewhere(3)])
     made = Topology("logs")
     records = made.spout("log", Reader(log, refetches=True), streams={"others": Item})
@@ -72,7 +72,7 @@ def test_a_dead_letter_has_its_record() -> None:
     assert (letter.record, letter.attempts) == ({"number": 4}, 3)
 
 
-def test_what_is_gone_is_a_dead_letter_that_says_what_failed_before() -> None:
+def test_a_deleted_record_becomes_a_dead_letter_with_its_former_failure() -> None:
     log = Log(items(10))
     log.removed = {(0, 4)}
     lives = play(log, Sink(n4=1), retry=LETTERS)
@@ -83,7 +83,7 @@ def test_what_is_gone_is_a_dead_letter_that_says_what_failed_before() -> None:
     assert lives.core.results("sink")[0] == [0, 1, 2, 3, 5, 6, 7, 8, 9]
 
 
-def test_without_dead_letters_what_is_gone_is_passed_over_and_settled() -> None:
+def test_without_dead_letters_a_deleted_record_is_skipped_and_settled() -> None:
     log = Log(items(10))
     log.removed = {(0, 4)}
     lives = play(log, Sink(n4=1))
@@ -91,7 +91,7 @@ def test_without_dead_letters_what_is_gone_is_passed_over_and_settled() -> None:
     assert not lives.core._spouts[0].replays.line.remembers
 
 
-def test_what_has_no_record_any_more_halts_as_what_never_had_one() -> None:
+def test_a_record_that_does_not_fit_when_it_is_read_again_halts_the_topology() -> None:
     class Forgets(Reader):
         def refetch(self, numbers: NDArray[np.int64], limit: int) -> Polled[Any]:
             return Polled(numbers, ["no item"] * len(numbers))
@@ -102,7 +102,7 @@ def test_what_has_no_record_any_more_halts_as_what_never_had_one() -> None:
         finished(lives, log)
 
 
-def test_a_source_that_raises_then_is_asked_again() -> None:
+def test_a_refetch_that_raises_is_called_again() -> None:
     class Away(Reader):
         def refetch(self, numbers: NDArray[np.int64], limit: int) -> Polled[Item]:
             if len(self.asked) < 2:
@@ -116,7 +116,7 @@ def test_a_source_that_raises_then_is_asked_again() -> None:
     assert lives.core.results("sink")[0] == [*range(10)]
 
 
-def test_many_that_fail_together_come_back_a_part_at_a_time() -> None:
+def test_many_records_that_failed_together_are_read_again_in_parts() -> None:
     class Full(Reader):
         ready: list[int] = []  # noqa: RUF012 – there is one instance
 
@@ -135,7 +135,7 @@ def test_many_that_fail_together_come_back_a_part_at_a_time() -> None:
     assert max(reader.ready) <= 1024
 
 
-def test_what_does_not_come_keeps_nobody_waiting() -> None:
+def test_records_that_cannot_be_read_again_yet_do_not_delay_others() -> None:
     class Leaderless(Reader):
         """Partition 0 cannot be read again before all of partition 1 is committed."""
 
@@ -152,7 +152,7 @@ def test_what_does_not_come_keeps_nobody_waiting() -> None:
     assert log.committed == [5_000, 50]
 
 
-def test_what_is_gone_to_another_task_is_not_asked_for_any_more() -> None:
+def test_records_of_a_lost_partition_are_no_longer_read_again() -> None:
     class Late(Reader):
         def refetch(self, numbers: NDArray[np.int64], limit: int) -> Polled[Item]:
             self.asked.append(int(numbers.max() >> SHIFT))
@@ -171,7 +171,7 @@ def test_what_is_gone_to_another_task_is_not_asked_for_any_more() -> None:
     assert [*reader.queued()] == [3]
 
 
-def test_a_spout_that_is_given_up_waits_for_no_record() -> None:
+def test_an_abandoned_spout_is_done_without_its_failed_record() -> None:
     log = Log(items(10))
     lives = RestartedWorker(topology(log, Sink(n3=1), reader=Reader(log, refetches=True)))
     lives.run(lambda: lives.core.stats().tasks[0].counts.failed == 1)
@@ -185,7 +185,7 @@ def test_a_spout_that_is_given_up_waits_for_no_record() -> None:
 # ---- the retry queue ----------------------------------------------------------------------------
 
 
-def test_who_is_due_without_a_record_is_in_line_and_not_to_be_taken() -> None:
+def test_a_due_message_without_a_record_is_queued_and_cannot_be_taken() -> None:
     line = Line()
     line.put(Replay(5, ABSENT, 2), BROKEN, 0.0, counts=True)
     line.put(Replay(9, ABSENT, 2), DIED, 0.0, counts=False)

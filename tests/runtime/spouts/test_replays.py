@@ -103,7 +103,7 @@ def test_small_table_full_of_failed_messages_does_not_stop_the_run(
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-def test_after_a_death_fresh_records_go_on_beside_the_replays(share: float) -> None:
+def test_after_a_death_fresh_records_are_emitted_beside_the_replays(share: float) -> None:
     here = rig(10_000, spout_pending=2_000, replay_share=share)
     spout = here.spout("numbers")
     spout.emit(0.0, 1_000)
@@ -116,7 +116,7 @@ def test_after_a_death_fresh_records_go_on_beside_the_replays(share: float) -> N
         assert replays == pytest.approx(100 * share, abs=1)
 
 
-def test_where_the_source_has_nothing_replays_use_all_the_room() -> None:
+def test_replays_use_all_the_room_if_the_source_has_nothing() -> None:
     here = rig(1_000, replay_share=0.1)
     spout = here.spout("numbers")
     spout.emit(0.0, 2_000)
@@ -124,7 +124,7 @@ def test_where_the_source_has_nothing_replays_use_all_the_room() -> None:
     assert spout.emit(0.0, 2_000) == 1_000
 
 
-def test_source_that_pauses_is_no_reason_to_hold_replays_back() -> None:
+def test_pauses_of_the_source_do_not_hold_replays_back() -> None:
     class Pauses(Spout[Number]):
         def records(self) -> Iterator[Number | None]:
             for n in range(100):
@@ -142,7 +142,7 @@ def test_source_that_pauses_is_no_reason_to_hold_replays_back() -> None:
 # ---- a death fails many messages at once --------------------------------------------------------
 
 
-def test_what_a_death_took_is_emitted_again_at_once_and_only_later_spread() -> None:
+def test_replays_after_a_death_are_immediate_and_after_a_second_one_spread_in_time() -> None:
     here = rig(30_000)
     spout = here.spout("numbers")
     spout.emit(0.0, 30_000)
@@ -153,7 +153,7 @@ def test_what_a_death_took_is_emitted_again_at_once_and_only_later_spread() -> N
     assert spout.emit(0.2, 30_000) == pytest.approx(15_000, rel=0.05)
 
 
-def test_attempts_stay_with_the_message_through_deaths() -> None:
+def test_deaths_do_not_reset_the_attempts_of_a_message() -> None:
     topology = Topology("t", ackers=1)
     retry = Retry(attempts=3, initial_s=1, jitter=0)
     topology.spout("numbers", numbers(1), retry=retry).shuffle().bolt("next", sink)

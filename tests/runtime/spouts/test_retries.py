@@ -61,7 +61,7 @@ def test_jitter_shortens_a_wait_and_never_makes_it_longer(
     assert longest * (1 - jitter) <= retry.wait_s(times, chance) <= longest <= retry.max_s
 
 
-def test_messages_that_failed_together_come_back_one_by_one() -> None:
+def test_jitter_spreads_messages_that_failed_together() -> None:
     line = Line(Retry(initial_s=1, jitter=0.5))
     for number in range(100):
         line.fail(number, BROKEN, 0.0)
@@ -71,7 +71,7 @@ def test_messages_that_failed_together_come_back_one_by_one() -> None:
     assert len(line) == 0
 
 
-def test_they_leave_in_the_order_in_which_they_are_due() -> None:
+def test_messages_are_taken_in_the_order_in_which_they_are_due() -> None:
     line = Line()
     line.fail(1, BROKEN, 0.5)
     line.fail(2, BROKEN, 0.0)
@@ -79,7 +79,7 @@ def test_they_leave_in_the_order_in_which_they_are_due() -> None:
     assert line.leave(9.0) == [2, 3, 1]
 
 
-def test_empty_line_wakes_nobody() -> None:
+def test_next_due_time_of_a_queue_is_infinite_if_it_is_empty() -> None:
     line = Line()
     assert line.next_s == math.inf
     line.fail(1, BROKEN, 10.0)
@@ -91,7 +91,7 @@ def test_empty_line_wakes_nobody() -> None:
 # ---- attempts -----------------------------------------------------------------------------------
 
 
-def test_who_has_used_up_its_attempts_waits_for_nothing() -> None:
+def test_message_that_has_used_up_its_attempts_does_not_wait() -> None:
     line = Line(Retry(attempts=3, jitter=0))
     waits = [line.fail(7, BROKEN, 0.0)]
     for _ in range(2):
@@ -103,7 +103,7 @@ def test_who_has_used_up_its_attempts_waits_for_nothing() -> None:
     assert line.exhausted(blame)
 
 
-def test_attempts_are_those_of_one_message_until_it_is_settled() -> None:
+def test_attempts_are_counted_for_each_message_until_it_is_settled() -> None:
     line = Line(Retry(attempts=2))
     line.fail(1, BROKEN, 0.0)
     line.fail(2, BROKEN, 0.0)
@@ -114,7 +114,7 @@ def test_attempts_are_those_of_one_message_until_it_is_settled() -> None:
     assert not line.exhausted(line.charge(1, BROKEN))
 
 
-def test_settled_messages_leave_nothing_behind() -> None:
+def test_settled_messages_are_forgotten() -> None:
     line = Line()
     for number, failure in enumerate([BROKEN, DIED] * 50):
         line.fail(number, failure, 0.0)
@@ -128,7 +128,7 @@ def test_settled_messages_leave_nothing_behind() -> None:
 # ---- failures by the runtime --------------------------------------------------------------------
 
 
-def test_failures_of_the_machinery_are_no_attempts() -> None:
+def test_failures_by_the_runtime_are_not_charged() -> None:
     line = Line(Retry(attempts=1))
     for now in range(0, 100, 5):
         line.fail(7, DIED, now)
@@ -136,7 +136,7 @@ def test_failures_of_the_machinery_are_no_attempts() -> None:
     assert line.charges_of(7) is None
 
 
-def test_first_one_waits_for_nothing_and_those_in_a_row_drift_apart() -> None:
+def test_first_failure_by_the_runtime_does_not_wait_and_later_ones_in_a_row_spread() -> None:
     line = Line(SURE)
     longest = []
     for in_a_row in range(6):
@@ -158,7 +158,7 @@ def test_first_one_waits_for_nothing_and_those_in_a_row_drift_apart() -> None:
     assert np.mean(waits) == pytest.approx(0.1, rel=0.1), "drawn uniformly from 0 on"
 
 
-def test_attempt_that_counts_ends_a_row_of_those_that_do_not() -> None:
+def test_charged_failure_ends_a_row_of_failures_by_the_runtime() -> None:
     line = Line()
     for failure in (DIED, DIED, BROKEN):
         line.fail(7, failure, 0.0)
@@ -170,7 +170,7 @@ def test_attempt_that_counts_ends_a_row_of_those_that_do_not() -> None:
 
 
 @pytest.mark.parametrize("failure", [DIED, BROKEN], ids=["machinery", "back-off"])
-def test_price_of_a_message_does_not_grow_with_the_line(failure: Failure) -> None:
+def test_cost_of_a_message_does_not_grow_with_the_queue(failure: Failure) -> None:
     """A death can fail 30,000 at once. Measured: 0.7 µs each without a wait, 2 µs with back-off."""
 
     def seconds(count: int) -> float:
@@ -193,7 +193,7 @@ DOUBTED = Failure(Cause.EXCEPTION, "sink", 0, "ValueError: no", in_doubt=True)
 
 
 @pytest.mark.parametrize("failure", [AWAY, DOUBTED])
-def test_back_off_of_an_outage_doubles_from_a_tenth_of_a_second_to_ten_and_costs_no_attempt(
+def test_back_off_of_an_outage_doubles_up_to_ten_seconds_and_is_not_charged(
     failure: Failure,
 ) -> None:
     line, now, waits = Line(Retry(attempts=1)), 0.0, []
@@ -213,7 +213,7 @@ def test_outage_of_one_message_is_charged_after_unavailable_max_s() -> None:
     assert not line.is_charged(8, AWAY, 170.0, held=False), "the time is measured for each message"
 
 
-def test_while_the_component_waits_there_is_no_limit_and_the_time_begins_after_it() -> None:
+def test_unavailable_max_s_begins_when_the_component_no_longer_waits() -> None:
     line = Line(unavailable_max_s=60.0)
     for now in (0.0, 100.0, 10_000.0):
         assert not line.is_charged(7, AWAY, now, held=True)
@@ -221,7 +221,7 @@ def test_while_the_component_waits_there_is_no_limit_and_the_time_begins_after_i
     assert line.is_charged(7, AWAY, 10_060.0, held=False)
 
 
-def test_message_that_is_settled_has_its_whole_time_again() -> None:
+def test_unavailable_max_s_begins_again_for_a_settled_message() -> None:
     line = Line(unavailable_max_s=60.0)
     line.is_charged(7, AWAY, 0.0, held=False)
     line.settle(7)

@@ -39,7 +39,7 @@ def pass_on(number: Number) -> Iterator[Number]:
 
 
 class Manual(Bolt[Number, Number]):
-    """Emits at once and acks when the last number has arrived: 7 is open when the grouping raises."""
+    """Acks when the last number has arrived, so 7 is still open when the grouping raises."""
 
     def __init__(self) -> None:
         self.held: list[Any] = []
@@ -83,7 +83,7 @@ def test_grouping_of_a_bolt_that_raises_fails_the_input_of_that_record_alone(bol
     assert chains.health("middle").standing is Standing.RUNNING
 
 
-def test_what_was_open_when_its_record_had_no_way_is_never_acked() -> None:
+def test_open_input_whose_output_could_not_be_routed_is_never_acked() -> None:
     """The report of its failure may be lost and repeated later. An ack that arrives before it would
     complete the tree without the record that was not sent. Found by the simulator."""
 
@@ -153,7 +153,7 @@ def exits(number: Number) -> Iterator[Number]:
     ],
     ids=["a grouping that raises", "a task that is not there", "sys.exit"],
 )
-def test_tuple_that_always_fails_so_ends_as_any_other(
+def test_tuple_that_always_fails_halts_the_topology_whatever_the_error(
     answer: list[int] | None, bolt: Callable[..., Any], story: str
 ) -> None:
     class Lost:
@@ -171,7 +171,7 @@ def test_tuple_that_always_fails_so_ends_as_any_other(
         run_inline(topology.graph(), clock=ManualClock(), steps_max=500)
 
 
-def test_untracked_record_without_a_way_is_told_at_the_end() -> None:
+def test_untracked_record_that_cannot_be_routed_is_reported_at_the_end() -> None:
     chains = Chains(ackers=0)
     chains.topology.spout("bad", Numbers()).custom(Picky(2)).bolt("get", chains.get)
     net = chains.start()

@@ -52,7 +52,7 @@ def test_outages_with_a_success_between_them_are_not_in_a_row() -> None:
     assert care.wait is None
 
 
-def test_a_task_that_waits_already_goes_on_waiting_after_one_more_outage() -> None:
+def test_a_task_that_waits_already_continues_to_wait_after_one_more_outage() -> None:
     found, care = errors(proven=True)
     for number in range(2):
         judge(found, AWAY, number)
@@ -112,7 +112,7 @@ def test_records_that_cannot_be_compared_are_different() -> None:
     assert care.wait is WaitKind.DOUBT
 
 
-def test_what_sunshower_itself_raises_for_an_input_is_never_in_doubt() -> None:
+def test_errors_that_sunshower_raises_for_an_input_are_never_in_doubt() -> None:
     """A record that does not fit its stream: waiting does not help."""
     found, care = errors(proven=True)
     misfit = BadEmit("'two' does not fit")
@@ -129,7 +129,7 @@ def test_a_bolt_may_end_the_topology() -> None:
 # ---- doubt -------------------------------------------------------------------------------------
 
 
-def test_ten_different_records_in_a_row_bring_doubt_and_nothing_more_is_charged() -> None:
+def test_ten_different_records_in_a_row_cause_doubt_and_no_more_charges() -> None:
     found, care = errors(proven=True)
     judged = [judge(found, BROKEN, number) for number in range(12)]
     assert [failure.is_charged for failure in judged] == [True] * 9 + [False] * 3

@@ -76,13 +76,13 @@ def grouped() -> Topology:
 EACH = {"a": [TOTAL, TOTAL], "b": [8, 8, 8]}
 
 
-def test_each_sending_task_has_its_grouping_for_each_subscription() -> None:
+def test_each_sending_task_has_its_own_grouping_for_each_subscription() -> None:
     results = run_inline(grouped().graph(), clock=ManualClock(), steps_max=10_000).results
     assert {id: results[id] for id in EACH} == EACH
 
 
 @pytest.mark.parametrize("layout", Layout)
-def test_the_same_where_tasks_share_a_worker_and_where_not(layout: Layout) -> None:
+def test_each_sending_task_has_its_own_grouping_in_each_layout(layout: Layout) -> None:
     run = SimCluster(0).submit(grouped().graph(), layout)
     assert run.wait(60.0)
     assert {id: run.results(id) for id in EACH} == EACH
@@ -97,7 +97,7 @@ def test_each_task_has_its_own_callable_object() -> None:
     assert sum(SEEN.values()) == TOTAL
 
 
-def test_functions_and_bound_methods_are_no_objects_of_a_task() -> None:
+def test_functions_and_bound_methods_are_not_copied() -> None:
     rows: list[int] = []
     assert own_copy(rows.append, "here") == rows.append
     turns = Turns()
@@ -105,7 +105,7 @@ def test_functions_and_bound_methods_are_no_objects_of_a_task() -> None:
     assert own_copy(grouped, "here") is grouped
 
 
-def test_an_object_that_cannot_be_copied_is_named_with_the_way_out() -> None:
+def test_the_error_for_an_object_that_cannot_be_copied_says_what_to_do() -> None:
     bolt: Any = Seen()
     bolt.lock = threading.Lock()
     with pytest.raises(TopologyError, match=r"component 'b': Seen cannot be copied.* in prepare"):
@@ -116,7 +116,7 @@ def test_an_object_that_cannot_be_copied_is_named_with_the_way_out() -> None:
         run_inline(topology.graph(), clock=ManualClock(), steps_max=10_000)
 
 
-def test_one_object_in_two_places_of_a_batch_program_is_two() -> None:
+def test_an_object_in_two_places_of_a_batch_program_is_copied() -> None:
     turns, topology = Turns(), Topology("t")
     stream = batches(
         topology, "l", FixedBatchSpout([(n,) for n in range(8)], 4, fields=("n",)), store=InMemory()

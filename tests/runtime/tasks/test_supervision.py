@@ -91,7 +91,7 @@ def test_nothing_to_emit_is_no_progress_until_it_has_lasted() -> None:
     assert care.is_quarantined
 
 
-def test_noted_errors_stop_nobody_and_the_last_five_are_kept() -> None:
+def test_noted_errors_do_not_stop_the_task_and_the_last_five_are_kept() -> None:
     care = supervision()
     for n in range(9):
         care.note(raised(str(n)))
@@ -100,7 +100,7 @@ def test_noted_errors_stop_nobody_and_the_last_five_are_kept() -> None:
     assert [error.text[-1] for error in care.health.last] == ["4", "5", "6", "7", "8"]
 
 
-def test_task_that_was_quarantined_in_a_former_life_never_runs() -> None:
+def test_task_that_is_created_with_an_error_is_quarantined() -> None:
     why = TaskError("count", 1, 2, "its process died 6 times")
     care = Supervision(TASK, Config(), quarantined=why)
     assert care.is_quarantined
@@ -120,14 +120,14 @@ def broken(error: BaseException) -> None:
         (BadEmit("no stream 'x'"), "count[1]: no stream 'x'"),
     ],
 )
-def test_error_is_told_with_its_place(error: BaseException, text: str) -> None:
+def test_error_names_its_call_and_task(error: BaseException, text: str) -> None:
     with pytest.raises(Raised) as told:
         guard(TASK, "ack", lambda: broken(error))
     assert told.value.error.text == text
     assert told.value.__cause__ is error
 
 
-def test_story_of_an_exception_has_the_way_out_and_the_line_that_raised() -> None:
+def test_story_of_an_exception_says_what_to_do_and_has_the_traceback() -> None:
     with pytest.raises(Raised) as told:
         guard(TASK, "ack", lambda: broken(OSError("gone")))
     story = told.value.error.story
@@ -137,7 +137,7 @@ def test_story_of_an_exception_has_the_way_out_and_the_line_that_raised() -> Non
     assert "in broken" in story
 
 
-def test_interrupts_and_the_end_of_memory_are_nobodys_error() -> None:
+def test_interrupts_and_memory_errors_are_not_errors_of_the_task() -> None:
     with pytest.raises(KeyboardInterrupt):
         guard(TASK, "ack", lambda: broken(KeyboardInterrupt()))
     with pytest.raises(TopologyFailed, match=r"ack of count\[1\] raised MemoryError"):
@@ -171,7 +171,7 @@ def test_jitter_takes_up_to_half_of_a_wait(chance: float) -> None:
     assert care.retry_s == pytest.approx(7.0 + 0.1 * (1 - chance / 2))
 
 
-def test_health_says_what_is_waited_for_since_when_how_often_tried_and_the_last_error() -> None:
+def test_health_has_the_kind_time_tries_and_last_error_of_a_wait() -> None:
     care = supervision()
     for now in (10.0, 20.0, 30.0):
         care.raised(away(), now)
@@ -190,7 +190,7 @@ def test_health_says_what_is_waited_for_since_when_how_often_tried_and_the_last_
     assert (wait.for_s, wait.tries, wait.reached) == (0.0, 1, True)
 
 
-def test_further_types_of_the_user_are_outages_too() -> None:
+def test_exception_types_that_the_user_adds_are_outages_too() -> None:
     class Busy(Exception):
         pass
 
@@ -201,7 +201,7 @@ def test_further_types_of_the_user_are_outages_too() -> None:
     assert care.is_quarantined
 
 
-def test_errors_that_are_none_of_an_outage_are_counted_beside_it() -> None:
+def test_outages_do_not_end_a_row_of_other_errors() -> None:
     care = supervision(task_errors_max=2)
     for now, error in enumerate([raised(), away(), away()]):
         care.raised(error, float(now))
@@ -220,7 +220,7 @@ def test_a_bolt_in_quarantine_that_can_be_opened_runs_again() -> None:
     assert care.runs
 
 
-def test_what_a_quarantined_bolt_makes_fail_is_charged_only_if_it_never_succeeded() -> None:
+def test_failures_of_a_quarantined_bolt_are_charged_only_if_it_never_succeeded() -> None:
     care = supervision(task_errors_max=1)
     care.raised(raised(), 0.0)
     assert care.failure.is_charged, "a bug, which its developer should see soon"
@@ -228,9 +228,7 @@ def test_what_a_quarantined_bolt_makes_fail_is_charged_only_if_it_never_succeede
     assert not care.failure.is_charged
 
 
-def test_a_source_that_has_emitted_is_in_doubt_for_ten_minutes_and_one_that_has_not_is_not() -> (
-    None
-):
+def test_a_source_is_in_doubt_for_ten_minutes_only_if_it_has_emitted() -> None:
     care = supervision()
     assert not care.doubted(raised(), 0.0), "it never emitted"
     care.proven = True
@@ -244,7 +242,7 @@ def test_a_source_that_has_emitted_is_in_doubt_for_ten_minutes_and_one_that_has_
     assert 700.0 <= now < 710.0
 
 
-def test_an_outage_is_no_doubt_and_ends_one() -> None:
+def test_an_outage_is_not_doubt_and_ends_it() -> None:
     care = supervision()
     care.proven = True
     assert care.doubted(raised(), 0.0)
@@ -253,7 +251,7 @@ def test_an_outage_is_no_doubt_and_ends_one() -> None:
     assert care.doubted(raised(), 800.0), "the ten minutes start again from the beginning"
 
 
-def test_a_source_that_has_nothing_and_does_not_raise_for_five_seconds_is_well_again() -> None:
+def test_the_wait_of_a_source_ends_after_five_seconds_without_an_error() -> None:
     care = supervision()
     care.raised(away(), 0.0)
     care.tried()
@@ -264,7 +262,7 @@ def test_a_source_that_has_nothing_and_does_not_raise_for_five_seconds_is_well_a
 
 
 @pytest.mark.parametrize("error", [ConnectionRefusedError("away"), RuntimeError("wrong")])
-def test_a_source_that_has_nothing_between_its_errors_is_tried_less_and_less_often(
+def test_a_source_without_records_between_errors_is_tried_less_and_less_often(
     error: Exception,
 ) -> None:
     care, now, tries = supervision(), 0.0, 0

@@ -74,7 +74,7 @@ def test_a_bolt_that_has_work_waits_a_bounded_number_of_turns(spout_pending: Any
     assert len(set(watch.of)) == TASKS
 
 
-def test_reader_of_dead_letters_goes_before_a_bolt_that_is_always_busy() -> None:
+def test_dead_letter_bolt_runs_before_a_bolt_that_is_always_busy() -> None:
     watch = Turns()
     topology = Topology("t", ackers=1, workers=1)
     retry = Retry(attempts=1, dead_letters=True)

@@ -85,7 +85,7 @@ def test_tick_waits_for_room_and_not_longer_than_until_the_next() -> None:
     assert times(ticks, 11.2, 11.5) == [11.5]
 
 
-def test_tick_is_left_out_where_the_hard_limit_is_reached() -> None:
+def test_tick_is_left_out_if_the_hard_limit_is_reached() -> None:
     room = Room()
     ticks = ticker(room)
     room.full = room.overfull = True
@@ -153,7 +153,7 @@ def topology_of(impl: Any, **out: Any) -> Topology:
     return topology
 
 
-def test_tick_of_an_automatic_bolt_yields_records_that_nobody_follows() -> None:
+def test_tick_of_an_automatic_bolt_yields_untracked_records() -> None:
     topology = topology_of(Summing, streams={"marks": Number})
     Stream[Any](topology, "bolt", "marks").shuffle().into("next")
     here = Rig(topology)
@@ -232,7 +232,7 @@ class TickingCounter(Counter):
 
 
 @every_layout
-def test_ticks_go_on_while_records_flow_and_end_with_them(layout: Layout) -> None:
+def test_ticks_of_a_spout_continue_while_records_flow_and_end_with_them(layout: Layout) -> None:
     class Slow(Bolt[Number, None]):
         def prepare(self, context: Context) -> None:
             self.clock = context.clock
@@ -270,7 +270,7 @@ class WrongRecord(Summing):
         (Holding, r"tick of bolt\[0\] raised AttributeError"),
     ],
 )
-def test_tick_that_raises_is_told_and_the_task_goes_on(impl: Any, says: str) -> None:
+def test_tick_that_raises_is_recorded_and_the_task_continues(impl: Any, says: str) -> None:
     clock = ManualClock()
     topology = Topology("t", ackers=1)
     topology.spout("numbers", Endless).shuffle().bolt("bolt", impl, tick_s=1)
@@ -284,7 +284,7 @@ def test_tick_that_raises_is_told_and_the_task_goes_on(impl: Any, says: str) -> 
         assert re.search(says, health.last[-1].text)
 
 
-def test_what_a_manual_bolt_settled_before_its_tick_raised_stands() -> None:
+def test_acks_before_an_exception_of_tick_remain_valid() -> None:
     class Breaks(Holding):
         def tick(self) -> None:  # type: ignore[override]
             self.out.ack(self.held[0])

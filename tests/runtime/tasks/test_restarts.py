@@ -32,7 +32,7 @@ def slowed(run: SimRun) -> set[str]:
 
 
 @seeds(30)
-def test_a_new_life_tells_the_others_itself_if_the_masters_news_are_lost(
+def test_a_restarted_worker_informs_the_others_itself_if_the_masters_message_is_lost(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call = SimMaster.call_worker
@@ -50,7 +50,7 @@ def test_a_new_life_tells_the_others_itself_if_the_masters_news_are_lost(
 
 
 @seeds(30)
-def test_a_spout_in_a_new_life_emits_nothing_that_its_master_knows_to_be_settled(
+def test_a_restarted_spout_emits_nothing_that_its_master_knows_to_be_settled(
     seed: int,
 ) -> None:
     run = submitted(seed)
@@ -66,7 +66,7 @@ def test_a_spout_in_a_new_life_emits_nothing_that_its_master_knows_to_be_settled
 
 
 @seeds(10)
-def test_injected_faults_are_known_to_a_new_life_a_new_master_and_after_a_rebalance(
+def test_injected_faults_remain_after_restarts_and_after_a_rebalance(
     seed: int,
 ) -> None:
     run = submitted(seed, Layout.PACK)
@@ -84,7 +84,7 @@ def test_injected_faults_are_known_to_a_new_life_a_new_master_and_after_a_rebala
 
 
 @seeds(10)
-def test_a_history_changes_nothing_of_a_run(seed: int) -> None:
+def test_an_event_log_changes_nothing_in_a_run(seed: int) -> None:
     ends = []
     for sample in (None, 1, 7):
         run = submitted(seed, sample=sample)
@@ -95,7 +95,7 @@ def test_a_history_changes_nothing_of_a_run(seed: int) -> None:
     assert ends[0] == ends[1] == ends[2]
 
 
-def test_a_process_that_cannot_be_created_is_logged_once_and_hinders_no_kill(
+def test_a_process_that_cannot_be_created_is_logged_once_and_the_run_can_be_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(master: SimMaster, worker: int) -> None:

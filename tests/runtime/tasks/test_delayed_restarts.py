@@ -34,7 +34,7 @@ def started(site: SimEnvironment, worker: int, delay_s: float, **quarantined: Ta
     return core
 
 
-def test_bolt_that_is_held_back_opens_when_it_may_and_its_inbox_waits() -> None:
+def test_bolt_of_a_delayed_worker_opens_after_the_delay_and_its_inbox_waits() -> None:
     opened: list[float] = []
 
     class Late(Bolt[One, None]):
@@ -54,14 +54,14 @@ def test_bolt_that_is_held_back_opens_when_it_may_and_its_inbox_waits() -> None:
     assert site[SPOUT].stats().tasks[0].counts.acked == 2
 
 
-def test_acker_of_a_worker_that_is_held_back_does_not_wait() -> None:
+def test_acker_of_a_delayed_worker_does_not_wait() -> None:
     site = SimEnvironment(1, 2)
     started(site, ACKER, 100.0)
     site.settle()
     assert site[SPOUT].stats().tasks[0].counts.acked == 2
 
 
-def test_task_that_is_quarantined_in_its_next_life_runs_no_user_code() -> None:
+def test_task_that_starts_in_quarantine_runs_no_user_code() -> None:
     made: list[object] = []
 
     class Never(Bolt[One, None]):
@@ -80,7 +80,7 @@ def test_task_that_is_quarantined_in_its_next_life_runs_no_user_code() -> None:
     assert bolt.close() == []
 
 
-def test_spout_that_is_quarantined_in_its_next_life_emits_nothing_and_is_done() -> None:
+def test_spout_that_starts_in_quarantine_emits_nothing_and_is_done() -> None:
     site = SimEnvironment(1)
     spout = started(site, SPOUT, 0.0, numbers=WHY)
     site.settle()
