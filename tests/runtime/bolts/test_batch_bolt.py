@@ -62,8 +62,8 @@ def test_acks_have_the_edges_of_inputs_and_of_the_rows_made_from_them(
     sent = here.sent("next")
     rows = [row for one in sent for row in one.records["word"].to_pylist()]
     assert sorted(rows) == sorted(map(str, parents))
-    told, expected = here.reports().acks, edges_by_root([inputs, *sent])
-    assert {r: v for r, v in told.items() if v} == {r: v for r, v in expected.items() if v}
+    acks, expected = here.reports().acks, edges_by_root([inputs, *sent])
+    assert {r: v for r, v in acks.items() if v} == {r: v for r, v in expected.items() if v}
 
 
 def test_rows_of_a_dataclass_or_tuple_are_columns_by_field() -> None:
@@ -96,7 +96,7 @@ def test_untracked_rows_make_untracked_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "reason"),
     [
         (7, "a batch bolt returns Derived(rows, parents) or None, not a int"),
         (Derived(pa.table({"no": ["a"]}), np.zeros(1)), "columns ['no'], but the stream's fields"),
@@ -106,12 +106,12 @@ def test_untracked_rows_make_untracked_rows() -> None:
     ],
     ids=["type", "columns", "length", "beyond", "before"],
 )
-def test_wrong_answer_fails_every_row(answer: Any, said: str) -> None:
+def test_wrong_answer_fails_every_row(answer: Any, reason: str) -> None:
     here = rig(Answer(answer))
     here.bolt("bolt").process(here.batch("words", words(3)))
-    told = here.reports()
-    assert set(told.fails) == {ROOT, ROOT + 1, ROOT + 2}
-    assert said in told.fails[ROOT][0].reason
+    reports = here.reports()
+    assert set(reports.fails) == {ROOT, ROOT + 1, ROOT + 2}
+    assert reason in reports.fails[ROOT][0].reason
     assert not here.sent("next")
 
 
@@ -122,8 +122,8 @@ def test_exception_fails_every_row_of_the_table_and_sends_none() -> None:
 
     here = rig(broken)
     here.bolt("bolt").process(here.batch("words", words(2)))
-    told = here.reports()
-    assert [why.reason for slot in range(2) for why in told.fails[ROOT + slot]] == [
+    reports = here.reports()
+    assert [why.reason for slot in range(2) for why in reports.fails[ROOT + slot]] == [
         "ValueError: no columns today"
     ] * 2
     assert here.bolt("bolt").stats().counts.failed == 2

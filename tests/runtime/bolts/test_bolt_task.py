@@ -69,15 +69,15 @@ def test_acks_have_the_edges_of_inputs_and_of_their_outputs(
     good = [text for text in script if "!" not in text]
     sent = here.sent("next")
     assert sorted(records_of(sent)) == sorted(Word(letter) for text in good for letter in text)
-    told = here.reports()
+    reports = here.reports()
     expected = edges_by_root(
         [batch.only(i) for i, text in enumerate(script) if "!" not in text] + sent
     )
-    assert {root: value for root, value in told.acks.items() if value} == {
+    assert {root: value for root, value in reports.acks.items() if value} == {
         root: value for root, value in expected.items() if value
     }
     failed = [ROOT + s for text, own in zip(script, slots, strict=True) if "!" in text for s in own]
-    assert {root: len(why) for root, why in told.fails.items()} == {
+    assert {root: len(why) for root, why in reports.fails.items()} == {
         root: failed.count(root) for root in failed
     }
 
@@ -110,9 +110,9 @@ def test_untracked_inputs_make_untracked_outputs_and_no_report() -> None:
     (batch,) = here.sent("next")
     assert records_of([batch]) == words("a", "b")
     assert not batch.tracked
-    told = here.reports()
-    assert not told.acks
-    assert not told.fails
+    reports = here.reports()
+    assert not reports.acks
+    assert not reports.fails
 
 
 def test_executed_emitted_acked_and_failed_records_are_counted() -> None:
@@ -123,16 +123,18 @@ def test_executed_emitted_acked_and_failed_records_are_counted() -> None:
     assert (counts.emitted, counts.transferred) == (2, 2)
 
 
-def gives_up(word: Word) -> list[Word]:
+def raises_stop_iteration(word: Word) -> list[Word]:
     return [Word(next(iter(word.word)))]  # StopIteration for an empty word
 
 
-def gives_up_silently(word: Word) -> None:
+def sink_that_raises_stop_iteration(word: Word) -> None:
     next(iter(word.word))
 
 
 @pytest.mark.parametrize("empty_at", [0, 1, 2])
-@pytest.mark.parametrize(("impl", "out"), [(gives_up, Word), (gives_up_silently, ())])
+@pytest.mark.parametrize(
+    ("impl", "out"), [(raises_stop_iteration, Word), (sink_that_raises_stop_iteration, ())]
+)
 def test_stop_iteration_is_an_exception_like_any_other(
     impl: Callable[[Word], Any], out: Any, empty_at: int
 ) -> None:
@@ -141,10 +143,10 @@ def test_stop_iteration_is_an_exception_like_any_other(
     texts[empty_at] = ""
     batch = here.batch("words", words(*texts))
     here.bolt("bolt").process(batch)
-    told = here.reports()
-    assert set(told.fails) == {ROOT + empty_at}
-    assert "StopIteration left the bolt" in told.fails[ROOT + empty_at][0].reason
-    assert set(told.acks) == {ROOT + slot for slot in range(3)} - {ROOT + empty_at}
+    reports = here.reports()
+    assert set(reports.fails) == {ROOT + empty_at}
+    assert "StopIteration left the bolt" in reports.fails[ROOT + empty_at][0].reason
+    assert set(reports.acks) == {ROOT + slot for slot in range(3)} - {ROOT + empty_at}
 
 
 # ---- records that do not fit --------------------------------------------------------------------
@@ -160,35 +162,35 @@ def test_record_that_does_not_fit_fails_its_input_alone() -> None:
     here = rig(yields_a_mark, fields=Word)
     batch = here.batch("words", words("good", "bad"))
     here.bolt("bolt").process(batch)
-    told = here.reports()
-    (failure,) = told.fails[ROOT + 1]
+    reports = here.reports()
+    (failure,) = reports.fails[ROOT + 1]
     assert "does not fit stream 'default', whose records are Word(word)" in failure.reason
     assert records_of(here.sent("next")) == words("fits")
-    assert set(told.acks) == {ROOT}
+    assert set(reports.acks) == {ROOT}
 
 
-def yields_to_nowhere(word: Word) -> Iterator[Any]:
+def yields_to_undeclared_stream(word: Word) -> Iterator[Any]:
     yield OnStream("nowhere", word)
 
 
 @pytest.mark.parametrize("out", [Word, ()])
 def test_undeclared_stream_fails_the_input_and_the_error_lists_the_declared_ones(out: Any) -> None:
-    here = rig(yields_to_nowhere, fields=out)
+    here = rig(yields_to_undeclared_stream, fields=out)
     here.bolt("bolt").process(here.batch("words", words("a")))
     (failure,) = here.reports().fails[ROOT]
     assert "there is no output stream 'nowhere'; declared are:" in failure.reason
 
 
-def yields_anyway(word: Word) -> Any:
+def sink_that_yields(word: Word) -> Any:
     return letters(word)
 
 
 def test_sink_that_yields_a_record_fails_the_input() -> None:
-    here = rig(yields_anyway, fields=())
+    here = rig(sink_that_yields, fields=())
     here.bolt("bolt").process(here.batch("words", words("a", "")))
-    told = here.reports()
-    assert set(told.fails) == {ROOT}
-    assert set(told.acks) == {ROOT + 1}
+    reports = here.reports()
+    assert set(reports.fails) == {ROOT}
+    assert set(reports.acks) == {ROOT + 1}
 
 
 # ---- several streams ----------------------------------------------------------------------------
@@ -236,9 +238,9 @@ class FlushingSink(Flushes):
 def test_exception_of_flush_fails_the_whole_batch(impl: Any, out: Any) -> None:
     here = rig(impl, fields=out)
     here.bolt("bolt").process(here.batch("words", words("a", "breaks", "b")))
-    told = here.reports()
-    assert set(told.fails) == {ROOT, ROOT + 1, ROOT + 2}
-    assert not told.acks
+    reports = here.reports()
+    assert set(reports.fails) == {ROOT, ROOT + 1, ROOT + 2}
+    assert not reports.acks
     if out:
         assert not here.sent("next"), "no output of an input that is not durable"
 
@@ -250,7 +252,7 @@ def test_batch_whose_flush_succeeds_is_acked() -> None:
     balance(here.reports().acks, batch, here.sent("next"))
 
 
-class Shy(Bolt[Any, None]):
+class Figures(Bolt[Any, None]):
     def __init__(self) -> None:
         self.seen = 0
 
@@ -268,7 +270,7 @@ def test_figures_are_in_the_statistics_and_their_error_does_not_stop_the_task(
     records: int, shown: dict[str, float]
 ) -> None:
     topology = Topology("t", ackers=1)
-    topology.spout("source", Records([], type=Word)).shuffle().bolt("bolt", Shy())
+    topology.spout("source", Records([], type=Word)).shuffle().bolt("bolt", Figures())
     here = Rig(topology)
     bolt = here.bolt("bolt")
     bolt.supervision.tried()

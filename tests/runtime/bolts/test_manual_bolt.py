@@ -117,9 +117,9 @@ def test_join_of_any_trees_keeps_all_of_them_in_balance(trees: list[list[int]]) 
     batch = run(here, *trees)
     sent = here.sent("next")
     settled = batch.split(len(trees) // 2 * 2)[0]
-    told = here.reports().acks
+    acks = here.reports().acks
     expected = edges_by_root([settled, *sent])
-    assert {r: v for r, v in told.items() if v} == {r: v for r, v in expected.items() if v}
+    assert {r: v for r, v in acks.items() if v} == {r: v for r, v in expected.items() if v}
 
 
 def test_two_anchors_in_one_tree_give_the_record_one_root_and_both_edges() -> None:
@@ -127,8 +127,8 @@ def test_two_anchors_in_one_tree_give_the_record_one_root_and_both_edges() -> No
     batch = run(here, [5], [5])
     (pair,) = here.sent("next")
     assert pair.roots.tolist() == [ROOT + 5]
-    told = here.reports().acks[ROOT + 5]
-    assert told == xor_of(*batch.edges.tolist(), *pair.edges.tolist())
+    acks = here.reports().acks[ROOT + 5]
+    assert acks == xor_of(*batch.edges.tolist(), *pair.edges.tolist())
 
 
 def test_several_roots_of_one_anchor_share_its_edge() -> None:
@@ -159,9 +159,9 @@ def test_tuple_may_be_acked_in_a_later_batch() -> None:
 def test_tuple_that_is_neither_acked_nor_failed_is_not_reported() -> None:
     here = rig(lambda _tuple, _out: None)
     run(here)
-    told = here.reports()
-    assert not told.acks
-    assert not told.fails
+    reports = here.reports()
+    assert not reports.acks
+    assert not reports.fails
 
 
 def test_order_of_one_stream_is_the_order_of_its_emits() -> None:
@@ -195,7 +195,7 @@ def test_emit_direct_reaches_the_named_task_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("emit", "said"),
+    ("emit", "message"),
     [
         (lambda out: out.emit(Word("a"), stream="direct"), "'direct' is direct: name the task"),
         (lambda out: out.emit_direct(3, Word("a")), "'default' is not direct"),
@@ -209,20 +209,20 @@ def test_emit_direct_reaches_the_named_task_alone() -> None:
     ids=["emit on direct", "direct on plain", "no subscriber", "misfit", "no stream"],
 )
 def test_impossible_emit_raises_at_once_and_fails_the_input(
-    emit: Callable[[Collector[Word]], None], said: str
+    emit: Callable[[Collector[Word]], None], message: str
 ) -> None:
     here = rig(lambda _tuple, out: emit(out))
     run(here)
     (failure,) = here.reports().fails[ROOT]
     assert failure.cause is Cause.EXCEPTION
-    with pytest.raises(AssertionError, match=said):
+    with pytest.raises(AssertionError, match=message):
         raise AssertionError(failure.reason)
 
 
 # ---- settled once -------------------------------------------------------------------------------
 
 
-def twice(first: str, second: str) -> Script:
+def settle_and_use_again(first: str, second: str) -> Script:
     """Calls both on the previous input, so that an error of the second fails the present input."""
     held: list[Tuple[Word]] = []
 
@@ -241,12 +241,12 @@ def twice(first: str, second: str) -> Script:
 @pytest.mark.parametrize("first", ["ack", "fail"])
 @pytest.mark.parametrize("second", ["ack", "fail", "emit", "reset_timeout"])
 def test_settled_tuple_cannot_be_used_again(first: str, second: str) -> None:
-    here = rig(twice(first, second))
+    here = rig(settle_and_use_again(first, second))
     run(here, [0], [1])
-    told = here.reports()
-    assert set(told.acks) | set(told.fails) == {ROOT, ROOT + 1}
-    assert (ROOT in told.acks) == (first == "ack"), "the first call counts"
-    (failure,) = told.fails[ROOT + 1]
+    reports = here.reports()
+    assert set(reports.acks) | set(reports.fails) == {ROOT, ROOT + 1}
+    assert (ROOT in reports.acks) == (first == "ack"), "the first call counts"
+    (failure,) = reports.fails[ROOT + 1]
     assert "AlreadySettled" in failure.reason
     assert f"it was {first}ed before" in failure.reason
     assert "Word(word='a') from words.default, task 1" in failure.reason
@@ -270,9 +270,9 @@ def test_second_ack_raises_in_the_line_that_calls_it() -> None:
 def test_fail_names_reason_component_and_task() -> None:
     here = rig(lambda tuple, out: out.fail(tuple, "no such word"))
     run(here, [0, 1])
-    told = here.reports()
-    assert set(told.fails) == {ROOT, ROOT + 1}, "every tree of the tuple"
-    (failure,) = told.fails[ROOT]
+    reports = here.reports()
+    assert set(reports.fails) == {ROOT, ROOT + 1}, "every tree of the tuple"
+    (failure,) = reports.fails[ROOT]
     assert str(failure) == "failed by bolt in bolt[0]: no such word"
 
 
@@ -303,9 +303,9 @@ def test_exception_fails_the_input_even_if_it_was_acked(before: str) -> None:
 
     here = rig(script)
     run(here)
-    told = here.reports()
-    assert not told.acks
-    (failure,) = told.fails[ROOT]
+    reports = here.reports()
+    assert not reports.acks
+    (failure,) = reports.fails[ROOT]
     assert failure.cause is (Cause.FAILED if before == "fail" else Cause.EXCEPTION)
     counts = here.bolt("bolt").stats().counts
     assert (counts.executed, counts.acked, counts.failed) == (1, 0, 1)
@@ -321,9 +321,9 @@ def test_exception_of_flush_fails_the_inputs_that_the_batch_had_acked() -> None:
     source.shuffle().bolt("bolt", Broken(lambda tuple, out: out.ack(tuple)))
     here = Rig(topology)
     run(here, [0], [1])
-    told = here.reports()
-    assert not told.acks
-    assert set(told.fails) == {ROOT, ROOT + 1}
+    reports = here.reports()
+    assert not reports.acks
+    assert set(reports.fails) == {ROOT, ROOT + 1}
     assert here.bolt("bolt").stats().counts.failed == 2
 
 
@@ -333,7 +333,7 @@ def test_exception_of_flush_fails_open_inputs_that_have_outputs_in_the_batch() -
     class Late(Scripted):
         def flush(self) -> None:
             if len(held) == 1:
-                raise OSError("the disk is away for a moment")
+                raise OSError("disk full")
 
     def script(tuple: Tuple[Word], out: Collector[Word]) -> None:
         for one in held:

@@ -37,21 +37,21 @@ def decoded(*data: bytes) -> list[Entry]:
     return list(decode(io.BytesIO(b"".join(data))))
 
 
-def assert_same(found: Entry, meant: Entry) -> None:
+def assert_same(found: Entry, written: Entry) -> None:
     for name in ("roots", "values", "attempts"):
-        column, expected = getattr(found, name), getattr(meant, name)
+        column, expected = getattr(found, name), getattr(written, name)
         assert column.tolist() == expected.tolist()
         assert column.dtype == expected.dtype or not len(expected)
     for name in ("at_s", "what", "task"):
-        assert getattr(found, name) == getattr(meant, name)
-    assert repr(found.detail) == repr(meant.detail), "by repr, because NaN is not equal to itself"
+        assert getattr(found, name) == getattr(written, name)
+    assert repr(found.detail) == repr(written.detail), "by repr, because NaN is not equal to itself"
 
 
 @given(st.lists(entries, max_size=5))
-def test_entries_are_read_as_they_were_written(meant: list[Entry]) -> None:
-    found = decoded(*map(encode, meant))
-    assert len(found) == len(meant)
-    for one, other in zip(found, meant, strict=True):
+def test_entries_are_read_as_they_were_written(written: list[Entry]) -> None:
+    found = decoded(*map(encode, written))
+    assert len(found) == len(written)
+    for one, other in zip(found, written, strict=True):
         assert_same(one, other)
 
 
@@ -76,7 +76,7 @@ def test_columns_with_gaps_in_memory_are_read_as_they_were() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "kept"),
+    ("value", "kept"),
     [
         (np.int64(7), 7),
         (1 << 70, str(1 << 70)),
@@ -87,6 +87,6 @@ def test_columns_with_gaps_in_memory_are_read_as_they_were() -> None:
         (Cause.ACTOR_DIED, "actor died"),
     ],
 )
-def test_details_from_user_code_are_stored_as_exactly_as_possible(said: Any, kept: Any) -> None:
-    (found,) = decoded(encode(Entry(0.0, What.WROTE, 1, detail=("key", said))))
+def test_details_from_user_code_are_stored_as_exactly_as_possible(value: Any, kept: Any) -> None:
+    (found,) = decoded(encode(Entry(0.0, What.WROTE, 1, detail=("key", value))))
     assert found.detail == ("key", kept)

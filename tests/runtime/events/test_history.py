@@ -37,9 +37,9 @@ def test_spout_records_each_emit_with_its_attempt_and_verdict(spout: Any) -> Non
     run = Alone(chain(spout, Automatic()))
     run.run()
     run.check_shapes()
-    me = run.id("numbers")
+    spout_id = run.id("numbers")
     tracked = [n for n in range(COUNT) if n % 3 or not isinstance(spout, Own)]
-    emitted = run.rows(What.EMITTED, task=me)
+    emitted = run.rows(What.EMITTED, task=spout_id)
     assert sorted(row.value for row in emitted) == sorted([*tracked, BAD]), (
         "each once, and BAD twice"
     )
@@ -247,7 +247,7 @@ def test_record_with_several_anchors_has_a_row_for_each_of_its_trees() -> None:
 
 
 def test_input_whose_outputs_cannot_be_routed_is_refused_and_the_others_are_acked() -> None:
-    class NoWay:
+    class RaisesForBad:
         def prepare(self, targets: list[int]) -> None:
             self.targets = targets
             self.left = 2  # a batch is tried as a whole, and then record by record
@@ -259,11 +259,11 @@ def test_input_whose_outputs_cannot_be_routed_is_refused_and_the_others_are_acke
             return self.targets
 
     for bolt in (Automatic, Manual):
-        made = bolt()
-        made.failed = True  # only the grouping raises
+        instance = bolt()
+        instance.failed = True  # only the grouping raises
         topology = Topology("t", ackers=1, workers=1)
         numbers = topology.spout("numbers", Rows(), retry=Retry(initial_s=0.1))
-        numbers.shuffle().bolt("bolt", made).custom(NoWay()).bolt("sink", sink)
+        numbers.shuffle().bolt("bolt", instance).custom(RaisesForBad()).bolt("sink", sink)
         run = Alone(topology)
         run.run()
         refused = run.rows(What.REFUSED)

@@ -69,7 +69,7 @@ def test_counts_of_a_component_are_those_of_its_running_and_retired_tasks() -> N
     assert snapshot.component("spout") == Counts(acked=12, pending=2)
     assert [task.task for task in snapshot.tasks()] == [0, 10, 1, 11]
     assert snapshot.latencies("spout").counts.sum() == 0
-    assert snapshot.component("nobody") == Counts()
+    assert snapshot.component("other") == Counts()
 
 
 def test_causes_add_up_like_all_other_counts() -> None:
@@ -90,7 +90,7 @@ def test_figures_of_a_component_are_the_sums_of_its_tasks() -> None:
 
     snapshot = Snapshot("t", {0: WorkerStats(0, 1, (task(0, 3), task(1, 4)))})
     assert snapshot.figures("spout") == {"lag": 7, "words[0]/lag": 3, "words[1]/lag": 4}
-    assert snapshot.figures("nobody") == {}
+    assert snapshot.figures("other") == {}
 
 
 HERE, THERE = FailurePlace("exception", "split", 0, 0), FailurePlace("timeout", "", -1, -1)

@@ -54,7 +54,7 @@ def of(found: Traces, message_id: str, attempt: int = 1) -> TupleTrace:
     return tree
 
 
-def ways(tree: TupleTrace) -> list[tuple[str, str]]:
+def paths(tree: TupleTrace) -> list[tuple[str, str]]:
     return sorted((hop.source, hop.target) for hop in tree.hops)
 
 
@@ -88,7 +88,7 @@ def test_a_tree_has_every_edge_with_its_record_and_its_parent() -> None:
     tree = of(found, "1")
     check_whole(tree)
     assert (tree.spout, tree.number, tree.attempt, tree.worker) == ("lines[0]", 1, 1, 0)
-    assert ways(tree) == [("lines[0]", "split[0]"), *[("split[0]", "drop[0]")] * 3]
+    assert paths(tree) == [("lines[0]", "split[0]"), *[("split[0]", "drop[0]")] * 3]
     records = [hop.record for hop in tree.hops]
     assert records == [f"Item(value={one!r})" for one in ("a dog ran", "a", "dog", "ran")]
     assert tree.latency_s is not None
@@ -118,7 +118,7 @@ def test_a_record_with_two_anchors_is_in_both_trees() -> None:
     one, two = of(found, "0"), of(found, "1")
     for tree in (one, two):
         check_whole(tree)
-        assert ways(tree) == [("items[0]", "join[0]"), ("join[0]", "drop[0]")]
+        assert paths(tree) == [("items[0]", "join[0]"), ("join[0]", "drop[0]")]
         assert tree.hops[1].record == "Item(value=[1, 2])"
     assert not {hop.edge for hop in one.hops} & {hop.edge for hop in two.hops}
 
@@ -193,10 +193,10 @@ def table_batch() -> Batch:
     return Batch(0, 1, table, roots, np.array([11, 12], np.uint64))
 
 
-# ---- hostile values -----------------------------------------------------------------------------
+# ---- unusual values -----------------------------------------------------------------------------
 
 
-class Sly:
+class ReprRaises:
     def __repr__(self) -> str:
         raise RuntimeError("no repr")
 
@@ -224,7 +224,7 @@ def test_a_huge_record_is_clipped_and_its_end_is_marked() -> None:
 
 
 def test_values_without_a_repr_or_an_encoding_are_shown_safely() -> None:
-    assert "whose repr raised RuntimeError" in shown(Sly())
+    assert "whose repr raised RuntimeError" in shown(ReprRaises())
     assert shown("\ud800").encode()
     assert "\x1b" not in shown("\x1b[31mred")
 

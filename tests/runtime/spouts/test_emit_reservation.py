@@ -21,7 +21,7 @@ from tests.runtime.rig import Rig
 from tests.runtime.spouts.test_position import Acks, Keep, Number, seen, work
 
 
-class Counted(SimReservationStore):
+class CountedStore(SimReservationStore):
     """Counts its writes."""
 
     writes = 0
@@ -32,7 +32,7 @@ class Counted(SimReservationStore):
 
 
 def test_nothing_is_drawn_beyond_the_reservation() -> None:
-    marks = Counted()
+    marks = CountedStore()
     reservation = EmitReservation(1, marks, ManualClock())
     drawn = 0
     for wanted in (1, 500, 3, 10_000, 10_000, 2):
@@ -44,7 +44,7 @@ def test_nothing_is_drawn_beyond_the_reservation() -> None:
 
 @pytest.mark.parametrize("rate", [1, 1_000, 200_000])
 def test_a_reservation_is_moved_about_once_a_second_however_fast_a_source_is(rate: int) -> None:
-    marks, clock = Counted(), ManualClock()
+    marks, clock = CountedStore(), ManualClock()
     reservation = EmitReservation(1, marks, clock)
     drawn = 0
     for _ in range(3_000):  # half a minute
@@ -57,25 +57,25 @@ def test_a_reservation_is_moved_about_once_a_second_however_fast_a_source_is(rat
     assert reservation.at - drawn <= max(64, 3 * rate)
 
 
-class Unsure(SimReservationStore):
-    """While it is away, each write raises: before it stores the number, or after if `is_late`."""
+class UnreachableStore(SimReservationStore):
+    """While `unavailable`, each write raises: before it stores the number, or after it."""
 
-    is_away = True
-    is_late = False
+    unavailable = True
+    stores_first = False
 
     def write(self, task: int, number: int) -> None:
-        if not self.is_away or self.is_late:
+        if not self.unavailable or self.stores_first:
             super().write(task, number)
-        if self.is_away:
+        if self.unavailable:
             raise StoreUnreachable("the head does not answer")
 
 
-@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize("stores_first", [False, True])
 def test_nothing_is_drawn_while_the_store_is_unavailable_and_drawing_continues_after_it(
-    is_late: bool,
+    stores_first: bool,
 ) -> None:
-    marks, clock = Unsure(), ManualClock()
-    marks.is_late = is_late
+    marks, clock = UnreachableStore(), ManualClock()
+    marks.stores_first = stores_first
     reservation, twin = (
         EmitReservation(1, marks, clock),
         EmitReservation(1, SimReservationStore(), clock),
@@ -85,7 +85,7 @@ def test_nothing_is_drawn_while_the_store_is_unavailable_and_drawing_continues_a
             reservation.room(0, 10)
         assert reservation.at == 0
         clock.advance(0.1)
-    marks.is_away = False
+    marks.unavailable = False
     drawn = 0
     for _ in range(100):
         room = reservation.room(drawn, 50)
@@ -95,14 +95,14 @@ def test_nothing_is_drawn_while_the_store_is_unavailable_and_drawing_continues_a
         clock.advance(0.1)
 
 
-@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize("stores_first", [False, True])
 def test_reservation_that_cannot_be_moved_back_is_still_valid_and_never_passed(
-    is_late: bool,
+    stores_first: bool,
 ) -> None:
-    marks, clock = Unsure(), ManualClock()
-    marks.is_away = False
+    marks, clock = UnreachableStore(), ManualClock()
+    marks.unavailable = False
     reservation, drawn = caught_up(marks, clock)
-    marks.is_away, marks.is_late = True, is_late
+    marks.unavailable, marks.stores_first = True, stores_first
     for _ in range(60):
         drawn += reservation.room(drawn, 1)
         assert drawn <= reservation.at <= marks.read(1)
@@ -130,7 +130,7 @@ def trickle(reservation: EmitReservation, drawn: int, clock: ManualClock) -> int
 
 
 def test_a_reservation_follows_a_source_that_has_become_slow() -> None:
-    marks, clock = Counted(), ManualClock()
+    marks, clock = CountedStore(), ManualClock()
     reservation, drawn = caught_up(marks, clock)
     before = marks.writes
     drawn = trickle(reservation, drawn, clock)
@@ -177,25 +177,25 @@ def test_records_that_may_have_been_drawn_have_a_time_limit_and_drawn_ones_have_
 
 def test_transfer_that_is_unpacked_twice_re_emits_the_records_drawn_in_between() -> None:
     marks, clock = SimReservationStore(), ManualClock()
-    made = Topology("t")
-    made.spout("numbers", Numbers(100)).shuffle().bolt("sink", sink)
+    topology = Topology("t")
+    topology.spout("numbers", Numbers(100)).shuffle().bolt("sink", sink)
 
-    def begun() -> Any:
-        rig = Rig(made)
+    def started() -> Any:
+        rig = Rig(topology)
         task = rig.spout("numbers")
         task.source.reservation = EmitReservation(task.task.id, marks, clock)
         return task, context(rig.plan, task.task)
 
-    former, _ = begun()
+    former, _ = started()
     former.emit(0.0, 4)
     transfer = former.pack(stays=False, now=0.0)
     assert transfer.owed == marks.read(former.task.id) == 4
-    moved, there = begun()
+    moved, there = started()
     moved.unpack(transfer, there)
     moved.emit(1.0, 10)  # the four owed records first
     moved.emit(1.0, 10)
     assert moved.source.drawn > 12  # then its machine is lost
-    again, there = begun()
+    again, there = started()
     again.unpack(transfer, there)
     again.drain()
     for _ in range(100):
@@ -235,48 +235,48 @@ levels = pytest.mark.parametrize("level", [DryNumbers, DryTables])
 
 @levels
 def test_a_spout_that_starts_in_a_drain_re_emits_the_records_of_a_lost_machine(level: Any) -> None:
-    lives, drawn = lost(level(1000))
-    work(lives)
-    assert set(seen(lives)) > set(range(5, drawn))
-    assert len(seen(lives)) < 300
-    assert lives.core.finished
+    worker, drawn = lose_machine(level(1000))
+    work(worker)
+    assert set(seen(worker)) > set(range(5, drawn))
+    assert len(seen(worker)) < 300
+    assert worker.core.finished
 
 
 @levels
 def test_a_drain_waits_only_for_a_time_for_a_source_without_records(level: Any) -> None:
     source = level(1000)
-    lives, drawn = lost(source, dry=True)
-    work(lives)
-    assert seen(lives) == list(range(5, drawn))
-    assert not lives.core.finished
-    lives.advance(lives.plan.graph.config.message_timeout_s)
-    work(lives)
-    assert lives.core.finished
-    assert seen(lives) == list(range(5, drawn))
+    worker, drawn = lose_machine(source, dry=True)
+    work(worker)
+    assert seen(worker) == list(range(5, drawn))
+    assert not worker.core.finished
+    worker.advance(worker.plan.graph.config.message_timeout_s)
+    work(worker)
+    assert worker.core.finished
+    assert seen(worker) == list(range(5, drawn))
 
 
-def lost(source: Any, *, dry: bool = False) -> tuple[RestartedWorker, int]:
+def lose_machine(source: Any, *, dry: bool = False) -> tuple[RestartedWorker, int]:
     """Run `source` until its machine is lost in a drain of which it was not informed yet.
 
     Returns the restarted worker, and how many records were drawn before, which neither the master
     nor a flight recorder knows. `dry`: the source has no more records.
     """
-    made = Topology("t", workers=1, spout_pending=10)
-    made.spout("numbers", source).shuffle().bolt("keep", Keep(5))
-    lives = RestartedWorker(made, SimReservationStore())
-    work(lives, until=20)
-    told = lives.tell().drawn
-    lives.core._wired.bolts[2].bolt.held = (5, 25)
-    spout = lives.core._spouts[0]
-    while spout.source.drawn < told + 20:
-        lives.run(lambda: spout.source.drawn >= told + 20)
-        lives.advance(0.1)
+    topology = Topology("t", workers=1, spout_pending=10)
+    topology.spout("numbers", source).shuffle().bolt("keep", Keep(5))
+    worker = RestartedWorker(topology, SimReservationStore())
+    work(worker, until=20)
+    reported = worker.tell().drawn
+    worker.core._wired.bolts[2].bolt.held = (5, 25)
+    spout = worker.core._spouts[0]
+    while spout.source.drawn < reported + 20:
+        worker.run(lambda: spout.source.drawn >= reported + 20)
+        worker.advance(0.1)
     drawn = spout.source.drawn
-    assert drawn > told + 3
+    assert drawn > reported + 3
     if dry:
         source.dry_at = drawn
-    lives.master.drain(lives.clock.now())
-    lives.start(box_survives=False)
-    lives.core._opening.look(lives.clock.now())
-    lives.core._wired.bolts[2].bolt.held = ()
-    return lives, drawn
+    worker.master.drain(worker.clock.now())
+    worker.start(box_survives=False)
+    worker.core._opening.look(worker.clock.now())
+    worker.core._wired.bolts[2].bolt.held = ()
+    return worker, drawn

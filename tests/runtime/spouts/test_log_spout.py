@@ -137,8 +137,8 @@ def test_an_unreadable_record_becomes_a_dead_letter_and_is_acked_with_it() -> No
     log = Log([Item(0), "text", Item(2)])
     done = run(log, retry=Retry(dead_letters=True))
     (letter,) = done.results["letters"][0]
-    told = (letter.message_id, letter.record, letter.reason, letter.attempts)
-    assert told == ((0, 1), {"text": "text"}, "it is a text", 1)
+    facts = (letter.message_id, letter.record, letter.reason, letter.attempts)
+    assert facts == ((0, 1), {"text": "text"}, "it is a text", 1)
     assert done.results["sink"][0] == [0, 2]
     assert log.settled
     assert done.snapshot.component("log").dead == 1
@@ -162,22 +162,22 @@ def test_a_spout_without_replay_gets_its_failures_and_nothing_is_emitted_twice()
     reader = Reader(Log(), replay=False)
     log = reader.log = Log(items(10))
     made = topology(log, Sink(n4=1), reader=reader)
-    lives = RestartedWorker(made)
-    lives.run(lambda: lives.core.stats().tasks[0].counts.acked == 9)
-    lives.run(lambda: bool(reader_of(lives).failed))
-    assert reader_of(lives).failed == [(0, 4)]
-    (sink,) = lives.core.results("sink")
+    worker = RestartedWorker(made)
+    worker.run(lambda: worker.core.stats().tasks[0].counts.acked == 9)
+    worker.run(lambda: bool(reader_of(worker).failed))
+    assert reader_of(worker).failed == [(0, 4)]
+    (sink,) = worker.core.results("sink")
     assert sink == [0, 1, 2, 3, 5, 6, 7, 8, 9]
 
 
 def test_a_new_life_starts_where_the_last_one_has_committed() -> None:
     log = Log(items(100))
-    lives = RestartedWorker(topology(log, spout_pending=20))
-    lives.run(lambda: log.committed[0] >= 40)
+    worker = RestartedWorker(topology(log, spout_pending=20))
+    worker.run(lambda: log.committed[0] >= 40)
     committed = log.committed[0]
-    lives.start()
-    lives.run(lambda: log.settled)
-    (sink,) = lives.core.results("sink")
+    worker.start()
+    worker.run(lambda: log.settled)
+    (sink,) = worker.core.results("sink")
     assert sink == list(range(committed, 100))
 
 
@@ -192,15 +192,15 @@ def test_attempts_of_a_message_that_kills_its_process_are_counted_across_lives()
     records = made.spout("log", Reader(log, 1), retry=Retry(attempts=2, dead_letters=True))
     records.shuffle().bolt("deadly", Deadly())
     records.stream("dead_letters").shuffle().bolt("letters", Letters())
-    lives = RestartedWorker(made)
+    worker = RestartedWorker(made)
     for _ in range(6):
         try:
             while not log.settled:
-                if lives.core.step():
-                    lives.advance(0.1)
+                if worker.core.step():
+                    worker.advance(0.1)
         except KeyboardInterrupt:
-            lives.start()
-    (letters,) = lives.core.results("letters")
+            worker.start()
+    (letters,) = worker.core.results("letters")
     assert [letter.record for letter in letters] == [{"number": 13}]
     assert log.settled
 
@@ -208,37 +208,37 @@ def test_attempts_of_a_message_that_kills_its_process_are_counted_across_lives()
 def test_queued_returns_the_numbers_of_the_messages_that_wait_for_a_replay() -> None:
     log = Log(items(10), items(10))
     again = Retry(attempts=3, initial_s=5.0, jitter=0.0)
-    lives = RestartedWorker(topology(log, Sink(n3=2, n7=2), retry=again))
-    lives.run(lambda: lives.core.stats().tasks[0].counts.failed == 4)
-    spout = reader_of(lives)
+    worker = RestartedWorker(topology(log, Sink(n3=2, n7=2), retry=again))
+    worker.run(lambda: worker.core.stats().tasks[0].counts.failed == 4)
+    spout = reader_of(worker)
     assert sorted(spout.queued()) == [3, 7, 1 << SHIFT | 3, 1 << SHIFT | 7]
-    lives.advance(6.0)
-    lives.run(lambda: log.settled)
+    worker.advance(6.0)
+    worker.run(lambda: log.settled)
     assert [*spout.queued()] == []
 
 
 def test_messages_of_a_lost_partition_are_forgotten_and_their_acks_not_reported() -> None:
     log = Log(items(10), items(10))
-    lives = RestartedWorker(topology(log, Sink(n3=1_000), attempts_max=1_000))
+    worker = RestartedWorker(topology(log, Sink(n3=1_000), attempts_max=1_000))
     reader = None
-    while lives.core.stats().tasks[0].counts.failed < 4:
-        if lives.core.step():
-            lives.advance(0.05)
-    reader = reader_of(lives)
+    while worker.core.stats().tasks[0].counts.failed < 4:
+        if worker.core.step():
+            worker.advance(0.05)
+    reader = reader_of(worker)
     assert (reader.open_[0], reader.open_[1]) == ([3], [3])
     log.owners = [0, 1]
     before = len(reader.told)
     for _ in range(40):
-        if lives.core.step():
-            lives.advance(0.05)
-    spout = lives.core.stats().tasks[0]
+        if worker.core.step():
+            worker.advance(0.05)
+    spout = worker.core.stats().tasks[0]
     assert spout.unsettled == 1, "that of the partition it has kept"
     assert len(reader.told) == before
     log.owners = [0, 0]
     for _ in range(200):
-        if lives.core.step():
-            lives.advance(0.05)
-    assert lives.core.stats().tasks[0].unsettled == 2, "the partition that came back is read again"
+        if worker.core.step():
+            worker.advance(0.05)
+    assert worker.core.stats().tasks[0].unsettled == 2, "the partition that came back is read again"
 
 
 def test_it_is_polled_without_room_and_while_the_topology_is_deactivated() -> None:
@@ -249,26 +249,26 @@ def test_it_is_polled_without_room_and_while_the_topology_is_deactivated() -> No
 
     made = Topology("logs", spout_pending=4, message_timeout_s=100.0)
     made.spout("log", Reader(log)).shuffle().bolt("holds", Holds())
-    lives = RestartedWorker(made)
+    worker = RestartedWorker(made)
     idle = []
     for _ in range(2):
         before = log.idle
         for _ in range(200):
-            lives.advance(lives.core.step() or 0.0)
-            if lives.clock.now() > 5.0 * (len(idle) + 1):
+            worker.advance(worker.core.step() or 0.0)
+            if worker.clock.now() > 5.0 * (len(idle) + 1):
                 break
         idle.append(log.idle - before)
-        for spout in lives.core._spouts:
+        for spout in worker.core._spouts:
             spout.deactivate()
     assert all(count >= 8 for count in idle), f"two polls a second expected: {idle} in 5 s each"
 
 
 def test_it_commits_when_the_topology_is_deactivated() -> None:
     log = Log(items(10))
-    lives = RestartedWorker(topology(log, reader=Reader(log, 1_000)))
-    lives.run(lambda: lives.core.stats().tasks[0].counts.acked == 10)
+    worker = RestartedWorker(topology(log, reader=Reader(log, 1_000)))
+    worker.run(lambda: worker.core.stats().tasks[0].counts.acked == 10)
     assert log.committed[-1] < 10
-    lives.core._spouts[0].deactivate()
+    worker.core._spouts[0].deactivate()
     assert log.committed == [10]
 
 
@@ -300,24 +300,24 @@ def test_poll_is_not_for_plain_spouts() -> None:
         Topology("logs").spout("log", Plain())
 
 
-def reader_of(lives: RestartedWorker) -> Reader:
-    reader = lives.core._spouts[0].spout
+def reader_of(worker: RestartedWorker) -> Reader:
+    reader = worker.core._spouts[0].spout
     assert isinstance(reader, Reader)
     return reader
 
 
 def test_a_drain_reads_nothing_more_and_commits_the_open_records() -> None:
     log = Log(items(100))
-    lives = RestartedWorker(topology(log, spout_pending=10))
-    lives.run(lambda: lives.core.stats().tasks[0].counts.acked >= 20)
-    lives.core.drain()
-    lives.run(lambda: lives.core.finished)
-    emitted = lives.core.stats().tasks[0].counts.emitted
+    worker = RestartedWorker(topology(log, spout_pending=10))
+    worker.run(lambda: worker.core.stats().tasks[0].counts.acked >= 20)
+    worker.core.drain()
+    worker.run(lambda: worker.core.finished)
+    emitted = worker.core.stats().tasks[0].counts.emitted
     for _ in range(20):
-        lives.core.step()
-        lives.advance(0.1)
-    lives.core.close()
-    assert lives.core.stats().tasks[0].counts.emitted == emitted < 100
+        worker.core.step()
+        worker.advance(0.1)
+    worker.core.close()
+    assert worker.core.stats().tasks[0].counts.emitted == emitted < 100
     assert log.committed == [emitted]
 
 
@@ -329,16 +329,16 @@ def test_a_quarantined_spout_commits_and_is_closed_once() -> None:
             return super().poll(limit and 1)
 
     log = Log(items(100))
-    lives = RestartedWorker(topology(log, reader=Breaks(log, 1)))
-    spout = lives.core._spouts[0]
+    worker = RestartedWorker(topology(log, reader=Breaks(log, 1)))
+    spout = worker.core._spouts[0]
     while not spout.supervision.is_quarantined:
-        if lives.core.step():
-            lives.advance(1.0)
-        assert lives.clock.now() < 700.0, "it had read records: ten minutes of doubt"
-    lives.core.step()
+        if worker.core.step():
+            worker.advance(1.0)
+        assert worker.clock.now() < 700.0, "it had read records: ten minutes of doubt"
+    worker.core.step()
     assert log.closed == [0]
     assert log.committed == [5]
-    lives.core.close()
+    worker.core.close()
     assert log.closed == [0], "it is closed once"
 
 

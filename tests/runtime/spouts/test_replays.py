@@ -39,9 +39,9 @@ def sent(here: Rig) -> list[int]:
     return [record.n for record in records_of(here.sent("next"))]
 
 
-def fail_all(here: Rig, why: Failure, now: float) -> None:
+def fail_all(here: Rig, failure: Failure, now: float) -> None:
     spout = here.spout("numbers")
-    spout.failed(spout.pending.all_roots(), why, now)
+    spout.failed(spout.pending.all_roots(), failure, now)
 
 
 # ---- places -------------------------------------------------------------------------------------
@@ -159,8 +159,8 @@ def test_deaths_do_not_reset_the_attempts_of_a_message() -> None:
     topology.spout("numbers", numbers(1), retry=retry).shuffle().bolt("next", sink)
     here = Rig(topology)
     spout = here.spout("numbers")
-    for now, why in enumerate([BROKEN, DIED, DIED, BROKEN, DIED]):
+    for now, failure in enumerate([BROKEN, DIED, DIED, BROKEN, DIED]):
         spout.emit(10.0 * now, 1)
-        fail_all(here, why, 10.0 * now)
-    blame = spout.replays.line.charges_of(0)
-    assert (blame.times, blame.failure) == (2, BROKEN)
+        fail_all(here, failure, 10.0 * now)
+    charges = spout.replays.line.charges_of(0)
+    assert (charges.times, charges.failure) == (2, BROKEN)

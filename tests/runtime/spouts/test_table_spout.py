@@ -77,5 +77,5 @@ def test_without_ackers_every_row_is_processed_once() -> None:
 
 
 def test_a_table_with_other_columns_is_refused_by_name() -> None:
-    with pytest.raises(SunshowerError, match=r"yielded \['wert'\].*columns are \['value'\]"):
-        run(Columns("wert"))
+    with pytest.raises(SunshowerError, match=r"yielded \['other'\].*columns are \['value'\]"):
+        run(Columns("other"))

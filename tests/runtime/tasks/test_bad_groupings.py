@@ -43,15 +43,15 @@ class Manual(Bolt[Number, Number]):
 
     def __init__(self) -> None:
         self.held: list[Any] = []
-        self.over = False
+        self.ended = False
 
     def execute(self, tuple: Any, out: Any) -> None:
         out.emit(tuple.record, tuple)
         self.held.append(tuple)
         if len(self.held) >= TOTAL:
             out.ack(self.held.pop())
-        self.over |= tuple.record.n == TOTAL - 1
-        while self.over and self.held:
+        self.ended |= tuple.record.n == TOTAL - 1
+        while self.ended and self.held:
             out.ack(self.held.pop())
 
 
@@ -119,7 +119,7 @@ def test_grouping_of_a_spout_that_raises_fails_that_record_alone(level: str) -> 
         def tables(self) -> Iterator[pa.Table]:
             yield pa.table({"n": list(range(TOTAL))})
 
-    class Asked(Numbers):
+    class NextTuples(Numbers):
         records = Spout.records
         n = 0
 
@@ -130,7 +130,7 @@ def test_grouping_of_a_spout_that_raises_fails_that_record_alone(level: str) -> 
                 out.emit(Number(self.n), self.n)
                 self.n += 1
 
-    bad = {"records": Numbers, "tables": Tables, "next_tuple": Asked}[level]
+    bad = {"records": Numbers, "tables": Tables, "next_tuple": NextTuples}[level]
     chains.topology.spout("bad", bad()).custom(Picky(2)).bolt("get", chains.get)
     chains.start().run()
     assert chains.got == Counter(range(TOTAL))
@@ -145,29 +145,29 @@ def exits(number: Number) -> Iterator[Number]:
 
 
 @pytest.mark.parametrize(
-    ("answer", "bolt", "story"),
+    ("answer", "bolt", "message"),
     [
-        (None, pass_on, r"a grouping of its output raised KeyError: 'no such ward'"),
-        ([99], pass_on, r"the custom grouping Lost chose task 99"),
+        (None, pass_on, r"a grouping of its output raised KeyError: 'no such key'"),
+        ([99], pass_on, r"the custom grouping BadGrouping chose task 99"),
         ([], exits, r"exception in middle\[0\]: SystemExit: 3"),
     ],
     ids=["a grouping that raises", "a task that is not there", "sys.exit"],
 )
 def test_tuple_that_always_fails_halts_the_topology_whatever_the_error(
-    answer: list[int] | None, bolt: Callable[..., Any], story: str
+    answer: list[int] | None, bolt: Callable[..., Any], message: str
 ) -> None:
-    class Lost:
+    class BadGrouping:
         def prepare(self, targets: Sequence[int]) -> None: ...
 
         def choose(self, record: Number) -> Sequence[int]:
             if answer is None:
-                raise KeyError("no such ward")
+                raise KeyError("no such key")
             return answer
 
     topology = Topology("t", ackers=1)
     middle = topology.spout("numbers", Numbers(1)).shuffle().bolt("middle", bolt, fields=Number)
-    middle.custom(Lost()).bolt("keep", sink)
-    with pytest.raises(TopologyFailed, match=rf"(?s)failed 5 times.*{story}"):
+    middle.custom(BadGrouping()).bolt("keep", sink)
+    with pytest.raises(TopologyFailed, match=rf"(?s)failed 5 times.*{message}"):
         run_inline(topology.graph(), clock=ManualClock(), steps_max=500)
 
 
@@ -177,6 +177,6 @@ def test_untracked_record_that_cannot_be_routed_is_reported_at_the_end() -> None
     net = chains.start()
     net.run()
     assert chains.got == Counter({n: 1 for n in range(TOTAL) if n != 7})
-    told = net.sim.snapshot().untracked
-    assert told is not None
-    assert "a grouping of its output raised OSError: gone" in told
+    untracked = net.sim.snapshot().untracked
+    assert untracked is not None
+    assert "a grouping of its output raised OSError: gone" in untracked

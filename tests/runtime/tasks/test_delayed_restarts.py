@@ -10,8 +10,7 @@ from sunshower.runtime.control.restart_tracker import Quarantine
 from sunshower.runtime.tasks.supervision import Standing
 from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.runtime.worker import Worker
-from tests.runtime.transport.test_worker import ACKER, BOLT, SPOUT, SimEnvironment
-from tests.runtime.transport.test_worker import Number as One
+from tests.runtime.transport.test_worker import ACKER, BOLT, SPOUT, Number, SimEnvironment
 
 WHY = TaskError("keep", 0, BOLT, "its process died 6 times in a row")
 
@@ -37,11 +36,11 @@ def started(site: SimEnvironment, worker: int, delay_s: float, **quarantined: Ta
 def test_bolt_of_a_delayed_worker_opens_after_the_delay_and_its_inbox_waits() -> None:
     opened: list[float] = []
 
-    class Late(Bolt[One, None]):
+    class Late(Bolt[Number, None]):
         def prepare(self, context: Context) -> None:
             opened.append(site.clock.now())
 
-        def process(self, record: One) -> None: ...
+        def process(self, record: Number) -> None: ...
 
     site = SimEnvironment(1, 2, bolt=Late)
     bolt = started(site, BOLT, 4.0)
@@ -62,18 +61,18 @@ def test_acker_of_a_delayed_worker_does_not_wait() -> None:
 
 
 def test_task_that_starts_in_quarantine_runs_no_user_code() -> None:
-    made: list[object] = []
+    instances: list[object] = []
 
-    class Never(Bolt[One, None]):
+    class Never(Bolt[Number, None]):
         def __init__(self) -> None:
-            made.append(self)
+            instances.append(self)
 
-        def process(self, record: One) -> None: ...
+        def process(self, record: Number) -> None: ...
 
     site = SimEnvironment(1, bolt=Never, attempts_max=100)
     bolt = started(site, BOLT, 0.0, keep=WHY)
     site.settle()
-    assert made == []
+    assert instances == []
     failure = site.spout().spout.failures[0]
     assert (failure.cause, failure.reason) == (Cause.QUARANTINED, WHY.text)
     assert bolt.stats().tasks[0].health.standing is Standing.QUARANTINED

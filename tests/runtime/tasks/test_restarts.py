@@ -19,9 +19,9 @@ from tests.seeds import seeds
 SLOW = InjectedFaults(slows=(SlowTask(component="relay", seconds=0.001),))
 
 
-def submitted(seed: int, layout: Layout = Layout.ISOLATE, **how: Any) -> SimRun:
+def submitted(seed: int, layout: Layout = Layout.ISOLATE, **settings: Any) -> SimRun:
     topology = chain(Paced(TOTAL, 2.0), sinks=2, workers=2)
-    return SimCluster(seed, check=True).submit(topology.graph(), layout, **how)
+    return SimCluster(seed, check=True).submit(topology.graph(), layout, **settings)
 
 
 def slowed(run: SimRun) -> set[str]:
@@ -37,11 +37,11 @@ def test_a_restarted_worker_informs_the_others_itself_if_the_masters_message_is_
 ) -> None:
     call = SimMaster.call_worker
 
-    def lossy(master: SimMaster, worker: int, what: str, *given: Any) -> None:
-        if what != "peers" or max(given[0].values()) == 1:
-            call(master, worker, what, *given)
+    def lose_peers(master: SimMaster, worker: int, method: str, *arguments: Any) -> None:
+        if method != "peers" or max(arguments[0].values()) == 1:
+            call(master, worker, method, *arguments)
 
-    monkeypatch.setattr(SimMaster, "call_worker", lossy)
+    monkeypatch.setattr(SimMaster, "call_worker", lose_peers)
     run = submitted(seed)
     run.wait(0.5)
     run.kill_worker(run.plan.workers[seed % len(run.plan.workers)])

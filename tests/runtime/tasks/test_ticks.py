@@ -47,7 +47,7 @@ def times(ticks: Ticker, *looks_s: float) -> list[float]:
     return [now for now in looks_s if ticks.take(now)]
 
 
-class Room:
+class FakeOutputs:
     """Output streams that are as full as the test says."""
 
     full = overfull = False
@@ -75,41 +75,41 @@ def test_a_million_ticks_do_not_drift() -> None:
 
 
 def test_tick_waits_for_room_and_not_longer_than_until_the_next() -> None:
-    room = Room()
-    ticks = ticker(room)
-    room.full = True
+    outputs = FakeOutputs()
+    ticks = ticker(outputs)
+    outputs.full = True
     assert times(ticks, 10.5, 10.9) == []
     assert ticks.look_s(10.9) == 11.0
     assert times(ticks, 11.0) == [11.0], "although there is no room"
-    room.full = False
+    outputs.full = False
     assert times(ticks, 11.2, 11.5) == [11.5]
 
 
 def test_tick_is_left_out_if_the_hard_limit_is_reached() -> None:
-    room = Room()
-    ticks = ticker(room)
-    room.full = room.overfull = True
+    outputs = FakeOutputs()
+    ticks = ticker(outputs)
+    outputs.full = outputs.overfull = True
     assert times(ticks, 10.5, 11.0, 11.6, 12.0) == []
-    room.full = room.overfull = False
+    outputs.full = outputs.overfull = False
     assert times(ticks, 12.4, 12.5) == [12.5]
 
 
-class Beats(Bolt[Number, Number]):
+class NotesTicks(Bolt[Number, Number]):
     """Notes the time of each tick, and yields its number."""
 
     clock: ManualClock
 
     def prepare(self, context: Context) -> None:
-        self.beats: list[float] = []
+        self.ticks: list[float] = []
 
     def process(self, record: Number) -> None: ...
 
     def tick(self) -> Iterator[Number]:
-        self.beats.append(self.clock.now())
-        yield Number(len(self.beats))
+        self.ticks.append(self.clock.now())
+        yield Number(len(self.ticks))
 
     def result(self) -> list[float]:
-        return self.beats
+        return self.ticks
 
 
 class Endless(Spout[Number]):
@@ -118,15 +118,15 @@ class Endless(Spout[Number]):
 
 def test_idle_worker_wakes_for_its_ticks() -> None:
     clock = ManualClock()
-    Beats.clock = clock
+    NotesTicks.clock = clock
     topology = Topology("t", ackers=1, idle_poll_s=100)
-    topology.spout("numbers", Endless).shuffle().bolt("beats", Beats, tick_s=0.25)
+    topology.spout("numbers", Endless).shuffle().bolt("ticks", NotesTicks, tick_s=0.25)
     worker = Worker(make_plan(topology.graph()), 0, 1, seeded(0), clock)
     while clock.now() < 1.1:
         wait_s = worker.step()
         assert wait_s is not None
         clock.advance(wait_s)
-    assert worker.results("beats") == [[pytest.approx(n / 4, abs=1e-3) for n in (1, 2, 3, 4)]]
+    assert worker.results("ticks") == [[pytest.approx(n / 4, abs=1e-3) for n in (1, 2, 3, 4)]]
 
 
 # ---- outputs ------------------------------------------------------------------------------------
@@ -198,12 +198,12 @@ def test_tick_of_a_manual_bolt_emits_with_anchors_acks_and_fails() -> None:
     anchored, loose = here.sent("next")
     assert (anchored.records, loose.records) == ([Number(2)], [Number(-1)])
     assert not loose.tracked
-    told = here.reports()
+    reports = here.reports()
     good = [batch.only(0), batch.only(1)]
     expected = edges_by_root([*good, anchored])
     expected.pop(ROOT + 2)
-    assert dict(told.acks) == expected
-    assert [failure.reason for failure in told.fails[ROOT + 2]] == ["below zero"]
+    assert dict(reports.acks) == expected
+    assert [failure.reason for failure in reports.fails[ROOT + 2]] == ["below zero"]
 
 
 class Columns(BatchBolt[Number, Number]):
@@ -263,14 +263,14 @@ class WrongRecord(Summing):
 
 
 @pytest.mark.parametrize(
-    ("impl", "says"),
+    ("impl", "message"),
     [
         (RaisesInTick, r"tick of bolt\[0\] raised ZeroDivisionError: no ticks today"),
         (WrongRecord, r"bolt\[0\]: 'seven' \(a str\) does not fit stream 'default'"),
         (Holding, r"tick of bolt\[0\] raised AttributeError"),
     ],
 )
-def test_tick_that_raises_is_recorded_and_the_task_continues(impl: Any, says: str) -> None:
+def test_tick_that_raises_is_recorded_and_the_task_continues(impl: Any, message: str) -> None:
     clock = ManualClock()
     topology = Topology("t", ackers=1)
     topology.spout("numbers", Endless).shuffle().bolt("bolt", impl, tick_s=1)
@@ -281,7 +281,7 @@ def test_tick_that_raises_is_recorded_and_the_task_continues(impl: Any, says: st
         worker.step()
         (health,) = (t.health for t in worker.stats().tasks if t.component == "bolt")
         assert (health.standing, health.errors) == (Standing.RUNNING, errors)
-        assert re.search(says, health.last[-1].text)
+        assert re.search(message, health.last[-1].text)
 
 
 def test_acks_before_an_exception_of_tick_remain_valid() -> None:
