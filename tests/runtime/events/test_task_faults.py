@@ -216,7 +216,7 @@ def test_source_raises_in_place_of_a_record_and_continues_there_after_the_fault(
 ) -> None:
     run = start(spout(), healthy(Automatic), raising("numbers", n=bad))
     run.work()
-    assert run.values(What.EMITTED) == list(range(bad)), "what came before it is emitted"
+    assert run.values(What.EMITTED) == list(range(bad)), "the records before it are emitted"
     assert spout_of(run).supervision.standing is Standing.WAITING
     assert spout_of(run).supervision.last.exception == "InjectedError"
     assert not run.worker.finished
@@ -348,7 +348,7 @@ def test_error_of_an_injected_outage_is_recognised_as_an_outage() -> None:
     rule = Raise(component="bolt", index=0, unavailable=True)
     plan = make_plan(chain(Rows(), healthy(Automatic)).graph(), Layout.ISOLATE)
     (task,) = plan.tasks_of("bolt")
-    mine = faults_of(InjectedFaults(raises=(rule,)), task, SystemClock(), seeded(0))
-    assert is_unavailable(mine.error)
+    faults = faults_of(InjectedFaults(raises=(rule,)), task, SystemClock(), seeded(0))
+    assert is_unavailable(faults.error)
     other = replace(rule, index=1)
     assert faults_of(InjectedFaults(raises=(other,)), task, SystemClock(), seeded(0)) is NO_FAULTS

@@ -32,20 +32,20 @@ class CountedStore(SimReservationStore):
 
 
 def test_nothing_is_drawn_beyond_the_reservation() -> None:
-    marks = CountedStore()
-    reservation = EmitReservation(1, marks, ManualClock())
+    store = CountedStore()
+    reservation = EmitReservation(1, store, ManualClock())
     drawn = 0
     for wanted in (1, 500, 3, 10_000, 10_000, 2):
         room = reservation.room(drawn, wanted)
         assert 0 < room <= wanted
         drawn += room
-        assert drawn <= marks.read(1) == reservation.at
+        assert drawn <= store.read(1) == reservation.at
 
 
 @pytest.mark.parametrize("rate", [1, 1_000, 200_000])
 def test_a_reservation_is_moved_about_once_a_second_however_fast_a_source_is(rate: int) -> None:
-    marks, clock = CountedStore(), ManualClock()
-    reservation = EmitReservation(1, marks, clock)
+    store, clock = CountedStore(), ManualClock()
+    reservation = EmitReservation(1, store, clock)
     drawn = 0
     for _ in range(3_000):  # half a minute
         left = int(rate * clock.now()) - drawn
@@ -53,7 +53,7 @@ def test_a_reservation_is_moved_about_once_a_second_however_fast_a_source_is(rat
             room = reservation.room(drawn, left)
             drawn, left = drawn + room, left - room
         clock.advance(0.01)
-    assert marks.writes < 60
+    assert store.writes < 60
     assert reservation.at - drawn <= max(64, 3 * rate)
 
 
@@ -74,10 +74,10 @@ class UnreachableStore(SimReservationStore):
 def test_nothing_is_drawn_while_the_store_is_unavailable_and_drawing_continues_after_it(
     stores_first: bool,
 ) -> None:
-    marks, clock = UnreachableStore(), ManualClock()
-    marks.stores_first = stores_first
+    store, clock = UnreachableStore(), ManualClock()
+    store.stores_first = stores_first
     reservation, twin = (
-        EmitReservation(1, marks, clock),
+        EmitReservation(1, store, clock),
         EmitReservation(1, SimReservationStore(), clock),
     )
     for _ in range(20):
@@ -85,13 +85,13 @@ def test_nothing_is_drawn_while_the_store_is_unavailable_and_drawing_continues_a
             reservation.room(0, 10)
         assert reservation.at == 0
         clock.advance(0.1)
-    marks.unavailable = False
+    store.unavailable = False
     drawn = 0
     for _ in range(100):
         room = reservation.room(drawn, 50)
         assert room == twin.room(drawn, 50) > 0
         drawn += room
-        assert drawn <= reservation.at == marks.read(1)
+        assert drawn <= reservation.at == store.read(1)
         clock.advance(0.1)
 
 
@@ -99,21 +99,21 @@ def test_nothing_is_drawn_while_the_store_is_unavailable_and_drawing_continues_a
 def test_reservation_that_cannot_be_moved_back_is_still_valid_and_never_passed(
     stores_first: bool,
 ) -> None:
-    marks, clock = UnreachableStore(), ManualClock()
-    marks.unavailable = False
-    reservation, drawn = caught_up(marks, clock)
-    marks.unavailable, marks.stores_first = True, stores_first
+    store, clock = UnreachableStore(), ManualClock()
+    store.unavailable = False
+    reservation, drawn = caught_up(store, clock)
+    store.unavailable, store.stores_first = True, stores_first
     for _ in range(60):
         drawn += reservation.room(drawn, 1)
-        assert drawn <= reservation.at <= marks.read(1)
+        assert drawn <= reservation.at <= store.read(1)
         clock.advance(0.1)
     reservation.close(drawn)
-    assert reservation.at == drawn <= marks.read(1)
+    assert reservation.at == drawn <= store.read(1)
 
 
-def caught_up(marks: SimReservationStore, clock: ManualClock) -> tuple[EmitReservation, int]:
+def caught_up(store: SimReservationStore, clock: ManualClock) -> tuple[EmitReservation, int]:
     """The reservation of a source that has emitted much at once; the number of its next record."""
-    reservation, drawn = EmitReservation(1, marks, clock), 0
+    reservation, drawn = EmitReservation(1, store, clock), 0
     while drawn < 1_000_000:
         drawn += reservation.room(drawn, 10_000)
         clock.advance(0.02)
@@ -130,32 +130,32 @@ def trickle(reservation: EmitReservation, drawn: int, clock: ManualClock) -> int
 
 
 def test_a_reservation_follows_a_source_that_has_become_slow() -> None:
-    marks, clock = CountedStore(), ManualClock()
-    reservation, drawn = caught_up(marks, clock)
-    before = marks.writes
+    store, clock = CountedStore(), ManualClock()
+    reservation, drawn = caught_up(store, clock)
+    before = store.writes
     drawn = trickle(reservation, drawn, clock)
-    assert drawn <= marks.read(1) <= drawn + 200
+    assert drawn <= store.read(1) <= drawn + 200
     drawn = trickle(reservation, drawn, clock)
-    assert marks.writes - before < 10
+    assert store.writes - before < 10
     assert reservation.room(drawn, 10_000) > 0
 
 
 def test_records_that_a_former_life_may_have_drawn_stay_below_the_reservation() -> None:
-    marks, clock = SimReservationStore(), ManualClock()
-    far, _ = caught_up(marks, clock)
-    trickle(EmitReservation(1, marks, clock), 900_000, clock)
-    assert marks.read(1) == far.at
+    store, clock = SimReservationStore(), ManualClock()
+    far, _ = caught_up(store, clock)
+    trickle(EmitReservation(1, store, clock), 900_000, clock)
+    assert store.read(1) == far.at
 
 
 def test_the_next_life_reads_the_reservation_and_a_drain_moves_it_to_its_end() -> None:
-    marks = SimReservationStore()
-    reservation = EmitReservation(1, marks, ManualClock())
+    store = SimReservationStore()
+    reservation = EmitReservation(1, store, ManualClock())
     assert reservation.room(0, 10) == 10
-    assert EmitReservation(1, marks, ManualClock()).at == reservation.at > 10
+    assert EmitReservation(1, store, ManualClock()).at == reservation.at > 10
     reservation.close(10)
-    assert EmitReservation(1, marks, ManualClock()).at == 10
+    assert EmitReservation(1, store, ManualClock()).at == 10
     reservation.close(20)
-    assert marks.read(1) == 10
+    assert store.read(1) == 10
 
 
 def test_records_that_may_have_been_drawn_have_a_time_limit_and_drawn_ones_have_none() -> None:
@@ -176,20 +176,20 @@ def test_records_that_may_have_been_drawn_have_a_time_limit_and_drawn_ones_have_
 
 
 def test_transfer_that_is_unpacked_twice_re_emits_the_records_drawn_in_between() -> None:
-    marks, clock = SimReservationStore(), ManualClock()
+    store, clock = SimReservationStore(), ManualClock()
     topology = Topology("t")
     topology.spout("numbers", Numbers(100)).shuffle().bolt("sink", sink)
 
     def started() -> Any:
         rig = Rig(topology)
         task = rig.spout("numbers")
-        task.source.reservation = EmitReservation(task.task.id, marks, clock)
+        task.source.reservation = EmitReservation(task.task.id, store, clock)
         return task, context(rig.plan, task.task)
 
     former, _ = started()
     former.emit(0.0, 4)
     transfer = former.pack(stays=False, now=0.0)
-    assert transfer.owed == marks.read(former.task.id) == 4
+    assert transfer.owed == store.read(former.task.id) == 4
     moved, there = started()
     moved.unpack(transfer, there)
     moved.emit(1.0, 10)  # the four owed records first

@@ -44,20 +44,20 @@ class Letters(Bolt[DeadLetter, None]):
         return self.seen
 
 
-def topology(log: Log, sink: Sink | None = None, **settings: Any) -> Topology:
+def log_topology(log: Log, sink: Sink | None = None, **settings: Any) -> Topology:
     """A reader of `log` and a sink; if `retry` has dead letters, also a bolt for them."""
     retry = settings.pop("retry", None)
     reader = settings.pop("reader", None) or Reader(log)
-    made = Topology("logs", **settings)
-    items = made.spout("log", reader, retry=retry, streams={"others": Item})
+    topology = Topology("logs", **settings)
+    items = topology.spout("log", reader, retry=retry, streams={"others": Item})
     items.shuffle().bolt("sink", sink or Sink())
     if retry is not None and retry.dead_letters is True:
         items.stream("dead_letters").shuffle().bolt("letters", Letters())
-    return made
+    return topology
 
 
 def run(log: Log, sink: Sink | None = None, **settings: Any) -> Any:
-    graph = topology(log, sink, **settings).graph()
+    graph = log_topology(log, sink, **settings).graph()
     return run_inline(graph, clock=ManualClock(), steps_max=20_000)
 
 
@@ -89,11 +89,11 @@ def test_failed_records_are_emitted_again_from_memory() -> None:
 
 def test_a_record_goes_to_the_stream_it_was_polled_for_also_as_a_replay() -> None:
     log = Log([Item(0), elsewhere(1), Item(2), elsewhere(3)])
-    made = Topology("logs")
-    records = made.spout("log", Reader(log), streams={"others": Item})
+    topology = Topology("logs")
+    records = topology.spout("log", Reader(log), streams={"others": Item})
     records.shuffle().bolt("sink", Sink(n0=1))
     records.stream("others").shuffle().bolt("others", Sink(n3=1))
-    done = run_inline(made.graph(), clock=ManualClock(), steps_max=20_000)
+    done = run_inline(topology.graph(), clock=ManualClock(), steps_max=20_000)
     assert (done.results["sink"], done.results["others"]) == ([[0, 2]], [[1, 3]])
     assert log.settled
 
@@ -104,11 +104,11 @@ SEVERAL = [[Item(0), elsewhere(1), Item(2)], Item(3), [elsewhere(4), Item(5)]]
 @pytest.mark.parametrize("refetches", [False, True])
 def test_a_list_is_one_message_that_is_settled_when_all_its_records_are(refetches: bool) -> None:
     log = Log(SEVERAL)
-    made = Topology("logs")
-    records = made.spout("log", Reader(log, refetches=refetches), streams={"others": Item})
+    topology = Topology("logs")
+    records = topology.spout("log", Reader(log, refetches=refetches), streams={"others": Item})
     records.shuffle().bolt("sink", Sink(n0=1))
     records.stream("others").shuffle().bolt("others", Sink(n4=2))
-    done = run_inline(made.graph(), clock=ManualClock(), steps_max=20_000)
+    done = run_inline(topology.graph(), clock=ManualClock(), steps_max=20_000)
     assert done.results["sink"] == [[0, 2, 2, 3, 5, 5, 5]], "all of a message is emitted again"
     assert done.results["others"] == [[1, 1, 4]]
     assert sorted(done.results["log"][0]) == [0, 1, 2], "each message is acked once"
@@ -161,8 +161,8 @@ def test_without_dead_letters_an_unreadable_record_halts_the_topology() -> None:
 def test_a_spout_without_replay_gets_its_failures_and_nothing_is_emitted_twice() -> None:
     reader = Reader(Log(), replay=False)
     log = reader.log = Log(items(10))
-    made = topology(log, Sink(n4=1), reader=reader)
-    worker = RestartedWorker(made)
+    topology = log_topology(log, Sink(n4=1), reader=reader)
+    worker = RestartedWorker(topology)
     worker.run(lambda: worker.core.stats().tasks[0].counts.acked == 9)
     worker.run(lambda: bool(reader_of(worker).failed))
     assert reader_of(worker).failed == [(0, 4)]
@@ -172,7 +172,7 @@ def test_a_spout_without_replay_gets_its_failures_and_nothing_is_emitted_twice()
 
 def test_a_new_life_starts_where_the_last_one_has_committed() -> None:
     log = Log(items(100))
-    worker = RestartedWorker(topology(log, spout_pending=20))
+    worker = RestartedWorker(log_topology(log, spout_pending=20))
     worker.run(lambda: log.committed[0] >= 40)
     committed = log.committed[0]
     worker.start()
@@ -188,11 +188,11 @@ def test_attempts_of_a_message_that_kills_its_process_are_counted_across_lives()
                 raise KeyboardInterrupt  # stands for the death of the process
 
     log = Log(items(20))
-    made = Topology("logs", attempts_max=2)
-    records = made.spout("log", Reader(log, 1), retry=Retry(attempts=2, dead_letters=True))
+    topology = Topology("logs", attempts_max=2)
+    records = topology.spout("log", Reader(log, 1), retry=Retry(attempts=2, dead_letters=True))
     records.shuffle().bolt("deadly", Deadly())
     records.stream("dead_letters").shuffle().bolt("letters", Letters())
-    worker = RestartedWorker(made)
+    worker = RestartedWorker(topology)
     for _ in range(6):
         try:
             while not log.settled:
@@ -208,7 +208,7 @@ def test_attempts_of_a_message_that_kills_its_process_are_counted_across_lives()
 def test_queued_returns_the_numbers_of_the_messages_that_wait_for_a_replay() -> None:
     log = Log(items(10), items(10))
     again = Retry(attempts=3, initial_s=5.0, jitter=0.0)
-    worker = RestartedWorker(topology(log, Sink(n3=2, n7=2), retry=again))
+    worker = RestartedWorker(log_topology(log, Sink(n3=2, n7=2), retry=again))
     worker.run(lambda: worker.core.stats().tasks[0].counts.failed == 4)
     spout = reader_of(worker)
     assert sorted(spout.queued()) == [3, 7, 1 << SHIFT | 3, 1 << SHIFT | 7]
@@ -219,7 +219,7 @@ def test_queued_returns_the_numbers_of_the_messages_that_wait_for_a_replay() -> 
 
 def test_messages_of_a_lost_partition_are_forgotten_and_their_acks_not_reported() -> None:
     log = Log(items(10), items(10))
-    worker = RestartedWorker(topology(log, Sink(n3=1_000), attempts_max=1_000))
+    worker = RestartedWorker(log_topology(log, Sink(n3=1_000), attempts_max=1_000))
     reader = None
     while worker.core.stats().tasks[0].counts.failed < 4:
         if worker.core.step():
@@ -247,9 +247,9 @@ def test_it_is_polled_without_room_and_while_the_topology_is_deactivated() -> No
     class Holds(Bolt[Item, None]):
         def execute(self, tuple: Any, out: Any) -> None: ...
 
-    made = Topology("logs", spout_pending=4, message_timeout_s=100.0)
-    made.spout("log", Reader(log)).shuffle().bolt("holds", Holds())
-    worker = RestartedWorker(made)
+    topology = Topology("logs", spout_pending=4, message_timeout_s=100.0)
+    topology.spout("log", Reader(log)).shuffle().bolt("holds", Holds())
+    worker = RestartedWorker(topology)
     idle = []
     for _ in range(2):
         before = log.idle
@@ -265,7 +265,7 @@ def test_it_is_polled_without_room_and_while_the_topology_is_deactivated() -> No
 
 def test_it_commits_when_the_topology_is_deactivated() -> None:
     log = Log(items(10))
-    worker = RestartedWorker(topology(log, reader=Reader(log, 1_000)))
+    worker = RestartedWorker(log_topology(log, reader=Reader(log, 1_000)))
     worker.run(lambda: worker.core.stats().tasks[0].counts.acked == 10)
     assert log.committed[-1] < 10
     worker.core._spouts[0].deactivate()
@@ -278,10 +278,10 @@ class Misbehaved(LogSpout[Item]):
 
 
 def test_a_poll_that_returns_more_than_its_limit_is_refused() -> None:
-    made = Topology("logs")
-    made.spout("log", Misbehaved()).shuffle().bolt("sink", Sink())
+    topology = Topology("logs")
+    topology.spout("log", Misbehaved()).shuffle().bolt("sink", Sink())
     with pytest.raises(TopologyFailed, match=r"poll\(\d\) gave \d numbers"):
-        run_inline(made.graph(), clock=ManualClock(), steps_max=100)
+        run_inline(topology.graph(), clock=ManualClock(), steps_max=100)
 
 
 def test_the_error_for_a_log_spout_without_poll_names_poll() -> None:
@@ -308,7 +308,7 @@ def reader_of(worker: RestartedWorker) -> Reader:
 
 def test_a_drain_reads_nothing_more_and_commits_the_open_records() -> None:
     log = Log(items(100))
-    worker = RestartedWorker(topology(log, spout_pending=10))
+    worker = RestartedWorker(log_topology(log, spout_pending=10))
     worker.run(lambda: worker.core.stats().tasks[0].counts.acked >= 20)
     worker.core.drain()
     worker.run(lambda: worker.core.finished)
@@ -329,7 +329,7 @@ def test_a_quarantined_spout_commits_and_is_closed_once() -> None:
             return super().poll(limit and 1)
 
     log = Log(items(100))
-    worker = RestartedWorker(topology(log, reader=Breaks(log, 1)))
+    worker = RestartedWorker(log_topology(log, reader=Breaks(log, 1)))
     spout = worker.core._spouts[0]
     while not spout.supervision.is_quarantined:
         if worker.core.step():

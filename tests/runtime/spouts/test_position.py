@@ -73,12 +73,12 @@ class Keep(Bolt[Number, None]):
         return self.seen
 
 
-def topology(
-    spout: Any, *held: int, pending: int = 10, marks: ReservationStore | None = None
+def start_worker(
+    spout: Any, *held: int, pending: int = 10, store: ReservationStore | None = None
 ) -> RestartedWorker:
-    made = Topology("t", workers=1, spout_pending=pending)
-    made.spout("numbers", spout).shuffle().bolt("keep", Keep(*held))
-    return RestartedWorker(made, marks)
+    topology = Topology("t", workers=1, spout_pending=pending)
+    topology.spout("numbers", spout).shuffle().bolt("keep", Keep(*held))
+    return RestartedWorker(topology, store)
 
 
 def seen(worker: RestartedWorker) -> list[int]:
@@ -103,7 +103,7 @@ levels = pytest.mark.parametrize("level", [Numbers, Tables])
 def test_next_life_starts_after_the_settled_records_and_numbers_the_others_as_before(
     level: Any,
 ) -> None:
-    worker = topology(level(40), 12, 14)
+    worker = start_worker(level(40), 12, 14)
     work(worker)
     assert worker.tell().committed == 12
     assert worker.tell().drawn == max(seen(worker)) + 1 > 14
@@ -116,7 +116,7 @@ def test_next_life_starts_after_the_settled_records_and_numbers_the_others_as_be
 
 @levels
 def test_a_message_that_waits_for_its_replay_is_not_settled(level: Any) -> None:
-    worker = topology(level(40), 3, pending=5)
+    worker = start_worker(level(40), 3, pending=5)
     work(worker)
     spout = worker.core._spouts[0]
     roots = spout.pending.all_roots()
@@ -127,7 +127,7 @@ def test_a_message_that_waits_for_its_replay_is_not_settled(level: Any) -> None:
 
 @levels
 def test_second_death_before_the_new_life_has_done_anything_loses_nothing(level: Any) -> None:
-    worker = topology(level(40), 20)
+    worker = start_worker(level(40), 20)
     work(worker)
     worker.tell()
     worker.start()
@@ -139,7 +139,7 @@ def test_second_death_before_the_new_life_has_done_anything_loses_nothing(level:
 
 @levels
 def test_spout_that_had_ended_ends_again_without_emitting_a_record(level: Any) -> None:
-    worker = topology(level(12))
+    worker = start_worker(level(12))
     work(worker)
     assert worker.tell().done
     worker.start()
@@ -150,7 +150,7 @@ def test_spout_that_had_ended_ends_again_without_emitting_a_record(level: Any) -
 
 @levels
 def test_killed_while_draining_it_re_emits_the_open_records_and_nothing_new(level: Any) -> None:
-    worker = topology(level(1000), 5)
+    worker = start_worker(level(1000), 5)
     work(worker, until=20)
     worker.core.drain()
     worker.master.drain(worker.clock.now())
@@ -167,7 +167,7 @@ def test_killed_while_draining_it_re_emits_the_open_records_and_nothing_new(leve
 def test_a_life_that_starts_in_a_drain_re_emits_records_unknown_to_the_master(
     level: Any,
 ) -> None:
-    worker = topology(level(1000), 5)
+    worker = start_worker(level(1000), 5)
     work(worker, until=20)
     reported = worker.tell().drawn
     worker.core._wired.bolts[2].bolt.held = (5, 25)
@@ -191,17 +191,17 @@ def test_a_life_that_starts_in_a_drain_draws_no_extra_record_if_it_has_a_crash_r
     level: Any, box_survives: bool
 ) -> None:
     """Without a crash report, it re-emits all records below the reservation."""
-    marks = SimReservationStore()
-    worker = topology(level(1000), 5, marks=marks)
+    store = SimReservationStore()
+    worker = start_worker(level(1000), 5, store=store)
     work(worker, until=20)
     drawn = worker.core._spouts[0].source.drawn
-    assert drawn < marks.read(1)
+    assert drawn < store.read(1)
     worker.master.drain(worker.clock.now())
     worker.start(box_survives=box_survives)
     worker.core._opening.look(worker.clock.now())
     worker.core._wired.bolts[2].bolt.held = ()
     work(worker)
-    assert seen(worker) == list(range(5, drawn if box_survives else marks.read(1)))
+    assert seen(worker) == list(range(5, drawn if box_survives else store.read(1)))
     assert worker.core.finished
 
 
@@ -211,10 +211,10 @@ def test_a_crash_report_of_a_life_that_drew_nothing_does_not_replace_the_reserva
 ) -> None:
     """The flight recorder of the first life is lost, and the second life dies at once: the third
     re-emits all records below the reservation."""
-    marks = SimReservationStore()
-    worker = topology(level(1000), 5, marks=marks)
+    store = SimReservationStore()
+    worker = start_worker(level(1000), 5, store=store)
     work(worker, until=20)
-    reservation = marks.read(1)
+    reservation = store.read(1)
     worker.start(box_survives=False)
     worker.master.drain(worker.clock.now())
     worker.start()
@@ -226,7 +226,7 @@ def test_a_crash_report_of_a_life_that_drew_nothing_does_not_replace_the_reserva
 
 @levels
 def test_killed_after_a_drain_it_is_done_at_once(level: Any) -> None:
-    worker = topology(level(1000))
+    worker = start_worker(level(1000))
     work(worker, until=20)
     worker.core.drain()
     worker.master.drain(worker.clock.now())
@@ -240,10 +240,10 @@ def test_many_settled_records_are_skipped_in_slices(monkeypatch: pytest.MonkeyPa
     skipped = 1_000
     monkeypatch.setattr(records_source, "SKIP_RECORDS", skipped)
     total = 2 * skipped + 100
-    made = Topology("t", workers=1, spout_pending=total)
+    topology = Topology("t", workers=1, spout_pending=total)
     numbers = Records([Number(n) for n in range(total)], type=Number)
-    made.spout("numbers", numbers).shuffle().bolt("keep", Keep(skipped + 10))
-    worker = RestartedWorker(made)
+    topology.spout("numbers", numbers).shuffle().bolt("keep", Keep(skipped + 10))
+    worker = RestartedWorker(topology)
     worker.run()
     assert worker.tell().committed == skipped + 10
     worker.start()
@@ -257,9 +257,9 @@ def test_many_settled_records_are_skipped_in_slices(monkeypatch: pytest.MonkeyPa
 
 
 def test_untracked_records_are_settled_as_soon_as_they_are_sent() -> None:
-    made = Topology("t", workers=1, ackers=0)
-    made.spout("numbers", Numbers(100)).shuffle().bolt("keep", Keep())
-    worker = RestartedWorker(made)
+    topology = Topology("t", workers=1, ackers=0)
+    topology.spout("numbers", Numbers(100)).shuffle().bolt("keep", Keep())
+    worker = RestartedWorker(topology)
     work(worker)
     assert worker.tell().committed == 100
 

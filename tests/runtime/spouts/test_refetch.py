@@ -14,7 +14,7 @@ from sunshower.runtime.tasks.spouts.retry_queue import ABSENT, Replay
 from tests.contract.topologies import Item
 from tests.runtime.lives import RestartedWorker
 from tests.runtime.logs import SHIFT, Log, Reader, elsewhere
-from tests.runtime.spouts.test_log_spout import Sink, items, reader_of, topology
+from tests.runtime.spouts.test_log_spout import Sink, items, log_topology, reader_of
 from tests.runtime.spouts.test_retries import BROKEN, DIED, SimpleQueue
 
 LETTERS = Retry(attempts=3, initial_s=0.01, dead_letters=True)
@@ -31,7 +31,8 @@ def run_to_end(worker: RestartedWorker, log: Log) -> None:
 
 
 def run(log: Log, sink: Sink, **settings: Any) -> RestartedWorker:
-    worker = RestartedWorker(topology(log, sink, reader=Reader(log, refetches=True), **settings))
+    reader = Reader(log, refetches=True)
+    worker = RestartedWorker(log_topology(log, sink, reader=reader, **settings))
     run_to_end(worker, log)
     return worker
 
@@ -45,12 +46,11 @@ def test_failed_records_are_read_again_and_no_pending_record_is_kept() -> None:
             held.extend(worker.core._spouts[0].pending._payload)
             super().process(record)
 
-    worker = RestartedWorker(
-        topology(log, NotesPayloads(n7=2, n20=1), reader=Reader(log, refetches=True))
-    )
+    sink = NotesPayloads(n7=2, n20=1)
+    worker = RestartedWorker(log_topology(log, sink, reader=Reader(log, refetches=True)))
     run_to_end(worker, log)
-    (sink,) = worker.core.results("sink")
-    assert sorted(sink) == sorted([*range(30)] * 2)
+    (numbers,) = worker.core.results("sink")
+    assert sorted(numbers) == sorted([*range(30)] * 2)
     assert {*held} == {None, ABSENT}
     assert worker.core.stats().tasks[0].counts.replayed == 3
     assert [count for count in reader_of(worker).asked if count]
@@ -58,11 +58,11 @@ def test_failed_records_are_read_again_and_no_pending_record_is_kept() -> None:
 
 def test_a_record_that_is_read_again_goes_to_its_stream() -> None:
     log = Log([Item(0), elsewhere(1), Item(2), elsewhere(3)])
-    made = Topology("logs")
-    records = made.spout("log", Reader(log, refetches=True), streams={"others": Item})
+    topology = Topology("logs")
+    records = topology.spout("log", Reader(log, refetches=True), streams={"others": Item})
     records.shuffle().bolt("sink", Sink(n0=1))
     records.stream("others").shuffle().bolt("others", Sink(n3=1))
-    worker = RestartedWorker(made)
+    worker = RestartedWorker(topology)
     run_to_end(worker, log)
     assert [worker.core.results(bolt) for bolt in ("sink", "others")] == [[[0, 2]], [[1, 3]]]
 
@@ -99,7 +99,7 @@ def test_a_record_that_does_not_fit_when_it_is_read_again_halts_the_topology() -
             return Polled(numbers, ["no item"] * len(numbers))
 
     log = Log(items(10))
-    worker = RestartedWorker(topology(log, Sink(n4=1), reader=Forgets(log, refetches=True)))
+    worker = RestartedWorker(log_topology(log, Sink(n4=1), reader=Forgets(log, refetches=True)))
     with pytest.raises(TopologyFailed, match="does not fit stream"):
         run_to_end(worker, log)
 
@@ -113,7 +113,7 @@ def test_a_refetch_that_raises_is_called_again() -> None:
             return super().refetch(numbers, limit)
 
     log = Log(items(10))
-    worker = RestartedWorker(topology(log, Sink(n4=1), reader=FailsTwice(log, refetches=True)))
+    worker = RestartedWorker(log_topology(log, Sink(n4=1), reader=FailsTwice(log, refetches=True)))
     run_to_end(worker, log)
     assert worker.core.results("sink")[0] == [*range(10)]
 
@@ -132,7 +132,7 @@ def test_many_records_that_failed_together_are_read_again_in_parts() -> None:
     reader = NotesLimits(log, refetches=True)
     retry = Retry(attempts=3, initial_s=1.0, jitter=0.0)
     worker = RestartedWorker(
-        topology(log, refuses, reader=reader, retry=retry, spout_pending=8_192)
+        log_topology(log, refuses, reader=reader, retry=retry, spout_pending=8_192)
     )
     run_to_end(worker, log)
     assert worker.core.results("sink")[0] == [*range(6_000)]
@@ -152,7 +152,7 @@ def test_records_that_cannot_be_read_again_yet_do_not_delay_others() -> None:
     reader = Leaderless(log, refetches=True)
     retry = Retry(attempts=3, initial_s=0.1, jitter=0.0)
     worker = RestartedWorker(
-        topology(log, refuses, reader=reader, retry=retry, spout_pending=8_192)
+        log_topology(log, refuses, reader=reader, retry=retry, spout_pending=8_192)
     )
     run_to_end(worker, log)
     assert log.committed == [5_000, 50]
@@ -165,7 +165,9 @@ def test_records_of_a_lost_partition_are_no_longer_read_again() -> None:
             return Polled(np.zeros(0, np.int64), ())
 
     log = Log(items(10), items(10))
-    worker = RestartedWorker(topology(log, Sink(n3=2), reader=FindsNothing(log, refetches=True)))
+    worker = RestartedWorker(
+        log_topology(log, Sink(n3=2), reader=FindsNothing(log, refetches=True))
+    )
     reader = None
     while reader is None or 1 not in reader.asked:
         worker.advance(worker.core.step() or 0.001)
@@ -179,7 +181,7 @@ def test_records_of_a_lost_partition_are_no_longer_read_again() -> None:
 
 def test_an_abandoned_spout_is_done_without_its_failed_record() -> None:
     log = Log(items(10))
-    worker = RestartedWorker(topology(log, Sink(n3=1), reader=Reader(log, refetches=True)))
+    worker = RestartedWorker(log_topology(log, Sink(n3=1), reader=Reader(log, refetches=True)))
     worker.run(lambda: worker.core.stats().tasks[0].counts.failed == 1)
     worker.core._spouts[0].abandon()
     for _ in range(50):

@@ -43,11 +43,8 @@ class SimpleQueue(RetryQueue):
 
 
 def test_wait_grows_by_the_factor_up_to_the_longest() -> None:
-    queue, waits, now = (
-        SimpleQueue(Retry(attempts=6, initial_s=1, factor=2, max_s=5, jitter=0)),
-        [],
-        0.0,
-    )
+    retry = Retry(attempts=6, initial_s=1, factor=2, max_s=5, jitter=0)
+    queue, waits, now = SimpleQueue(retry), [], 0.0
     for _ in range(5):
         waits.append(queue.fail(7, BROKEN, now))
         now += waits[-1]
@@ -173,7 +170,7 @@ def test_charged_failure_ends_a_row_of_failures_by_the_runtime() -> None:
 # ---- cost ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("failure", [DIED, BROKEN], ids=["machinery", "back-off"])
+@pytest.mark.parametrize("failure", [DIED, BROKEN], ids=["runtime", "back-off"])
 def test_cost_of_a_message_does_not_grow_with_the_queue(failure: Failure) -> None:
     """A death can fail 30,000 at once. Measured: 0.7 µs each without a wait, 2 µs with back-off."""
 

@@ -97,10 +97,10 @@ def test_open_input_whose_output_could_not_be_routed_is_never_acked() -> None:
             self.held = [tuple]
             out.emit(tuple.record, tuple)
 
-    made = Topology("t")
-    middle = made.spout("numbers", Numbers()).shuffle().bolt("middle", Later, fields=Number)
+    topology = Topology("t")
+    middle = topology.spout("numbers", Numbers()).shuffle().bolt("middle", Later, fields=Number)
     middle.custom(Picky(1)).bolt("get", pass_on)
-    here = Rig(made)
+    here = Rig(topology)
     for number in (6, 7, 8, 9):
         here.bolt("middle").process(here.batch("numbers", [Number(number)], [number]))
     (report,) = here.wired.reports.take().values()

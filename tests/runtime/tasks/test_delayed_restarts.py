@@ -15,21 +15,23 @@ from tests.runtime.transport.test_worker import ACKER, BOLT, SPOUT, Number, SimE
 WHY = TaskError("keep", 0, BOLT, "its process died 6 times in a row")
 
 
-def started(site: SimEnvironment, worker: int, delay_s: float, **quarantined: TaskError) -> Worker:
+def start_again(
+    env: SimEnvironment, worker: int, delay_s: float, **quarantined: TaskError
+) -> Worker:
     """Start the second life of `worker`."""
-    tasks = {task.component: task.id for task in site.plan.tasks}
+    tasks = {task.component: task.id for task in env.plan.tasks}
     why = {tasks[name]: Quarantine(error, 30.0) for name, error in quarantined.items()}
     core = Worker(
-        site.plan,
+        env.plan,
         worker,
         2,
         np.random.default_rng(1),
-        site.clock,
+        env.clock,
         delay_s=delay_s,
         quarantined=why,
     )
-    site.workers[worker] = core
-    site.news()
+    env.workers[worker] = core
+    env.news()
     return core
 
 
@@ -38,26 +40,26 @@ def test_bolt_of_a_delayed_worker_opens_after_the_delay_and_its_inbox_waits() ->
 
     class Late(Bolt[Number, None]):
         def prepare(self, context: Context) -> None:
-            opened.append(site.clock.now())
+            opened.append(env.clock.now())
 
         def process(self, record: Number) -> None: ...
 
-    site = SimEnvironment(1, 2, bolt=Late)
-    bolt = started(site, BOLT, 4.0)
-    site.settle()
+    env = SimEnvironment(1, 2, bolt=Late)
+    bolt = start_again(env, BOLT, 4.0)
+    env.settle()
     assert opened == []
     assert bolt.step() == pytest.approx(4.0), "it needs no message to wake"
-    site.clock.advance(4.0)
-    site.settle()
+    env.clock.advance(4.0)
+    env.settle()
     assert opened == [4.0]
-    assert site[SPOUT].stats().tasks[0].counts.acked == 2
+    assert env[SPOUT].stats().tasks[0].counts.acked == 2
 
 
 def test_acker_of_a_delayed_worker_does_not_wait() -> None:
-    site = SimEnvironment(1, 2)
-    started(site, ACKER, 100.0)
-    site.settle()
-    assert site[SPOUT].stats().tasks[0].counts.acked == 2
+    env = SimEnvironment(1, 2)
+    start_again(env, ACKER, 100.0)
+    env.settle()
+    assert env[SPOUT].stats().tasks[0].counts.acked == 2
 
 
 def test_task_that_starts_in_quarantine_runs_no_user_code() -> None:
@@ -69,20 +71,20 @@ def test_task_that_starts_in_quarantine_runs_no_user_code() -> None:
 
         def process(self, record: Number) -> None: ...
 
-    site = SimEnvironment(1, bolt=Never, attempts_max=100)
-    bolt = started(site, BOLT, 0.0, keep=WHY)
-    site.settle()
+    env = SimEnvironment(1, bolt=Never, attempts_max=100)
+    bolt = start_again(env, BOLT, 0.0, keep=WHY)
+    env.settle()
     assert instances == []
-    failure = site.spout().spout.failures[0]
+    failure = env.spout().spout.failures[0]
     assert (failure.cause, failure.reason) == (Cause.QUARANTINED, WHY.text)
     assert bolt.stats().tasks[0].health.standing is Standing.QUARANTINED
     assert bolt.close() == []
 
 
 def test_spout_that_starts_in_quarantine_emits_nothing_and_is_done() -> None:
-    site = SimEnvironment(1)
-    spout = started(site, SPOUT, 0.0, numbers=WHY)
-    site.settle()
-    assert site.spout().spout is None
-    assert site.spout().output_streams.emitted == 0
+    env = SimEnvironment(1)
+    spout = start_again(env, SPOUT, 0.0, numbers=WHY)
+    env.settle()
+    assert env.spout().spout is None
+    assert env.spout().output_streams.emitted == 0
     assert spout.finished

@@ -108,9 +108,8 @@ def test_functions_and_bound_methods_are_not_copied() -> None:
 def test_the_error_for_an_object_that_cannot_be_copied_says_what_to_do() -> None:
     bolt: Any = CountsCalls()
     bolt.lock = threading.Lock()
-    with pytest.raises(
-        TopologyError, match=r"component 'b': CountsCalls cannot be copied.* in prepare"
-    ):
+    message = r"component 'b': CountsCalls cannot be copied.* in prepare"
+    with pytest.raises(TopologyError, match=message):
         own_copy(bolt, "component 'b'")
     topology = Topology("t", attempts_max=1, task_errors_max=1)
     topology.spout("s", Numbers()).shuffle().bolt("b", bolt)
