@@ -142,7 +142,7 @@ def test_poison_becomes_a_dead_letter_after_its_attempts_and_all_others_are_acke
     assert 'raise ValueError(f"no {record.n}")' in letter.traceback
     acked, failures = finished.results["numbers"][0]
     assert len(acked) == COUNT
-    assert acked[-1] == id, "only after its dead letter"
+    assert acked[-1] == id, "acked only after its dead letter"
     assert [(failure.cause, failure.attempt) for failure in failures] == [
         (Cause.EXCEPTION, attempt) for attempt in (1, 2, 3)
     ]

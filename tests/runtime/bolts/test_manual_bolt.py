@@ -223,7 +223,7 @@ def test_impossible_emit_raises_at_once_and_fails_the_input(
 
 
 def settle_and_use_again(first: str, second: str) -> Script:
-    """Calls both on the previous input, so that an error of the second fails the present input."""
+    """A script that calls both on the previous input: an error then fails the present input."""
     held: list[Tuple[Word]] = []
 
     def script(tuple: Tuple[Word], out: Any) -> None:

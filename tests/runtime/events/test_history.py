@@ -229,7 +229,7 @@ def test_record_with_several_anchors_has_a_row_for_each_of_its_trees() -> None:
             out.ack(tuple)
             self.waiting = None
 
-    for after in (Automatic, Manual):  # their inputs have their trees in arrays, or in objects
+    for after in (Automatic, Manual):  # trees of inputs in arrays, and in objects
         topology = Topology("t", ackers=1, workers=1)
         pairs = topology.spout("numbers", Rows()).shuffle().bolt("pairs", Pairs)
         pairs.shuffle().bolt("after", after())

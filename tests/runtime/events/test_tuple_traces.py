@@ -59,7 +59,7 @@ def paths(tree: TupleTrace) -> list[tuple[str, str]]:
 
 
 def check_whole(tree: TupleTrace) -> None:
-    """Check that a tree is complete: each edge was acked, and its parent leads to its source."""
+    """Check that a tree is complete: each edge is acked, and begins where its parent ends."""
     assert tree.outcome == "complete"
     edges = {hop.edge: hop for hop in tree.hops}
     assert len(edges) == len(tree.hops) > 0

@@ -58,7 +58,7 @@ def test_a_reservation_is_moved_about_once_a_second_however_fast_a_source_is(rat
 
 
 class UnreachableStore(SimReservationStore):
-    """While `unavailable`, each write raises: before it stores the number, or after it."""
+    """While `unavailable`, each write raises; with `stores_first`, it stores its number before."""
 
     unavailable = True
     stores_first = False
@@ -112,7 +112,7 @@ def test_reservation_that_cannot_be_moved_back_is_still_valid_and_never_passed(
 
 
 def caught_up(store: SimReservationStore, clock: ManualClock) -> tuple[EmitReservation, int]:
-    """The reservation of a source that has emitted much at once; the number of its next record."""
+    """Return the reservation of a source that has emitted much at once, and its next number."""
     reservation, drawn = EmitReservation(1, store, clock), 0
     while drawn < 1_000_000:
         drawn += reservation.room(drawn, 10_000)
@@ -219,7 +219,7 @@ class DryNumbers(Acks):
 
 
 class DryTables(Acks):
-    """The same as tables of up to five rows."""
+    """Yields the same as tables of up to five rows."""
 
     dry_at = 1 << 60
 

@@ -17,7 +17,7 @@ from tests.runtime.logs import SHIFT, Log, Reader, elsewhere
 
 
 class Sink(Bolt[Any, None]):
-    """Raises for a number as often as `bad` says: n7=2 is twice for 7."""
+    """Raises for some numbers: with n7=2, twice for the number 7."""
 
     def __init__(self, **bad: int) -> None:
         self.bad = {int(number[1:]): times for number, times in bad.items()}
@@ -232,7 +232,7 @@ def test_messages_of_a_lost_partition_are_forgotten_and_their_acks_not_reported(
         if worker.core.step():
             worker.advance(0.05)
     spout = worker.core.stats().tasks[0]
-    assert spout.unsettled == 1, "that of the partition it has kept"
+    assert spout.unsettled == 1, "the message of the partition that it has kept"
     assert len(reader.told) == before
     log.owners = [0, 0]
     for _ in range(200):

@@ -46,7 +46,7 @@ class Numbers(Acks):
 
 
 class Tables(Acks):
-    """The same as tables of seven rows, with an empty table before each."""
+    """Yields the same as tables of seven rows, with an empty table before each."""
 
     def tables(self) -> Iterator[pa.Table | None]:
         for first in range(0, self.count, 7):

@@ -1,4 +1,4 @@
-"""Tests of log spouts that keep no records: failed ones are read again, or may be deleted."""
+"""Tests of log spouts that keep no records: failed records are read from the log again."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_grouping_of_a_bolt_that_raises_fails_the_input_of_that_record_alone(bol
     middle.custom(Picky(2)).bolt("get", chains.get)
     chains.start().run()
     chains.healthy_chain_is_done()
-    assert chains.got == Counter(range(TOTAL)), "each once, 7 by its replay"
+    assert chains.got == Counter(range(TOTAL)), "each number once, 7 by its replay"
     ((number, failure),) = chains.task("more").spout.heard
     assert number == 7
     assert (failure.cause, failure.component) == (Cause.EXCEPTION, "middle")

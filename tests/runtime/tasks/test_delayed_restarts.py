@@ -48,7 +48,7 @@ def test_bolt_of_a_delayed_worker_opens_after_the_delay_and_its_inbox_waits() ->
     bolt = start_again(env, BOLT, 4.0)
     env.settle()
     assert opened == []
-    assert bolt.step() == pytest.approx(4.0), "it needs no message to wake"
+    assert bolt.step() == pytest.approx(4.0), "the worker wakes without a message"
     env.clock.advance(4.0)
     env.settle()
     assert opened == [4.0]

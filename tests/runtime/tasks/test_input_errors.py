@@ -39,7 +39,9 @@ def judge(
 def test_second_outage_in_a_row_pauses_the_task_and_nothing_is_charged() -> None:
     errors, supervision = input_errors(proven=True)
     assert not judge(errors, OUTAGE, 1).is_charged
-    assert (supervision.wait, errors.stops) == (None, False), "one alone may concern one input"
+    assert (supervision.wait, errors.stops) == (None, False), (
+        "a single outage may concern only this input"
+    )
     assert not judge(errors, OUTAGE, 2).is_charged
     assert (supervision.wait, errors.stops) == (WaitKind.UNAVAILABLE, True)
 
