@@ -12,6 +12,6 @@ def arguments_of_others() -> bytes:
     found = b""
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit() and int(folder.name) != os.getpid():
-            with contextlib.suppress(OSError):  # it has ended
+            with contextlib.suppress(OSError):  # the process has ended
                 found += (folder / "cmdline").read_bytes()
     return found

@@ -155,7 +155,7 @@ class FullDisk(io.FileIO):
 
 
 def on_disk(bolt: JsonLines, monkeypatch: pytest.MonkeyPatch) -> FullDisk:
-    """Start a bolt whose file is on such a disk."""
+    """Start a bolt whose file is a FullDisk, and return the file."""
     disk = FullDisk(bolt.path, "ab+")
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(Path, "open", lambda *_, **__: disk)

@@ -68,7 +68,7 @@ def test_the_list_has_the_letters_of_all_files_the_newest_first(url: str, tmp_pa
         ("component=store&cause=exception", []),
         ("cause=timeout&text=S%C3%B6hne", [5, 11]),
         ("text=a-1004", [4]),
-        ("text=PRICES%5Border", [0, 1, 3, 4, 6, 7, 9, 10]),  # of the traceback
+        ("text=PRICES%5Border", [0, 1, 3, 4, 6, 7, 9, 10]),  # in the traceback
         (f"since={NEWEST_S - 120}", [0, 1, 2]),
         (f"since={NEWEST_S - 120}&until={NEWEST_S}", [1, 2]),
         ("component=&text=&since=", list(range(12))),

@@ -101,7 +101,7 @@ def test_the_search_finds_letters_by_component_cause_text_and_time(
     search(1)
     page.get_by_label("text").fill("")
     newest = text_of(page, ROWS) and page.locator(f"{ROWS} a").first.inner_text()
-    page.get_by_label("until").fill(newest.replace(" ", "T"))  # that of order-4
+    page.get_by_label("until").fill(newest.replace(" ", "T"))  # the time of order-4
     search(7)
     page.get_by_label("from").fill("2001-01-01T00:00")
     search(7)
@@ -211,7 +211,7 @@ def test_an_unknown_letter_has_a_notice(url: str, source: PreparedSource, open_p
     wait_for(page, ".letters .notice", "there is no dead letter none any more")
     page.goto(f"{url}#/t/quiet")
     wait_for(page, "h1", "quiet")
-    assert page.locator(".letters").count() == 0  # no bolt of it reads dead letters
+    assert page.locator(".letters").count() == 0  # no bolt of this topology reads dead letters
 
 
 def test_hostile_letters_are_shown_and_never_run(tmp_path: Path, open_page: Open) -> None:

@@ -121,7 +121,7 @@ def test_no_click_is_missing_from_a_state_although_workers_die(seed: int) -> Non
         current = cluster.submit(topology.graph())
         for _ in range(draw.randrange(1, 4)):
             if not current.wait(draw.uniform(0.005, 0.08)):
-                with suppress(ClusterError):  # it has just died
+                with suppress(ClusterError):  # the worker has just died
                     current.kill_worker(draw.randrange(3))
         assert current.wait(600), current.snapshot()
         clicks = current.snapshot().component("clicks")

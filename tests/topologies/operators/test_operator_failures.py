@@ -100,7 +100,7 @@ def test_an_aggregator_that_raises_for_a_part_of_a_batch_charges_the_poison_alon
 
 
 def test_an_aggregator_that_raises_charges_the_poison_alone(tmp_path: Path) -> None:
-    """The records of its batch are emitted again, each in a batch of its own."""
+    """The records of its batch are emitted again, each in its own batch."""
 
     class Strict(count):
         def gather(self, table: Any, keys: Any, rows: Any, attempt: Attempt) -> None:
@@ -205,7 +205,7 @@ def test_totals_in_memory_move_with_their_task() -> None:
 
 @pytest.mark.parametrize("times", [1, 2, 3, 4])
 def test_a_tree_with_several_records_in_a_batch_waits_for_their_outputs(times: int) -> None:
-    """Its edges must not cancel out, also if there is an even number of records."""
+    """Their edges must not cancel out, even if the number of records is even."""
 
     class Many(Bolt[Sale, Sale]):
         def process(self, record: Sale) -> list[Sale]:

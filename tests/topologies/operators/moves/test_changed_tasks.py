@@ -54,7 +54,7 @@ class Source:
 
     @property
     def is_done(self) -> bool:
-        """Whether all records up to the bound are acked."""
+        """Return whether all records up to the bound are acked."""
         return self.acked >= {*range(self.bound)}
 
 
@@ -351,7 +351,7 @@ def test_nothing_is_lost_when_the_number_of_tasks_changes_and_workers_die(seed: 
             run = cluster.submit(topology.graph())
             for _ in range(draw.randrange(3)):
                 if not run.wait(draw.uniform(0.05, 1.0)):
-                    with suppress(ClusterError):  # it has just died
+                    with suppress(ClusterError):  # the worker has just died
                         run.kill_worker(draw.randrange(3))
             is_last = number == runs - 1
             assert run.wait(600 if is_last else draw.uniform(0.0, 1.0)) or not is_last

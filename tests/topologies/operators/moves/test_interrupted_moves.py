@@ -83,7 +83,7 @@ class HookedBacking:
 
 @dataclass(frozen=True)
 class HookedState(KeptState):
-    """A state in memory with such clients."""
+    """A state in memory whose clients run the hooks."""
 
     inner: MemoryState
     hooks: CallHooks = field(default_factory=CallHooks, compare=False, repr=False)
@@ -210,7 +210,7 @@ def test_many_processes_open_write_and_read_at_once_and_nothing_is_lost(
             acked.append((user, value))
 
     def task_of_former(store: KeyedStore, index: int) -> None:
-        with suppress(StoreUnreachable):  # it has moved
+        with suppress(StoreUnreachable):  # the state has moved
             write(store, index, former, 5)
 
     def task_of_new(index: int, tasks: int) -> None:
