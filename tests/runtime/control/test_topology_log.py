@@ -1,4 +1,4 @@
-"""The log of a topology has a line for each event, and says where it happened."""
+"""The log of a topology has a line for each event, with the place where it happened."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Refuses(Bolt[Number, None]):
 
 
 class Away(Bolt[Number, None]):
-    """Its dependency is away for its first six calls."""
+    """Its dependency is unavailable in its first six calls."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -126,7 +126,7 @@ def test_commands_and_a_rebalance_are_logged(cluster: SimCluster) -> None:
     assert names.count("rebalance begins") == names.count("rebalance ends") == 1
 
 
-def test_a_client_reads_on_where_it_was_also_after_the_death_of_the_master(
+def test_a_client_continues_to_read_where_it_was_even_after_the_master_has_died(
     cluster: SimCluster,
 ) -> None:
     run = cluster.submit(refusing().graph())
@@ -163,7 +163,7 @@ class OneTask:
         self.log.start(0, life, [self.task], None)
 
     def report(self, life: int, health: Health, after_s: float = 60.0, dead: int = 0) -> None:
-        """Its statistics arrive, so much later."""
+        """Its statistics arrive, `after_s` later."""
         self.now_s += after_s
         stats = TaskStats(self.task.id, "store", Counts(dead=dead), health=health)
         self.log.compare(WorkerStats(0, life, (stats,)), self.plan)
@@ -240,7 +240,7 @@ def test_workers_that_leave_drained_nodes_are_named_in_one_line() -> None:
     ]
 
 
-def test_a_problem_is_logged_when_it_begins_and_when_it_is_there_again() -> None:
+def test_a_problem_is_logged_when_it_begins_and_when_it_returns() -> None:
     log = TopologyLog(lambda: 0.0)
     for there in (["a"], ["a", "b"], ["a"], [], ["a"]):
         log.problems("no node", there)
