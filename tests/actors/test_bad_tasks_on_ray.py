@@ -79,9 +79,9 @@ def test_bolt_whose_process_always_dies_is_quarantined_and_the_others_finish(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("victim", ["numbers", "keep", ACKER])
+@pytest.mark.parametrize("target", ["numbers", "keep", ACKER])
 def test_master_and_worker_that_die_together_are_restarted_and_nothing_is_lost(
-    ray_cluster: RayCluster, victim: str
+    ray_cluster: RayCluster, target: str
 ) -> None:
     """The new worker says hello before there is a new master."""
     topology = Topology("both", ackers=1, spout_pending=64)
@@ -89,14 +89,14 @@ def test_master_and_worker_that_die_together_are_restarted_and_nothing_is_lost(
     run = ray_cluster.submit(topology.graph(), Layout.ISOLATE)
     try:
         until(run, lambda seen: seen.component("numbers").acked > 0)
-        (task,) = run.plan.tasks_of(victim)
+        (task,) = run.plan.tasks_of(target)
         run.kill_worker(task.worker)
         run.kill_master()
         assert run.wait(150)
         snapshot = run.snapshot()
         assert snapshot.restarts >= 1
         assert not snapshot.degraded
-        if victim != "numbers":  # a restarted spout may count records twice
+        if target != "numbers":  # a restarted spout may count records twice
             assert snapshot.component("numbers").acked == TOTAL
     finally:
         run.stop()

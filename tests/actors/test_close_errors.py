@@ -31,8 +31,8 @@ def test_errors_of_other_workers_arrive_although_one_is_dead(
         call = SimpleNamespace(remote=lambda: stop.remote(error))
         return SimpleNamespace(stop=call, _actor_id=SimpleNamespace(hex=lambda: error))
 
-    living = [worker("not closed"), worker("dead"), worker("nor this")]
-    monkeypatch.setattr(processes, "living_workers", lambda _: iter(living))
+    actors = [worker("not closed"), worker("dead"), worker("nor this")]
+    monkeypatch.setattr(processes, "living_workers", lambda _: iter(actors))
     found: list[Any] = processes.close_workers("words-1")
     assert found == ["not closed", "nor this"]
 

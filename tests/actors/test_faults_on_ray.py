@@ -47,9 +47,9 @@ def test_topology_continues_and_workers_can_be_killed_while_its_master_is_paused
         run.pause_master()
         before = len(stored(tmp_path))
         until(lambda: len(stored(tmp_path)) > before)
-        victim = worker_of(run, "work")  # the plan is known without the master
-        assert victim in run.nodes()[next(iter(run.nodes()))]
-        run.kill_worker(victim)
+        target = worker_of(run, "work")  # the plan is known without the master
+        assert target in run.nodes()[next(iter(run.nodes()))]
+        run.kill_worker(target)
         run.resume_master()
         finish(run)
         assert run.snapshot().restarts == 1
@@ -92,10 +92,10 @@ def test_time_in_a_pause_does_not_count_as_a_call_that_does_not_return(
     topology.spout("numbers", Counter(1)).shuffle().bolt("long", Long(tmp_path))
     with submitted(ray_cluster, topology) as run:
         until((tmp_path / "begun").exists)
-        victim = worker_of(run, "long")
-        run.pause_worker(victim)
+        target = worker_of(run, "long")
+        run.pause_worker(target)
         threading.Event().wait(2 * PAUSE_S)
-        run.resume_worker(victim)
+        run.resume_worker(target)
         finish(run)
         assert run.snapshot().restarts == 0
 

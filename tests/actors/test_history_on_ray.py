@@ -56,14 +56,14 @@ def test_history_of_an_undisturbed_run_has_every_edge_of_every_tree(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("victim", ["work", "store", ACKER, "numbers"])
+@pytest.mark.parametrize("target", ["work", "store", ACKER, "numbers"])
 def test_history_is_complete_after_a_kill(
-    ray_cluster: RayCluster, tmp_path: Path, victim: str
+    ray_cluster: RayCluster, tmp_path: Path, target: str
 ) -> None:
     gate = tmp_path / "gate"
     with submitted(ray_cluster, topology(tmp_path, gate=gate), sample=1) as run:
         until_acked(run, TOTAL // 4)
-        worker = worker_of(run, victim)
+        worker = worker_of(run, target)
         run.kill_worker(worker)
         gate.touch()
         finish(run)
@@ -79,7 +79,7 @@ def test_history_is_complete_after_a_kill(
     assert check_no_ack_came_too_soon(entries) >= TOTAL * 3 // 4
     failed = [entry for entry in entries if entry.what is What.FAILED]
     assert {cause for entry in failed for cause in entry.detail} <= {Cause.ACTOR_DIED}
-    if victim != "numbers":  # its successor begins after the settled messages
+    if target != "numbers":  # its successor begins after the settled messages
         assert {n for _, n in rows(entries, What.COMPLETED)} == set(range(TOTAL))
 
 

@@ -63,8 +63,8 @@ def test_of_two_processes_that_submit_one_topology_one_is_accepted(ray_cluster: 
             one.stdin.write("\n")
             one.stdin.flush()
         (refused,), (entered,) = (
-            [line for line in said if line.startswith(word)]
-            for said in [[one.stdout.read().strip() for one in clients if one.stdout]]
+            [line for line in output if line.startswith(word)]
+            for output in [[one.stdout.read().strip() for one in clients if one.stdout]]
             for word in ("refused: ", "in: ")
         )
     run = entered.removeprefix("in: ")
@@ -78,8 +78,8 @@ def test_a_client_is_refused_while_another_one_submits_and_leaves_nothing(
     ray_cluster: RayCluster,
 ) -> None:
     with claimed(NAME), client(NAME) as other:
-        said, _ = other.communicate("\n")
-    assert f"refused: another client is submitting a topology '{NAME}'" in said
+        output, _ = other.communicate("\n")
+    assert f"refused: another client is submitting a topology '{NAME}'" in output
     assert kept() == set()
     with claimed(NAME), pytest.raises(ClusterError, match="another client"), claimed(NAME):
         pass

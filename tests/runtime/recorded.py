@@ -51,11 +51,11 @@ class Recorded:
 
     def check_shapes(self) -> None:
         """Every entry has the columns of its kind."""
-        told = {What.EMITTED, What.COMPLETED, What.FAILED}
+        messages = {What.EMITTED, What.COMPLETED, What.FAILED}
         edges = {What.SENT, What.DELIVERED, What.ACKED, What.REFUSED}
         for entry in self.entries:
             roots, values, attempts = len(entry.roots), len(entry.values), len(entry.attempts)
-            if entry.what in told:
+            if entry.what in messages:
                 assert roots == values == attempts > 0, entry
             elif entry.what in edges:
                 assert roots == values > attempts == 0, entry

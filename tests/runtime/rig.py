@@ -79,12 +79,12 @@ class Rig:
             entries.clear()
         return found
 
-    def reports(self) -> Told:
+    def reports(self) -> ReportedTrees:
         """Remove and return the reports since the last call, by root."""
-        return Told(self.wired.reports.take().values())
+        return ReportedTrees(self.wired.reports.take().values())
 
 
-class Told:
+class ReportedTrees:
     """Reports to the ackers, root by root."""
 
     def __init__(self, reports: Any) -> None:
@@ -92,10 +92,10 @@ class Told:
         self.acks: dict[int, int] = defaultdict(int)
         self.fails: dict[int, list[Failure]] = defaultdict(list)
         for report in reports:
-            for told, pairs in ((self.starts, report.starts), (self.acks, report.acks)):
+            for xors_by_root, pairs in ((self.starts, report.starts), (self.acks, report.acks)):
                 for roots, xors in pairs:
                     for root, value in zip(roots.tolist(), xors.tolist(), strict=True):
-                        told[root] ^= value
+                        xors_by_root[root] ^= value
             for root, failure in report.fails:
                 self.fails[root].append(failure)
 
@@ -118,6 +118,8 @@ def xor_of(*values: int) -> int:
     return reduce(xor, values, 0)
 
 
-def balance(told: dict[int, int], inputs: Batch, *outputs: list[Batch]) -> None:
+def balance(xors_by_root: dict[int, int], inputs: Batch, *outputs: list[Batch]) -> None:
     """The report on each tree is the XOR of its input edges and of its output edges."""
-    assert dict(told) == dict(edges_by_root([inputs, *(one for some in outputs for one in some)]))
+    assert dict(xors_by_root) == dict(
+        edges_by_root([inputs, *(one for some in outputs for one in some)])
+    )

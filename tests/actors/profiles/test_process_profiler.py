@@ -151,7 +151,7 @@ def test_where_py_spy_is_missing_the_process_is_sampled_and_the_reason_is_given(
 
 @pytest.mark.skipif(
     not HAS_PY_SPY or os.geteuid() != 0 or shutil.which("setpriv") is None,
-    reason="only root can start py-spy as another user, whom the kernel refuses",
+    reason="only root can start py-spy as another user, which the kernel refuses",
 )
 def test_where_ptrace_is_refused_the_process_is_sampled_and_the_reason_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -229,39 +229,39 @@ def test_other_tuples_of_the_batch_are_charged_once_at_most(bolt: Any) -> None:
 @BOLTS
 def test_record_that_kills_the_process_of_its_own_spout_ends_the_topology(bolt: Any) -> None:
     log = Log()
-    lives = RestartedWorker(topology(bolt, log, workers=1))
+    worker = RestartedWorker(topology(bolt, log, workers=1))
     with pytest.raises(TopologyFailed, match=ENDED):
-        run_and_die(lives)
+        run_and_die(worker)
     assert log.deaths == 3
 
 
-def run_and_die(lives: RestartedWorker) -> None:
+def run_and_die(worker: RestartedWorker) -> None:
     for _ in range(9):
         with pytest.raises(Killed):
-            lives.run()
-        lives.tell()
-        lives.start()
+            worker.run()
+        worker.tell()
+        worker.start()
 
 
 def test_charges_of_settled_messages_are_removed() -> None:
     log = Log()
     log.deaths_max = 2
-    lives = RestartedWorker(topology(Automatic, log, workers=1))
+    worker = RestartedWorker(topology(Automatic, log, workers=1))
     for _ in range(2):
         with pytest.raises(Killed):
-            lives.run()
-        lives.start()
-    assert lives.master.stored.suspects[1][POISON] == 2
-    lives.run()
-    assert lives.tell().done
-    assert lives.master.stored.suspects == {1: {}}
+            worker.run()
+        worker.start()
+    assert worker.master.stored.suspects[1][POISON] == 2
+    worker.run()
+    assert worker.tell().done
+    assert worker.master.stored.suspects == {1: {}}
     assert set(log.acks) == set(range(COUNT))
 
 
 def test_crash_report_of_another_life_is_ignored() -> None:
-    lives = RestartedWorker(topology(Automatic, Log(), workers=1))
-    lives.master.hello(
-        0, lives.clock.now(), CrashReport(0, 5, 2, NO_IDS.tobytes() + b"\1" * 8, "", {1: (3,)})
+    worker = RestartedWorker(topology(Automatic, Log(), workers=1))
+    worker.master.hello(
+        0, worker.clock.now(), CrashReport(0, 5, 2, NO_IDS.tobytes() + b"\1" * 8, "", {1: (3,)})
     )
-    assert not lives.master.crash_reports
-    assert not lives.master.stored.suspects
+    assert not worker.master.crash_reports
+    assert not worker.master.stored.suspects

@@ -41,7 +41,7 @@ class Manual(Spout[Number]):
     def next_tuple(self, out: SpoutCollector[Number]) -> None:
         if self.broken:
             self.broken -= 1
-            raise OSError("away")
+            raise OSError("unavailable")
         out.emit(Number(self.n), self.n)
         self.n += 1
 
@@ -115,9 +115,9 @@ def test_topology_that_is_drained_while_its_tasks_move_ends() -> None:
 
 
 def test_transfer_that_was_not_unpacked_is_part_of_the_next_transfer() -> None:
-    class Away(Bolt[Number, None]):
+    class NeverPrepared(Bolt[Number, None]):
         def prepare(self, context: Context) -> None:
-            raise OSError("the data base is away")
+            raise OSError("the data base is unavailable")
 
         def process(self, record: Number) -> None: ...
 
@@ -125,9 +125,9 @@ def test_transfer_that_was_not_unpacked_is_part_of_the_next_transfer() -> None:
             raise AssertionError("it was never prepared")
 
     made = Topology("t", ackers=1, workers=1)
-    made.spout("numbers", Endless).shuffle().bolt("away", Away)
+    made.spout("numbers", Endless).shuffle().bolt("unavailable", NeverPrepared)
     plan, clock = placed(made), ManualClock()
-    task = plan.tasks_of("away")[0].id
+    task = plan.tasks_of("unavailable")[0].id
     worker = Worker(plan, 0, 2, seeded(1), clock, transfer={task: TaskTransfer(state=41)})
     worker.step()
     assert worker.pack((task,))[task].state == 41

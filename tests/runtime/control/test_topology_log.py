@@ -31,7 +31,7 @@ class Refuses(Bolt[Number, None]):
             raise ValueError(f"{record.value} is wrong")
 
 
-class Away(Bolt[Number, None]):
+class BrieflyUnavailable(Bolt[Number, None]):
     """Its dependency is unavailable in its first six calls."""
 
     def __init__(self) -> None:
@@ -87,8 +87,8 @@ def test_failures_and_dead_letters_have_component_task_cause_and_count(
 
 
 def test_an_outage_begins_and_ends_once(cluster: SimCluster) -> None:
-    topology = Topology("away")
-    topology.spout("numbers", Counter(50)).shuffle().bolt("store", Away)
+    topology = Topology("unavailable")
+    topology.spout("numbers", Counter(50)).shuffle().bolt("store", BrieflyUnavailable)
     run = cluster.submit(topology.graph())
     assert run.wait(120.0)
     (begins,), (ends,) = lines_of(run, "outage begins"), lines_of(run, "outage ends")
@@ -151,8 +151,8 @@ class OneTask:
     """The log of a topology whose worker 0 runs `store[0]`, as the master keeps it."""
 
     def __init__(self) -> None:
-        topology = Topology("away")
-        topology.spout("numbers", Counter()).shuffle().bolt("store", Away)
+        topology = Topology("unavailable")
+        topology.spout("numbers", Counter()).shuffle().bolt("store", BrieflyUnavailable)
         self.plan = make_plan(topology.graph())
         (self.task,) = self.plan.tasks_of("store")
         self.now_s = 0.0

@@ -118,17 +118,17 @@ def batch(*trees: list[int]) -> Batch:
     return Batch(0, 0, list(range(len(trees))), anchors, anchors, offsets)
 
 
-FAILED, OTHER_FAILED, LIVING = root(3, 7, 5), root(3, 4, 6), root(3, 8, 5)
+FAILED, OTHER_FAILED, OPEN = root(3, 7, 5), root(3, 4, 6), root(3, 8, 5)
 
 
 def test_a_record_with_several_anchors_is_dropped_when_all_of_them_have_failed() -> None:
     trees = with_failed(FAILED, OTHER_FAILED)
-    given = batch([FAILED, LIVING], [FAILED, OTHER_FAILED], [LIVING], [FAILED])
-    living = trees.without_failed(given)
-    assert living.records == [0, 2]
-    assert living.roots.tolist() == [FAILED, LIVING, LIVING]
-    assert living.offsets is not None
-    assert living.offsets.tolist() == [0, 2, 3]
+    given = batch([FAILED, OPEN], [FAILED, OTHER_FAILED], [OPEN], [FAILED])
+    left = trees.without_failed(given)
+    assert left.records == [0, 2]
+    assert left.roots.tolist() == [FAILED, OPEN, OPEN]
+    assert left.offsets is not None
+    assert left.offsets.tolist() == [0, 2, 3]
 
 
 def test_an_untracked_record_is_never_dropped() -> None:
@@ -139,7 +139,7 @@ def test_an_untracked_record_is_never_dropped() -> None:
 
 
 def test_a_batch_without_failed_trees_is_returned_unchanged() -> None:
-    given = Batch(0, 0, ["one"], roots(LIVING), roots(1))
+    given = Batch(0, 0, ["one"], roots(OPEN), roots(1))
     assert with_failed(FAILED).without_failed(given) is given
     assert with_failed().without_failed(given) is given
 
@@ -193,11 +193,11 @@ def test_an_input_of_a_failed_tree_is_counted_as_expired_and_not_processed() -> 
 
 def test_a_paused_bolt_passes_over_all_inputs_of_failed_trees_at_its_next_try() -> None:
     """Otherwise each of them would be tried, and the bolt would pause for ten seconds each time."""
-    away, done = True, list[int]()
+    unavailable, done = True, list[int]()
 
     def work(record: Number) -> None:
-        if away:
-            raise ConnectionRefusedError("away")
+        if unavailable:
+            raise ConnectionRefusedError("unavailable")
         done.append(record.value)
 
     topology = Topology("t", ackers=1, workers=1, spout_pending=10)
@@ -212,7 +212,7 @@ def test_a_paused_bolt_passes_over_all_inputs_of_failed_trees_at_its_next_try() 
     queued = len(inbox)
     spout.expire(clock.now())
     list(worker.outgoing())
-    away = False
+    unavailable = False
     clock.advance(bolt.supervision.resumes_s - clock.now())
     while not done:
         assert worker.step() == 0, "the bolt waits for another try"

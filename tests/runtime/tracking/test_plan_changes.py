@@ -138,8 +138,8 @@ def test_only_components_with_another_number_of_tasks_are_opened_again() -> None
 
 
 def test_unknown_names_and_impossible_numbers_are_refused() -> None:
-    with pytest.raises(LifecycleError, match="has no component 'nobody'; it has: spout, function"):
-        with_counts(plan(), {"nobody": 3})
+    with pytest.raises(LifecycleError, match="has no component 'unknown'; it has: spout, function"):
+        with_counts(plan(), {"unknown": 3})
     with pytest.raises(LifecycleError, match="there can be 1 to 4,096"):
         with_counts(plan(), {"function": 0})
     with pytest.raises(LifecycleError, match="submitted with ackers=0"):

@@ -34,7 +34,7 @@ def asks(here: Any) -> list[U64]:
     return [roots for report in here.wired.reports.take().values() for roots in report.asks]
 
 
-def heard(here: Any) -> list[Any]:
+def hook_calls(here: Any) -> list[Any]:
     return [(what, number) for what, number, *_ in here.spout("numbers").spout.heard]
 
 
@@ -47,13 +47,13 @@ def test_spout_asks_about_an_overdue_tree_and_keeps_it_if_it_made_progress() -> 
     spout.look(30.0)
     (roots,) = asks(here)
     assert roots.tolist() == spout.pending.all_roots().tolist()
-    assert not heard(here)
+    assert not hook_calls(here)
     spout.heard_of(roots, np.array([10.0]), 30.5)
     spout.look(31.0)  # the grace is over, and nothing is due
     assert spout.next_look_s == 50.5, "30 s after the last report at 20.5"
     spout.look(50.5)
     assert len(asks(here)) == 1
-    assert not heard(here)
+    assert not hook_calls(here)
 
 
 def test_tree_without_progress_fails_when_the_answer_arrives() -> None:
@@ -62,7 +62,7 @@ def test_tree_without_progress_fails_when_the_answer_arrives() -> None:
     spout.look(30.0)
     (roots,) = asks(here)
     spout.heard_of(roots, np.array([30.0, np.inf]), 30.1)
-    assert heard(here) == [("fail", 0), ("fail", 1)]
+    assert hook_calls(here) == [("fail", 0), ("fail", 1)]
     assert "no progress within 30 s" in spout.spout.heard[0][2]
 
 
@@ -78,10 +78,10 @@ def test_question_that_is_not_answered_is_asked_again_until_the_maximum() -> Non
         spout.look(now)
         (again,) = asks(here)
         assert again.tolist() == first.tolist()
-    assert not heard(here)
+    assert not hook_calls(here)
     spout.look(70.0)
     assert not asks(here)
-    assert heard(here) == [("fail", 0)]
+    assert hook_calls(here) == [("fail", 0)]
     assert spout.spout.heard[0][2].startswith("timeout: ")
 
 
@@ -94,12 +94,12 @@ def test_lost_answer_only_delays_the_decision() -> None:
     spout.heard_of(roots, np.array([2.0]), 31.2)
     spout.look(32.0)  # the grace is over, and nothing is due
     assert not asks(here)
-    assert not heard(here)
+    assert not hook_calls(here)
     assert spout.next_look_s == pytest.approx(59.2), "30 s after the last report at 29.2"
     spout.look(59.2)
     (roots,) = asks(here)
     spout.heard_of(roots, np.array([30.0]), 59.4)
-    assert heard(here) == [("fail", 0)], "the last report is 30 s old"
+    assert hook_calls(here) == [("fail", 0)], "the last report is 30 s old"
 
 
 def test_tree_that_makes_progress_fails_at_the_maximum() -> None:
@@ -110,10 +110,10 @@ def test_tree_that_makes_progress_fails_at_the_maximum() -> None:
         (roots,) = asks(here)
         spout.heard_of(roots, np.array([0.0]), now)
     spout.look(69.9)
-    assert not heard(here)
+    assert not hook_calls(here)
     spout.look(70.0)
     assert not asks(here), "no answer could extend its deadline"
-    assert heard(here) == [("fail", 0)]
+    assert hook_calls(here) == [("fail", 0)]
 
 
 def test_an_outage_counts_neither_for_the_deadline_nor_as_time_without_progress() -> None:
@@ -129,7 +129,7 @@ def test_an_outage_counts_neither_for_the_deadline_nor_as_time_without_progress(
     spout.look(640.1)
     (roots,) = asks(here)
     spout.heard_of(roots, np.array([np.inf]), 640.2)
-    assert heard(here) == [("fail", 0)]
+    assert hook_calls(here) == [("fail", 0)]
 
 
 def test_outages_do_not_count_for_the_maximum() -> None:
@@ -143,9 +143,9 @@ def test_outages_do_not_count_for_the_maximum() -> None:
     spout.heard_of(roots, np.array([0.0]), 1_830.1)
     spout.look(1_860.2)
     (roots,) = asks(here)
-    assert not heard(here)
+    assert not hook_calls(here)
     spout.look(1_870.1)  # 70 s
-    assert heard(here) == [("fail", 0)]
+    assert hook_calls(here) == [("fail", 0)]
 
 
 def test_late_answer_changes_nothing() -> None:
@@ -155,11 +155,11 @@ def test_late_answer_changes_nothing() -> None:
     (roots,) = asks(here)
     spout.postpone(roots, 30.2)
     spout.heard_of(roots, np.array([np.inf]), 30.4)
-    assert not heard(here), "a bolt has asked for more time meanwhile"
+    assert not hook_calls(here), "a bolt has asked for more time meanwhile"
     assert spout.next_look_s == pytest.approx(31.0)
     spout.complete(roots, 30.5)
     spout.heard_of(roots, np.array([np.inf]), 30.6)
-    assert heard(here) == [("ack", 0)]
+    assert hook_calls(here) == [("ack", 0)]
 
 
 def test_postponed_deadline_may_be_later_than_the_maximum() -> None:
@@ -167,7 +167,7 @@ def test_postponed_deadline_may_be_later_than_the_maximum() -> None:
     spout = here.spout("numbers")
     spout.postpone(spout.pending.all_roots(), 60.0)
     spout.look(89.9)
-    assert not heard(here)
+    assert not hook_calls(here)
 
 
 def test_maximum_below_the_timeout_is_refused() -> None:

@@ -163,5 +163,5 @@ def test_several_trees_that_fail_together_are_charged_to_none_of_them() -> None:
     failure = Failure(Cause.EXCEPTION, "count", 0, "poison")
     assert shared([1], 3).blamed(failure).is_charged
     assert not shared([1, 2], 3).blamed(failure).is_charged
-    away = Failure(Cause.UNAVAILABLE, "count", 0, "the store")
-    assert shared([1, 2], 3).blamed(away) == away
+    unavailable = Failure(Cause.UNAVAILABLE, "count", 0, "the store")
+    assert shared([1, 2], 3).blamed(unavailable) == unavailable
