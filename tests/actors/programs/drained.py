@@ -1,4 +1,4 @@
-"""A Ray of its own: a node is added, and another one is drained. Run by test_ends_on_ray.py."""
+"""A Ray of its own, in which a node is added and one is drained: run by test_ends_on_ray.py."""
 
 from __future__ import annotations
 

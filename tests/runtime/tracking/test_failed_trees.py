@@ -43,7 +43,7 @@ def have_failed(trees: FailedTrees, *ids: int) -> list[bool]:
     return found
 
 
-def test_a_failed_tree_has_failed_and_its_replay_in_the_same_slot_has_not() -> None:
+def test_the_replay_of_a_failed_tree_in_the_same_slot_has_not_failed() -> None:
     trees = with_failed(root(3, 7, 5))
     assert have_failed(trees, root(3, 7, 5), root(3, 8, 5)) == [True, False]
 

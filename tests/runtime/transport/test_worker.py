@@ -54,13 +54,13 @@ class SimEnvironment:
         self.workers: dict[int, Worker] = {}
         for worker in self.plan.workers:
             self.start(worker, 1)
-        self.announce_lives()
+        self.news()
 
     def start(self, worker: int, life: int) -> None:
         generator = np.random.default_rng(worker)
         self.workers[worker] = Worker(self.plan, worker, life, generator, self.clock)
 
-    def announce_lives(self) -> None:
+    def news(self) -> None:
         lives = {worker: core.life for worker, core in self.workers.items()}
         for core in self.workers.values():
             core.peers(lives)
@@ -260,7 +260,7 @@ def test_trees_of_the_shard_of_an_acker_that_dies_fail() -> None:
     workers = SimEnvironment(1, 2)
     workers.carry(SPOUT)
     workers.start(ACKER, 2)
-    workers.announce_lives()
+    workers.news()
     workers.clock.advance(1.0)
     workers[SPOUT].step()
     assert [failure.component for failure in workers.spout().spout.failures] == ["__acker"] * 2
