@@ -1,4 +1,4 @@
-"""BatchScheduler against a naive one that reads all that has happened, again and again."""
+"""BatchScheduler: its decisions in single cases, and compared with a naive model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def ready(max_batches: int = 1, **settings: Any) -> BatchScheduler:
 
 
 def go_on(machine: BatchScheduler, now: float = 0.0) -> list[Step]:
-    """All that is to be done now, done."""
+    """Take all the steps that are possible now, and return them."""
     steps: list[Step] = []
     while (step := machine.next_step(now, always)) is not None:
         machine.confirm(step, now)
@@ -45,7 +45,7 @@ def go_on(machine: BatchScheduler, now: float = 0.0) -> list[Step]:
 
 @dataclass
 class Naive:
-    """All that has happened, in order; what follows from it is looked up each time."""
+    """All events in order; the state is computed from them at each call."""
 
     happened: list[Any] = field(default_factory=list)
 
@@ -57,7 +57,7 @@ class Naive:
         return [e.attempt for e in self.happened if isinstance(e, Begin) and e.txid == txid]
 
     def status(self, txid: int) -> Status | None:
-        """Of the attempt begun last; None if it is not active."""
+        """Of the last attempt; None if it is not active."""
         found: Status | None = None
         for one in self.happened:
             match one:
@@ -78,7 +78,7 @@ class Naive:
         return found
 
     def blamed(self, txid: int) -> int:
-        """Failures that count, since the last restart."""
+        """The number of failures that count, since the last restart."""
         since: list[Any] = []
         for one in self.happened:
             since = [] if one == "restart" else [*since, one]
@@ -103,7 +103,7 @@ EVENTS = st.lists(
 
 
 class Trial:
-    """The machine and the naive one, side by side."""
+    """The scheduler and the naive model, side by side."""
 
     def __init__(self, *, can_skip: bool, interval_s: float) -> None:
         self.how: dict[str, Any] = {
@@ -122,7 +122,7 @@ class Trial:
         machine, naive = self.machine, self.naive
         before = deepcopy(vars(machine))
         step = machine.next_step(self.now, always)
-        assert vars(machine) == before, "a step that is only asked for changes nothing"
+        assert vars(machine) == before, "next_step() must change nothing"
         if step is None:
             return
         self.check(step)
@@ -152,14 +152,14 @@ class Trial:
                 assert naive.status(txid) is Status.COMMITTED
 
     def tell(self, event: tuple[Any, ...]) -> None:
-        """An answer for an attempt: the last one of its txid, or one that is over."""
+        """Deliver an answer for the last attempt of a txid, or for one that is over."""
         kind, offset, back, *counts = event
         txid = self.naive.current + offset - 1
         if txid < 1 or not (attempts := self.naive.attempts(txid)):
             return
         attempt = attempts[-1] - back
         if self.naive.status(txid) is Status.PROCESSED:
-            return  # its tree is complete, and there is none other
+            return  # its tree is complete, so no other answer can come
         before = deepcopy(vars(self.machine))
         if kind == "acked":
             heard = self.machine.acked(txid, attempt)
@@ -170,7 +170,7 @@ class Trial:
         if heard:
             self.naive.happened.append((kind, txid, *counts))
         else:
-            assert vars(self.machine) == before, "an old answer touches nothing"
+            assert vars(self.machine) == before, "an old answer must change nothing"
 
     def restart(self) -> None:
         kept = (self.machine.current, self.machine.attempts)
@@ -311,7 +311,7 @@ def test_a_batch_that_keeps_failing_is_skipped_or_ends_it_all(can_skip: bool) ->
     for attempt in (2, 3):
         go_on(machine, attempt * 1000.0)
         machine.failed(1, attempt, attempt * 1000.0, counts=True)
-    assert machine.gave_up, "to put it aside does not work either"
+    assert machine.gave_up, "the attempts to skip it have failed too"
 
 
 def test_failures_of_the_machinery_are_no_attempts() -> None:

@@ -1,4 +1,4 @@
-"""A group whose batches fail, are skipped, halt the topology; that drains, rests and moves."""
+"""Batch groups in whole topologies: failures, skips, halts, outages, drains and rebalances."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from tests.trident.rigs.group_steps import Steps, Watched
 
 
 class TapeUnreachable(SourceError, Unavailable):
-    """An error of a user's own."""
+    """An error that a user has defined."""
 
 
 class Poison(Hook):
-    """One step raises in one batch, `times` times."""
+    """Raises at one step of one batch, `times` times."""
 
     def __init__(
         self, step: str, txid: int, times: int = 1_000_000, error: type[Exception] = ValueError
@@ -83,7 +83,7 @@ def test_a_batch_that_keeps_failing_ends_the_topology_and_says_why(step: str) ->
     assert "in attempt 2" in text
     assert "ValueError: no batch 3" in text
     assert "dead_letters=" in text
-    assert rig.database.counts == Counter(range(6)), "what came before is kept"
+    assert rig.database.counts == Counter(range(6)), "the batches before it are committed"
 
 
 def test_or_it_is_put_aside_and_the_others_go_on(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_what_does_not_come_by_waiting_ends_the_topology(error: type[Exception])
 
 
 class ShutOut(Poison):
-    """From when it has raised, the store lets nobody write how often batches have failed."""
+    """After the first failure, the store refuses to write how often batches have failed."""
 
     def __call__(self, step: str, attempt: Attempt, context: Context | None) -> None:
         if step == "before skipped" and self.times < 1_000_000:
@@ -177,7 +177,7 @@ def test_what_is_away_in_a_function_is_told() -> None:
     assert sim.wait(120.0), sim._describe()
     told = [one.text for task in sim.snapshot().tasks() for one in task.health.last]
     assert any("TapeUnreachable: no batch 3" in text for text in told)
-    assert len(told) < 5, "now and then"
+    assert len(told) < 5, "it is reported only now and then"
 
 
 def test_a_group_that_rests_goes_on_and_one_that_moves_too() -> None:
@@ -233,7 +233,7 @@ def test_a_former_topology_with_the_same_store_stops_and_writes_nothing_more() -
     new.check()
     written = {path: kept.value for path, kept in store.forest.nodes.items() if "/meta" not in path}
     with pytest.raises(TopologyFailed, match=r"of a later coordinator.*twice with one store"):
-        first.wait(900.0)  # it is in doubt for ten minutes
+        first.wait(900.0)  # its doubt lasts ten minutes
     assert new.database.counts == Counter(range(60))
     assert all(store.forest.nodes[path].value == value for path, value in written.items())
 
@@ -250,7 +250,7 @@ def test_how_batches_stand_is_told() -> None:
 
 
 class Doomed(Poison):
-    """The first attempt that is put aside kills the master, after its letters have left."""
+    """Kills the coordinator in the first attempt that skips, after its dead letters were written."""
 
     kill: Callable[[], None] | None = None
 
@@ -275,14 +275,14 @@ def test_a_batch_that_was_put_aside_stays_so_whoever_coordinates(tmp_path: Path)
 
 
 class Quiet(Numbers):
-    """There is nothing between the first ten numbers and the others, for long."""
+    """Has no rows for 20 s after the first ten numbers."""
 
     def coordinator(self, store: Tree, path: str, context: Context) -> NumbersCoordinator:
         return QuietCoordinator(self, context)
 
 
 class Since(Steps):
-    """When it was told of something first."""
+    """Also records when it was called first."""
 
     begun_s: float | None = None
 
@@ -312,7 +312,7 @@ def test_a_source_that_has_nothing_is_asked_now_and_then(max_batches: int) -> No
 
 
 class GivesUp(Hook):
-    """One batch is given up once, and that is to be told or not."""
+    """Fails one batch once, with an error that is to be reported or not."""
 
     def __init__(self, error: type[FailedBatch]) -> None:
         self.errors = [error("the rates are missing")]
@@ -339,7 +339,7 @@ def test_a_batch_that_is_given_up_is_reported_if_that_is_wanted(error: type[Fail
 
 
 class NotYet(Watched):
-    """A store that cannot be opened at first."""
+    """A store that is unavailable at the first opens."""
 
     times = 30
 

@@ -1,4 +1,4 @@
-"""Spouts with next_tuple as sources of batches: nothing is lost, though not exactly once."""
+"""Spouts with next_tuple as sources of batches: at least once, but not exactly once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Word(NamedTuple):
 
 
 class Queue(Spout[Word]):
-    """A queue that remembers what is acked; what is open is there again for who opens it."""
+    """A queue that removes what is acked; `open` starts again with all that is left."""
 
     def __init__(self, words: str, *, each: int = 1, replay: bool = True) -> None:
         self.open_words = dict(enumerate(words))
@@ -58,7 +58,7 @@ class Queue(Spout[Word]):
 
 
 class Ends(Queue):
-    """Says that it has finished when it has emitted all, as most do."""
+    """Calls `finish` when it has emitted all, as most spouts do."""
 
     def next_tuple(self, out: SpoutCollector[Word]) -> None:
         super().next_tuple(out)

@@ -101,7 +101,7 @@ def test_a_write_without_an_answer_is_looked_up() -> None:
 
 
 class Late(MemoryTree):
-    """It does not answer to the next write, which is carried out when `come` is called."""
+    """Does not answer the next write, and carries it out when `come` is called."""
 
     is_late = False
 

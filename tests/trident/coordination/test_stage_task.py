@@ -1,4 +1,4 @@
-"""One task of a stage by itself: counting, phases, and attempts that are over."""
+"""One task of a stage by itself: counts of parts, phases, and attempts that are over."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COORD = "$coord-g"
 
 
 class FakeTuple:
-    """A tuple, and what became of it."""
+    """A tuple that records whether it was acked or failed."""
 
     def __init__(self, component: str, task: int, stream: str, record: Any) -> None:
         self.component, self.task, self.stream, self.record = component, task, stream, record
@@ -32,7 +32,7 @@ class FakeTuple:
 
 
 class FakeCollector:
-    """A collector that notes what it is asked for."""
+    """A collector that records its calls."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[int, str, Any]] = []
@@ -51,7 +51,7 @@ class FakeCollector:
 
 
 class Gather(Operator):
-    """An operator that hands on what it gathers when it finishes."""
+    """Collects its rows, and emits them when it finishes."""
 
     def __init__(self, *, commits: bool = False) -> None:
         self.commits = commits
@@ -114,7 +114,7 @@ class Task:
 
     @property
     def counts(self) -> list[int]:
-        """The parts told to the readers."""
+        """The numbers of parts that were reported to the readers."""
         return [record.parts for _, stream, record in self.out.sent if stream == COORD]
 
 
@@ -144,7 +144,7 @@ def test_a_batch_of_which_parts_are_missing_fails_with_the_count_of_their_sender
     task.count(1, 0, attempt=1)
     task.count(2, 0, attempt=1)
     assert task.operator.done == [(Attempt(1, 1, 1), 0)]
-    assert held.state == "open", "its tree has failed with that of the count"
+    assert held.state == "open", "its tree has failed already, with the count that raised"
 
 
 def test_an_empty_batch_is_counted_too() -> None:
@@ -185,7 +185,7 @@ def test_a_commit_of_what_this_task_has_not_fully_seen_fails_at_once() -> None:
     assert said.state == "failed"
     assert "not seen all of the batch" in said.reason
     assert torn.operator.done == fresh.operator.done == []
-    assert torn.count(1, 1).state == "failed", "and there is no way back"
+    assert torn.count(1, 1).state == "failed", "the attempt is over"
 
 
 def test_a_commit_of_another_attempt_fails() -> None:
@@ -254,7 +254,7 @@ def test_parts_that_are_one_too_many_and_second_counts_are_refused() -> None:
 
 
 def mixed_task() -> Task:
-    """It is fed by a stage that sends some rows early and some late."""
+    """A task whose source stage sends some rows early and some late."""
     task = Task()
     feeds = (StageNode(Gather()), StageNode(Gather(commits=True)))
     outputs = tuple(StageOutput(i, f"rows{i}", "mine", ROW, Mod()) for i in range(2))
@@ -290,6 +290,6 @@ def test_what_comes_early_and_late_from_the_same_tasks_is_counted_in_both_phases
 
 
 def test_early_rows_that_have_died_with_a_task_are_missed_when_the_commit_begins() -> None:
-    """They were acked, so nobody would tell before the timeout."""
+    """They were acked, so without the count only the timeout would detect the loss."""
     assert hear_count(mixed_task(), 1, 1, late=True).state == "raised"
     assert hear_count(mixed_task(), 1, 0, late=True).state == "failed"

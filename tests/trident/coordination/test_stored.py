@@ -1,4 +1,4 @@
-"""StoredProgress: Storm's nodes, fenced against former lives, and a store that falls silent."""
+"""StoredProgress: Storm's nodes, fencing of former lives, and a store that does not answer."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_the_store_of_another_topology_is_refused(forest: MemoryForest) -> None:
 
 
 class Silent(MemoryTree):
-    """It does not answer to the next write, which was carried out, or was not."""
+    """Does not answer the next write, which is carried out or not."""
 
     carries_out: bool | None = None
 
@@ -178,7 +178,7 @@ def test_who_was_silent_while_a_later_life_began_is_stale(
 
 
 class Late(MemoryTree):
-    """It does not answer to the next write, and carries it out just before the one after that."""
+    """Does not answer the next write, and carries it out just before the following one."""
 
     is_late = False
     write: Callable[[], object] | None = None

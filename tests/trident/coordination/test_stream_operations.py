@@ -1,4 +1,4 @@
-"""What each operation makes of the rows of a batch, against plain Python."""
+"""The result of each stream operation on a batch, compared with plain Python."""
 
 from __future__ import annotations
 
@@ -317,7 +317,7 @@ def test_an_assembly_is_a_piece_of_a_program() -> None:
 
 
 class Together(Operator):
-    """All rows of a batch, by input."""
+    """Emits how many rows of a batch each input had."""
 
     def start(self, attempt: Attempt) -> Any:
         return [], []
@@ -344,7 +344,7 @@ def test_stages_have_names_that_one_can_read() -> None:
     topology, words = given(Word, "clicks")
     words.shuffle().flat_map(split_again).group_by("word").aggregate(count()).named("totals")
     words.shuffle().filter(is_long)
-    words.shuffle()  # nobody reads it: it does not exist
+    words.shuffle()  # without a reader it becomes no stage
     (group,) = plans(topology)
     assert {stage.id for stage in group.stages} == {"clicks", "clicks-2", "totals", "clicks-4"}
     streams = {output.stream for stage in group.stages for output in stage.outputs}

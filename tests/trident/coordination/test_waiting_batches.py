@@ -1,4 +1,4 @@
-"""Stages that wait for somebody else's work: others go on, trees do not time out, nobody blocks."""
+"""Stages that wait for work done elsewhere: other batches continue, and no tree times out."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.trident.rigs.programs import SETTINGS, kill_three
 
 @dataclass
 class Work:
-    """What is done elsewhere for an attempt."""
+    """The work that is done elsewhere for an attempt."""
 
     attempt: Attempt
     rows: list[Any] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Work:
 
 
 class Office(Shared):
-    """Where the work is done; one for all tasks, in all their lives."""
+    """The service that does the work, shared by all tasks and their restarts."""
 
     def __init__(self) -> None:
         self.under_way: list[Work] = []
@@ -51,7 +51,7 @@ class Office(Shared):
 
 
 class Slow(Operator):
-    """Its work takes `seconds`; then it hands its rows on."""
+    """Emits its rows after its work, which takes `seconds`."""
 
     def __init__(self, office: Office, seconds: float, *, commits: bool = False) -> None:
         self.office, self.seconds, self.commits = office, seconds, commits
@@ -109,7 +109,7 @@ class WaitingTask(Task):
         self.out = TimeoutCollector()
 
     def whole(self, txid: int) -> FakeTuple:
-        """All of a batch comes, and its last Count is returned."""
+        """Deliver all of a batch, and return its last Count."""
         self.part(1, [Row(0, txid)], txid)
         self.count(1, 1, txid)
         return self.count(2, 0, txid)
@@ -204,7 +204,7 @@ def program(slow: Slow, state: MemoryState, **settings: Any) -> Topology:
 
 @pytest.mark.parametrize("commits", [False, True])
 def test_work_that_takes_longer_than_any_limit_is_done_in_time(commits: bool) -> None:
-    """12 s each, where trees have 5 s and calls 3 s; side by side unless it is the commit."""
+    """Each work takes 12 s; trees have 5 s, calls 3 s. Only commits run one at a time."""
     office, state = Office(), MemoryState()
     slow = Slow(office, 12.0, commits=commits)
     run = SimCluster(1, check=True).submit(program(slow, state).graph(), Layout.PACK)

@@ -1,4 +1,4 @@
-"""Batches on a real Ray with progress and counts in a real ZooKeeper: crashes, and a restart."""
+"""Batches on a real Ray, with progress and counts in a real ZooKeeper: crashes and a restart."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KILLED_AT, AWAY_AT = 8, 16  # txids
 
 
 class Notes(Hook):
-    """Notes each batch in a file, holds batches from `hold_at` on until the file `go` is there, and
+    """Records each batch in a file, holds batches from `hold_at` on until the file `go` exists, and
     kills its own worker in the middle of batch `kill_at`, once."""
 
     def __init__(self, folder: Path, kill_at: int = 0, hold_at: int = 0) -> None:
@@ -53,7 +53,7 @@ class Notes(Hook):
 
 
 def rig(hosts: str, hook: Hook) -> Rig:
-    """Numbers that are counted, with a password and a session time of their own."""
+    """Numbers that are counted, in a ZooKeeper with a password and a short session timeout."""
     mine = {"digest": ("me", "sesame"), "session_timeout_s": 6.0}
     return Rig(
         OpaqueNumbers(TOTAL, SIZE, Hook()),
@@ -66,7 +66,7 @@ def rig(hosts: str, hook: Hook) -> Rig:
 
 @pytest.fixture
 def hosts(zookeeper: ZooKeeper) -> str:
-    """Below a node of the test's own, which does not exist yet."""
+    """The address of the servers, with a new root node for this test."""
     return f"{zookeeper.connect}/{uuid.uuid4().hex}"
 
 

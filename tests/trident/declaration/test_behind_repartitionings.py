@@ -1,4 +1,4 @@
-"""States behind a repartitioning, and declarations without fields."""
+"""Which states are accepted behind a repartitioning; declarations without fields are refused."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_rows_that_depend_on_who_got_which_rows_are_refused_wherever_they_go(
 
 
 def test_the_first_rows_of_what_was_shuffled_are_refused() -> None:
-    """Which of several equal ones are first depends on who got which."""
+    """Which of several equal rows comes first depends on which task received which rows."""
     _, stream = given(Word)
     with pytest.raises(TopologyError, match="what is made of several rows of a task"):
         shuffled(stream).max_by("length").group_by("word").aggregate(

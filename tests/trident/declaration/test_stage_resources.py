@@ -1,4 +1,4 @@
-"""What each task of a stage of batches requests of its node."""
+"""The resources that each task of a stage of batches requests from its node."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def to_first_of_two(stream: Any) -> Any:
 
 
 def requested(topology: Any) -> dict[str, Resources]:
-    """Of each component that requests something: what its tasks request."""
+    """The request of a task, for each component that has one."""
     components = topology.graph().components.values()
     return {one.id: one.resources for one in components if one.resources}
 
@@ -89,7 +89,7 @@ def test_operations_that_begin_no_stage_of_their_own_request_nothing() -> None:
     topology, stream = given(Word, "words")
     other = stream.shuffle(resources=ONE).filter(is_any).named("own")
     to_first_of_two(stream)
-    stream.merge(other).add(Operator(), Schema(("a",)))  # the rows of both are gathered
+    stream.merge(other).add(Operator(), Schema(("a",)))  # a stage that collects the rows of both
     assert list(requested(topology)) == ["own"]
 
 

@@ -1,4 +1,4 @@
-"""Windows over batches: what is in which, and that repeats of a batch count once."""
+"""Windows over batches: which rows are in which window, and repeated batches that count once."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_batch_writes_the_windows_of_rows_of_its_groups_alone() -> None:
         runner.batch(prices(1, 2, 3, share=f"s{number}"))
     sizes = {len(str(value)) for value in kept.plain().values()}
     assert len(kept.values) == 20
-    assert max(sizes) < 150, "what a batch writes does not grow with the groups there ever were"
+    assert max(sizes) < 150, "what a batch writes must not grow with the number of groups"
 
 
 def test_a_window_of_time_ends_when_later_rows_come() -> None:
@@ -135,7 +135,7 @@ def test_windows_by_the_time_of_batches_end_without_rows_too() -> None:
     runner.batch(prices(3))
     written = kept.values[0, "$windows"]
     runner.batch([])
-    assert kept.values[0, "$windows"] == written  # nothing ends, nothing is written
+    assert kept.values[0, "$windows"] == written, "no window has ended, so nothing is written"
     clock.advance(2)
     runner.batch([])
     assert made == [(60, 3)]
@@ -157,7 +157,7 @@ def test_a_clock_that_begins_anew_ends_windows_all_the_same() -> None:
 
 @pytest.mark.parametrize("kind", [StateKind.OPAQUE, StateKind.TRANSACTIONAL])
 def test_what_a_batch_without_rows_fires_its_repeat_fires_too(kind: StateKind) -> None:
-    """Another task's commit has failed; this one lives on, and has its clock and its state."""
+    """The commit of another task has failed; this task was not restarted."""
     topology, stream = given(Price)
     state, totals = MemoryState(kind), MemoryState(kind)
     windows = stream.window(tumbling(seconds=60), count(), state=state)

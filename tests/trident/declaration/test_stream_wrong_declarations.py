@@ -1,4 +1,4 @@
-"""A wrong stream program dies where it is declared, and says what there is instead."""
+"""A wrong stream program is refused where it is declared, with an error that says what is valid."""
 
 from __future__ import annotations
 

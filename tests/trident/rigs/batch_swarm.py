@@ -1,4 +1,4 @@
-"""A swarm for batch groups: each seed draws a group, and what hurts it and its store when."""
+"""Random tests of batch groups: each seed draws a group, its faults, and those of its store."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SETTINGS = {
 
 @dataclass
 class Shaky(Shared):
-    """A store in memory that does not answer, now and then, whether it has written or not."""
+    """A store in memory that sometimes does not answer, before or after it has written."""
 
     draw: Random
     share: float = 0.0  # of the writes
@@ -72,7 +72,7 @@ class ShakyTree(MemoryTree):
 
 
 class Pacing(Hook):
-    """Each call takes its time, so that faults hit the middle of things."""
+    """Makes each step take a while, so that faults hit the middle of batches."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -100,7 +100,7 @@ FAULTS: dict[str, Callable[[SimRun, Random], object]] = {
 
 
 def hurt(seed: int) -> tuple[SimRun, Rig]:
-    """A run with some faults, healed in the end; it has not been waited for."""
+    """A run that had some faults and has none any more; it need not have finished."""
     draw = Random(seed)
     hook, store = Pacing(draw.choice((0.002, 0.02))), Shaky(Random(seed + 1))
     size = draw.choice((2, 3, 7))
@@ -116,19 +116,19 @@ def hurt(seed: int) -> tuple[SimRun, Rig]:
     for _ in range(HURTS):
         run.wait(draw.expovariate(4.0))
         store.share = draw.choice((0.0, 0.0, 0.1))
-        with suppress(ClusterError):  # whom it was meant for is dead
+        with suppress(ClusterError):  # the target of the fault is dead already
             FAULTS[draw.choice(faults)](run, draw)
     store.share = 0.0
     for worker in run.plan.workers:
         run.resume_worker(worker)
     run.disturb(InjectedFaults())
-    with suppress(LifecycleError):  # it is finished
+    with suppress(LifecycleError):  # it has finished
         run.activate()
     return run, rig
 
 
 def judge(seed: int) -> str:
-    """What is wrong with a seed; empty if nothing is."""
+    """Run a seed, and return what was wrong; empty if nothing was."""
     try:
         run, rig = hurt(seed)
         if not run.wait(120.0):

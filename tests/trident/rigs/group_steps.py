@@ -1,4 +1,4 @@
-"""The steps of a batch's life, each of them a place where a test may kill somebody."""
+"""Hooks for the steps of a batch and the writes of its store, where a test may kill a process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.trident.rigs.group_rig import Hook, Shared
 
 
 class Steps(Hook):
-    """Counts the steps, and does something at the `time`-th of one kind."""
+    """Counts the steps, and calls `what` at the `time`-th step of one kind."""
 
     def __init__(self, step: str = "", time: int = 1, what: Callable[[], None] = int) -> None:
         self.step, self.time, self.what = step, time, what
@@ -31,7 +31,7 @@ NOBODY = Attempt(0, 0, 0)
 
 @dataclass
 class Watched(Shared):
-    """A store in memory whose every write is a step, before it and after it."""
+    """A store in memory that calls the hook before and after each write."""
 
     hook: Hook
     forest: MemoryForest = field(default_factory=MemoryForest)

@@ -1,4 +1,4 @@
-"""Partitioned spouts whose tasks die, whose partitions move, and whose attempts are repeated."""
+"""Partitioned spouts: tasks that die, partitions that move, and attempts that are repeated."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BOTH = pytest.mark.parametrize("kind", [Transactional, Opaque])
 
 
 def check(group: Group) -> None:
-    """Each row that there is, in one committed batch, in order; the same rows, if transactional."""
+    """Assert that each row is in one committed batch, in order; the same rows, if transactional."""
     for name, numbers in numbers_of(group).items():
         assert numbers == [*range(group.logs.length[name])], name
     if not group.spout.commits:
@@ -94,21 +94,21 @@ def test_each_rule_that_is_broken_on_purpose_is_noticed(
             check(disturbed(kind, Random(seed), 150))
         except AssertionError:
             return
-    pytest.fail("in 150 seeds nobody noticed")
+    pytest.fail("no seed of 150 has found it")
 
 
-# ---- one by one ---------------------------------------------------------------------------------
+# ---- single cases -------------------------------------------------------------------------------
 
 
 class Three(Random):
-    """No chance."""
+    """Always draws 3."""
 
     def randint(self, a: int, b: int) -> int:
         return 3
 
 
 def logs() -> Logs:
-    """One partition is listed, three rows of it are a batch."""
+    """One listed partition, with batches of three rows."""
     made = Logs(Three())
     made.listed = {"t@0"}
     return made
@@ -119,11 +119,11 @@ def numbers(rows: Sequence[Row]) -> list[int]:
 
 
 def test_a_new_life_emits_nothing_until_what_the_former_one_has_in_progress_is_committed() -> None:
-    """In Storm the new owner reads the store, and emits again what is not committed yet."""
+    """In Storm, the new owner reads the store, and emits again what is not committed yet."""
     drive = Drive(Opaque(logs()))
     drive.emit(1)
     drive.restart()
-    assert drive.emit(2) == [], "where batch 1 ends, nobody knows"
+    assert drive.emit(2) == [], "the new life does not know where batch 1 ends"
     with pytest.raises(FailedBatch, match="started again and does not know"):
         drive.commit(1)
     first = drive.batch(1, 1)
@@ -197,7 +197,7 @@ def test_what_an_earlier_attempt_wrote_of_a_partition_that_vanished_does_not_sta
     read.length = {"t@0": 5, "t@1": 0}
     drive = Drive(Opaque(read))
     drive.emit(1)
-    drive.commit(1)  # but not by others: it fails
+    drive.commit(1)  # other tasks do not commit: the attempt fails
     read.listed = {"t@1"}
     assert drive.batch(1, 1) == []
     read.listed = {"t@0", "t@1"}
@@ -235,7 +235,7 @@ def test_of_a_partition_without_news_nothing_is_written_but_over_an_earlier_atte
     drive = Drive(Opaque(read))
     assert len(drive.batch(1)) == 3
     assert [drive.batch(txid) for txid in (2, 3, 4)] == [[], [], []]
-    assert drive.tree.children("/transactional/s/user/t@0") == ["2"], "it says that it has nothing"
+    assert drive.tree.children("/transactional/s/user/t@0") == ["2"], "the entry for no rows"
     drive.emit(5)
     assert drive.batch(5, 1) == []
     assert drive.tree.children("/transactional/s/user/t@0") == ["5"]

@@ -1,4 +1,4 @@
-"""A state, a store or a source that is away for ten minutes costs batches time and nothing else."""
+"""A state, store or source that is unavailable for ten minutes only delays the batches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STEPS = {
 
 
 class Away(Hook):
-    """One step is not possible for `away_s`, from when it has been done twice."""
+    """After a step has succeeded twice, it is unavailable for `away_s`."""
 
     def __init__(self, step: str, away_s: float) -> None:
         self.step, self.away_s = step, away_s
@@ -74,7 +74,7 @@ def test_no_attempt_no_skip_no_quarantine_and_no_end(step: str, away_s: float) -
     assert sim.wait(away_s), sim._describe()
     assert hook.since_s is not None
     assert sim.now() < hook.since_s + away_s + RECOVERY_S
-    assert hook.refused > away_s / 15, "it is looked for at least every 10 s or so"
+    assert hook.refused > away_s / 15, "it is tried again at least every 15 s"
     rig.check()
     snapshot = sim.snapshot()
     assert not snapshot.degraded
