@@ -1,4 +1,4 @@
-"""What becomes of each attempt at a batch stands in the history of a run."""
+"""The history of a run contains the outcome of each attempt of a batch."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_an_attempt_that_fails_is_told_with_its_cause_and_the_next_one_commits()
     odd = "exception in rows[0]: ValueError: that is odd"
     assert ends(found[:4]) == [
         (1, 0, 4, "committed"),
-        (2, 0, 0, odd),  # not all of it was emitted
+        (2, 0, 0, odd),  # it failed before all of it was emitted
         (2, 1, 4, "committed"),
         (3, 0, 2, "committed"),
     ]

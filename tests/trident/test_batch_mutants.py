@@ -1,4 +1,4 @@
-"""Whoever breaks one of the rules of exactly once on purpose is found by the swarm."""
+"""Mutants that break a rule of exactly once are found by random tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def mutant(
 
 
 def decide(seed: int) -> str:
-    """What is wrong with the decisions of the coordinator on random events."""
+    """Give the batch scheduler random events, and return what was wrong; empty if nothing was."""
     draw = Random(seed)
     trial = Trial(can_skip=False, interval_s=0.0)
     try:
@@ -142,5 +142,5 @@ def test_a_mutant_is_found(mutant: Mutant) -> None:
         )
     assert found is not None, f"{mutant.name}: not found in {SEEDS_MAX} seeds. {mutant.about}"
     seed, said = found
-    assert not look(seed), "without it the seed is as wrong"
+    assert not look(seed), "the seed also fails without the mutant"
     print(f"{mutant.name}: seed {seed}: {said:.200}")  # noqa: T201

@@ -1,4 +1,4 @@
-"""Whatever happens to a batch group and its store, each row counts exactly once."""
+"""Each row counts exactly once under random faults of a batch group and its store."""
 
 from __future__ import annotations
 

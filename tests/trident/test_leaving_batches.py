@@ -1,4 +1,4 @@
-"""Rows leave their batches to ordinary bolts: at least once, and before the batch is done."""
+"""Rows that go from batches to ordinary bolts: at least once, and before the batch is done."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_bolt_that_raises_has_the_whole_batch_again_and_states_count_once() ->
 
 
 class Refuses(Bolt[Word, None]):
-    """Fails one word, as KafkaBolt does what the broker refuses."""
+    """Fails one word, as KafkaBolt fails what the broker refuses."""
 
     def execute(self, tuple: Tuple[Word], out: Collector[None]) -> None:
         if tuple.record.word == "might":
@@ -124,7 +124,7 @@ def test_a_row_that_an_ordinary_bolt_always_fails_halts_its_batches() -> None:
 
 
 class Tell(Bolt[Word, None]):
-    """Its instances die; what they have said stays."""
+    """Records its words in a list that survives its process."""
 
     def __init__(self, seen: list[str]) -> None:
         self.tell = seen.append

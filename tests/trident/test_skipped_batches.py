@@ -1,4 +1,4 @@
-"""Batches that can never be emitted again as they were: they are put aside, and others go on."""
+"""Batches that cannot be emitted again as they were: they are skipped, and the others count."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_attempts_count_over_the_lives_of_the_coordinator(seed: int, tmp_path: P
     while killed < 3:
         sim.wait(0.05)
         if len(tries) > killed:
-            sim.wait(0.2)  # the coordinator hears of it
+            sim.wait(0.2)  # until the coordinator knows of the failure
             killed = len(tries)
             with suppress(ClusterError):
                 sim.kill_worker(master.worker)

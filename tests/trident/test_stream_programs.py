@@ -1,4 +1,4 @@
-"""Stream programs as they are run: word counts that come out exactly, whoever dies meanwhile."""
+"""Whole stream programs: word counts that are exact, also when workers are killed."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_later_run_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
 def test_batches_that_are_counted_anew_are_not_taken_for_repeats(
     change: str, tmp_path: Path
 ) -> None:
-    """One batch each: batch 1 of the second run has the very number of that of the first."""
+    """Each run has one batch, so both batches have the txid 1."""
     state, file = SqliteState(tmp_path / "counts.db"), tmp_path / "batches.db"
 
     def run_lines(id: str, *lines: str) -> None:
@@ -111,7 +111,7 @@ def test_batches_that_are_counted_anew_are_not_taken_for_repeats(
 
 
 def windowed(topology: Topology, state: MemoryState, fired: MemoryState, **options: Any) -> None:
-    """A word count, and over its new values windows, and what all windows together counted."""
+    """Declare a word count, windows over its new values, and a count over all windows."""
     words = word_count(topology, state, **options)
     by_times = words.group_by("times")
     windows = by_times.window(tumbling(count=3), count(), state=MemoryState(), parallelism=2)
@@ -195,7 +195,7 @@ def test_a_batch_that_keeps_failing_leaves_and_the_others_count(tmp_path: Path) 
     (file,) = tmp_path.glob("dead*")
     dead = [json.loads(line) for line in file.read_text().splitlines()]
     bad = [4 * index for index, batch in enumerate(batches_of_words) if "odd" in batch]
-    assert bad, "or nothing is tried"
+    assert bad, "no batch fails, so nothing is tested"
     lines = [line.text for start in bad for line in LINES[start : start + 4]]
     assert [letter["record"]["text"] for letter in dead] == lines
     assert {(letter["reason"], letter["attempts"]) for letter in dead} == {

@@ -1,4 +1,4 @@
-"""Type checkers see the record types through a stream program."""
+"""Type checkers infer the record types in a stream program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every body of the port of Spark keeps: values, results, errors, times, deaths."""
+"""What every implementation of SparkPlace must do: values, results, errors, timeouts, crashes."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ VALUES = [
 
 
 def through_a_task(df: Any, batch: BatchInfo) -> Any:
-    """What an exchange writes and reads is Spark's own rows."""
+    """An exchange converts the values to Spark's own rows and back."""
     return df.repartition(1)
 
 
@@ -255,7 +255,7 @@ _frames: list[weakref.ref[Any]] = []  # of the process that the transforms run i
 def test_nothing_of_a_batch_is_kept_when_it_is_done(gateway: Gateway) -> None:
     step = SparkStep(how_many_are_kept, Total)
     kept = [run(gateway, step, SALES.table(SOME))[0].total for _ in range(6)]
-    assert max(kept) <= 2, kept  # each of the two slots may still have its last one
+    assert max(kept) <= 2, kept  # each of the two slots may still hold its last batch
 
 
 def never_ending(df: Any, batch: BatchInfo) -> Any:
@@ -284,7 +284,7 @@ def test_a_job_that_never_ends_is_ended_and_the_next_one_runs(gateway: Gateway) 
     for transform in (never_ending, long_job, long_job_after_another):
         step = SparkStep(transform, Total, timeout_s=1.0)
         tickets = [gateway.submit(step, [SALES.table(SOME)], BatchInfo("9", 4)) for _ in range(2)]
-        for ticket in tickets:  # both slots: others take their places
+        for ticket in tickets:  # they occupied both slots, which must be replaced
             with pytest.raises(SparkTimeout, match=r"longer than 1 s for batch 9 of 4 rows"):
                 ticket.result()
         assert Total("a", 4.0) in run(gateway, SparkStep(totals, Total), SALES.table(SOME))

@@ -250,7 +250,7 @@ def test_how_batches_stand_is_told() -> None:
 
 
 class Doomed(Poison):
-    """Kills the coordinator in the first attempt that skips, after its dead letters were written."""
+    """Kills the coordinator in the first attempt to skip, after the dead letters were written."""
 
     kill: Callable[[], None] | None = None
 

@@ -170,7 +170,7 @@ class Runner:
         self._run(rows, of_spouts)
 
     def again(self, rows: Sequence[Any] = (), **of_spouts: Sequence[Any]) -> None:
-        """Run the batch once more, as after a crash before the master stored that it is committed."""
+        """Run the batch once more, as after a crash before the master stored its commit."""
         self.attempt += 1
         self._run(rows, of_spouts)
 

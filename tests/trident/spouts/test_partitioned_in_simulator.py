@@ -1,4 +1,4 @@
-"""Partitioned spouts in whole topologies on virtual time, whose processes are killed."""
+"""Partitioned spouts in whole topologies in the simulator, while their processes are killed."""
 
 from __future__ import annotations
 

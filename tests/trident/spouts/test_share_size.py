@@ -1,4 +1,4 @@
-"""The size of batches follows the time that they take."""
+"""The number of rows in a batch is adapted to the time that batches take."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sunshower.trident.spouts.ordinary_spouts import PlainSpout, PolledSpout
 from tests.trident.rigs.emitting import Drive, Taken
 from tests.trident.rigs.numbers import OpaqueRowBatches, RowBatches
 
-TIMEOUT_S = 30.0  # so the goal is 5 s, and 10 s are too long
+TIMEOUT_S = 30.0  # so a batch should take 5 s, and 10 s are too long
 
 
 class Row(NamedTuple):
@@ -27,7 +27,7 @@ class Row(NamedTuple):
 
 
 class Slow:
-    """Lets every row pass, after 0.1 s."""
+    """A filter that accepts every row, after 0.1 s."""
 
     def prepare(self, context: Context) -> None:
         self._clock = context.clock
@@ -38,7 +38,7 @@ class Slow:
 
 
 class Asked(Spout[Row]):
-    """An endless source that is asked for each row."""
+    """An endless source that emits one row per call."""
 
     emits = Row
 
@@ -47,7 +47,7 @@ class Asked(Spout[Row]):
 
 
 def committed(size: ShareSize, clock: ManualClock, txid: int, records: int, took_s: float) -> int:
-    """The limit after a batch that has taken so long."""
+    """Commit a batch that has taken `took_s`, and return the limit after it."""
     size.read(txid, records)
     clock.advance(took_s)
     size.committed(txid)
@@ -57,7 +57,7 @@ def committed(size: ShareSize, clock: ManualClock, txid: int, records: int, took
 def test_a_slow_function_with_all_defaults_is_given_as_many_rows_as_it_processes_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All rows in one batch would take 100 s: more than a call may take, and a tuple tree."""
+    """All rows in one batch would take 100 s, more than the limits of a call and of a tree."""
     monkeypatch.chdir(tmp_path)  # the default store is a file there
     topology, state = Topology("slow"), MemoryState()
     given = Records([Row(n % 7) for n in range(1_000)], type=Row)
@@ -71,7 +71,7 @@ def test_a_slow_function_with_all_defaults_is_given_as_many_rows_as_it_processes
 
 
 class Poisoned(Slow):
-    """Refuses one row."""
+    """Raises for one row."""
 
     def __call__(self, row: Row) -> bool:
         if row.key == 50:
@@ -121,7 +121,7 @@ def test_a_share_shrinks_if_its_batch_takes_more_than_ten_seconds_to_half_at_mos
 
 
 def test_a_share_never_shrinks_below_the_first_one() -> None:
-    """What takes so long is not the rows: a slow store, for example."""
+    """The time is not due to the rows, but to a slow store, for example."""
     clock = ManualClock()
     assert committed(ShareSize(clock, TIMEOUT_S), clock, 1, 100, 60.0) == 100
 
@@ -130,7 +130,7 @@ def test_a_share_that_is_not_full_grows_to_what_its_rows_show() -> None:
     clock = ManualClock()
     size = ShareSize(clock, TIMEOUT_S)
     assert committed(size, clock, 1, 1, 0.5) == 100, "ten rows in five seconds"
-    assert committed(size, clock, 2, 2, 0.02) == 499, "of a source that passes on few records"
+    assert committed(size, clock, 2, 2, 0.02) == 499, "the source has few records"
 
 
 def test_a_share_with_many_rows_for_each_record_follows_from_its_limit() -> None:
@@ -144,7 +144,7 @@ def test_a_share_is_doubled_while_most_of_its_time_does_not_depend_on_the_rows()
     size = ShareSize(clock, TIMEOUT_S)
     assert committed(size, clock, 1, 100, 6.0) == 200
     assert committed(size, clock, 2, 200, 6.1) == 400
-    assert committed(size, clock, 3, 400, 9.5) == 400, "now it does"
+    assert committed(size, clock, 3, 400, 9.5) == 400, "now the time depends on the rows"
     assert committed(size, clock, 4, 400, 9.5) == 400
 
 

@@ -1,4 +1,4 @@
-"""Batch spouts without partitions, and what can be a batch spout at all."""
+"""Batch spouts without partitions, and which objects can be used as a batch spout."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_what_a_feeder_is_fed_is_a_batch_each_for_all_its_copies() -> None:
     feeder.feed(SEVEN[:2])
     assert drive.coordinator.is_ready(1)
     assert drive.emit(1) == SEVEN[:2]
-    assert drive.coordinator.is_ready(1), "it failed, and is emitted again"
+    assert drive.coordinator.is_ready(1), "batch 1 is not committed, and may be emitted again"
     assert not drive.coordinator.is_ready(2)
     assert drive.batch(1, attempt=1) == SEVEN[:2]
     assert not drive.is_last(1)
@@ -104,7 +104,7 @@ def test_a_batch_spout_is_asked_by_txid_and_told_of_success() -> None:
 
 
 class Slow(Spout[Word]):
-    """Gives records while there are some; None in between; fails once, if it is told to."""
+    """Yields its texts, and None for a pause; raises once before the text at `fail_at`."""
 
     def __init__(self, *texts: str | None, fail_at: int | None = None) -> None:
         self.texts = texts
@@ -201,7 +201,7 @@ def test_what_is_a_trident_spout_stays_itself(tmp_path: Any) -> None:
 
 
 class Live(Spout[Word]):
-    """Gives what has come; None for ever where there is no more."""
+    """Yields the texts there are, and after them None without end."""
 
     def __init__(self) -> None:
         self.texts = list("abcde")

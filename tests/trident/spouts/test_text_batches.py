@@ -1,4 +1,4 @@
-"""Text files in batches: the same lines as TextFiles gives, by their bytes, again and again."""
+"""Text files in batches: the same lines as TextFiles, and the same bytes in each repeat."""
 
 from __future__ import annotations
 

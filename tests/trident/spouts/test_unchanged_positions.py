@@ -1,6 +1,6 @@
-"""A partition whose position a batch does not change has no rows in it, also when it is repeated.
+"""A partition whose position a batch does not change has no rows in it, nor in its repeats.
 
-The contract of every partitioned spout, of users and our own, whatever it returns for "nothing".
+This holds for every partitioned spout, ours and those of users, whatever it returns for "no rows".
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BATCHES = 8
 
 
 class Reader:
-    """Two rows of each partition in a batch, until there are no more; the stream never ends."""
+    """Emits two rows of each partition in a batch, while there are any; the stream never ends."""
 
     emits = ("row",)
 
@@ -58,14 +58,14 @@ class Anew(OpaquePartitionedSpout):
 
 
 class Equal(Reader):
-    """Returns an equal value of its own."""
+    """Returns a new, equal value if there are no rows."""
 
     def nothing(self, last: Any) -> Any:
         return last and {"pair": (last["at"], last["end"]), "end": last["end"], "at": last["at"]}
 
 
 class Changing(Reader):
-    """Changes the metadata that it got."""
+    """Changes the metadata that it receives, and returns them."""
 
     def moved(self, last: Any, at: int, end: int) -> Any:
         last = {} if last is None else last
@@ -122,7 +122,7 @@ def test_each_row_is_in_one_batch_though_batches_overlap(spout: Any) -> None:
 
 
 class Cyclic(PartitionedSpout):
-    """Has the same rows under the same metadata in each batch: these are rows, and not nothing."""
+    """Has the same row and the same metadata in each batch, which is not the same as no rows."""
 
     emits = ("row",)
 

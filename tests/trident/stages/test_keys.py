@@ -1,4 +1,4 @@
-"""Any value as a key: the same group before and after a journey, in one process and in several."""
+"""Any value as a key: the same group before and after transport, in one process and in several."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STREAM = PlannedStream(0, "a", StreamSpec("default", Schema(("key",))), SCHEMA.c
 
 
 def has_no_surrogate(value: Any) -> bool:
-    """Whether UTF-8 has all characters of a text: others are refused by stored states."""
+    """Whether a text can be encoded as UTF-8; stored states refuse others."""
     return not isinstance(value, str) or value.encode(errors="ignore").decode() == value
 
 
@@ -55,7 +55,7 @@ values = st.recursive(
 
 
 def travelled(value: Any) -> Any:
-    """A value as another process gets it."""
+    """A value as another process receives it."""
     fields = encode(0, 0, Batch(0, 0, [(value,)]), STREAM, 1 << 20)
     frame = decode(msgpack.unpackb(msgpack.packb(fields)), [STREAM])
     assert frame.error is None

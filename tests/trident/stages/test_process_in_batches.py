@@ -1,4 +1,4 @@
-"""`process` in batches: the state of each key is that of a plain program, exactly once."""
+"""`process` in batches: each key has the state that a plain program computes, exactly once."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def visits(click: Click, state: KeyState[Visit]) -> Iterator[Numbered]:
 
 
 def plain() -> tuple[dict[str, Visit], int]:
-    """The states in the end, and the sum of the numbers that were emitted."""
+    """The expected states, and the expected sum of the emitted numbers."""
     states: dict[str, KeyState[Visit]] = {}
     numbers = 0
     for click in CLICKS:
@@ -76,7 +76,7 @@ def declare(topology: Topology, state: Any, numbers: Any, **options: Any) -> Bat
 
 
 def read(state: Any) -> dict[str, Visit]:
-    """The states as a reader without their classes finds them."""
+    """The states, decoded from what a reader without their classes sees."""
     found = {user: stored["<Visit>"] for user, stored in state.items()}
     return {user: Visit(set(one["pages"]), one["clicks"]) for user, one in found.items()}
 

@@ -1,4 +1,4 @@
-"""How rows are shared out among tasks, repartitioning by repartitioning."""
+"""How each repartitioning distributes rows among tasks."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_even_is_never_more_than_one_row_apart(sizes: list[int], targets: int, i
         shares = sharing.split(1, rows)
         assert sorted(row for _, share in shares for row in share) == rows
         for target, share in shares:
-            assert share, "nobody is sent nothing"
+            assert share, "no task is sent an empty share"
             got[target] += len(share)
         assert max(got) - min(got) <= 1
 

@@ -1,4 +1,4 @@
-"""Whole programs over a state's store that answers late, twice or not, while processes die."""
+"""Whole programs whose state store loses answers and writes late or twice, while processes die."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def unsure(random: Random, kind: StateKind) -> UnsureState:
 
 
 def run(spout: Any, kind: StateKind, seed: int) -> tuple[UnsureState, UnsureState]:
-    """Count and sum up numbers by key; two workers are killed meanwhile."""
+    """Count and sum up numbers by key, while two workers are killed."""
     counts, sums = unsure(Random(seed), kind), unsure(Random(seed + 1), kind)
     topology = Topology("numbers", **SETTINGS)
     numbers = batches(

@@ -1,4 +1,4 @@
-"""A state that was rolled back, replaced or emptied is refused, and no other one ever is."""
+"""A state that was rolled back, replaced or emptied is refused, and no other state is."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from tests.trident.rigs.recognised import COUNTS, Program, judge
 BEHIND = "state 'count', task 0 (was last written by batch|is empty).* but it had batch"
 
 
-# ---- nothing legitimate is refused --------------------------------------------------------------
+# ---- valid states are not refused ---------------------------------------------------------------
 
 
 @seeds(200)
@@ -76,7 +76,7 @@ def _short(wait: Callable[..., bool]) -> Callable[..., bool]:
     return lambda run, timeout_s=None: wait(run, min(timeout_s or 5.0, 5.0))
 
 
-# ---- everything else is -------------------------------------------------------------------------
+# ---- all others are refused ---------------------------------------------------------------------
 
 
 def shelf_of(program: Program) -> MemoryShelf:
@@ -85,7 +85,7 @@ def shelf_of(program: Program) -> MemoryShelf:
 
 
 def behind(program: Program) -> list[int]:
-    """The tasks whose state is behind its note."""
+    """The tasks whose state is older than its note."""
     counted = CountedIn(program.store, ("/transactional/numbers/coordinator",))
     found = []
     for task in range(program.tasks):
@@ -104,7 +104,7 @@ def behind(program: Program) -> list[int]:
     ids=["between two runs", "while it runs"],
 )
 def test_a_state_that_is_rolled_back_at_any_time_is_never_written_on(lives: bool) -> None:
-    """If only what was not noted yet is lost, the batch is repeated, and nothing is refused."""
+    """If only a batch without a note is lost, it is repeated, and nothing is refused."""
     times: Counter[str] = Counter()
     for seed in range(12):
         program, draw = Program(seed), Random(seed)
@@ -114,7 +114,7 @@ def test_a_state_that_is_rolled_back_at_any_time_is_never_written_on(lives: bool
         former = {**shelf.marks}, deepcopy(shelf.values)
         run.wait(draw.random() / 2)
         if not lives:
-            with suppress(ClusterError):  # it is finished
+            with suppress(ClusterError):  # it has finished
                 run.kill(0.0)
         program.state.troubles.calm()
         shelf.marks.clear()
@@ -137,7 +137,7 @@ def test_a_state_that_is_rolled_back_at_any_time_is_never_written_on(lives: bool
 
 
 def numbers(folder: Path, total: int, name: str | None = None) -> dict[object, object]:
-    """Count rows of one key, `total` of them in all runs together, two in a batch."""
+    """Count rows of one key, two in a batch, up to `total` rows in all runs together."""
     topology = Topology("rolled-back")
     spout = FixedBatchSpout([("k",)] * total, 2, fields=("key",))
     rows = batches(topology, "rows", spout, store=InSqlite(folder / "batches.db"))
@@ -202,7 +202,7 @@ def test_a_state_in_memory_is_refused_by_a_store_that_outlives_it(tmp_path: Path
         run(8)
 
 
-# ---- step by step -------------------------------------------------------------------------------
+# ---- single cases -------------------------------------------------------------------------------
 
 CONTEXT = Context("words", "counts", 0, 0, 1, clock=ManualClock())
 STORE = "/transactional/lines/coordinator"
@@ -250,12 +250,11 @@ def test_a_rollback_to_an_earlier_attempt_of_the_same_batch_is_refused() -> None
 
 
 def test_a_state_without_notes_is_adopted_as_it_is() -> None:
-    """As one of an earlier version is, and one that is ahead of its note after a crash."""
+    """Such as a state of an earlier version, or one that is newer than its note after a crash."""
     factory, store = MemoryState(), InMemory()
     write(slot(factory, InMemory()), Attempt(1, 0, 1), storm=1)
-    batches_of = (
-        store().get
-    )  # another store: the incarnation differs, so only the note is looked at
+    # In another store the incarnation differs, so only the note is checked.
+    batches_of = store().get
     assert batches_of(f"{STORE}/states/count/0") is None
     one = StateSlot(factory, "count")
     one._written = CountedIn(store, (STORE,)).last_write("count", 0)
@@ -284,7 +283,7 @@ def test_a_note_that_is_corrupt_is_named(bad: bytes) -> None:
 
 
 class OwnState:
-    """A state of a user's, which says who wrote it last."""
+    """A state that a user has written, with the attempt that wrote it last."""
 
     kind = StateKind.OPAQUE
 

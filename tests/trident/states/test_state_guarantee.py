@@ -1,4 +1,4 @@
-"""Which pairs are exactly once, and what becomes of the others; static values."""
+"""Which pairs of spout and state are exactly once, and that others are refused; static values."""
 
 from __future__ import annotations
 

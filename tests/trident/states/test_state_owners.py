@@ -1,4 +1,4 @@
-"""Who may write a state, what it refuses, and what comes back as it was."""
+"""Which attempts may write a state, which states are refused, and which values can be stored."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.trident.rigs.additions import OPAQUE, PLACE, TRANSACTIONAL, batch, ev
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 
-# ---- who may write ------------------------------------------------------------------------------
+# ---- which attempts may write -------------------------------------------------------------------
 
 
 @every_kind
@@ -133,7 +133,7 @@ def test_a_value_that_is_corrupt_is_told_with_its_key(value: Any) -> None:
 
 @pytest.mark.parametrize(("call", "what"), [("mark", "its mark"), ("get", "a value")])
 def test_what_is_no_text_is_told(call: str, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Redis and ZooKeeper tell it, when somebody else has written bytes there."""
+    """The error of the clients of Redis and ZooKeeper, if another program has written bytes."""
     factory = MemoryState(OPAQUE)
     batch(factory.make(PLACE), 1, storm=3)
     monkeypatch.setattr(MemoryBacking, call, lambda *_: b"\xff".decode())
@@ -149,7 +149,7 @@ def test_a_value_of_a_later_batch_is_told() -> None:
         batch(factory.make(PLACE), 2, storm=1)
 
 
-# ---- what can be kept ---------------------------------------------------------------------------
+# ---- which values can be stored -----------------------------------------------------------------
 
 
 @every_kind
@@ -224,7 +224,7 @@ def test_an_update_that_changes_what_it_is_handed_changes_nothing_else() -> None
     assert kept(factory) == {"storm": [2, [0, 1, 2, 3], [0, 1]]}
 
 
-# ---- releases -----------------------------------------------------------------------------------
+# ---- versions -----------------------------------------------------------------------------------
 
 
 def test_a_state_of_another_release_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:

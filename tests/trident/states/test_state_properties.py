@@ -1,4 +1,4 @@
-"""Any operations in any order, and any number of repeats: the state is what a dictionary is."""
+"""Random operations on a state, and repeated batches, compared with a dictionary."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Operations = list[tuple[str, Any, int]]
 def run(
     state: MapState, attempt: Attempt, todo: Operations, base: dict[Any, int]
 ) -> dict[Any, int]:
-    """Do all of it to the state and to a dictionary; each step must say the same."""
+    """Apply the operations to the state and to a dictionary, and compare after each."""
     model = dict(base)
     state.begin_commit(attempt)
     for what, key, number in todo:

@@ -1,4 +1,4 @@
-"""What a state holds after a batch, its repeats and its removals: Storm's rules, case by case."""
+"""Storm's rules for states, case by case: the values after batches, repeats and removals."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_repeat_with_other_rows_begins_at_the_value_before_in_an_opaque_state(
 
 
 def test_keys_that_only_the_earlier_attempt_had_go_back() -> None:
-    """In Storm they stay, and what it has counted is counted again in the batch that has it."""
+    """In Storm they keep the new value, and their rows count twice when a later batch has them."""
     factory = MemoryState(OPAQUE)
     state = factory.make(PLACE)
     batch(state, 1, storm=3)
@@ -91,7 +91,7 @@ def test_a_first_attempt_without_rows_writes_nothing() -> None:
     state = factory.make(PLACE)
     batch(state, 1)
     assert factory.homes() == []
-    batch(state, 2, attempt=1)  # an earlier one may still write: it is kept out
+    batch(state, 2, attempt=1)  # writes the mark, since an earlier attempt might still write
     assert factory.homes() == [Home("counts", 0)]
 
 
@@ -156,7 +156,7 @@ def test_what_is_removed_is_gone_for_the_next_batch(kind: StateKind) -> None:
     state.commit(at)
     assert dict(factory.items()) == {"ray": 1}
     batch(state, 3, ray=1)
-    assert {*kept(factory)} == {"ray"}  # nothing of it stays behind
+    assert {*kept(factory)} == {"ray"}
     assert batch(state, 4, storm=1) == [1]
 
 
@@ -170,7 +170,7 @@ def test_a_repeat_of_a_removal_finds_what_was_before_it() -> None:
         assert state.multi_get(["storm"]) == [3]
         state.multi_remove(["storm"])
         state.commit(at)
-    assert batch(factory.make(PLACE), 2, attempt=3, ray=1) == [1]  # this one removes nothing
+    assert batch(factory.make(PLACE), 2, attempt=3, ray=1) == [1]  # this attempt removes nothing
     assert dict(factory.items()) == {"storm": 3, "ray": 1}
 
 
@@ -187,7 +187,7 @@ def test_a_key_that_comes_back_in_the_repeat_of_its_removal_stays() -> None:
     assert dict(factory.items()) == {"storm": 7, "ray": 1}
 
 
-# ---- how it is used -----------------------------------------------------------------------------
+# ---- use ----------------------------------------------------------------------------------------
 
 
 def test_writing_outside_of_a_batch_is_refused() -> None:

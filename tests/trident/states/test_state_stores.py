@@ -1,4 +1,4 @@
-"""The same state in every store: kept as Storm keeps it, pickled, opened again, read, refused."""
+"""The same rules in every store: Storm's format, pickling, opening again, and refusals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Make = Callable[[StateKind], KeptState]
 
 @pytest.fixture
 def make(request: pytest.FixtureRequest) -> Make:
-    """Makes factories of one store; its states have a name of this test's."""
+    """Makes factories for one store; their states have a name of their own in each test."""
     made: Make = request.getfixturevalue(request.param)
     return made
 
@@ -207,7 +207,7 @@ def test_a_client_that_is_missing_is_told(
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(StoreError, match=re.escape(install_command(extra))) as told:
         factory.make(Place("words", "counts", 0, 1))
-    assert not isinstance(told.value, Unavailable), "it does not come by waiting"
+    assert not isinstance(told.value, Unavailable), "waiting does not install it"
 
 
 @every_store

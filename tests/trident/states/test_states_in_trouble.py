@@ -1,4 +1,4 @@
-"""Exactly once, against a naive model: attempts that die anywhere, zombies, and an unsure store.
+"""Exactly once, compared with a naive model: attempts that die, zombies, and an unreliable store.
 
 The model is a dictionary to which each batch is added once, when its last attempt is committed.
 """
@@ -29,7 +29,7 @@ Rows = dict[str, int]
 
 
 class Run:
-    """A coordinator that commits batches, tasks that die, and a model."""
+    """A coordinator that commits batches, tasks that die, and the model."""
 
     def __init__(self, inner: KeptState, seed: int) -> None:
         self.random = Random(seed)
@@ -57,10 +57,10 @@ class Run:
 
     def rows(self) -> Rows:
         keys = self.random.sample(KEYS, self.random.randrange(5))
-        return {key: self.random.randrange(10) for key in keys}  # 0: it is removed
+        return {key: self.random.randrange(10) for key in keys}  # 0 removes the key
 
     def attempt(self, attempt: Attempt, rows: Rows) -> bool:
-        """Whether all tasks have committed it, and the coordinator has lived to hear of it."""
+        """Whether all tasks have committed it, and the coordinator survived until it knew that."""
         self.factory.troubles.pass_by()
         if self.zombies and self.random.random() < 0.3:
             self.rise(*self.zombies.pop(self.random.randrange(len(self.zombies))))
@@ -79,7 +79,7 @@ class Run:
                     state.multi_update([key], [plus(number)])
                 else:
                     state.multi_remove([key])
-            if self.random.random() < 0.1:  # it seems dead; its successor is asked next
+            if self.random.random() < 0.1:  # it seems dead, and is replaced; it commits later
                 self.zombies.append((self.states.pop(task), attempt))
                 return False
             state.commit(attempt)

@@ -1,4 +1,4 @@
-"""States that streams are written into, and what is asked of them and new in them."""
+"""States of streams: aggregates, updates, queries, and the stream of new values."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_query_in_the_program_sees_what_is_written_so_far() -> None:
 
 @pytest.mark.parametrize("lives", [1, 2])
 def test_a_query_in_a_repeat_sees_nothing_of_the_attempt_before(lives: int) -> None:
-    """It stands after what writes the state, which undoes that attempt, also without rows."""
+    """The query runs after the state's writer, which undoes that attempt, even without rows."""
     topology, stream = given(Click)
     _, questions = given(("q",), "questions", topology, group="given")
     state = stream.group_by("page").aggregate(count(), state=MemoryState(), parallelism=2)
@@ -235,7 +235,7 @@ def test_a_batch_without_rows_touches_no_state() -> None:
 
 @pytest.mark.parametrize("rest", [[], [Click("b", "x", 1)]])
 def test_an_attempt_without_rows_undoes_what_an_earlier_one_wrote(rest: list[Click]) -> None:
-    """Of an opaque spout: the row is in the next batch instead, and Storm counts it twice."""
+    """With an opaque spout the row may be in the next batch instead; Storm counts it twice."""
     topology, stream = given(Click, parallelism=2)
     state = MemoryState()
     stream.group_by("page").aggregate(count(), state=state, parallelism=2)

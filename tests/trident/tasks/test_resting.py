@@ -1,4 +1,4 @@
-"""Notes of emitters that have nothing, and how long the master rests by them."""
+"""IdleNote and IdleBackoff: the master pauses while the emitters of a spout have no rows."""
 
 from __future__ import annotations
 
