@@ -102,7 +102,7 @@ def test_the_table_is_right_after_every_kill_of_the_page(shell: Shell) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_experiment_of_the_page_holds(releases: None, tmp_path: Path) -> None:
-    """In a process of its own, which has the broker and Ray."""
+    """It runs in its own process, with its own broker and Ray."""
     obtain()
     experiment = ROOT / "examples/kafka_to_spark/kills.py"
     shell = Shell(tmp_path)

@@ -1,4 +1,4 @@
-"""Programs of batches whose heavy step is Spark's: as a plain program, whatever is killed."""
+"""Programs of batches with a Spark step: the results of a plain program, also when Java dies."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def begun(topology: Topology, **options: Any) -> BatchStream[Sale]:
 
 
 def ran(step: Spark, **options: Any) -> tuple[dict[Any, Any], list[JobReport]]:
-    """What is in the state at the end, and what was told of the jobs."""
+    """Run a program with the step, and return its state at the end and the reports of the jobs."""
     topology, state = Topology("sales", message_timeout_s=300), MemoryState()
     made = begun(topology, **options).apply(step).named("spark")
     made.group_by("page").aggregate(sum_("cents"), state=state)
@@ -84,7 +84,7 @@ def test_a_program_of_batches_comes_to_what_a_plain_one_does_two_batches_at_a_ti
 ) -> None:
     state, reports = ran(spark(two_together, out=Total, where=place), max_batches=2)
     assert state == PLAIN
-    reports = [report for report in reports if report.rows_in]  # the end may be heard of later
+    reports = [report for report in reports if report.rows_in]  # without empty batches at the end
     assert sorted(report.batch for report in reports) == ["1", "2", "3", "4"]
     assert {(report.rows_in, report.rows_out) for report in reports} == {(300, 3)}
     assert all(report.jobs for report in reports)
@@ -95,7 +95,7 @@ def test_a_program_of_batches_comes_to_what_a_plain_one_does_two_batches_at_a_ti
 
 @dataclass(frozen=True)
 class KillingOnce:
-    """A transform whose rows are computed by a process that kills the Java it belongs to."""
+    """A transform with a UDF that once kills the Java process of its executor."""
 
     marker: str
 
@@ -119,7 +119,7 @@ class KillingOnce:
 def test_the_java_of_an_executor_is_killed_in_the_middle_of_a_job(
     place: SparkPlace, gateway: Gateway, tmp_path: Path
 ) -> None:
-    """On this machine it is that of the driver as well."""
+    """With LocalSpark it is the Java of the driver as well."""
     step = spark(KillingOnce(str(tmp_path / "killed")), out=Total, where=place)
     state, _ = ran(step, max_batches=2)
     assert (tmp_path / "killed").exists()
@@ -143,7 +143,7 @@ def test_a_place_that_cannot_be_written_is_named(
 
 @dataclass(frozen=True)
 class OnFullDisk:
-    """A writer whose Java may write no file of more than a few bytes meanwhile."""
+    """A writer that limits the files of its Java to 16 bytes while it writes."""
 
     folder: str
 
@@ -163,7 +163,7 @@ def test_a_disk_without_room_is_told_as_such(
     place: SparkPlace, gateway: Gateway, tmp_path: Path
 ) -> None:
     if not isinstance(place, LocalSpark):
-        pytest.skip("executors are no children of whoever writes")
+        pytest.skip("the executors are not children of the writing process")
     topology = Topology("sales", message_timeout_s=300)
     step = spark(totals, where=place).write(OnFullDisk(str(tmp_path / "totals")))
     begun(topology, skip=Skip(attempts=1)).apply(step)

@@ -1,4 +1,4 @@
-"""SparkBatchBolt: what it gathers, when it hands over, and what is acked when, without Spark."""
+"""SparkBatchBolt without Spark: when batches are submitted, when inputs are acked, and failures."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Input:
 
 
 class Hands:
-    """A collector that remembers."""
+    """A collector that records its calls."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, Any]] = []
@@ -68,7 +68,7 @@ class Hands:
 
 
 class Driven:
-    """A bolt that is called as a worker calls it, by hand."""
+    """A bolt that a test calls as a worker would."""
 
     def __init__(
         self, place: Scripted, transform: Any = totals, out: Any = Total, **more: Any
@@ -181,7 +181,7 @@ def test_so_many_batches_are_at_spark_at_a_time() -> None:
     driven = Driven(place, rows_max=1, batches_max=2)
     driven.take(A, B, C, A)
     assert len(place.tickets) == 2
-    assert driven.clock.now() > 0  # who finds no room waits a little
+    assert driven.clock.now() > 0  # it waits a little for a free slot
     place.tickets[0].ready = True
     assert ("ack", A) in driven.tick()
     assert [ticket.batch.rows for ticket in place.tickets] == [1, 1, 1]
@@ -202,7 +202,7 @@ def test_a_batch_that_was_lost_with_spark_is_handed_over_again() -> None:
     assert driven.tick() == driven.tick() == []
     assert driven.tick()[-1] == ("ack", A)
     assert len({ticket.batch.id for ticket in place.tickets}) == 1
-    assert [one.cancelled for one in place.tickets] == [True, True, False]  # it may live on
+    assert [one.cancelled for one in place.tickets] == [True, True, False]  # they might still run
     assert [one.batch.run for one in place.tickets] == [0, 1, 2]
 
 
@@ -227,10 +227,10 @@ def test_while_spark_is_away_a_batch_is_kept_and_that_is_told_now_and_then() -> 
     driven = Driven(place, rows_max=1)
     driven.take(A)
     told = [told_while_away(driven, 0.5) for _ in range(18)]
-    assert [at for at, error in enumerate(told) if error] == [0, 12]  # 6 s
-    assert len(place.tickets) == 7  # each is heard of half a second later, and then waits one
+    assert [at for at, error in enumerate(told) if error] == [0, 12]  # 6 s apart
+    assert len(place.tickets) == 7  # each fails half a second later, and then it waits one second
     renewed = [what for what in driven.hands.told if what == ("renewed", A)]
-    assert len(renewed) == len(driven.hands.told) == 4, "no attempt of it, and no timeout"
+    assert len(renewed) == len(driven.hands.told) == 4, "it neither fails nor times out"
     place.errors.clear()
     assert (driven.tick() + driven.tick(1.0) + driven.tick())[-1] == ("ack", A)
     assert len({ticket.batch.id for ticket in place.tickets}) == 1

@@ -1,4 +1,4 @@
-"""A spark step as an operator of a stage, without Spark: a batch is one job, or a failure."""
+"""A Spark step as an operator of a stage, without Spark: a batch is one job, or fails."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_step_that_only_writes_emits_nothing_and_commits() -> None:
 
 
 class Untellable:
-    """Tables that cannot show a batch now, or never."""
+    """A table that cannot publish a batch, now or ever."""
 
     def __init__(self, *errors: Exception) -> None:
         self.errors = [*errors]

@@ -1,4 +1,4 @@
-"""A step that is a query: what it may name, and that nothing else is to be seen in its session."""
+"""A step that is an SQL query: the names of its inputs and tables, visible in its session only."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_query_sees_its_inputs_and_tables_and_nobody_else_does(gateway: Gatewa
     pages = RecordColumns.of(Page)
     step = spark_sql(text, out=Priced, tables={"pages": PAGES}).bind(SALES, pages)
     assert run(gateway, step, ROWS, pages.table([Page("a", "A")])) == [Priced(1.0, "A")]
-    seen: list[str] = []  # by what comes after it in its session, and in the other slot's
+    seen: list[str] = []  # by later jobs in the same session, and in that of the other slot
 
     def looking(df: Any, batch: BatchInfo) -> None:
         catalog = df.sparkSession._jsparkSession.sessionState().catalog()

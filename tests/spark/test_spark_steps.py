@@ -1,4 +1,4 @@
-"""What is declared of a step, and what Spark itself then does of it, in the local session."""
+"""Declarations of Spark steps (paths, tables, outputs), and their effects in a local session."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def pages(session: Any) -> Any:
 
 @dataclass(frozen=True)
 class InDerby:
-    """Java's own database, in the memory of the driver's."""
+    """Derby, a database of Java, in the memory of the driver."""
 
     log: str
 

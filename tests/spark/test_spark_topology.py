@@ -1,4 +1,4 @@
-"""A topology whose heavy step is Spark's: every record in one result, and written files too."""
+"""A topology with a Spark step: every record is in one result, and in one of the written files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who owns a session, without one: lives, slots, limits, and answers that come too late."""
+"""SessionHost with fake sessions: restarts, slots, time limits, and answers that come too late."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class FakeContext:
 
 
 class FakeSession:
-    """A session, and the Spark in it, in one."""
+    """A session, which is its own Spark."""
 
     def __init__(self) -> None:
         self.spark, self.sparkContext = self, FakeContext()
@@ -75,9 +75,9 @@ class FakeSession:
 
 
 class FakeHost(SessionHost):
-    """A host of fake sessions. `refusals` are raised before the first of them opens."""
+    """A host of fake sessions. The first attempts to open one raise the `refusals`."""
 
-    hosts: ClassVar[list[FakeHost]] = []  # of this test
+    hosts: ClassVar[list[FakeHost]] = []  # those of the current test, to be stopped
 
     def __init__(self, *refusals: Exception, slots: int = 1) -> None:
         self.refusals, self.lives = [*refusals], list[FakeSession]()
@@ -127,7 +127,7 @@ def test_jobs_share_a_session_and_a_dead_one_is_replaced() -> None:
 
 
 class Unspeakable(Exception):
-    """As one of Java's, when Java is gone."""
+    """An error without a message, like one of Java's when Java has ended."""
 
     def __str__(self) -> str:
         raise AssertionError
@@ -157,12 +157,12 @@ def test_what_is_given_up_while_it_is_handed_over_is_not_transformed() -> None:
     with pytest.raises(SparkError, match="given up"):
         host.submit(given_up).result()
     session.on_hand_over = list
-    host.run(nothing)  # the slot has done with the one before
+    host.run(nothing)  # when it is done, so is the one before
     assert not called
 
 
 class Cycle:
-    """As py4j's: it is gone when cycles are collected."""
+    """A reference cycle, like those of py4j: only the garbage collector removes it."""
 
     def __init__(self) -> None:
         self.itself = self
@@ -180,7 +180,7 @@ def test_what_a_job_has_left_in_cycles_is_collected_where_that_is_done_seldom(
     host = FakeHost()
     gc.disable()
     try:
-        for _ in range(5):  # the fourth is one too many
+        for _ in range(5):  # the fourth exceeds the limit
             host.run(leaving)
         assert [one() is None for one in left[:4]] == [True] * 4
     finally:
@@ -223,7 +223,7 @@ def test_a_session_that_hangs_when_it_opens_is_no_reason_to_wait_for_ever(
         return FakeSession()
 
     host = SessionHost(opening, 1)
-    for _ in range(2):  # also who comes later
+    for _ in range(2):  # also a job that comes later
         with pytest.raises(SparkUnavailable, match="has not answered within"):
             host.submit(job(nothing)).result()
     go_on.set()

@@ -1,4 +1,4 @@
-"""What the session on a cluster alone has: who shares it, who stops it, and what it stands on."""
+"""The session on a cluster: how it is shared, stopped and replaced, and errors from its node."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_session_that_was_stopped_is_there_again_for_the_next_batch(
 ) -> None:
     assert works(gateway)
     place.stop()
-    assert isinstance(fails(gateway, as_it_is), SparkLost)  # whoever hands over, does it again
+    assert isinstance(fails(gateway, as_it_is), SparkLost)  # the caller submits the batch again
     assert works(gateway)
 
 
@@ -85,14 +85,14 @@ def test_a_task_may_have_a_session_of_its_own(gateway: Gateway, place: RayDPSpar
 
 
 class FromElsewhere:
-    """A transform of a module that the session's node has not."""
+    """A transform from a module that the session's node does not have."""
 
     def __reduce__(self) -> Any:
         return importlib.import_module, ("module_of_one_machine",)
 
 
 class OfTheUser(SparkError):
-    """An error of a user's own."""
+    """An error that a user has defined."""
 
 
 def raising(df: Any, batch: BatchInfo) -> Any:
@@ -108,7 +108,7 @@ def test_what_goes_wrong_there_is_said_here(gateway: Gateway) -> None:
 
 
 class Sleeper:
-    """A host whose session is not open when it is asked first."""
+    """A host whose session is not open at the first check."""
 
     def __init__(self) -> None:
         self.asked, self.stopped = 0, False
@@ -158,8 +158,8 @@ import raydp
 
 
 def test_threads_of_the_actor_import_spark_at_the_same_time() -> None:
-    """Python's import locks found a deadlock: the second thread's import failed, and left a pyspark
-    without its version, so that no session opened in that process."""
+    """Otherwise Python detects a deadlock of import locks: the import fails in the second thread,
+    and leaves a pyspark without its version, so that no session can open in that process."""
     command = [sys.executable, "-c", IMPORTS]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""A session that dies before its first words: the next one begins anew."""
+"""A session whose Java dies while it opens: calls end, and the next session can open."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Connection:
 
 
 def test_calls_end_with_java_also_if_another_process_has_its_sockets() -> None:
-    """Such as one that Java was about to start, which has inherited them: here it is this one."""
+    """Such as a child that Java was starting, and that inherited them; here it is this process."""
     java = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     pairs = [socket.socketpair() for _ in range(2)]
     idle, busy = (Connection(ours) for ours, _ in pairs)

@@ -1,4 +1,4 @@
-"""What Spark needs around it, and whom an error is told to blame, without Spark."""
+"""What Spark needs to start, and how its errors are classified and shortened, without Spark."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark
 from tests.spark.everything import EVERYTHING
 
 GIB = 1 << 30
-PLACE = RayDPSpark(executors=2, cores=3, memory="2g")  # 2 × 2.4 GiB with what Spark adds
+PLACE = RayDPSpark(executors=2, cores=3, memory="2g")  # 2 × 2.4 GiB with Spark's overhead
 
 
 def test_a_cluster_with_room_is_taken() -> None:
@@ -174,7 +174,7 @@ def test_whatever_a_dead_java_says_the_job_is_lost_and_not_wrong() -> None:
 
 
 class CatalogUnreachable(Unavailable):
-    """An error of a user's own."""
+    """An error that a user has defined."""
 
 
 def test_what_the_users_code_waits_for_is_waited_for() -> None:

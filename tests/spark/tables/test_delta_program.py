@@ -1,4 +1,4 @@
-"""Programs with a Delta Lake table: whoever is killed, each row is published once, in order."""
+"""Programs that publish batches: each row once, in order, with kills and outages (no Spark)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SETTINGS = {
 @dataclass(frozen=True)
 class FileLog:
     """A writer that publishes without Spark: an attempt is a file, the table is a file of lines.
-    The store is away once for each `away-N`, a batch to be published."""
+    For each file `away-N`, the store is unavailable once when batch N is published."""
 
     folder: Path
 
@@ -125,7 +125,7 @@ class NotFarBehind(FileLog):
         table = self.folder / "table"
         shown = len(table.read_text().splitlines()) if table.exists() else 0
         assert batch.txid is not None
-        assert batch.txid - shown <= 4, "one is not shown, and three run"
+        assert batch.txid - shown <= 4, "at most one batch waits to be shown, and three run"
         super().__call__(result, batch)
 
 

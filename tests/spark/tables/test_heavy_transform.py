@@ -1,4 +1,4 @@
-"""The example of both ways, while workers and processes of Spark are killed: a plain result."""
+"""Runs examples/heavy_transform.py while workers and processes of Spark are killed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KILLS = 3
 
 
 def plain(folder: Path) -> list[tuple[int, str, float]]:
-    """What a program without batches finds in the files."""
+    """The rows that a program without batches reads from the files."""
     lines = [text for file in folder.glob("*.txt") for text in file.read_text().splitlines()]
     fields = [line.split() for line in lines if line != "???"]
     return sorted((int(id), page, float(price)) for id, _, page, price in fields)
@@ -55,8 +55,8 @@ def kill_worker(choose: Callable[[Any], int]) -> Kill:
 def rows_of_example(
     cluster: RayCluster, kills: list[Kill], within_s: float, committed: int
 ) -> list[Any]:
-    """Run the example, with a kill whenever more batches than before are `committed`. Returns its
-    table."""
+    """Run the example, with a kill whenever more batches than before are committed, and return
+    the rows of its table."""
     table = Path("heavy/sales")
     run = cluster.submit(runpy.run_path(str(EXAMPLE))["topology"].graph(), Layout.PACK)
     try:
@@ -95,7 +95,7 @@ def test_whoever_is_killed_the_table_has_the_rows_of_a_plain_program(
 
 
 def processes(command: str) -> list[psutil.Process]:
-    """The processes below this one with that in their command."""
+    """The descendants of this process whose command contains `command`."""
     found = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
@@ -105,7 +105,7 @@ def processes(command: str) -> list[psutil.Process]:
 
 
 def kill_all(command: str, run: Any) -> bool:
-    """Kill these processes of a session that has an executor beside who starts executors."""
+    """Kill these processes of a session, if it has an executor and the process that starts it."""
     there = processes(command) if len(processes("worker.DefaultWorker")) > 1 else []
     for process in there:
         with suppress(psutil.NoSuchProcess):  # it has ended with another one
@@ -119,8 +119,8 @@ def kill_all(command: str, run: Any) -> bool:
 def test_whatever_of_spark_is_killed_the_table_has_the_rows_of_a_plain_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_cluster: RayCluster
 ) -> None:
-    """The gateway's actor, its Java, who starts executors with an executor, and the worker that
-    owns the batch."""
+    """The kills are of the gateway's actor, of its Java, of an executor together with the process
+    that starts executors, and of the worker that owns the batch."""
     obtain()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SPARK_ON", "cluster")
@@ -135,7 +135,7 @@ def test_whatever_of_spark_is_killed_the_table_has_the_rows_of_a_plain_program(
 
 @pytest.fixture
 def experiment() -> Iterator[dict[str, Any]]:
-    """Its names; what it has written is removed."""
+    """The names that the experiment's file defines; its folder is removed afterwards."""
     found = runpy.run_path(str(EXPERIMENT))
     yield found
     found["FOLDER"].cleanup()

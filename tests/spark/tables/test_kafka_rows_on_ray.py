@@ -1,4 +1,4 @@
-"""Ranges of a real Kafka to Spark on Ray, while both ends are killed: each record once."""
+"""Ranges of a real Kafka, read by Spark on Ray while workers are killed: each record once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AsRead:
-    """A transform that leaves word of each job that begins."""
+    """A transform that writes a file for each job that begins."""
 
     began: Path
 
@@ -52,7 +52,7 @@ def test_the_workers_of_spark_and_of_the_ranges_are_killed(
     if not (files := jars()):
         pytest.skip("no jars of Spark for Kafka here")
     topic, before = new_topic(kafka.bootstrap, 3), javas()
-    for partition in range(2):  # one has nothing
+    for partition in range(2):  # the third partition stays empty
         fill(kafka.bootstrap, topic, [b"%d" % number for number in range(700)], partition)
     began, folder = tmp_path / "began", tmp_path / "table"
     began.mkdir()
@@ -70,7 +70,7 @@ def test_the_workers_of_spark_and_of_the_ranges_are_killed(
         assert of_spark.worker != of_ranges.worker
         waiting, end_s = [(of_spark, 2), (of_ranges, 4)], time.monotonic() + 500
         while time.monotonic() < end_s and not run.wait(0.02):
-            if waiting and any(began.glob(f"{waiting[0][1]}-*")):  # that job is under way
+            if waiting and any(began.glob(f"{waiting[0][1]}-*")):  # that job is running
                 run.kill_worker(waiting.pop(0)[0].worker)
         assert not waiting, run.snapshot()
         assert run.finished(), run.snapshot()
@@ -88,5 +88,5 @@ def test_the_workers_of_spark_and_of_the_ranges_are_killed(
     assert sorted(rows) == sorted(plain)
     kept = [one.txid for one in batches_in(folder)]
     assert kept == [*range(1, len(kept) + 1)]
-    assert len([*began.iterdir()]) > len(kept), "no job was begun again"
+    assert len([*began.iterdir()]) > len(kept), "no job was started again"
     assert java_left(before) == []

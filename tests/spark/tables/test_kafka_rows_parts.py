@@ -1,4 +1,4 @@
-"""What is said to Spark's Kafka source, and what is refused, without Spark."""
+"""The options for Spark's Kafka source, and which declarations are refused, without Spark."""
 
 from __future__ import annotations
 

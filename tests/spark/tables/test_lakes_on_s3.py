@@ -99,7 +99,7 @@ def rows(gateway: Gateway, transform: Any) -> list[Sale]:
 
 
 class Successor:
-    """The driver of another process. It publishes batch 2, and begins to publish batch 3."""
+    """The driver of another process: publishes batch 2, and begins to publish batch 3."""
 
     lake: Lake
     gateway: Gateway
@@ -117,7 +117,7 @@ class Successor:
 
 
 def check(lake: Lake, server: tuple[S3, dict[str, str]], caplog: pytest.LogCaptureFixture) -> None:
-    """A driver is stopped inside of a commit, and its successor is killed after one."""
+    """Stop a driver inside of a commit, kill its successor after one, and check the table."""
     (store, settings), kind = server, lake.writer._kind
     first = lake.driver(settings)
     lake.publish(first, 1).result()
@@ -145,7 +145,7 @@ def check(lake: Lake, server: tuple[S3, dict[str, str]], caplog: pytest.LogCaptu
     with pytest.raises(SparkUnavailable, match=lake.refused) as waits:
         stopped.result()
 
-    lake.publish(first, 4).result()  # batch 3 is in the log, and not noted
+    lake.publish(first, 4).result()  # batch 3 is in the log, but without a note
     assert rows(first, Reading(kind)) == [Sale("a", 2.0), Sale("b", 4.0)]
     assert [one.page for one in rows(first, Reading(kind, history=True))] == ["0", "1", "2"]
     assert SECRET not in f"{waits.value!r} {waits.value.__cause__!r} {caplog.text}"

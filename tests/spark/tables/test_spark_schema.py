@@ -1,4 +1,4 @@
-"""Records as columns and back, without Spark: every type, nulls and NaN, and what is refused."""
+"""RecordColumns, records as columns and back, without Spark: every type, nulls, NaN, refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State from batch to batch, without Spark: whoever dies or fails, each row counts once."""
+"""States of Spark steps, without Spark: each row counts once, also after failures and crashes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tests.trident.rigs.group_rig import Hook, Numbers, OpaqueNumbers, Row
 
 @pytest.fixture(autouse=True)
 def no_power_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy disk takes long to be sure."""
+    """Skip fsync, which is slow on a busy disk."""
     monkeypatch.setattr(os, "fsync", int)
 
 
@@ -59,7 +59,7 @@ class FileState(SparkState):
 
 
 def kept(rows: pa.Table, state: pa.Table, batch: BatchInfo) -> tuple[pa.Table, pa.Table]:
-    """The rows go on; the state has all rows so far."""
+    """Return the rows unchanged, and a state with all rows so far."""
     return rows, pa.concat_tables([state, rows])
 
 
@@ -68,7 +68,7 @@ def kept_in(state: SparkState) -> Spark:
 
 
 def program(spout: Any, folder: Path, after: Any = None, **options: Any) -> Topology:
-    """Numbers go into a state; `after` is called with each row that goes on."""
+    """A program that keeps numbers in a state; `after` is called with each row after that."""
     topology, store = Topology("numbers", **SETTINGS), options.pop("store", InMemory())
     step = kept_in(FileState(FileTable(folder), Row))
     made = batches(topology, "numbers", spout, store=store, **options).apply(step)
@@ -142,8 +142,8 @@ def opened(folder: Path, current: int, columns: str = "page string") -> TableFol
 
 
 def work(folder: Path, committed: list[int], life: int) -> None:
-    """Batches that append their txid to the state; the second has two attempts. The store of
-    the batches is `committed`."""
+    """Run batches that append their txid to the state; the second has two attempts. `committed`
+    is the store of the batches."""
     table = opened(folder, len(committed) + 1)
     for txid in range(len(committed) + 1, 5 + life):
         for attempt in range(2 * life, 2 * life + (2 if txid == 2 else 1)):

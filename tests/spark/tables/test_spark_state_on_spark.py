@@ -1,4 +1,4 @@
-"""States that a real Spark keeps, as a plain program's, whoever is killed; and the example."""
+"""States of a real Spark, compared with plain programs while processes are killed; the example."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Total(NamedTuple):
 
 
 def summed(sales: Any, state: Any, batch: BatchInfo) -> Any:
-    """The columns of the new state have another order, and one of them is narrower."""
+    """Return a state whose columns have another order, and of which one is narrower."""
     from pyspark.sql import functions as f
 
     decimal = "decimal(38,18)"
@@ -168,7 +168,7 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def plain(lines: Iterable[str]) -> tuple[Counter[str], list[tuple[str, int, int, int]]]:
-    """The counts and the visits, as a program without batches finds them."""
+    """The counts and the visits that a program without batches computes."""
     views = {int(line.split()[0]): line.split() for line in lines}.values()
     counts: Counter[str] = Counter()
     visits: list[tuple[str, int, int, int]] = []
@@ -190,7 +190,7 @@ def plain(lines: Iterable[str]) -> tuple[Counter[str], list[tuple[str, int, int,
 def test_the_example_counts_as_a_plain_program_whoever_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_cluster: RayCluster
 ) -> None:
-    """Workers are killed, and Java, whenever another batch is in the table."""
+    """Java or a worker is killed whenever another batch is in the table."""
     obtain()
     monkeypatch.chdir(tmp_path)
     chance = Random(8)

@@ -1,4 +1,4 @@
-"""A table's folder: what readers see is committed and whole, whoever dies at whatever step."""
+"""The folder of a table: readers see only whole, committed batches, also after a crash anywhere."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sunshower.spark_integration.tables.table_folder import (
 
 @pytest.fixture(autouse=True)
 def no_power_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy disk takes long to be sure."""
+    """Skip fsync, which is slow on a busy disk."""
     monkeypatch.setattr(os, "fsync", int)
 
 
@@ -41,7 +41,7 @@ def written(folder: Path, txid: int, attempt: int, text: str, run: int = 0) -> N
 
 
 def seen(folder: Path) -> dict[str, str]:
-    """What a reader finds: names that begin with _ are passed over."""
+    """The files that a reader finds; readers ignore names that begin with _."""
     return {path.parent.name: path.read_text() for path in folder.glob("[!_]*/*.parquet")}
 
 
@@ -59,7 +59,7 @@ def test_a_batch_is_seen_once_it_is_committed_and_not_before(tmp_path: Path) -> 
     assert batches_in(folder) == [
         TableBatch(txid, 0, rows=1, files=1, bytes=3, seconds=0.5, jobs=(7,)) for txid in (1, 2)
     ]
-    assert not any((folder / "_sunshower" / "staged").iterdir()), "nothing is left over"
+    assert not any((folder / "_sunshower" / "staged").iterdir()), "staged files are left"
 
 
 def test_the_highest_attempt_that_is_whole_is_the_one(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_the_highest_attempt_that_is_whole_is_the_one(tmp_path: Path) -> None:
 
 def test_of_an_attempt_the_last_run_is_the_one(tmp_path: Path) -> None:
     table = opened(tmp_path, 1)
-    for run in (2, 10, 9, 0):  # who lives on after a gateway's death may be late
+    for run in (2, 10, 9, 0):  # a run that survives the crash of its gateway may finish late
         written(tmp_path, 1, 3, f"run {run}", run)
     written(tmp_path, 1, 2, "the attempt before", 11)
     table.publish(1)
@@ -119,11 +119,11 @@ def test_two_lives_of_a_task_may_show_the_same_batch(
 
 
 class Crash(BaseException):
-    """The process dies."""
+    """A simulated crash of the process."""
 
 
 def crashing(monkeypatch: pytest.MonkeyPatch, at: int, *, after: bool) -> list[str]:
-    """The `at`-th call that changes the disk is the last one; returns the calls."""
+    """Crash at the `at`-th call that changes the disk; returns the list of the calls."""
     calls: list[str] = []
 
     def watched(owner: Any, name: str) -> None:
@@ -148,7 +148,7 @@ def crashing(monkeypatch: pytest.MonkeyPatch, at: int, *, after: bool) -> list[s
 
 
 def work(folder: Path, committed: list[int]) -> None:
-    """Two batches, of which the first has two attempts; the store of the batches is `committed`."""
+    """Write two batches, the first with two attempts; `committed` is the store of the batches."""
     table = opened(folder, 1)
     written(folder, 1, 0, "one, given up")
     written(folder, 1, 1, "one")

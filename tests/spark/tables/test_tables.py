@@ -1,4 +1,4 @@
-"""Tables in programs of batches: who dies or fails, readers see each committed row once."""
+"""Tables in programs of batches: readers see each committed row once, also after crashes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SETTINGS = {
 
 @pytest.fixture(autouse=True)
 def no_power_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy disk takes long to be sure."""
+    """Skip fsync, which is slow on a busy disk."""
     monkeypatch.setattr(os, "fsync", int)
 
 
@@ -65,7 +65,7 @@ def same(rows: pa.Table, batch: BatchInfo) -> pa.Table:
 
 
 def seen(folder: Path) -> dict[int, list[int]]:
-    """The numbers of each batch that a reader finds."""
+    """The numbers that a reader finds in each batch."""
     if not list(folder.glob("txid=*")):
         return {}
     found = pyarrow.dataset.dataset(folder, partitioning="hive").to_table()
@@ -82,7 +82,7 @@ def numbers_of(folder: Path) -> list[int]:
 def program(
     spout: Any, folder: Path, after: Any = None, place: Scripted | None = None, **options: Any
 ) -> Topology:
-    """Numbers go into a table; `after` is called with each row that goes on."""
+    """A program that writes numbers into a table; `after` is called with each row after that."""
     topology = Topology("numbers", **SETTINGS)
     store = options.pop("store", InMemory())
     read = batches(topology, "numbers", spout, store=store, **options)
@@ -93,7 +93,7 @@ def program(
 
 
 def once_for_each(*numbers: int) -> Any:
-    """Raises the first time that it sees each of them."""
+    """A function that raises the first time that it receives each of these numbers."""
     left = [*numbers]
 
     def raises(row: Row) -> None:
@@ -141,7 +141,7 @@ def test_whoever_is_killed_readers_see_each_row_once_and_no_batch_changes(
     before: dict[int, list[int]] = {}
     for killed in range(3):
         run.wait(0.3 + 0.17 * ((seed + killed) % 5))
-        assert before.items() <= seen(tmp_path).items(), "what was seen stays"
+        assert before.items() <= seen(tmp_path).items(), "a visible batch has changed"
         before = seen(tmp_path)
         workers = sorted(run.snapshot().workers)
         with suppress(ClusterError):  # it has just died
@@ -180,7 +180,7 @@ def test_other_writers_wait_for_their_turn() -> None:
 
 
 class Elsewhere(FileTable):
-    """As one whose folder is not that of the executors, and where Spark does not say more."""
+    """A table whose files are on another machine, where Spark does not count them."""
 
     def save(self, result: Any, where: Path) -> Staged:
         where.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Tables that a real Spark writes, and reads as any folder of Parquet: at once, and as a stream."""
+"""Tables that a real Spark writes and reads as a folder of Parquet: as a table and as a stream."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def with_a_txid(df: Any, batch: BatchInfo) -> Any:
 
 @dataclass(frozen=True)
 class Reading:
-    """What anybody's job would write to read a table."""
+    """Reads the table as any job of Spark would."""
 
     folder: str
 
@@ -38,7 +38,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Following:
-    """A stream that reads what is new, into files of its own."""
+    """A stream that reads new rows of the table into files of its own."""
 
     folder: str
     into: str
@@ -89,7 +89,7 @@ def in_three(df: Any, batch: BatchInfo) -> Any:
 
 
 def above_average(df: Any, batch: BatchInfo) -> Any:
-    """Spark's plan adapts, without a shuffle: a subquery, and groups that are in one place."""
+    """A query whose plan is adaptive without a shuffle, because it has a subquery."""
     df.createOrReplaceTempView("sales")
     dear = df.sparkSession.sql("SELECT * FROM sales WHERE price >= (SELECT avg(price) FROM sales)")
     return dear.coalesce(1)
@@ -103,7 +103,7 @@ def test_a_plan_that_adapts_is_counted_once(gateway: Gateway, tmp_path: Path) ->
 
 
 class Losing(Table):
-    """As one whose folder not all executors share: what one of them has written is elsewhere."""
+    """A table whose folder not all executors share: one of the written files is missing."""
 
     def save(self, result: Any, where: Path) -> Staged:
         saved = super().save(result, where)
