@@ -79,7 +79,7 @@ def ran(step: Spark, **options: Any) -> tuple[dict[Any, Any], list[JobReport]]:
     return dict(state.items()), reports
 
 
-def test_a_program_of_batches_comes_to_what_a_plain_one_does_two_batches_at_a_time(
+def test_a_program_with_two_batches_at_a_time_has_the_results_of_a_plain_one(
     place: SparkPlace, gateway: Gateway
 ) -> None:
     state, reports = ran(spark(two_together, out=Total, where=place), max_batches=2)
@@ -126,7 +126,7 @@ def test_the_java_of_an_executor_is_killed_in_the_middle_of_a_job(
     assert state == PLAIN
 
 
-def test_a_place_that_cannot_be_written_is_named(
+def test_the_error_names_a_folder_that_cannot_be_written(
     place: SparkPlace, gateway: Gateway, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
@@ -159,7 +159,7 @@ class OnFullDisk:
             java.rlimit(psutil.RLIMIT_FSIZE, before)
 
 
-def test_a_disk_without_room_is_told_as_such(
+def test_a_full_disk_is_reported_in_the_error(
     place: SparkPlace, gateway: Gateway, tmp_path: Path
 ) -> None:
     if not isinstance(place, LocalSpark):

@@ -102,7 +102,7 @@ def joined(sales: pa.Table, pages: pa.Table, batch: BatchInfo) -> pa.Table:
 A, B, C = Sale("a", 1.0), Sale("b", 2.0), Sale("a", 3.0)
 
 
-def test_a_batch_goes_when_it_is_full_or_has_waited() -> None:
+def test_a_batch_is_submitted_when_it_is_full_or_has_waited() -> None:
     place = Scripted(ready=False)
     driven = Driven(place, rows_max=2, wait_s=1.0)
     driven.take(A, B, C)
@@ -141,7 +141,7 @@ def open_batches(driven: Driven) -> dict[str, float]:
     return {n.rpartition("/")[2]: value for n, value in found if n.startswith("spark batch ")}
 
 
-def test_figures_have_what_is_at_spark_and_how_it_ended() -> None:
+def test_figures_show_the_open_batches_and_how_batches_ended() -> None:
     place = Scripted(ready=False, errors=[SparkLost("died"), TransformFailed("no such column")])
     driven = Driven(place, rows_max=2)
     assert open_batches(driven) == {}
@@ -163,20 +163,20 @@ def test_figures_have_what_is_at_spark_and_how_it_ended() -> None:
     assert (ended, open_batches(driven)) == ([1, 1, 1], {})
 
 
-def test_a_step_without_out_acks_all_the_same() -> None:
+def test_a_step_without_results_acks_its_inputs_too() -> None:
     driven = Driven(Scripted(), nothing, None, rows_max=1)
     driven.take(A)
     assert driven.tick() == [("ack", A)]
 
 
-def test_what_takes_long_does_not_time_out() -> None:
+def test_inputs_that_wait_long_do_not_time_out() -> None:
     driven = Driven(Scripted(ready=False), rows_max=1, batches_max=1)
     driven.take(A, B)
     assert driven.tick(2.0) == [("renewed", B), ("renewed", A)]
     assert driven.tick(1.0) == []
 
 
-def test_so_many_batches_are_at_spark_at_a_time() -> None:
+def test_at_most_batches_max_batches_are_at_spark() -> None:
     place = Scripted(ready=False)
     driven = Driven(place, rows_max=1, batches_max=2)
     driven.take(A, B, C, A)
@@ -195,7 +195,7 @@ def test_a_transform_that_raises_fails_its_batch_with_the_reason() -> None:
     assert driven.tick() == [(reason, A), (reason, B)]
 
 
-def test_a_batch_that_was_lost_with_spark_is_handed_over_again() -> None:
+def test_a_batch_that_was_lost_with_spark_is_submitted_again() -> None:
     place = Scripted(errors=[SparkLost("died")] * 2)
     driven = Driven(place, rows_max=1)
     driven.take(A)
@@ -206,7 +206,7 @@ def test_a_batch_that_was_lost_with_spark_is_handed_over_again() -> None:
     assert [one.batch.run for one in place.tickets] == [0, 1, 2]
 
 
-def test_what_is_at_spark_when_a_topology_ends_is_stopped_there() -> None:
+def test_jobs_are_cancelled_when_the_topology_ends() -> None:
     place = Scripted(ready=False)
     driven = Driven(place, rows_max=1)
     driven.take(A, B)
@@ -215,14 +215,14 @@ def test_what_is_at_spark_when_a_topology_ends_is_stopped_there() -> None:
     assert place.closed == 1
 
 
-def test_a_batch_that_spark_dies_of_again_and_again_fails() -> None:
+def test_a_batch_that_kills_spark_repeatedly_fails() -> None:
     driven = Driven(Scripted(errors=[SparkLost("died")] * 9), rows_max=1)
     driven.take(A)
     told = [driven.tick() for _ in range(4)]
     assert told == [[], [], [], [("SparkLost: died", A)]]
 
 
-def test_while_spark_is_away_a_batch_is_kept_and_that_is_told_now_and_then() -> None:
+def test_while_spark_is_unavailable_a_batch_is_kept_and_the_outage_is_reported() -> None:
     place = Scripted(errors=[SparkUnavailable("no room")] * 10)
     driven = Driven(place, rows_max=1)
     driven.take(A)
@@ -245,7 +245,7 @@ def told_while_away(driven: Driven, seconds: float) -> str:
     return ""
 
 
-def test_without_what_spark_needs_its_batches_fail_and_the_others_do_not_wait_for_that() -> None:
+def test_batches_fail_when_spark_is_missing_and_the_others_do_not_wait() -> None:
     place = Scripted(errors=[SparkMissing("no Java"), SparkMissing("no Java")])
     driven = Driven(place, rows_max=1, batches_max=3)
     driven.take(A, B, C)
@@ -255,7 +255,7 @@ def test_without_what_spark_needs_its_batches_fail_and_the_others_do_not_wait_fo
     assert driven.hands.told[-1] == ("ack", C)
 
 
-def test_a_topology_outlasts_a_spark_that_is_away_for_longer_than_its_attempts() -> None:
+def test_a_topology_survives_an_outage_of_spark_longer_than_its_attempts() -> None:
     place = Scripted(errors=[SparkUnavailable("no room")] * 20)
     topology = Topology("t", message_timeout_s=5)
     sales = topology.spout("sales", Records([Sale("a", float(n)) for n in range(9)], type=Sale))
@@ -269,7 +269,7 @@ def test_a_topology_outlasts_a_spark_that_is_away_for_longer_than_its_attempts()
     assert not place.errors
 
 
-def test_a_record_that_spark_cannot_have_fails_alone() -> None:
+def test_a_record_that_spark_cannot_represent_fails_alone() -> None:
     driven = Driven(Scripted(), rows_max=3)
     bad = Sale("b", cast("Any", None))
     driven.take(A, bad, C)
@@ -292,7 +292,7 @@ def test_a_transform_has_a_frame_for_each_record_type() -> None:
     assert driven.tick()[0] == ("emit", (Total("A", 1.0), [A, Page("a", "A"), B]))
 
 
-def test_what_failed_once_is_emitted_again_and_counted_once() -> None:
+def test_a_batch_that_failed_once_is_emitted_again_and_counted_once() -> None:
     place = Scripted(errors=[TransformFailed("no")])
     topology = Topology("t", spout_pending=100)
     records = [Sale("a", float(n)) for n in range(100)]
@@ -304,7 +304,7 @@ def test_what_failed_once_is_emitted_again_and_counted_once() -> None:
     assert finished.snapshot.component("sales").replayed == 50
 
 
-def test_wrong_declarations_die_where_they_are_declared() -> None:
+def test_wrong_declarations_are_refused_where_they_are_declared() -> None:
     class Odd(NamedTuple):
         price: object
 

@@ -49,7 +49,7 @@ def run(place: Scripted, out: Any = Sale) -> list[Any]:
     return emitted
 
 
-def test_a_batch_is_one_job_and_its_rows_go_on() -> None:
+def test_a_batch_is_one_job_and_its_rows_are_emitted() -> None:
     place = Scripted()
     assert run(place) == [[C, B, A]]
     assert len(place.tickets) == 1
@@ -73,7 +73,7 @@ class Untellable:
         raise self.errors.pop(0)
 
 
-def test_a_table_that_cannot_show_a_batch_is_told_by_the_next_one_unless_it_passes() -> None:
+def test_an_error_of_publishing_is_raised_by_the_next_batch_unless_it_is_an_outage() -> None:
     operator, _ = begun(Scripted(ready=False))
     folder: Any = Untellable(StoreUnreachable("away"), StateMismatch("a hole"))
     operator._folders = [folder]
@@ -93,7 +93,7 @@ def begun(place: Scripted) -> tuple[SparkOperator, BatchRows]:
     return operator, batch
 
 
-def test_it_is_ready_when_spark_is_and_its_task_does_not_wait() -> None:
+def test_a_batch_is_ready_when_its_job_is_done_and_its_task_does_not_wait() -> None:
     place = Scripted(ready=False)
     operator, batch = begun(place)
     assert isinstance(operator, Waiting)
@@ -103,7 +103,7 @@ def test_it_is_ready_when_spark_is_and_its_task_does_not_wait() -> None:
     assert len(place.tickets) == 1
 
 
-def test_a_batch_that_nobody_waits_for_is_given_up() -> None:
+def test_giving_up_a_batch_cancels_its_job() -> None:
     place = Scripted(ready=False)
     operator, batch = begun(place)
     operator.give_up(batch)
@@ -116,7 +116,7 @@ def test_a_batch_that_nobody_waits_for_is_given_up() -> None:
     assert not place.tickets[0].cancelled
 
 
-def test_what_spark_did_is_seen_in_figures_and_results() -> None:
+def test_reports_of_jobs_are_in_figures_and_results() -> None:
     place = Scripted(ready=False)
     operator, batch = begun(place)
     assert operator.figures()["spark batches"] == 0
@@ -130,7 +130,7 @@ def test_what_spark_did_is_seen_in_figures_and_results() -> None:
     assert place.tickets[0].batch.topology == "t"
 
 
-def test_a_batch_that_was_lost_with_spark_is_handed_over_again_and_one_that_failed_is_not() -> None:
+def test_a_batch_that_was_lost_with_spark_is_submitted_again_and_one_that_failed_is_not() -> None:
     place = Scripted(errors=[SparkLost("died")] * 3)
     assert run(place) == [[C, B, A]]
     assert [ticket.batch.run for ticket in place.tickets] == [0, 1, 2, 3]
@@ -162,7 +162,7 @@ def joined(sales: pa.Table, pages: pa.Table, batch: BatchInfo) -> pa.Table:
     return sales.join(pages, "page", join_type="inner").select(["title", "price"])
 
 
-def test_in_a_stream_program_all_rows_of_a_batch_meet() -> None:
+def test_one_job_has_all_rows_of_a_batch_in_a_stream_program() -> None:
     topology, sales = given(Sale, parallelism=3)
     made = seen(sales.apply(Scripted().step(totals, Sale)))
     runner = Runner(topology)

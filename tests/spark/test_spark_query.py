@@ -26,7 +26,7 @@ ROWS = SALES.table([Sale("a", 1.0), Sale("b", 2.0)])
 
 
 @pytest.mark.parametrize("place", ["local"], indirect=True)
-def test_a_query_sees_its_inputs_and_tables_and_nobody_else_does(gateway: Gateway) -> None:
+def test_a_query_sees_its_inputs_and_tables_and_no_other_job_does(gateway: Gateway) -> None:
     text = "select price, title from Sale join pages using (page) join Page using (page, title)"
     pages = RecordColumns.of(Page)
     step = spark_sql(text, out=Priced, tables={"pages": PAGES}).bind(SALES, pages)
@@ -58,7 +58,7 @@ def test_a_table_that_cannot_be_a_view_is_refused_where_it_is_declared(
         spark_sql("select 1", tables={name: PAGES})
 
 
-def test_inputs_of_one_name_or_of_that_of_a_table_are_refused_where_they_are_declared() -> None:
+def test_inputs_with_the_name_of_another_input_or_table_are_refused() -> None:
     class Other(NamedTuple):
         page: str
 

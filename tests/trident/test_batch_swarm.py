@@ -7,11 +7,11 @@ from tests.trident.rigs.batch_swarm import hurt, judge
 
 
 @seeds(40)
-def test_whatever_happens_every_row_is_counted_exactly_once(seed: int) -> None:
+def test_every_row_is_counted_exactly_once_under_random_faults(seed: int) -> None:
     assert not judge(seed)
 
 
-def test_the_swarm_hurts() -> None:
+def test_the_random_faults_cause_failures_and_restarts() -> None:
     failed = restarts = 0
     for seed in range(10):
         run, _ = hurt(seed)

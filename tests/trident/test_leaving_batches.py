@@ -68,7 +68,7 @@ def test_a_batch_is_done_when_its_rows_are_acked() -> None:
     assert min(rows_then) >= 0, "a batch was committed before all of its rows were seen"
 
 
-def test_new_values_leave_when_their_batch_is_committed() -> None:
+def test_new_values_are_sent_when_their_batch_is_committed() -> None:
     topology, seen = Topology("t"), list[Any]()
     total = words_of(topology).aggregate(count(), state=MemoryState())
     both = total.merge(total.filter(lambda value: value[0] > 4))
@@ -77,7 +77,7 @@ def test_new_values_leave_when_their_batch_is_committed() -> None:
     assert sorted(seen) == [(4,), (8,), (8,), (12,), (12,), (16,), (16,)]
 
 
-def test_batches_stand_beside_ordinary_spouts_and_bolts() -> None:
+def test_batches_and_ordinary_spouts_share_a_topology() -> None:
     topology, seen, state = Topology("t"), list[Any](), MemoryState()
     words = words_of(topology)
     words.group_by("word").aggregate(count(), state=state)
@@ -89,7 +89,7 @@ def test_batches_stand_beside_ordinary_spouts_and_bolts() -> None:
     assert dict(state.items()) == Counter(WORDS)
 
 
-def test_a_bolt_that_raises_has_the_whole_batch_again_and_states_count_once() -> None:
+def test_a_bolt_that_raises_receives_the_whole_batch_again_and_states_count_once() -> None:
     topology, seen, state = Topology("t"), list[Any](), MemoryState()
 
     def once_odd(word: Word) -> None:
@@ -137,7 +137,7 @@ class Tell(Bolt[Word, None]):
 
 
 @seeds(6, kinds=2)
-def test_whoever_is_killed_each_row_arrives_and_counts_once(seed: int) -> None:
+def test_each_row_arrives_and_counts_once_when_workers_are_killed(seed: int) -> None:
     topology, seen, state = Topology("t", **SETTINGS), list[str](), MemoryState()
     words = words_of(topology, max_batches=1 + seed % 2, interval_s=0.5)
     words.shuffle(parallelism=2).records("left", parallelism=2).shuffle().bolt("tell", Tell(seen))
@@ -154,7 +154,7 @@ def test_whoever_is_killed_each_row_arrives_and_counts_once(seed: int) -> None:
     assert dict(state.items()) == Counter(WORDS)
 
 
-def test_what_cannot_leave_or_enter_is_refused() -> None:
+def test_wrong_connections_of_batches_and_bolts_are_refused() -> None:
     topology = Topology("t")
     words = words_of(topology)
     bad: Any = words

@@ -31,7 +31,7 @@ def split(line: Line) -> Iterator[Word]:
 
 
 @pytest.mark.long
-def test_a_worker_is_killed_and_each_row_has_left_at_least_once(
+def test_each_row_is_in_the_file_after_a_worker_was_killed(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
     text = "\n".join(" ".join(WORDS[at : at + 3]) for at in range(0, len(WORDS), 3))

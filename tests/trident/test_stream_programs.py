@@ -78,7 +78,7 @@ def test_a_word_count_in_one_process(max_batches: int) -> None:
     assert dict(state.items()) == WORDS
 
 
-def test_a_later_run_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
+def test_a_later_run_continues_where_the_last_one_ended(tmp_path: Path) -> None:
     state, store = SqliteState(tmp_path / "counts.db"), InSqlite(tmp_path / "batches.db")
     for _ in range(2):
         topology = Topology("words")
@@ -88,7 +88,7 @@ def test_a_later_run_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["store", "spout"])
-def test_batches_that_are_counted_anew_are_not_taken_for_repeats(
+def test_batches_that_are_numbered_from_the_start_again_are_not_taken_for_repeats(
     change: str, tmp_path: Path
 ) -> None:
     """Each run has one batch, so both batches have the txid 1."""
@@ -127,7 +127,7 @@ def fired_undisturbed() -> dict[Any, Any]:
 
 
 @seeds(12, kinds=2)
-def test_whoever_is_killed_each_word_and_each_window_counts_once(seed: int) -> None:
+def test_each_word_and_each_window_counts_once_when_workers_are_killed(seed: int) -> None:
     layout = (Layout.ISOLATE, Layout.PACK)[seed % 2]
     topology, state, fired = Topology("words", **SETTINGS), MemoryState(), MemoryState()
     windowed(topology, state, fired, max_batches=1 + seed % 3, interval_s=0.5)
@@ -139,7 +139,7 @@ def test_whoever_is_killed_each_word_and_each_window_counts_once(seed: int) -> N
     assert dict(fired.items()) == fired_undisturbed()
 
 
-def test_the_parts_of_a_program_meet_in_one_batch() -> None:
+def test_branches_of_a_program_are_joined_within_a_batch() -> None:
     topology, totals, pairs = Topology("words"), MemoryState(), MemoryState(name="pairs")
     lines = poem(topology, max_batches=2)
     words = lines.flat_map(split)
@@ -180,7 +180,7 @@ def test_an_aggregator_that_raises_halts_the_program_and_writes_nothing_of_its_b
     assert dict(state.items()) == first
 
 
-def test_a_batch_that_keeps_failing_leaves_and_the_others_count(tmp_path: Path) -> None:
+def test_a_batch_that_keeps_failing_is_skipped_and_the_others_count(tmp_path: Path) -> None:
     topology, state = Topology("words"), MemoryState()
     skip = Skip(attempts=2, dead_letters=tmp_path / "dead.jsonl")
     words = poem(topology, skip=skip).flat_map(split)
@@ -203,7 +203,7 @@ def test_a_batch_that_keeps_failing_leaves_and_the_others_count(tmp_path: Path) 
     }
 
 
-def test_a_stream_is_of_no_use_after_its_topology_was_built() -> None:
+def test_a_stream_cannot_be_used_after_its_topology_was_built() -> None:
     topology = Topology("words")
     lines = poem(topology)
     words = lines.flat_map(split)

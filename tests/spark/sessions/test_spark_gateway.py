@@ -153,7 +153,7 @@ def test_a_million_rows_come_back_as_they_were(gateway: Gateway) -> None:
     assert result.sort_by("number").combine_chunks() == table
 
 
-def test_a_transform_may_group_join_and_ask_in_sql(gateway: Gateway) -> None:
+def test_a_transform_may_group_join_and_use_sql(gateway: Gateway) -> None:
     assert sorted(run(gateway, SparkStep(totals, Total), SALES.table(SOME))) == [
         ("a", 4.0),
         ("b", 2.0),
@@ -232,7 +232,7 @@ def test_an_error_has_the_line_that_raised_it_and_its_message(
     assert transform is not no_such_column or "colour" in message
 
 
-def test_a_result_of_another_schema_is_told_before_it_is_computed(gateway: Gateway) -> None:
+def test_a_result_of_another_schema_is_refused_before_it_is_computed(gateway: Gateway) -> None:
     error = fails(gateway, as_it_is)
     assert isinstance(error, ResultMismatch)
     assert (
@@ -320,7 +320,7 @@ def of_java(df: Any, batch: BatchInfo) -> Any:
     return df.sparkSession.sql(f"select {df.sparkSession.sparkContext._gateway.proc.pid}L pid")
 
 
-def test_when_java_dies_between_two_jobs_the_second_one_hears_nothing_of_it(
+def test_when_java_dies_between_two_jobs_the_second_one_succeeds(
     gateway: Gateway,
 ) -> None:
     (java,) = run(gateway, SparkStep(of_java, Process), SALES.table(SOME))

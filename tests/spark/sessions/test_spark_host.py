@@ -133,7 +133,7 @@ class Unspeakable(Exception):
         raise AssertionError
 
 
-def test_an_error_that_cannot_be_said_settles_its_job_too() -> None:
+def test_an_error_without_a_message_also_ends_its_job() -> None:
     def failing(df: Any, batch: BatchInfo) -> None:
         raise Unspeakable
 
@@ -144,7 +144,7 @@ def test_an_error_that_cannot_be_said_settles_its_job_too() -> None:
         host.run(failing)
 
 
-def test_what_is_given_up_while_it_is_handed_over_is_not_transformed() -> None:
+def test_a_job_that_is_cancelled_while_its_tables_are_handed_over_is_not_run() -> None:
     called: list[BatchInfo] = []
     host = FakeHost()
     host.run(nothing)
@@ -168,7 +168,7 @@ class Cycle:
         self.itself = self
 
 
-def test_what_a_job_has_left_in_cycles_is_collected_where_that_is_done_seldom(
+def test_reference_cycles_of_jobs_are_collected_even_without_automatic_collection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "_UNCOLLECTED_MAX", 3 * module._JOB_BYTES)
@@ -187,7 +187,7 @@ def test_what_a_job_has_left_in_cycles_is_collected_where_that_is_done_seldom(
         gc.enable()
 
 
-def test_a_session_that_does_not_open_is_told_and_tried_again() -> None:
+def test_a_session_that_does_not_open_is_reported_and_tried_again() -> None:
     host = FakeHost(RuntimeError("Java gateway exited"), SparkUnavailable("no room"))
     with pytest.raises(SparkUnavailable, match="does not start: Java gateway exited"):
         host.run(nothing)
@@ -196,7 +196,7 @@ def test_a_session_that_does_not_open_is_told_and_tried_again() -> None:
     host.run(nothing)
 
 
-def test_a_job_that_hangs_loses_its_slot_and_its_late_answer_is_nothing() -> None:
+def test_a_job_that_hangs_loses_its_slot_and_its_late_answer_is_ignored() -> None:
     host, go_on = FakeHost(), threading.Event()
 
     def hanging(df: Any, batch: BatchInfo) -> None:
@@ -212,7 +212,7 @@ def test_a_job_that_hangs_loses_its_slot_and_its_late_answer_is_nothing() -> Non
         hung.result()
 
 
-def test_a_session_that_hangs_when_it_opens_is_no_reason_to_wait_for_ever(
+def test_a_session_that_hangs_while_it_opens_fails_its_jobs_after_a_timeout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "_START_S", 0.05)
@@ -245,14 +245,14 @@ def test_a_session_whose_java_hangs_is_killed_and_another_is_opened(
     assert len(host.lives) == 2
 
 
-def test_what_does_not_come_by_waiting_is_not_waited_for() -> None:
+def test_an_error_that_waiting_cannot_repair_is_not_an_outage() -> None:
     host = FakeHost(ConfigError("no such amount"))
     with pytest.raises(SparkError, match="no such amount") as caught:
         host.run(nothing)
     assert not isinstance(caught.value, SparkUnavailable)
 
 
-def test_an_opening_that_hangs_is_killed_and_one_that_fails_says_why(
+def test_an_opening_that_hangs_is_killed_and_one_that_fails_raises_its_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     killed = threading.Event()
@@ -276,7 +276,7 @@ def test_an_opening_that_hangs_is_killed_and_one_that_fails_says_why(
         Hanging().open(hang)
 
 
-def test_so_many_jobs_run_at_a_time_and_no_more() -> None:
+def test_as_many_jobs_run_at_a_time_as_there_are_slots() -> None:
     together = threading.Barrier(3, timeout=WITHIN_S)
     running, most = set[int](), []
 
@@ -301,7 +301,7 @@ def test_a_job_for_a_host_that_has_stopped_is_lost() -> None:
     assert host.lives == []
 
 
-def test_whatever_a_transform_raises_its_job_ends_and_the_slot_goes_on() -> None:
+def test_whatever_a_transform_raises_its_job_ends_and_the_slot_continues() -> None:
     def leaving(df: Any, batch: BatchInfo) -> None:
         raise SystemExit("away")
 
@@ -311,7 +311,7 @@ def test_whatever_a_transform_raises_its_job_ends_and_the_slot_goes_on() -> None
     host.run(nothing)
 
 
-def test_topologies_are_pools_and_spark_is_told_what_a_job_is_of() -> None:
+def test_each_topology_has_a_pool_and_each_job_a_description() -> None:
     host = FakeHost()
     of_one = Job(SparkStep(nothing), [pa.table({})], BatchInfo("7", 3, 2, topology="sales"))
     host.submit(of_one).result()
@@ -325,7 +325,7 @@ def test_topologies_are_pools_and_spark_is_told_what_a_job_is_of() -> None:
     ]
 
 
-def test_what_a_job_took_is_told_also_where_spark_says_nothing() -> None:
+def test_a_job_has_a_report_even_without_figures_of_spark() -> None:
     host = FakeHost()
     told = host.submit(job(nothing))
     told.result()
@@ -339,7 +339,7 @@ def test_what_a_job_took_is_told_also_where_spark_says_nothing() -> None:
     assert failed.report() is None
 
 
-def test_a_job_that_nobody_waits_for_is_ended_and_one_that_waits_does_not_begin() -> None:
+def test_a_cancelled_job_is_ended_and_a_cancelled_waiting_one_does_not_begin() -> None:
     host, began, go_on = FakeHost(), threading.Event(), threading.Event()
 
     def long(df: Any, batch: BatchInfo) -> None:

@@ -47,7 +47,7 @@ def fails(gateway: Gateway, transform: Any) -> SparkError:
 @pytest.mark.long
 @pytest.mark.timeout(600)  # on a busy machine two sessions opened in 300 s
 @only_there
-def test_a_session_that_was_stopped_is_there_again_for_the_next_batch(
+def test_a_stopped_session_is_replaced_for_the_next_batch(
     gateway: Gateway, place: RayDPSpark
 ) -> None:
     assert works(gateway)
@@ -63,7 +63,7 @@ def killing_the_master(df: Any, batch: BatchInfo) -> Any:
 
 @pytest.mark.long
 @only_there
-def test_a_session_does_not_outlive_raydps_master(gateway: Gateway) -> None:
+def test_a_session_ends_with_raydps_master(gateway: Gateway) -> None:
     assert isinstance(fails(gateway, killing_the_master), SparkLost)
     assert works(gateway)
 
@@ -100,7 +100,7 @@ def raising(df: Any, batch: BatchInfo) -> Any:
 
 
 @only_there
-def test_what_goes_wrong_there_is_said_here(gateway: Gateway) -> None:
+def test_errors_on_the_node_of_the_session_are_raised_in_the_caller(gateway: Gateway) -> None:
     error = fails(gateway, FromElsewhere())
     assert isinstance(error, TransformFailed)
     assert "No module named 'module_of_one_machine'. What it needs must be there" in str(error)
@@ -122,7 +122,7 @@ class Sleeper:
         self.stopped = True
 
 
-def test_a_session_that_opens_late_and_that_nobody_asks_ends_too(
+def test_an_idle_session_that_opens_late_ends_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ended = threading.Event()

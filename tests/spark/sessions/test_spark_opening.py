@@ -42,7 +42,7 @@ session.stop()
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_java_that_dies_while_a_session_opens_does_not_keep_the_next_one_from_opening() -> None:
+def test_java_that_dies_while_a_session_opens_does_not_prevent_the_next_session() -> None:
     obtain()
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True

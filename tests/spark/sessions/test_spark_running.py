@@ -49,7 +49,7 @@ def uncollected() -> Any:
     return Uncollected()
 
 
-def test_what_is_given_up_while_it_is_planned_is_not_computed() -> None:
+def test_a_job_that_is_cancelled_while_it_is_planned_is_not_computed() -> None:
     over: list[bool] = []
 
     def planned(df: Any, batch: BatchInfo) -> Any:
@@ -60,7 +60,7 @@ def test_what_is_given_up_while_it_is_planned_is_not_computed() -> None:
         runner().run(SparkStep(planned, Sale), [pa.table({})], BATCH, lambda: bool(over))
 
 
-def test_static_tables_are_made_once_and_kept_for_the_last_steps_alone() -> None:
+def test_static_tables_are_made_once_and_kept_only_for_the_last_steps() -> None:
     made: list[int] = []
 
     def nothing(batch: BatchInfo) -> None:

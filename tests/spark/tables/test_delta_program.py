@@ -75,9 +75,7 @@ def published(log: FileLog) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whoever_is_killed_and_whatever_is_away_each_row_is_published_once(
-    seed: int, tmp_path: Path
-) -> None:
+def test_each_row_is_published_once_with_kills_and_outages(seed: int, tmp_path: Path) -> None:
     log = FileLog(tmp_path)
     for txid in (2, 5):
         (tmp_path / f"away-{txid}").touch()
@@ -96,7 +94,7 @@ def test_whoever_is_killed_and_whatever_is_away_each_row_is_published_once(
     assert not [*tmp_path.glob("away-*")]
 
 
-def test_what_a_run_has_not_published_the_next_one_does(tmp_path: Path) -> None:
+def test_batches_that_a_run_has_not_published_are_published_by_the_next_one(tmp_path: Path) -> None:
     log, store = FileLog(tmp_path), InSqlite(tmp_path / "batches.db")
     run_inline(program(Numbers(TOTAL, 5), log, store=store).graph(), clock=ManualClock())
     table = tmp_path / "table"

@@ -79,7 +79,7 @@ def rows_of_example(
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-def test_whoever_is_killed_the_table_has_the_rows_of_a_plain_program(
+def test_the_table_has_the_rows_of_a_plain_program_when_workers_are_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_cluster: RayCluster
 ) -> None:
     obtain()
@@ -116,7 +116,7 @@ def kill_all(command: str, run: Any) -> bool:
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(900)
-def test_whatever_of_spark_is_killed_the_table_has_the_rows_of_a_plain_program(
+def test_the_table_has_the_rows_of_a_plain_program_when_processes_of_spark_are_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_cluster: RayCluster
 ) -> None:
     """The kills are of the gateway's actor, of its Java, of an executor together with the process
@@ -145,7 +145,7 @@ def folders_of_runs(experiment: dict[str, Any]) -> list[Path]:
     return [*Path(experiment["FOLDER"].name).iterdir()]
 
 
-def test_each_repeat_of_the_experiment_has_files_of_its_own(experiment: dict[str, Any]) -> None:
+def test_each_repeat_of_the_experiment_has_its_own_files(experiment: dict[str, Any]) -> None:
     assert experiment["written"]() is None
     for _ in range(2):  # all repeats are declared before the first of them runs
         experiment["topology"]()

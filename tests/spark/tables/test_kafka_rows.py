@@ -114,9 +114,7 @@ def test_all_records_are_in_one_batch_as_a_plain_consumer_reads_them(
     assert dict(state.items()) == expected
 
 
-def test_a_range_that_is_gone_is_an_error_that_names_it(
-    kafka: Kafka, topic: str, gateway: Gateway
-) -> None:
+def test_the_error_for_a_deleted_range_names_it(kafka: Kafka, topic: str, gateway: Gateway) -> None:
     place = TopicPartition(topic, 0, 10)
     admin(kafka.bootstrap).delete_records([place])[place].result(60)
     step = SparkStep(sums, Sum, reads=KafkaRows(kafka.bootstrap))
@@ -137,7 +135,7 @@ def test_batches_without_a_range_and_several_ranges_of_a_partition_are_read_too(
 
 
 @pytest.mark.parametrize("place", ["local"], indirect=True)  # all of it is code of Spark
-def test_who_subscribes_in_the_session_of_a_step_reads_all_records_too(
+def test_a_subscription_in_the_session_of_a_step_reads_all_records_too(
     kafka: Kafka, topic: str, gateway: Gateway, tmp_path: Path
 ) -> None:
     subscribed = Subscribed(kafka.bootstrap, topic)

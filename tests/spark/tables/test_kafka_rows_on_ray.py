@@ -45,7 +45,7 @@ class AsRead:
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(600)  # two sessions start, on a busy machine one by one
-def test_the_workers_of_spark_and_of_the_ranges_are_killed(
+def test_each_record_is_in_the_table_once_when_workers_are_killed(
     ray_cluster: RayCluster, kafka: Kafka, tmp_path: Path
 ) -> None:
     obtain()

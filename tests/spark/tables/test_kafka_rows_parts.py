@@ -34,7 +34,7 @@ def test_all_partitions_of_a_batch_are_one_read() -> None:
     assert said() == []
 
 
-def test_ranges_of_one_partition_are_read_one_beside_the_other() -> None:
+def test_several_ranges_of_a_partition_are_separate_reads() -> None:
     found = said(*SOME, OffsetRange("a", 0, 9, 12), OffsetRange("a", 0, 3, 9))
     assert [one["startingOffsets"]["a"]["0"] for one in found] == [3, 9, 3]
     assert [one["endingOffsets"]["a"]["0"] for one in found] == [9, 12, 9]
@@ -57,7 +57,7 @@ def test_an_input_that_is_no_range_is_refused_where_it_is_declared() -> None:
 
 
 @pytest.mark.parametrize("name", ["failOnDataLoss", "subscribe", "STARTINGOFFSETS"])
-def test_what_the_ranges_say_is_not_to_be_set(name: str) -> None:
+def test_options_that_the_ranges_determine_cannot_be_set(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} is not to be set"):
         KafkaRows("nowhere:1", {name: "x"})
 
@@ -73,7 +73,7 @@ def test_offsets_that_are_gone_have_an_error_of_their_own() -> None:
     assert "Cannot fetch offset 3 (GroupId: g, TopicPartition: a-0). Retention" in str(error)
 
 
-def test_a_jar_that_is_not_there_is_told_before_spark_starts() -> None:
+def test_a_missing_jar_is_reported_before_spark_starts() -> None:
     with pytest.raises(SparkMissing, match=r"no file /no/such\.jar, which jars=\(…\) names"):
         with_jars(["/no/such.jar"])
     assert with_jars([]) == {}

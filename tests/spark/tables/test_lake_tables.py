@@ -130,7 +130,7 @@ def published(lake: Lake) -> list[str]:
     return [one.name for one in (lake.own / "published").glob("[0-9]*")]
 
 
-def test_readers_see_committed_batches_alone_once_whoever_dies_between_two_writes(
+def test_readers_see_only_committed_batches_once_after_crashes_between_two_writes(
     gateway: Gateway, lake: Lake, tmp_path: Path
 ) -> None:
     writer, kept = lake.writer(), tmp_path / "kept"
@@ -197,7 +197,7 @@ class Changed:
         return df.selectExpr("page", self.column)
 
 
-def test_what_could_not_be_added_once_it_is_committed_is_refused_before(
+def test_a_result_that_does_not_fit_the_table_is_refused_before_its_commit(
     gateway: Gateway, lake: Lake
 ) -> None:
     writer = lake.writer()

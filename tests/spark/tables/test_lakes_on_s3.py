@@ -171,7 +171,7 @@ def test_a_driver_is_stopped_inside_of_a_commit_and_its_successor_killed_after_o
 @pytest.mark.spark
 @pytest.mark.long
 @pytest.mark.timeout(400)
-def test_the_same_of_iceberg_with_a_catalog_in_postgresql(
+def test_an_iceberg_table_with_a_catalog_in_postgresql_survives_the_same_crashes(
     server: tuple[S3, dict[str, str]], postgres_port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     uri = f"jdbc:postgresql://127.0.0.1:{postgres_port}/postgres?user=postgres"

@@ -109,7 +109,7 @@ def test_a_batch_that_fails_after_its_state_was_staged_begins_with_the_former_st
     assert [*found] == [max(found) - 1, max(found)], "older versions are removed"
 
 
-def test_to_begin_with_what_was_staged_last_would_be_wrong(
+def test_to_begin_with_the_last_staged_state_would_be_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def hasty(self: TableFolder, txid: int) -> Path | None:
@@ -122,7 +122,7 @@ def test_to_begin_with_what_was_staged_last_would_be_wrong(
 
 
 @seeds(8, kinds=2)
-def test_whoever_is_killed_each_row_is_in_the_state_once(seed: int, tmp_path: Path) -> None:
+def test_each_row_is_in_the_state_once_when_workers_are_killed(seed: int, tmp_path: Path) -> None:
     spout = (OpaqueNumbers(TOTAL, 5, Hook()), Numbers(TOTAL, 5))[seed % 2]
     topology = program(spout, tmp_path, max_batches=1 + seed % 3, interval_s=0.2)
     layout = (Layout.ISOLATE, Layout.PACK)[seed // 2 % 2]
@@ -154,7 +154,7 @@ def work(folder: Path, committed: list[int], life: int) -> None:
         table.publish(txid)
 
 
-def test_whoever_dies_at_whatever_step_a_successor_goes_on_with_the_committed_state(
+def test_after_a_crash_at_any_step_a_successor_continues_with_the_committed_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:

@@ -68,7 +68,7 @@ def summed(sales: Any, state: Any, batch: BatchInfo) -> Any:
     return state, state
 
 
-def test_a_state_comes_back_as_it_was_left(gateway: Gateway, tmp_path: Path) -> None:
+def test_a_state_is_read_as_it_was_written(gateway: Gateway, tmp_path: Path) -> None:
     state = spark_state(tmp_path / "the state, 100%", Total)
     folder = TableFolder(state.folder, "t", "b", 1, state.columns)
     step = SparkStep(summed, Total, state=state)
@@ -112,7 +112,7 @@ def other_columns(sales: Any, state: Any, batch: BatchInfo) -> Any:
         (other_columns, "Total has a field 'cents', and there is no such column"),
     ],
 )
-def test_a_transform_that_returns_no_such_state_fails(
+def test_a_transform_that_returns_a_wrong_state_fails(
     gateway: Gateway, tmp_path: Path, transform: Any, message: str
 ) -> None:
     step = SparkStep(transform, state=spark_state(tmp_path, Total))
@@ -133,7 +133,7 @@ def added(killing: Any, rows: Any, state: Any, batch: BatchInfo) -> Any:
     return sums, sums
 
 
-def test_running_sums_are_those_of_a_plain_program_though_java_and_batches_die(
+def test_running_sums_are_those_of_a_plain_program_when_java_and_batches_fail(
     place: SparkPlace, gateway: Gateway, tmp_path: Path
 ) -> None:
     """The batches of the opaque spout have other rows the second time."""
@@ -187,7 +187,7 @@ def plain(lines: Iterable[str]) -> tuple[Counter[str], list[tuple[str, int, int,
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(900)
-def test_the_example_counts_as_a_plain_program_whoever_is_killed(
+def test_the_example_counts_as_a_plain_program_when_processes_are_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_cluster: RayCluster
 ) -> None:
     """Java or a worker is killed whenever another batch is in the table."""

@@ -62,7 +62,7 @@ def test_a_batch_is_seen_once_it_is_committed_and_not_before(tmp_path: Path) -> 
     assert not any((folder / "_sunshower" / "staged").iterdir()), "staged files are left"
 
 
-def test_the_highest_attempt_that_is_whole_is_the_one(tmp_path: Path) -> None:
+def test_the_highest_complete_attempt_is_published(tmp_path: Path) -> None:
     table = opened(tmp_path, 1)
     for attempt in (10, 9, 0):
         written(tmp_path, 1, attempt, f"attempt {attempt}")
@@ -73,7 +73,7 @@ def test_the_highest_attempt_that_is_whole_is_the_one(tmp_path: Path) -> None:
     assert seen(tmp_path) == {"txid=1": "attempt 10"}
 
 
-def test_of_an_attempt_the_last_run_is_the_one(tmp_path: Path) -> None:
+def test_the_last_run_of_an_attempt_is_published(tmp_path: Path) -> None:
     table = opened(tmp_path, 1)
     for run in (2, 10, 9, 0):  # a run that survives the crash of its gateway may finish late
         written(tmp_path, 1, 3, f"run {run}", run)
@@ -82,7 +82,7 @@ def test_of_an_attempt_the_last_run_is_the_one(tmp_path: Path) -> None:
     assert seen(tmp_path) == {"txid=1": "run 10"}
 
 
-def test_what_is_staged_too_late_is_never_seen_and_is_swept_up(tmp_path: Path) -> None:
+def test_an_attempt_that_is_staged_too_late_is_never_visible_and_is_removed(tmp_path: Path) -> None:
     table = opened(tmp_path, 1)
     written(tmp_path, 1, 1, "committed")
     table.publish(1)
@@ -93,7 +93,7 @@ def test_what_is_staged_too_late_is_never_seen_and_is_swept_up(tmp_path: Path) -
     assert not any((tmp_path / "_sunshower" / "staged").iterdir())
 
 
-def test_who_opens_it_shows_what_was_committed_meanwhile(tmp_path: Path) -> None:
+def test_opening_a_table_publishes_what_was_committed_meanwhile(tmp_path: Path) -> None:
     opened(tmp_path, 5)
     written(tmp_path, 5, 0, "five")
     written(tmp_path, 6, 0, "six")
@@ -101,7 +101,7 @@ def test_who_opens_it_shows_what_was_committed_meanwhile(tmp_path: Path) -> None
     assert seen(tmp_path) == {"txid=5": "five"}
 
 
-def test_two_lives_of_a_task_may_show_the_same_batch(
+def test_two_lives_of_a_task_may_publish_the_same_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = opened(tmp_path, 1), opened(tmp_path, 1)
@@ -159,7 +159,7 @@ def work(folder: Path, committed: list[int]) -> None:
     table.publish(2)
 
 
-def test_whoever_dies_at_whatever_step_a_successor_finishes_it(
+def test_after_a_crash_at_any_step_a_successor_finishes_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
@@ -183,7 +183,7 @@ def test_whoever_dies_at_whatever_step_a_successor_finishes_it(
             assert seen(folder) == {"txid=1": "one", "txid=2": "two"}
 
 
-def test_a_folder_that_is_somebody_elses_is_refused(tmp_path: Path) -> None:
+def test_a_folder_with_another_owner_is_refused(tmp_path: Path) -> None:
     written(tmp_path, 1, 0, "one")
     opened(tmp_path, 1).publish(1)
     with pytest.raises(StateMismatch, match="table of topology 't', and this is 'u'"):
@@ -198,7 +198,7 @@ def test_a_folder_that_is_somebody_elses_is_refused(tmp_path: Path) -> None:
         opened(foreign, 1)
 
 
-def test_a_batch_that_was_committed_without_the_table_is_a_hole_and_is_told(
+def test_a_batch_that_was_committed_without_the_table_is_reported(
     tmp_path: Path,
 ) -> None:
     table = opened(tmp_path, 1)
@@ -222,13 +222,13 @@ def test_older_batches_may_be_removed(tmp_path: Path) -> None:
     assert seen(tmp_path) == {"txid=2": "2", "txid=3": "3"}
 
 
-def test_a_folder_that_cannot_be_written_is_told_with_its_name(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported_with_its_name(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(WriteFailed, match=r"table in .*/file/table: Not a directory"):
         opened(tmp_path / "file" / "table", 1)
 
 
-def test_a_record_that_is_torn_is_told(tmp_path: Path) -> None:
+def test_an_incomplete_record_of_a_batch_is_reported(tmp_path: Path) -> None:
     written(tmp_path, 1, 0, "one")
     opened(tmp_path, 1).publish(1)
     (tmp_path / "txid=1" / "_batch.json").write_text('{"txid": 1')

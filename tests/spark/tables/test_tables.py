@@ -115,7 +115,7 @@ def test_attempts_that_fail_after_they_were_written_are_never_seen(tmp_path: Pat
     assert sum(one.rows for one in kept) == TOTAL
 
 
-def test_shown_as_soon_as_it_is_written_would_be_wrong(
+def test_to_publish_a_batch_before_its_commit_would_be_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def hasty(where: Path, written: Any) -> None:
@@ -131,7 +131,7 @@ def test_shown_as_soon_as_it_is_written_would_be_wrong(
 
 
 @seeds(8, kinds=2)
-def test_whoever_is_killed_readers_see_each_row_once_and_no_batch_changes(
+def test_readers_see_each_row_once_and_no_batch_changes_when_workers_are_killed(
     seed: int, tmp_path: Path
 ) -> None:
     spout = (OpaqueNumbers(TOTAL, 5, Hook()), Numbers(TOTAL, 5))[seed % 2]
@@ -151,7 +151,7 @@ def test_whoever_is_killed_readers_see_each_row_once_and_no_batch_changes(
     assert numbers_of(tmp_path) == [*range(TOTAL)]
 
 
-def test_a_later_run_goes_on_with_the_table(tmp_path: Path) -> None:
+def test_a_later_run_continues_with_the_table(tmp_path: Path) -> None:
     folder, store = tmp_path / "table", InSqlite(tmp_path / "batches.db")
     for _ in range(2):
         topology = program(OpaqueNumbers(TOTAL, 5, Hook()), folder, store=store)
@@ -159,7 +159,7 @@ def test_a_later_run_goes_on_with_the_table(tmp_path: Path) -> None:
         assert numbers_of(folder) == [*range(TOTAL)]
 
 
-def test_batches_are_written_side_by_side(tmp_path: Path) -> None:
+def test_batches_are_written_in_parallel(tmp_path: Path) -> None:
     place = Scripted(ready=False)
     topology = program(Numbers(TOTAL, 5), tmp_path, place=place, max_batches=3)
     run = SimCluster(1, check=True).submit(topology.graph(), Layout.PACK)
@@ -172,7 +172,7 @@ def test_batches_are_written_side_by_side(tmp_path: Path) -> None:
     assert numbers_of(tmp_path) == [*range(TOTAL)]
 
 
-def test_other_writers_wait_for_their_turn() -> None:
+def test_other_writers_write_in_the_commit_phase() -> None:
     step, inputs = Scripted().step(same, Row), [Schema.of(Row)]
     assert not step.write(table("a")).operator(inputs).commits
     both = step.write(table("a")).write(same).operator(inputs)

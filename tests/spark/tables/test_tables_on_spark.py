@@ -59,7 +59,7 @@ def write(
     return sorted(rows)
 
 
-def test_readers_see_committed_batches_alone_at_once_and_as_a_stream(
+def test_readers_see_only_committed_batches_in_a_table_and_in_a_stream(
     gateway: Gateway, tmp_path: Path
 ) -> None:
     folder = tmp_path / "sales of März, 100%"
@@ -95,7 +95,7 @@ def above_average(df: Any, batch: BatchInfo) -> Any:
     return dear.coalesce(1)
 
 
-def test_a_plan_that_adapts_is_counted_once(gateway: Gateway, tmp_path: Path) -> None:
+def test_the_rows_of_an_adaptive_plan_are_counted_once(gateway: Gateway, tmp_path: Path) -> None:
     opened, sales = TableFolder(tmp_path, "t", "b", current=1), [Sale("a", 1.0), Sale("b", 3.0)]
     write(gateway, SparkStep(above_average, writers=(table(tmp_path),)), *sales)
     opened.publish(1)

@@ -195,7 +195,7 @@ class Trial:
 
 
 @given(EVENTS, st.booleans(), st.sampled_from((0.0, INTERVAL_S)))
-def test_it_decides_as_the_naive_one_allows(
+def test_its_decisions_are_those_that_a_naive_model_allows(
     events: list[Any], can_skip: bool, interval_s: float
 ) -> None:
     trial = Trial(can_skip=can_skip, interval_s=interval_s)
@@ -207,7 +207,7 @@ def test_it_decides_as_the_naive_one_allows(
 
 
 @given(EVENTS)
-def test_it_always_goes_on_once_nothing_fails(events: list[Any]) -> None:
+def test_batches_are_committed_again_once_nothing_fails(events: list[Any]) -> None:
     trial = Trial(can_skip=True, interval_s=0.0)
     for event in events:
         trial.event(event)
@@ -242,7 +242,7 @@ def test_batches_are_processed_in_parallel_and_committed_in_order() -> None:
     assert go_on(machine) == [Advance(1, 0), Commit(2, 0), Begin(4, 0, False)]
 
 
-def test_a_failure_begins_the_later_ones_again_too() -> None:
+def test_a_failure_restarts_the_later_batches_too() -> None:
     machine = ready(3)
     go_on(machine)
     machine.acked(3, 0)
@@ -250,7 +250,7 @@ def test_a_failure_begins_the_later_ones_again_too() -> None:
     assert go_on(machine) == [Begin(2, 1, False), Begin(3, 1, False)]
 
 
-def test_an_old_attempts_late_answer_touches_nothing() -> None:
+def test_a_late_answer_of_an_old_attempt_changes_nothing() -> None:
     machine = ready(3)
     go_on(machine)
     machine.failed(1, 0, 0.0, counts=False)
@@ -262,12 +262,12 @@ def test_an_old_attempts_late_answer_touches_nothing() -> None:
     assert vars(machine) == before
 
 
-def test_stored_attempts_are_gone_on_from_exactly() -> None:
+def test_attempt_numbers_continue_from_the_stored_ones() -> None:
     machine = BatchScheduler(7, {7: 3, 8: 0, 9: 5}, max_batches=3)
     assert go_on(machine) == [Begin(7, 4, False), Begin(8, 1, False), Begin(9, 6, False)]
 
 
-def test_nothing_new_begins_while_no_spout_is_ready_but_what_has_begun_goes_on() -> None:
+def test_while_no_spout_is_ready_no_batch_begins_but_begun_batches_continue() -> None:
     machine = ready(2)
     go_on(machine)
     machine.failed(1, 0, 0.0, counts=False)
@@ -278,14 +278,14 @@ def test_nothing_new_begins_while_no_spout_is_ready_but_what_has_begun_goes_on()
     assert BatchScheduler(1, {}).next_step(0.0, never) is None
 
 
-def test_between_two_beginnings_is_the_interval() -> None:
+def test_the_interval_passes_between_the_begins_of_two_batches() -> None:
     machine = ready(3, interval_s=0.5)
     assert go_on(machine, 10.0) == [Begin(1, 0, False)]
     assert go_on(machine, 10.4) == []
     assert go_on(machine, 10.5) == [Begin(2, 0, False)]
 
 
-def test_failures_that_count_wait_longer_each_time() -> None:
+def test_the_delay_after_each_failure_that_counts_is_longer() -> None:
     machine = ready()
     waits: list[float] = []
     now = 0.0
@@ -301,7 +301,7 @@ def test_failures_that_count_wait_longer_each_time() -> None:
 
 
 @pytest.mark.parametrize("can_skip", [True, False])
-def test_a_batch_that_keeps_failing_is_skipped_or_ends_it_all(can_skip: bool) -> None:
+def test_a_batch_that_keeps_failing_is_skipped_or_the_scheduler_gives_up(can_skip: bool) -> None:
     machine = ready(attempts_max=2, can_skip=can_skip)
     for attempt in range(2):
         go_on(machine, attempt * 100.0)
@@ -314,7 +314,7 @@ def test_a_batch_that_keeps_failing_is_skipped_or_ends_it_all(can_skip: bool) ->
     assert machine.gave_up, "the attempts to skip it have failed too"
 
 
-def test_failures_of_the_machinery_are_no_attempts() -> None:
+def test_failures_that_do_not_count_are_retried_without_a_limit() -> None:
     machine = ready(attempts_max=2)
     for attempt in range(20):
         assert go_on(machine, attempt * 10.0) == [Begin(1, attempt, False)]

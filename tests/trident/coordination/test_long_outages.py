@@ -60,7 +60,9 @@ SHORT = "the store, of the current batch"  # the others are polled more often
         ),
     ],
 )
-def test_no_attempt_no_skip_no_quarantine_and_no_end(step: str, away_s: float) -> None:
+def test_an_outage_counts_no_attempt_and_causes_no_skip_quarantine_or_end(
+    step: str, away_s: float
+) -> None:
     hook = Away(step, away_s)
     store, skip = Watched(hook), Skip(attempts=1)
     rig = Rig(Numbers(60, 3, hook), hook, store, skip=skip, max_batches=3)

@@ -64,7 +64,7 @@ STEPS = ["before metadata", "after metadata", "in the middle", "before the commi
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_batch_that_fails_now_and_then_is_tried_again(step: str) -> None:
+def test_a_batch_that_fails_three_times_is_tried_again(step: str) -> None:
     hook = Poison(step, 3, times=3)
     rig = Rig(Numbers(20, 3, hook), hook, max_batches=3)
     run(rig)
@@ -86,7 +86,7 @@ def test_a_batch_that_keeps_failing_ends_the_topology_and_says_why(step: str) ->
     assert rig.database.counts == Counter(range(6)), "the batches before it are committed"
 
 
-def test_or_it_is_put_aside_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_batch_that_keeps_failing_is_skipped_and_the_others_are_committed(tmp_path: Path) -> None:
     hook, letters = Poison("in the middle", 3), tmp_path / "dead.jsonl"
     rig = Rig(Numbers(20, 3, hook), hook, skip=Skip(2, letters), max_batches=2)
     run(rig)
@@ -99,7 +99,7 @@ def test_or_it_is_put_aside_and_the_others_go_on(tmp_path: Path) -> None:
     assert "ValueError: no batch 3" in first["reason"]
 
 
-def test_a_later_run_with_the_same_store_goes_on_where_the_first_ended() -> None:
+def test_a_later_run_with_the_same_store_continues_where_the_first_ended() -> None:
     steps = Steps()
     store = Watched(steps)
     rig = Rig(Numbers(7, 3, steps), steps, store)
@@ -127,7 +127,7 @@ def test_a_later_run_with_the_same_store_goes_on_where_the_first_ended() -> None
         (Failure(Cause.UNAVAILABLE), False),
     ],
 )
-def test_whom_a_failure_blames(failure: Failure, counts: bool) -> None:
+def test_which_failures_count_as_an_attempt(failure: Failure, counts: bool) -> None:
     assert is_to_blame(failure, {"counts"}) is counts
 
 
@@ -140,7 +140,7 @@ def test_whom_a_failure_blames(failure: Failure, counts: bool) -> None:
         (STEPS[3], TapeUnreachable),
     ],
 )
-def test_what_is_away_is_waited_for_and_no_attempt(step: str, error: type[Exception]) -> None:
+def test_an_outage_is_waited_for_and_counts_no_attempt(step: str, error: type[Exception]) -> None:
     hook = Poison(step, 3, times=5, error=error)
     rig = Rig(Numbers(20, 3, hook), hook, skip=Skip(attempts=2))
     sim = SimCluster(4, check=True).submit(rig.topology().graph(), Layout.ISOLATE)
@@ -150,7 +150,7 @@ def test_what_is_away_is_waited_for_and_no_attempt(step: str, error: type[Except
 
 
 @pytest.mark.parametrize("error", [StoreForbidden, SparkMissing])
-def test_what_does_not_come_by_waiting_ends_the_topology(error: type[Exception]) -> None:
+def test_an_error_that_waiting_cannot_repair_ends_the_topology(error: type[Exception]) -> None:
     hook = Poison("in the middle", 3, error=error)
     with pytest.raises(TopologyFailed, match=f"failed 2 times.*{error.__name__}: no batch 3"):
         run(Rig(Numbers(20, 3, hook), hook, skip=Skip(attempts=2)))
@@ -165,13 +165,13 @@ class ShutOut(Poison):
         super().__call__(step, attempt, context)
 
 
-def test_what_gives_up_ends_also_where_that_cannot_be_kept() -> None:
+def test_a_group_that_gives_up_ends_even_if_the_store_refuses_to_record_it() -> None:
     hook = ShutOut("in the middle", 3)
     with pytest.raises(TopologyFailed, match="ValueError: no batch 3"):
         run(Rig(Numbers(20, 3, hook), hook, Watched(hook), skip=Skip(attempts=1)))
 
 
-def test_what_is_away_in_a_function_is_told() -> None:
+def test_an_outage_in_a_function_is_reported() -> None:
     hook = Poison("in the middle", 3, times=5, error=TapeUnreachable)
     sim = SimCluster(3, check=True).submit(Rig(Numbers(20, 3, hook), hook).topology().graph())
     assert sim.wait(120.0), sim._describe()
@@ -180,7 +180,7 @@ def test_what_is_away_in_a_function_is_told() -> None:
     assert len(told) < 5, "it is reported only now and then"
 
 
-def test_a_group_that_rests_goes_on_and_one_that_moves_too() -> None:
+def test_a_group_continues_after_a_deactivation_and_a_rebalance() -> None:
     steps = Steps()
     rig = Rig(Numbers(60, 2, steps), steps, Watched(steps), max_batches=3)
     sim = SimCluster(5, check=True).submit(rig.topology().graph(), Layout.PACK)
@@ -238,7 +238,7 @@ def test_a_former_topology_with_the_same_store_stops_and_writes_nothing_more() -
     assert all(store.forest.nodes[path].value == value for path, value in written.items())
 
 
-def test_how_batches_stand_is_told() -> None:
+def test_the_snapshot_has_figures_about_batches() -> None:
     rig = Rig(Numbers(20, 3), max_batches=2)
     done = run_inline(rig.topology().graph(), clock=ManualClock(), steps_max=100_000)
     told = {task.component: task.figures for task in done.snapshot.tasks()}
@@ -261,7 +261,7 @@ class Doomed(Poison):
             self.kill, self.times = None, 0
 
 
-def test_a_batch_that_was_put_aside_stays_so_whoever_coordinates(tmp_path: Path) -> None:
+def test_a_skipped_batch_stays_skipped_when_its_coordinator_is_killed(tmp_path: Path) -> None:
     hook, letters = Doomed("in the middle", 3), tmp_path / "dead.jsonl"
     rig = Rig(Numbers(20, 3, hook), hook, skip=Skip(2, letters))
     sim = SimCluster(3, check=True).submit(rig.topology(workers=9).graph(), Layout.ISOLATE)
@@ -301,7 +301,7 @@ class QuietCoordinator(NumbersCoordinator):
 
 
 @pytest.mark.parametrize("max_batches", [pytest.param(1, marks=pytest.mark.long), 3])
-def test_a_source_that_has_nothing_is_asked_now_and_then(max_batches: int) -> None:
+def test_a_source_without_rows_is_polled_at_a_low_rate(max_batches: int) -> None:
     steps = Since()
     rig = Rig(Quiet(40, 1, steps), steps, Watched(steps), max_batches)
     sim = SimCluster(1, check=True).submit(rig.topology().graph())
@@ -323,7 +323,7 @@ class GivesUp(Hook):
 
 
 @pytest.mark.parametrize("error", [FailedBatch, ReportedFailedBatch])
-def test_a_batch_that_is_given_up_is_reported_if_that_is_wanted(error: type[FailedBatch]) -> None:
+def test_a_failed_batch_is_reported_only_if_its_error_asks_for_it(error: type[FailedBatch]) -> None:
     hook = GivesUp(error)
     rig = Rig(Numbers(20, 3, hook), hook)
     sim = SimCluster(3, check=True).submit(rig.topology().graph())
@@ -350,7 +350,7 @@ class NotYet(Watched):
         return super().__call__()
 
 
-def test_a_store_that_is_away_when_tasks_open_is_waited_for() -> None:
+def test_a_store_that_is_unavailable_when_tasks_open_is_waited_for() -> None:
     steps = Steps()
     rig = Rig(Numbers(20, 3, steps), steps, NotYet(steps))
     sim = SimCluster(4, check=True).submit(rig.topology().graph())

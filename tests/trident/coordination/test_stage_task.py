@@ -118,7 +118,7 @@ class Task:
         return [record.parts for _, stream, record in self.out.sent if stream == COORD]
 
 
-def test_a_batch_ends_when_all_have_counted_and_all_parts_are_there() -> None:
+def test_a_batch_ends_when_all_counts_and_all_parts_have_arrived() -> None:
     task = Task()
     first = task.part(1, [Row(0, 1), Row(1, 2)])
     assert first.state == "acked"
@@ -132,7 +132,7 @@ def test_a_batch_ends_when_all_have_counted_and_all_parts_are_there() -> None:
     assert task.counts == [1, 1]
 
 
-def test_a_batch_of_which_parts_are_missing_fails_with_the_count_of_their_sender() -> None:
+def test_a_batch_with_missing_parts_fails_at_the_count_of_their_sender() -> None:
     task = Task()
     task.part(1, [Row(0, 1)])
     held = task.count(1, 1)
@@ -155,7 +155,7 @@ def test_an_empty_batch_is_counted_too() -> None:
     assert task.counts == [0, 0]
 
 
-def test_rows_that_have_travelled_are_made_records_again() -> None:
+def test_rows_that_arrive_as_lists_become_records_again() -> None:
     task = Task()
     task.part(1, [[0, 1], [1, 2]])
     task.count(1, 1)
@@ -164,7 +164,7 @@ def test_rows_that_have_travelled_are_made_records_again() -> None:
     assert rows == [Row(0, 1), Row(1, 2)]
 
 
-def test_what_commits_waits_for_the_master() -> None:
+def test_a_committing_stage_waits_for_the_command_of_the_master() -> None:
     task = Task(commits=True)
     counts = [task.count(1, 0), task.count(2, 0)]
     assert [one.state for one in counts] == ["acked", "acked"], "the process phase is over here"
@@ -175,7 +175,7 @@ def test_what_commits_waits_for_the_master() -> None:
     assert task.counts == [0, 0]
 
 
-def test_a_commit_of_what_this_task_has_not_fully_seen_fails_at_once() -> None:
+def test_a_commit_of_a_batch_that_the_task_has_not_fully_received_fails_at_once() -> None:
     fresh = Task(commits=True)
     assert fresh.commit().state == "failed"
     torn = Task(commits=True)
@@ -196,7 +196,7 @@ def test_a_commit_of_another_attempt_fails() -> None:
     assert task.commit(attempt=1).state == "acked"
 
 
-def test_a_higher_attempt_ends_the_lower_one_at_once_and_what_comes_late_fails() -> None:
+def test_a_higher_attempt_ends_the_lower_one_at_once_and_late_tuples_fail() -> None:
     task = Task()
     held = task.count(1, 0)
     task.count(1, 0, attempt=1)
@@ -206,7 +206,7 @@ def test_a_higher_attempt_ends_the_lower_one_at_once_and_what_comes_late_fails()
     assert task.operator.done == [(Attempt(1, 1, 1), 0)]
 
 
-def test_a_new_life_of_the_master_ends_all_of_the_former_one() -> None:
+def test_a_higher_epoch_ends_all_attempts_of_the_lower_one() -> None:
     task = Task()
     held = task.count(1, 0, txid=2)
     task.count(1, 0, txid=1, epoch=2)
@@ -214,7 +214,7 @@ def test_a_new_life_of_the_master_ends_all_of_the_former_one() -> None:
     assert task.count(2, 1, txid=2, attempt=9).state == "failed"
 
 
-def test_what_raises_ends_the_attempt_and_the_rest_of_it_fails_at_once() -> None:
+def test_an_error_ends_the_attempt_and_the_rest_of_it_fails_at_once() -> None:
     task = Task()
     task.part(2, [Row(0, 4)])
     said = task.part(1, [Row(0, -1)])
@@ -224,7 +224,7 @@ def test_what_raises_ends_the_attempt_and_the_rest_of_it_fails_at_once() -> None
     assert task.out.sent == []
 
 
-def test_books_of_batches_that_must_be_committed_are_closed() -> None:
+def test_the_counts_of_batches_that_must_be_committed_by_now_are_dropped() -> None:
     task = Task(max_batches=2)
     for txid in range(1, 50):
         for sender in FEEDERS:
@@ -243,7 +243,7 @@ def test_large_shares_are_cut_into_parts() -> None:
     assert task.counts == [3, 0]
 
 
-def test_parts_that_are_one_too_many_and_second_counts_are_refused() -> None:
+def test_surplus_parts_and_second_counts_are_refused() -> None:
     books = PartCounter({1: False})
     books.part(1)
     books.count(1, 1)
@@ -274,7 +274,7 @@ def hear_count(task: Task, sender: int, parts: int, *, late: bool) -> FakeTuple:
     return task.hear("before", sender, COORD, Count(1, 0, 1, parts, late))
 
 
-def test_what_comes_early_and_late_from_the_same_tasks_is_counted_in_both_phases() -> None:
+def test_early_and_late_rows_of_the_same_tasks_are_counted_in_both_phases() -> None:
     task = mixed_task()
     hear_part(task, 1, "rows0")
     counts = [hear_count(task, 1, 1, late=False)]
@@ -289,7 +289,7 @@ def test_what_comes_early_and_late_from_the_same_tasks_is_counted_in_both_phases
     assert task.operator.done == [(Attempt(1, 0, 1), 3)]
 
 
-def test_early_rows_that_have_died_with_a_task_are_missed_when_the_commit_begins() -> None:
+def test_early_rows_that_were_lost_with_a_task_are_detected_in_the_commit() -> None:
     """They were acked, so without the count only the timeout would detect the loss."""
     assert hear_count(mixed_task(), 1, 1, late=True).state == "raised"
     assert hear_count(mixed_task(), 1, 0, late=True).state == "failed"

@@ -47,7 +47,7 @@ def test_paths_and_values_are_storms(forest: MemoryForest) -> None:
     assert values(forest) == [b"2", b'{"1": 0, "2": 4}', b"1"]
 
 
-def test_a_new_life_goes_on_with_the_very_same_attempts(forest: MemoryForest) -> None:
+def test_a_new_life_continues_with_the_stored_attempts(forest: MemoryForest) -> None:
     memory = opened(forest)
     memory.committed(6)
     memory.begin({6: 1, 7: 3, 8: 0})
@@ -70,7 +70,9 @@ def test_how_often_batches_have_failed_is_kept_until_they_are_committed(
         opened(forest)
 
 
-def test_of_several_spouts_the_highest_counts_and_all_are_told(forest: MemoryForest) -> None:
+def test_with_several_spouts_the_highest_progress_is_used_and_written_to_all(
+    forest: MemoryForest,
+) -> None:
     tree = MemoryTree(forest)
     tree.create(f"{A}/currtx", b"5")
     tree.create(f"{A}/currattempts", b'{"5": 1, "6": 7}')
@@ -93,7 +95,7 @@ def test_a_former_life_cannot_write_any_more(forest: MemoryForest) -> None:
     assert values(forest) == [b"1", b'{"1": 1}', b"2"]
 
 
-def test_whoever_opens_later_is_the_one_that_stays(forest: MemoryForest) -> None:
+def test_the_coordinator_that_opens_later_wins(forest: MemoryForest) -> None:
     class Meanwhile(MemoryTree):
         """While it opens, the former life writes once more."""
 
@@ -113,7 +115,7 @@ def test_whoever_opens_later_is_the_one_that_stays(forest: MemoryForest) -> None
     new.begin({1: 6})
 
 
-def test_two_that_keep_writing_are_told_apart(forest: MemoryForest) -> None:
+def test_two_coordinators_that_keep_writing_are_reported(forest: MemoryForest) -> None:
     class Rival(MemoryTree):
         def set(self, path: str, value: bytes, version: int | None = None) -> int:
             MemoryTree.set(self, path, value)
@@ -163,7 +165,7 @@ def test_a_write_without_an_answer_is_looked_up(forest: MemoryForest, carried_ou
 
 
 @pytest.mark.parametrize("carried_out", [True, False])
-def test_who_was_silent_while_a_later_life_began_is_stale(
+def test_a_coordinator_without_an_answer_is_stale_after_a_later_life_has_begun(
     forest: MemoryForest, carried_out: bool
 ) -> None:
     tree = Silent(forest)
@@ -194,7 +196,9 @@ class Late(MemoryTree):
         return super().set(path, value, version)
 
 
-def test_an_own_write_that_comes_late_is_nobody_elses(forest: MemoryForest) -> None:
+def test_a_late_write_of_its_own_is_not_taken_for_that_of_another_coordinator(
+    forest: MemoryForest,
+) -> None:
     tree = Late(forest)
     memory = opened(tree)
     tree.is_late = True
@@ -205,7 +209,9 @@ def test_an_own_write_that_comes_late_is_nobody_elses(forest: MemoryForest) -> N
     assert values(forest) == [b"2", b'{"1": 1}', b"1"]
 
 
-def test_the_same_value_of_a_later_life_is_no_own_write(forest: MemoryForest) -> None:
+def test_an_equal_value_of_a_later_life_is_not_taken_for_its_own_write(
+    forest: MemoryForest,
+) -> None:
     tree = Silent(forest)
     old = opened(tree)
     tree.carries_out = False
@@ -224,7 +230,7 @@ def test_the_same_value_of_a_later_life_is_no_own_write(forest: MemoryForest) ->
         *itertools.product(("currattempts",), (b"[]", b'{"a": 1}', b'{"1": -1}', b'{"1": "x"}')),
     ],
 )
-def test_what_nobody_here_has_written_is_named(
+def test_the_error_names_a_node_with_a_foreign_value(
     forest: MemoryForest, name: str, value: bytes
 ) -> None:
     MemoryTree(forest).create(f"{A}/{name}", value)
@@ -232,7 +238,7 @@ def test_what_nobody_here_has_written_is_named(
         opened(forest)
 
 
-def test_progress_of_another_release_is_refused_and_unversioned_is_of_version_1(
+def test_progress_of_another_version_is_refused_and_unversioned_counts_as_version_1(
     forest: MemoryForest,
 ) -> None:
     opened(forest).committed(1)

@@ -68,7 +68,7 @@ sales = st.lists(
 )
 
 
-def test_flat_map_map_filter_and_project_are_what_they_are_in_python() -> None:
+def test_flat_map_map_filter_and_project_work_as_in_python() -> None:
     topology, lines = given(Line)
     words = lines.flat_map(split)
     long = seen(words.filter(is_long))
@@ -80,7 +80,7 @@ def test_flat_map_map_filter_and_project_are_what_they_are_in_python() -> None:
     assert [stage.id for stage in runner.group.stages] == ["given"]
 
 
-def test_a_step_may_have_a_life_of_its_own() -> None:
+def test_a_function_may_be_an_object_with_prepare() -> None:
     class Tagging:
         def prepare(self, context: Any) -> None:
             self.task = context.index
@@ -109,7 +109,7 @@ def test_a_batch_function_sees_columns(derived: bool) -> None:
 
 @pytest.mark.parametrize("parallelism", [1, 3])
 @hypothesis_given(rows=sales)
-def test_groups_come_to_what_a_dictionary_makes_of_them(rows: list[Sale], parallelism: int) -> None:
+def test_aggregated_groups_equal_those_of_a_dictionary(rows: list[Sale], parallelism: int) -> None:
     topology, stream = given(Sale, parallelism=2)
     by = stream.group_by("shop", "item")
     made = seen(
@@ -164,14 +164,14 @@ class Products(CombinerAggregator[Sale, int]):
         return 1
 
 
-def test_the_three_kinds_of_aggregators_go_together() -> None:
+def test_the_three_kinds_of_aggregators_can_be_combined() -> None:
     topology, stream = given(Sale, parallelism=2)
     made = seen(stream.group_by("shop").aggregate(Longest(), Prices(), Products(), parallelism=2))
     Runner(topology).batch([Sale("a", "x", 2), Sale("b", "y", 5), Sale("a", "z", 3)])
     assert sorted(made) == [("a", "z", 2, 3, 6), ("b", "y", 5, 5, 5)]
 
 
-def test_a_chain_makes_each_row_of_one_with_each_of_another() -> None:
+def test_a_chain_of_aggregators_yields_all_combinations_of_their_rows() -> None:
     class Twice(Prices):
         fields = ("price",)
 
@@ -268,7 +268,7 @@ def test_keys_of_a_join_may_have_two_names() -> None:
     assert sorted(made) == [("b", 2, 3), ("b", 2, 4)]
 
 
-def test_merged_streams_are_read_where_their_rows_are() -> None:
+def test_merged_streams_need_no_repartitioning() -> None:
     topology, ours = given(Word, "ours", group="g")
     _, theirs = given(Word, "theirs", topology, group="g", parallelism=2)
     merged = ours.merge(theirs, ours)
@@ -279,7 +279,7 @@ def test_merged_streams_are_read_where_their_rows_are() -> None:
     assert [stage.id for stage in runner.group.stages] == ["ours", "theirs", "ours-2"]
 
 
-def test_merged_streams_meet_where_all_rows_of_a_task_count() -> None:
+def test_merged_streams_meet_in_one_stage_for_a_partition_aggregate() -> None:
     topology, ours = given(Word, "ours", group="g")
     _, theirs = given(Word, "theirs", topology, group="g", parallelism=2)
     counts = seen(ours.merge(theirs).partition_aggregate(count()))
@@ -287,7 +287,7 @@ def test_merged_streams_meet_where_all_rows_of_a_task_count() -> None:
     assert counts == [(3,), (3,)]
 
 
-def test_a_diamond_within_a_stage_needs_no_journey() -> None:
+def test_a_diamond_within_a_stage_needs_no_repartitioning() -> None:
     topology, words = given(Word)
     short = words.filter(lambda word: not is_long(word))
     both = seen(words.filter(is_long).merge(short).map(length, fields=("word", "length")))
@@ -329,7 +329,7 @@ class Together(Operator):
         emit([(attempt.txid, len(batch[0]), len(batch[1]))])
 
 
-def test_an_operator_of_ones_own_may_have_several_inputs() -> None:
+def test_a_custom_operator_may_have_several_inputs() -> None:
     topology, ours = given(Word, "ours", group="g", parallelism=2)
     _, theirs = given(Line, "theirs", topology, group="g")
     made = seen(ours.operate(Together(), theirs, fields=("txid", "words", "lines")))
@@ -340,7 +340,7 @@ def test_an_operator_of_ones_own_may_have_several_inputs() -> None:
     assert alone == [(1, 2, 0), (1, 1, 0)]
 
 
-def test_stages_have_names_that_one_can_read() -> None:
+def test_stages_have_readable_names() -> None:
     topology, words = given(Word, "clicks")
     words.shuffle().flat_map(split_again).group_by("word").aggregate(count()).named("totals")
     words.shuffle().filter(is_long)

@@ -133,7 +133,7 @@ def test_a_batch_that_waits_is_not_over_and_others_begin_meanwhile() -> None:
     assert task.slow.finished == [1, 2]
 
 
-def test_what_waits_does_not_time_out() -> None:
+def test_a_waiting_batch_does_not_time_out() -> None:
     task = WaitingTask()
     held = task.whole(1)
     task.tick(0.2)
@@ -147,7 +147,7 @@ def test_what_waits_does_not_time_out() -> None:
     assert len(task.out.renewed) == 3
 
 
-def test_a_commit_waits_likewise() -> None:
+def test_a_commit_waits_in_the_same_way() -> None:
     task = WaitingTask(commits=True)
     assert task.whole(1).state == "acked"
     assert task.office.most == 0
@@ -158,7 +158,7 @@ def test_a_commit_waits_likewise() -> None:
     assert (said.state, task.counts) == ("acked", [1, 0])
 
 
-def test_what_goes_wrong_meanwhile_fails_the_batch_with_the_error() -> None:
+def test_an_error_of_the_work_fails_the_batch_with_that_error() -> None:
     task = WaitingTask()
     held = task.whole(1)
     task.slow.error = ValueError("no such column")
@@ -169,7 +169,7 @@ def test_what_goes_wrong_meanwhile_fails_the_batch_with_the_error() -> None:
     assert task.count(1, 0).state == "failed", "the attempt is over here"
 
 
-def test_that_there_is_nobody_to_do_the_work_is_seen_beside_the_batch() -> None:
+def test_an_outage_of_the_service_fails_the_batch_and_is_raised_in_the_task() -> None:
     task = WaitingTask()
     held = task.whole(1)
     task.slow.error = SparkUnavailable("no room")
@@ -203,7 +203,7 @@ def program(slow: Slow, state: MemoryState, **settings: Any) -> Topology:
 
 
 @pytest.mark.parametrize("commits", [False, True])
-def test_work_that_takes_longer_than_any_limit_is_done_in_time(commits: bool) -> None:
+def test_work_may_take_longer_than_the_limits_of_trees_and_calls(commits: bool) -> None:
     """Each work takes 12 s; trees have 5 s, calls 3 s. Only commits run one at a time."""
     office, state = Office(), MemoryState()
     slow = Slow(office, 12.0, commits=commits)
@@ -216,7 +216,7 @@ def test_work_that_takes_longer_than_any_limit_is_done_in_time(commits: bool) ->
 
 
 @seeds(8, kinds=2)
-def test_whoever_is_killed_meanwhile_each_row_counts_once(seed: int) -> None:
+def test_each_row_counts_once_when_workers_are_killed_during_the_work(seed: int) -> None:
     slow, state = Slow(Office(), 2.0, commits=bool(seed % 2)), MemoryState()
     graph = program(slow, state, **SETTINGS).graph()
     layout = (Layout.ISOLATE, Layout.PACK)[seed // 2 % 2]

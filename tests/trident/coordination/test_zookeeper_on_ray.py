@@ -71,7 +71,7 @@ def hosts(zookeeper: ZooKeeper) -> str:
 
 
 @pytest.mark.long
-def test_a_worker_dies_within_a_batch_and_zookeeper_dies_and_each_row_counts_once(
+def test_each_row_counts_once_when_a_worker_and_zookeeper_die(
     ray_cluster: RayCluster, zookeeper: ZooKeeper, hosts: str, tmp_path: Path
 ) -> None:
     made = rig(hosts, Notes(tmp_path, KILLED_AT, hold_at=AWAY_AT))
@@ -93,7 +93,7 @@ def test_a_worker_dies_within_a_batch_and_zookeeper_dies_and_each_row_counts_onc
 
 
 @pytest.mark.long
-def test_a_topology_that_is_killed_and_submitted_again_goes_on_at_its_batch(
+def test_a_topology_that_is_killed_and_submitted_again_continues_at_its_batch(
     ray_cluster: RayCluster, hosts: str, tmp_path: Path
 ) -> None:
     first, second = (tmp_path / name for name in ("first", "second"))

@@ -42,7 +42,7 @@ def new_values(stream: Any) -> Any:
 
 
 @pytest.mark.parametrize("spread", [shuffled, merged])
-def test_behind_a_repartitioning_of_its_own_a_transactional_state_is_exact(spread: Any) -> None:
+def test_a_transactional_state_behind_a_repartitioning_by_its_keys_is_accepted(spread: Any) -> None:
     _, stream = given(Word)
     transactional = Kept(StateKind.TRANSACTIONAL)
     words = spread(stream).filter(is_any)
@@ -68,7 +68,7 @@ MADE_OF_SEVERAL: list[Callable[[Any], Any]] = [
 
 @pytest.mark.parametrize("make", MADE_OF_SEVERAL)
 @pytest.mark.parametrize("spread", [shuffled, merged])
-def test_rows_that_depend_on_who_got_which_rows_are_refused_wherever_they_go(
+def test_results_of_several_rows_of_a_task_are_refused_after_any_repartitioning(
     spread: Any, make: Callable[[Any], Any]
 ) -> None:
     _, stream = given(Word)
@@ -84,7 +84,7 @@ def test_rows_that_depend_on_who_got_which_rows_are_refused_wherever_they_go(
     rows.aggregate(sum_("count"), state=transactional)
 
 
-def test_the_first_rows_of_what_was_shuffled_are_refused() -> None:
+def test_the_first_rows_of_a_shuffled_stream_are_refused() -> None:
     """Which of several equal rows comes first depends on which task received which rows."""
     _, stream = given(Word)
     with pytest.raises(TopologyError, match="what is made of several rows of a task"):

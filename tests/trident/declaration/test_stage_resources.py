@@ -65,7 +65,7 @@ BEGINS = [
 
 
 @pytest.mark.parametrize("begin", BEGINS)
-def test_each_word_that_begins_a_stage_declares_what_its_tasks_request(
+def test_each_operation_that_begins_a_stage_declares_the_resources_of_its_tasks(
     begin: Callable[[Any], Any],
 ) -> None:
     topology, stream = given(Word, "words")
@@ -73,7 +73,7 @@ def test_each_word_that_begins_a_stage_declares_what_its_tasks_request(
     assert requested(topology) == {"made": ONE}
 
 
-def test_the_tasks_of_a_batch_spout_and_of_records_declare_it_too() -> None:
+def test_a_batch_spout_and_records_declare_the_resources_of_their_tasks_too() -> None:
     topology, stream = given(Word, "words", resources=ONE)
     stream.records("rows", resources=Resources(num_gpus=1))
     assert requested(topology) == {"words": ONE, "rows": Resources(num_gpus=1)}
@@ -108,7 +108,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("declare", "words"), WRONG)
-def test_settings_of_tasks_that_cannot_be_are_refused_where_they_are_declared(
+def test_invalid_settings_of_tasks_are_refused_where_they_are_declared(
     declare: Callable[[Any], Any], words: str
 ) -> None:
     _, stream = given(Word, "words")

@@ -73,7 +73,7 @@ def test_each_group_has_windows_of_its_own() -> None:
     assert sorted(made) == [("a", 0, 1, 2), ("a", 1, 3, 4), ("b", 0, 9, 8)]
 
 
-def test_a_batch_writes_the_windows_of_rows_of_its_groups_alone() -> None:
+def test_a_batch_writes_only_the_windows_of_its_own_groups() -> None:
     topology, stream = given(Price)
     kept = Kept()
     stream.group_by("share").window(tumbling(count=3), sum_("price"), state=kept)
@@ -94,7 +94,7 @@ def test_a_window_of_time_ends_when_later_rows_come() -> None:
     assert made == [("a", 10, 10), ("a", 20, 23)]
 
 
-def test_a_window_of_time_waits_for_what_may_be_late() -> None:
+def test_a_window_of_time_waits_for_late_rows() -> None:
     topology, stream = given(Price)
     window = tumbling(seconds=10, field="at", late=5)
     made = run(
@@ -105,7 +105,7 @@ def test_a_window_of_time_waits_for_what_may_be_late() -> None:
     assert made == [(10, 3)]
 
 
-def test_windows_of_time_slide_over_each_other() -> None:
+def test_sliding_windows_of_time_overlap() -> None:
     topology, stream = given(Price)
     window = sliding(seconds=20, every=10, field="at")
     made = run(
@@ -124,7 +124,7 @@ def test_rows_that_come_too_late_are_counted() -> None:
     assert kept.plain()["$windows"]["late"] == 2
 
 
-def test_windows_by_the_time_of_batches_end_without_rows_too() -> None:
+def test_windows_by_the_time_of_batches_also_end_without_rows() -> None:
     topology, stream = given(Price)
     kept = Kept()
     made = seen(stream.window(tumbling(seconds=60), count(), state=kept))
@@ -141,7 +141,7 @@ def test_windows_by_the_time_of_batches_end_without_rows_too() -> None:
     assert made == [(60, 3)]
 
 
-def test_a_clock_that_begins_anew_ends_windows_all_the_same() -> None:
+def test_windows_also_end_when_the_clock_starts_again_at_zero() -> None:
     topology, stream = given(Price)
     kept = Kept()
     made = seen(stream.window(tumbling(seconds=60), count(), state=kept))
@@ -156,7 +156,7 @@ def test_a_clock_that_begins_anew_ends_windows_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("kind", [StateKind.OPAQUE, StateKind.TRANSACTIONAL])
-def test_what_a_batch_without_rows_fires_its_repeat_fires_too(kind: StateKind) -> None:
+def test_a_batch_without_rows_and_its_repeat_fire_the_same_windows(kind: StateKind) -> None:
     """The commit of another task has failed; this task was not restarted."""
     topology, stream = given(Price)
     state, totals = MemoryState(kind), MemoryState(kind)
@@ -225,6 +225,6 @@ def test_a_batch_that_is_committed_again_fires_the_same_and_counts_once(
         (lambda: tumbling(seconds=3, field="at", late=-1), "at least 0"),
     ],
 )
-def test_windows_that_make_no_sense_are_refused(make: Any, said: str) -> None:
+def test_invalid_windows_are_refused(make: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         make()

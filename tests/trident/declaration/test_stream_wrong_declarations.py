@@ -205,14 +205,16 @@ def ask_in_a_circle(state: Any) -> Any:
 
 
 @pytest.mark.parametrize(("error", "wrong", "said"), CASES)
-def test_wrong_words_are_refused(error: type[SunshowerError], wrong: Wrong, said: str) -> None:
+def test_a_wrong_operation_is_refused_with_an_explanation(
+    error: type[SunshowerError], wrong: Wrong, said: str
+) -> None:
     with pytest.raises(error, match=f"(?s){said}") as refused:
         wrong(words())
     assert "topology 't', batches 'words'" in str(refused.value)
 
 
 @pytest.mark.parametrize("word", ["merge", "join"])
-def test_streams_of_different_groups_have_nothing_to_do_with_each_other(word: str) -> None:
+def test_streams_of_different_groups_cannot_be_merged_or_joined(word: str) -> None:
     topology, ours = given(Word, "ours")
     _, theirs = given(Word, "theirs", topology)
     arguments = ["word"] if word == "join" else []
@@ -221,7 +223,7 @@ def test_streams_of_different_groups_have_nothing_to_do_with_each_other(word: st
     assert 'group="orders"' in str(error.value)
 
 
-def test_a_spout_that_is_none() -> None:
+def test_a_wrong_batch_spout_is_refused() -> None:
     with pytest.raises(TopologyError, match="makes no batches"):
         batches(Topology("t"), "lines", ["a"])  # type: ignore[arg-type]
     with pytest.raises(TopologyError, match="nothing says which fields"):
@@ -253,7 +255,7 @@ def test_a_pair_that_is_not_exactly_once_must_be_accepted(write: Any) -> None:
         write(opaque.shuffle(), not_exactly_once=True)
 
 
-def test_an_operator_that_commits_is_a_state_too() -> None:
+def test_an_operator_that_commits_is_checked_like_a_state() -> None:
     plain = batches(Topology("t"), "lines", SpoutStub(Word, SpoutKind.NON_TRANSACTIONAL))
     with pytest.raises(TopologyError, match=r"operate.*do not count exactly once"):
         plain.operate(Persist(StateSlot(Kept(), "own")), fields=())
@@ -261,7 +263,7 @@ def test_an_operator_that_commits_is_a_state_too() -> None:
         plain.operate(Persist(StateSlot(Kept(), "own")), fields=(), not_exactly_once=True)
 
 
-def test_a_spout_whose_kind_is_none() -> None:
+def test_a_spout_with_a_wrong_kind_is_refused() -> None:
     spout: Any = BatchSpout()
     spout.emits, spout.kind = Word, "transactional"
     with pytest.raises(TopologyError, match=r"'lines'.*kind is 'transactional'.*SpoutKind"):
@@ -279,12 +281,12 @@ def test_a_spout_whose_kind_is_none() -> None:
         ({"interval_s": float("nan")}, "interval_s is nan"),
     ],
 )
-def test_nonsense_about_a_group(setting: dict[str, Any], said: str) -> None:
+def test_invalid_settings_of_a_group_are_refused(setting: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=f"(?s)batches 'words': {said}"):
         given(Word, "words", **setting)
 
 
-def test_a_group_is_set_once() -> None:
+def test_the_settings_of_a_group_cannot_be_changed_later() -> None:
     store = InMemory()
     topology, _ = given(Word, "ours", group="g", max_batches=3, store=store)
     given(Word, "theirs", topology, group="g")
@@ -296,7 +298,7 @@ def test_a_group_is_set_once() -> None:
         given(Word, interval_s=-1.0)
 
 
-def test_two_stages_of_one_name() -> None:
+def test_two_stages_with_the_same_name_are_refused() -> None:
     topology, stream = given(Word)
     for _ in range(2):
         stream.shuffle().map(one).named("same")
@@ -304,7 +306,7 @@ def test_two_stages_of_one_name() -> None:
         plans(topology)
 
 
-def test_batches_that_may_be_put_aside_need_states_that_can_undo() -> None:
+def test_batches_that_may_be_skipped_need_states_that_can_undo() -> None:
     skip = Skip(dead_letters="dead.jsonl")
     topology, stream = given(Word, skip=skip)
     stream.aggregate(count(), state=Kept(StateKind.TRANSACTIONAL), name="sums")
@@ -326,7 +328,7 @@ def merged(stream: Any) -> Any:
 
 
 @pytest.mark.parametrize("spread", [shuffled, merged])
-def test_tasks_that_get_other_rows_each_time_need_states_that_can_undo(spread: Any) -> None:
+def test_tasks_whose_rows_change_with_each_attempt_need_states_that_can_undo(spread: Any) -> None:
     _, stream = given(Word)
     spread(stream).partition_persist(Kept(), update, name="opaque")
     spread(stream).partition_by("word").partition_persist(Kept(StateKind.TRANSACTIONAL), update)
@@ -338,7 +340,7 @@ def test_tasks_that_get_other_rows_each_time_need_states_that_can_undo(spread: A
         )
 
 
-def test_names_of_states_that_differ_in_case_alone_are_one() -> None:
+def test_names_of_states_must_differ_in_more_than_case() -> None:
     _, stream = given(Word)
     stream.aggregate(count(), state=Kept(), name="Sums")
     with pytest.raises(DuplicateComponent, match="there is a state 'Sums' already"):

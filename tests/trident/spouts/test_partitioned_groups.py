@@ -84,9 +84,7 @@ RULES: dict[str, tuple[type[Any], Any, str, Any]] = {
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_each_rule_that_is_broken_on_purpose_is_noticed(
-    rule: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_breaking_a_rule_is_detected(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kind, where, name, broken = RULES[rule]
     monkeypatch.setattr(where, name, broken)
     for seed in range(150):
@@ -118,7 +116,7 @@ def numbers(rows: Sequence[Row]) -> list[int]:
     return [number for _, number in rows]
 
 
-def test_a_new_life_emits_nothing_until_what_the_former_one_has_in_progress_is_committed() -> None:
+def test_a_new_life_emits_nothing_until_the_batches_of_the_former_one_are_committed() -> None:
     """In Storm, the new owner reads the store, and emits again what is not committed yet."""
     drive = Drive(Opaque(logs()))
     drive.emit(1)
@@ -132,7 +130,7 @@ def test_a_new_life_emits_nothing_until_what_the_former_one_has_in_progress_is_c
     assert second
 
 
-def test_a_new_life_goes_on_at_once_where_the_master_has_written_that_all_is_committed() -> None:
+def test_a_new_life_continues_at_once_if_the_master_has_stored_that_all_is_committed() -> None:
     drive = Drive(Opaque(logs()))
     before = drive.batch(1) + drive.batch(2)
     drive.restart()
@@ -143,7 +141,7 @@ def test_a_new_life_goes_on_at_once_where_the_master_has_written_that_all_is_com
 
 
 @BOTH
-def test_a_partition_that_changes_hands_while_batches_are_in_progress(kind: type[Any]) -> None:
+def test_a_partition_moves_to_another_task_while_batches_are_in_progress(kind: type[Any]) -> None:
     drive = Drive(kind(logs()), tasks=2)
     orders = [{"txid": txid, "partitions": ["t@0"], "gone": []} for txid in (1, 2, 3)]
     orders[1]["partitions"] = [None, "t@0"]  # from batch 2 on it is the other task's
@@ -183,7 +181,9 @@ def test_a_repeated_attempt_of_a_transactional_batch_has_the_same_partitions() -
 
 @BOTH
 @pytest.mark.parametrize("found", [3, [], {"txid": 1}])
-def test_partitions_that_are_none_are_refused_with_their_node(kind: type[Any], found: Any) -> None:
+def test_invalid_metadata_are_refused_with_the_name_of_their_node(
+    kind: type[Any], found: Any
+) -> None:
     drive = Drive(kind(logs()))
     drive.metadata[1] = found
     with pytest.raises(StateMismatch, match=r"/coordinator/meta/1 holds .*, which is not like"):
@@ -192,7 +192,7 @@ def test_partitions_that_are_none_are_refused_with_their_node(kind: type[Any], f
         drive.order(1)
 
 
-def test_what_an_earlier_attempt_wrote_of_a_partition_that_vanished_does_not_stand() -> None:
+def test_positions_that_an_earlier_attempt_wrote_for_a_vanished_partition_are_discarded() -> None:
     read = logs()
     read.length = {"t@0": 5, "t@1": 0}
     drive = Drive(Opaque(read))
@@ -205,7 +205,7 @@ def test_what_an_earlier_attempt_wrote_of_a_partition_that_vanished_does_not_sta
     assert rows == [("t@0", number) for number in range(5)]
 
 
-def test_a_former_life_writes_nothing_over_a_later_one() -> None:
+def test_a_former_life_cannot_overwrite_a_later_one() -> None:
     tree = MemoryTree(MemoryForest())
     former, later = PartitionLog(tree, "/s/user", "a/b"), PartitionLog(tree, "/s/user", "a/b")
     later.keep(Attempt(3, 1, 1), {"end": 9})
@@ -217,7 +217,7 @@ def test_a_former_life_writes_nothing_over_a_later_one() -> None:
     assert PartitionLog(tree, "/s/user", "a/b")[3] == {"end": 7}
 
 
-def test_what_storm_has_kept_is_read_and_written_over() -> None:
+def test_positions_that_storm_has_stored_are_read_and_overwritten() -> None:
     tree = MemoryTree(MemoryForest())
     tree.create("/s/user/topic@0/7", b'{"firstOffset": 5, "lastOffset": 9}')
     tree.create("/s/user/topic@0/8", b"null")
@@ -229,7 +229,7 @@ def test_what_storm_has_kept_is_read_and_written_over() -> None:
     assert tree.children("/s/user/topic@0") == ["8"]
 
 
-def test_of_a_partition_without_news_nothing_is_written_but_over_an_earlier_attempt() -> None:
+def test_a_partition_without_new_rows_is_written_only_to_replace_an_earlier_attempt() -> None:
     read = logs()
     read.length["t@0"] = 3
     drive = Drive(Opaque(read))
@@ -241,7 +241,7 @@ def test_of_a_partition_without_news_nothing_is_written_but_over_an_earlier_atte
     assert drive.tree.children("/transactional/s/user/t@0") == ["5"]
 
 
-def test_of_a_partition_that_is_at_its_end_nothing_more_is_written() -> None:
+def test_nothing_is_written_for_a_partition_at_its_end() -> None:
     for kind in (RowBatches, OpaqueRowBatches):
         drive = Drive(kind(items(5), 10, partitions=2))
         assert len(drive.batch(1)) == 5
@@ -252,7 +252,7 @@ def test_of_a_partition_that_is_at_its_end_nothing_more_is_written() -> None:
         assert drive.tree.children("/transactional/s/user/0") == ["1"]
 
 
-def test_an_opaque_batch_that_is_emitted_again_has_other_borders_and_all_rows_come_once() -> None:
+def test_repeats_of_an_opaque_batch_differ_and_all_rows_come_once() -> None:
     drive = Drive(OpaqueRowBatches(items(100), 10))
     assert len({len(drive.emit(1, attempt)) for attempt in range(5)}) > 2
     rows: list[Any] = []

@@ -54,7 +54,7 @@ def committed(size: ShareSize, clock: ManualClock, txid: int, records: int, took
     return size.records_max
 
 
-def test_a_slow_function_with_all_defaults_is_given_as_many_rows_as_it_processes_in_time(
+def test_a_slow_function_receives_by_default_only_as_many_rows_as_it_processes_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All rows in one batch would take 100 s, more than the limits of a call and of a tree."""
@@ -79,7 +79,7 @@ class Poisoned(Slow):
         return super().__call__(row)
 
 
-def test_a_skipped_batch_says_nothing_about_the_time_of_rows(
+def test_a_skipped_batch_is_not_used_to_estimate_the_time_of_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -126,14 +126,14 @@ def test_a_share_never_shrinks_below_the_first_one() -> None:
     assert committed(ShareSize(clock, TIMEOUT_S), clock, 1, 100, 60.0) == 100
 
 
-def test_a_share_that_is_not_full_grows_to_what_its_rows_show() -> None:
+def test_a_share_that_is_not_full_grows_by_the_time_of_its_rows() -> None:
     clock = ManualClock()
     size = ShareSize(clock, TIMEOUT_S)
     assert committed(size, clock, 1, 1, 0.5) == 100, "ten rows in five seconds"
     assert committed(size, clock, 2, 2, 0.02) == 499, "the source has few records"
 
 
-def test_a_share_with_many_rows_for_each_record_follows_from_its_limit() -> None:
+def test_a_share_with_more_rows_than_its_limit_grows_from_the_limit() -> None:
     clock = ManualClock()
     size = ShareSize(clock, TIMEOUT_S)
     assert committed(size, clock, 1, 5_000, 2.5) == 200
@@ -148,7 +148,7 @@ def test_a_share_is_doubled_while_most_of_its_time_does_not_depend_on_the_rows()
     assert committed(size, clock, 4, 400, 9.5) == 400
 
 
-def test_a_share_is_not_doubled_again_after_that_was_too_much() -> None:
+def test_a_share_is_not_doubled_again_after_doubling_was_too_much() -> None:
     clock = ManualClock()
     size = ShareSize(clock, TIMEOUT_S)
     assert committed(size, clock, 1, 100, 6.0) == 200
@@ -163,7 +163,7 @@ def test_each_further_attempt_reads_half() -> None:
     assert committed(size, clock, 1, 1, 0.1) == 20
 
 
-def test_the_time_of_a_batch_begins_anew_when_it_is_emitted_again() -> None:
+def test_the_time_of_a_batch_is_measured_from_its_last_emit() -> None:
     clock = ManualClock()
     size = ShareSize(clock, TIMEOUT_S)
     size.read(1, 100)
@@ -181,7 +181,7 @@ def test_the_time_of_a_batch_begins_anew_when_it_is_emitted_again() -> None:
     ],
     ids=["plain", "polled", "transactional", "opaque"],
 )
-def test_each_spout_with_bounds_keeps_to_what_is_processed_in_time(
+def test_each_spout_with_bounds_respects_the_limit_of_its_share(
     spout: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Taken, "records_max", 100)

@@ -158,7 +158,7 @@ OURS: list[Callable[[Path], Any]] = [
 
 
 @pytest.mark.parametrize("made", OURS)
-def test_of_our_own_spouts_nothing_is_emitted_twice_at_the_end(made: Any, tmp_path: Path) -> None:
+def test_our_own_spouts_emit_nothing_twice_at_the_end(made: Any, tmp_path: Path) -> None:
     drive, found = Drive(made(tmp_path)), list[str]()
     for txid in range(1, BATCHES):
         drive.emit(txid)

@@ -63,7 +63,7 @@ def travelled(value: Any) -> Any:
 
 
 @given(values)
-def test_a_key_is_the_same_after_a_journey_and_in_a_state(value: Any) -> None:
+def test_a_key_is_the_same_after_transport_and_in_a_state(value: Any) -> None:
     key = key_of(value)
     after = key_of(travelled(value))
     assert {key: 1}[after] == 1
@@ -76,7 +76,7 @@ def test_a_key_is_the_same_after_a_journey_and_in_a_state(value: Any) -> None:
 
 
 @given(st.lists(values, min_size=1, max_size=8))
-def test_equal_keys_are_one_in_groups_tasks_and_states(rows: list[Any]) -> None:
+def test_equal_keys_have_the_same_group_task_and_state(rows: list[Any]) -> None:
     texts, hashes = dict[Any, str](), dict[Any, int]()
     for key in Schema(("key",)).keys(["key"], [(row,) for row in rows]):
         assert texts.setdefault(key, text_of_key(key)) == text_of_key(key)
@@ -94,7 +94,7 @@ def check(seen: Made, counts: MemoryState, pairs: MemoryState) -> None:
 
 
 @pytest.mark.parametrize("layout", [None, *Layout])
-def test_every_grouping_of_a_batch_program_takes_every_key(layout: Layout | None) -> None:
+def test_every_grouping_of_a_batch_program_accepts_every_key(layout: Layout | None) -> None:
     seen: Made = defaultdict(Counter)
     states = {name: MemoryState() for name in ("counts", "pairs", "windows")}
     topology = program(states.__getitem__, seen)
@@ -131,7 +131,7 @@ def check_core(results: Any) -> None:
 
 
 @pytest.mark.parametrize("layout", [None, *Layout])
-def test_fields_and_partial_key_take_every_key(layout: Layout | None) -> None:
+def test_fields_and_partial_key_accept_every_key(layout: Layout | None) -> None:
     if layout is None:
         run = run_inline(core().graph(), clock=ManualClock(), steps_max=50_000)
         check_core(run.results.__getitem__)

@@ -40,7 +40,7 @@ def test_groups_are_the_same_in_several_processes(ray_cluster: RayCluster, tmp_p
     assert not tasks[0].keys() & tasks[1].keys()
 
 
-def test_classes_of_a_function_travel_between_processes(ray_cluster: RayCluster) -> None:
+def test_classes_defined_in_a_function_are_sent_between_processes(ray_cluster: RayCluster) -> None:
     class Color(Enum):
         RED = "red"
 

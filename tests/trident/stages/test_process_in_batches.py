@@ -91,7 +91,7 @@ def test_states_and_rows_are_those_of_a_plain_program(max_batches: int) -> None:
 
 
 @seeds(40)
-def test_whoever_is_killed_a_batch_changes_a_state_once(seed: int) -> None:
+def test_a_batch_changes_a_state_once_when_workers_are_killed(seed: int) -> None:
     layout = (Layout.ISOLATE, Layout.PACK)[seed % 2]
     topology = Topology("clicks", **SETTINGS)
     state, numbers = MemoryState(), MemoryState(name="numbers")
@@ -104,7 +104,7 @@ def test_whoever_is_killed_a_batch_changes_a_state_once(seed: int) -> None:
     assert (read(state), dict(numbers.items())) == (expected, {"$GLOBAL$": total})
 
 
-def test_a_later_run_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
+def test_a_later_run_continues_where_the_last_one_ended(tmp_path: Path) -> None:
     state, store = SqliteState(tmp_path / "visits.db"), InSqlite(tmp_path / "batches.db")
     for _ in range(2):
         topology = Topology("clicks")
@@ -128,7 +128,7 @@ def test_a_function_that_raises_leaves_the_states_of_its_batch_as_they_were() ->
     assert sum(count for _, count in state.items()) == 6, "batch 1 and no other"
 
 
-def test_a_program_asks_for_the_state_of_a_key() -> None:
+def test_a_program_can_query_the_state_of_a_key() -> None:
     answers: list[Any] = []
 
     def note(answer: Any) -> None:

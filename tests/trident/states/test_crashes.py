@@ -67,7 +67,7 @@ def crashes() -> Iterator[ParameterSet]:
 
 
 @pytest.mark.parametrize(("kind", "step", "time", "max_batches", "layout"), crashes())
-def test_whoever_dies_at_a_step_nothing_is_lost_or_counted_twice(
+def test_nothing_is_lost_or_counted_twice_when_a_process_dies_at_any_step(
     kind: str, step: str, time: int, max_batches: int, layout: Layout
 ) -> None:
     steps = Steps(step, time, die)
@@ -100,7 +100,9 @@ COMPONENTS = ("$mastercoord-g", "$spoutcoord-numbers", "numbers", "middle", "cou
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_whoever_dies_between_the_last_ack_and_the_commit(component: str) -> None:
+def test_rows_count_once_when_a_process_dies_between_the_last_ack_and_the_commit(
+    component: str,
+) -> None:
     causes: set[str] = set()
     for seed in range(2):
         rig, run = dies_at_rest(component, seed)

@@ -49,11 +49,11 @@ BEHIND = "state 'count', task 0 (was last written by batch|is empty).* but it ha
 
 
 @seeds(200)
-def test_restarts_moves_repeats_and_deaths_beside_the_note_are_never_refused(seed: int) -> None:
+def test_restarts_moves_repeats_and_crashes_around_a_note_are_never_refused(seed: int) -> None:
     assert not judge(seed)
 
 
-def test_processes_die_beside_the_note() -> None:
+def test_processes_die_before_and_after_they_write_a_note() -> None:
     deaths = 0
     for seed in range(5):
         program = Program(seed)
@@ -62,7 +62,7 @@ def test_processes_die_beside_the_note() -> None:
     assert deaths > 1
 
 
-def test_a_check_that_is_too_strict_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_that_is_too_strict_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     def strict(self: LastWrite, found: Attempt | None, state: str) -> None:
         if found != self.attempt:
             raise StateMismatch(f"{state} is not as noted")
@@ -103,7 +103,7 @@ def behind(program: Program) -> list[int]:
     [False, pytest.param(True, marks=pytest.mark.long)],
     ids=["between two runs", "while it runs"],
 )
-def test_a_state_that_is_rolled_back_at_any_time_is_never_written_on(lives: bool) -> None:
+def test_a_state_that_is_rolled_back_at_any_time_is_never_written_again(lives: bool) -> None:
     """If only a batch without a note is lost, it is repeated, and nothing is refused."""
     times: Counter[str] = Counter()
     for seed in range(12):
@@ -162,7 +162,7 @@ def removed(files: list[Path]) -> None:
         file.unlink()
 
 
-def test_a_restored_backup_is_refused_and_the_ways_out_lead_out(tmp_path: Path) -> None:
+def test_a_restored_backup_is_refused_and_the_remedies_work(tmp_path: Path) -> None:
     backup, now = tmp_path / "backup", tmp_path / "now"
     assert numbers(tmp_path, 4) == {"k": 4}
     copied(files(tmp_path, "counts"), backup)
@@ -179,7 +179,7 @@ def test_a_restored_backup_is_refused_and_the_ways_out_lead_out(tmp_path: Path) 
     assert numbers(tmp_path, 12) == {"k": 12}
 
 
-def test_a_removed_state_is_refused_and_the_ways_out_lead_out(tmp_path: Path) -> None:
+def test_a_removed_state_is_refused_and_the_remedies_work(tmp_path: Path) -> None:
     assert numbers(tmp_path, 8) == {"k": 8}
     removed(files(tmp_path, "counts"))
     with pytest.raises(TopologyFailed, match=r"task 0 is empty, but it had batch 4"):
@@ -222,7 +222,7 @@ def write(slot: StateSlot, attempt: Attempt, **counts: int) -> None:
 
 
 @pytest.mark.parametrize("kind", StateKind)
-def test_a_task_that_lives_on_refuses_what_was_rolled_back_beneath_it(kind: StateKind) -> None:
+def test_a_running_task_refuses_a_state_that_was_rolled_back(kind: StateKind) -> None:
     factory, store = MemoryState(kind), InMemory()
     task = slot(factory, store)
     write(task, Attempt(1, 0, 1), storm=1)
@@ -264,7 +264,7 @@ def test_a_state_without_notes_is_adopted_as_it_is() -> None:
         one._written.check(None, "state 'count', task 0")
 
 
-def test_the_note_of_a_former_life_is_not_written_over_a_later_one() -> None:
+def test_a_former_life_cannot_overwrite_the_note_of_a_later_one() -> None:
     store = InMemory()
     counted = CountedIn(store, (STORE,))
     former, later = counted.last_write("count", 0), counted.last_write("count", 0)
@@ -275,7 +275,7 @@ def test_the_note_of_a_former_life_is_not_written_over_a_later_one() -> None:
 
 
 @pytest.mark.parametrize("bad", [b"7", b"{}", b'{"txid": "7", "attempt": 0, "epoch": 1}', b"x"])
-def test_a_note_that_is_corrupt_is_named(bad: bytes) -> None:
+def test_the_error_names_a_corrupt_note(bad: bytes) -> None:
     store = InMemory()
     store().create(f"{STORE}/states/count/0", bad)
     with pytest.raises(StateMismatch, match=r"states/count/0 holds"):
@@ -318,7 +318,7 @@ class OwnState:
         return iter(self.values.items())
 
 
-def test_a_state_of_users_is_recognised_if_it_says_who_wrote_it_last() -> None:
+def test_a_state_of_a_user_is_recognised_if_it_has_last_attempt() -> None:
     store = InMemory()
     write(slot(OwnState(), store), Attempt(1, 0, 1), storm=1)
     with pytest.raises(StateMismatch, match="is empty, but it had batch 1"):
@@ -359,7 +359,7 @@ def test_a_file_of_another_machine_is_refused_where_it_is_opened(
         (partial(SqliteOffsets, id="words"), "StormOffsets"),
     ],
 )
-def test_a_file_is_that_of_the_declaration_in_every_process_and_on_no_other_machine(
+def test_a_file_is_the_declared_one_in_every_process_and_refused_on_other_machines(
     made: Any, instead: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -44,7 +44,7 @@ def run(
 
 
 @given(st.lists(st.lists(operations, min_size=1, max_size=3), max_size=5), st.booleans())
-def test_of_an_opaque_state_the_last_attempt_counts(
+def test_the_last_attempt_counts_in_an_opaque_state(
     batches: list[list[Operations]], reopened: bool
 ) -> None:
     factory = MemoryState(OPAQUE)
@@ -60,7 +60,7 @@ def test_of_an_opaque_state_the_last_attempt_counts(
 
 
 @given(st.lists(operations, max_size=6), st.sampled_from([NON, TRANSACTIONAL]))
-def test_without_repeats_every_state_is_a_dictionary(
+def test_without_repeats_every_state_behaves_like_a_dictionary(
     batches: list[Operations], kind: StateKind
 ) -> None:
     factory = MemoryState(kind)
@@ -71,7 +71,7 @@ def test_without_repeats_every_state_is_a_dictionary(
 
 
 @given(st.lists(st.tuples(operations, st.integers(1, 3)), max_size=5))
-def test_of_a_transactional_state_the_first_attempt_counts(
+def test_the_first_attempt_counts_in_a_transactional_state(
     batches: list[tuple[Operations, int]],
 ) -> None:
     factory = MemoryState(TRANSACTIONAL)

@@ -34,7 +34,7 @@ from tests.trident.rigs.additions import (
     ("kind", "first", "second"),
     [(NON, 3, 8), (TRANSACTIONAL, [1, 3], [2, 8]), (OPAQUE, [1, 3, None], [2, 8, 3])],
 )
-def test_what_is_stored_is_what_storm_stores(kind: StateKind, first: Any, second: Any) -> None:
+def test_the_stored_values_are_those_of_storm(kind: StateKind, first: Any, second: Any) -> None:
     factory = MemoryState(kind)
     state = factory.make(PLACE)
     assert batch(state, 1, storm=3) == [3]
@@ -67,7 +67,7 @@ def test_a_repeat_with_other_rows_begins_at_the_value_before_in_an_opaque_state(
     assert kept(factory) == {"storm": [2, 10, 3]}
 
 
-def test_keys_that_only_the_earlier_attempt_had_go_back() -> None:
+def test_keys_that_only_the_earlier_attempt_had_are_restored() -> None:
     """In Storm they keep the new value, and their rows count twice when a later batch has them."""
     factory = MemoryState(OPAQUE)
     state = factory.make(PLACE)
@@ -111,7 +111,7 @@ def test_one_batch_may_write_a_key_several_times(kind: StateKind) -> None:
 
 
 @every_kind
-def test_a_batch_reads_what_it_has_written_and_others_what_is_kept(kind: StateKind) -> None:
+def test_a_batch_reads_its_own_writes_and_others_the_committed_values(kind: StateKind) -> None:
     state = MemoryState(kind).make(PLACE)
     state.begin_commit(Attempt(1, 0, 1))
     state.multi_put(["storm", "ray"], [1, 2])
@@ -120,7 +120,7 @@ def test_a_batch_reads_what_it_has_written_and_others_what_is_kept(kind: StateKi
     assert state.multi_get(["ray", "storm"]) == [None, None]
 
 
-def test_an_opaque_state_shows_a_repeat_what_was_before_and_others_what_is_now() -> None:
+def test_an_opaque_state_shows_a_repeat_the_values_before_and_others_the_current_ones() -> None:
     state = MemoryState(OPAQUE).make(PLACE)
     batch(state, 1, storm=3)
     batch(state, 2, storm=5)
@@ -130,7 +130,7 @@ def test_an_opaque_state_shows_a_repeat_what_was_before_and_others_what_is_now()
 
 
 @every_kind
-def test_what_is_put_replaces_whatever_was_there(kind: StateKind) -> None:
+def test_put_replaces_the_value(kind: StateKind) -> None:
     factory = MemoryState(kind)
     state = factory.make(PLACE)
     batch(state, 1, storm=3)
@@ -145,7 +145,7 @@ def test_what_is_put_replaces_whatever_was_there(kind: StateKind) -> None:
 
 
 @every_kind
-def test_what_is_removed_is_gone_for_the_next_batch(kind: StateKind) -> None:
+def test_a_removed_key_is_gone_for_the_next_batch(kind: StateKind) -> None:
     factory = MemoryState(kind)
     state = factory.make(PLACE)
     batch(state, 1, storm=3, ray=1)
@@ -160,7 +160,7 @@ def test_what_is_removed_is_gone_for_the_next_batch(kind: StateKind) -> None:
     assert batch(state, 4, storm=1) == [1]
 
 
-def test_a_repeat_of_a_removal_finds_what_was_before_it() -> None:
+def test_a_repeat_of_a_removal_finds_the_value_before_it() -> None:
     factory = MemoryState(OPAQUE)
     state = factory.make(PLACE)
     batch(state, 1, storm=3)
@@ -212,7 +212,7 @@ def test_copies_of_a_memory_state_share_it_and_other_processes_cannot() -> None:
         pickle.dumps(factory)
 
 
-def test_whoever_reads_a_store_with_several_states_says_which() -> None:
+def test_readers_of_a_store_with_several_states_must_name_one() -> None:
     factory = MemoryState()
     assert dict(factory.items()) == {}
     batch(factory.make(PLACE), 1, storm=3)

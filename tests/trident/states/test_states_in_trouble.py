@@ -113,14 +113,16 @@ def test_each_batch_is_in_the_state_once_whatever_happens(kind: StateKind) -> No
 
 
 @pytest.mark.parametrize("kind", [StateKind.TRANSACTIONAL, StateKind.OPAQUE])
-def test_the_same_in_a_file(tmp_path: Path, kind: StateKind) -> None:
+def test_each_batch_is_in_a_sqlite_state_once_whatever_happens(
+    tmp_path: Path, kind: StateKind
+) -> None:
     for seed in range(5):
         run = Run(SqliteState(tmp_path / f"{seed}.db", kind), seed)
         run.go()
         assert dict(run.inner.items()) == run.expected(), f"seed {seed}"
 
 
-def test_every_trouble_happens() -> None:
+def test_every_write_fault_occurs() -> None:
     run = Run(MemoryState(), 1)
     run.go()
     assert all(run.factory.troubles.count[trouble] for trouble in Trouble)

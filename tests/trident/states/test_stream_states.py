@@ -79,7 +79,7 @@ def test_an_opaque_state_takes_the_last_attempt_of_a_batch() -> None:
     assert new == [("a", 1), ("a", 6), ("a", 3)]
 
 
-def test_rows_shrink_before_they_travel() -> None:
+def test_rows_are_combined_before_they_are_sent() -> None:
     topology, stream = given(Click)
     stream.group_by("page").aggregate(count(), state=Kept(), parallelism=2)
     (source, stage) = Runner(topology).group.stages
@@ -87,7 +87,7 @@ def test_rows_shrink_before_they_travel() -> None:
     assert (stage.parallelism, stage.commits, source.commits) == (2, True, False)
 
 
-def test_what_a_batch_changed_is_a_stream_like_any_other() -> None:
+def test_new_values_are_a_stream_like_any_other() -> None:
     topology, stream = given(Click)
     state = stream.group_by("page").aggregate(count(), state=Kept(), fields=Total)
     best = seen(state.named("totals").max_by("times"))
@@ -98,7 +98,7 @@ def test_what_a_batch_changed_is_a_stream_like_any_other() -> None:
     assert "totals" in runner.stages
 
 
-def test_a_reducer_is_handed_all_rows_of_its_group() -> None:
+def test_a_reducer_receives_all_rows_of_its_group() -> None:
     topology, stream = given(Click)
     kept = Kept()
     stream.group_by("page").aggregate(LastUser(), state=kept, parallelism=2)
@@ -108,7 +108,7 @@ def test_a_reducer_is_handed_all_rows_of_its_group() -> None:
     assert kept.plain() == {"a": "y", "b": "z"}
 
 
-def test_a_state_keeps_what_combines_and_gives_what_it_means() -> None:
+def test_a_state_stores_the_combinable_value_and_returns_the_result() -> None:
     topology, stream = given(Click)
     kept = Kept()
     state = stream.group_by("page").aggregate(average("ms"), state=kept)
@@ -121,7 +121,7 @@ def test_a_state_keeps_what_combines_and_gives_what_it_means() -> None:
     assert asked == [("a", "x", 1, 2.5), ("a", "x", 4, 2.5)]
 
 
-def test_a_query_in_the_program_sees_what_is_written_so_far() -> None:
+def test_a_query_in_the_program_sees_the_values_written_so_far() -> None:
     topology, stream = given(Click, parallelism=2)
     _, questions = given(("q",), "questions", topology, group="given")
     state = stream.group_by("page").aggregate(count(), state=Kept(), parallelism=3)
@@ -152,7 +152,7 @@ def test_a_query_in_a_repeat_sees_nothing_of_the_attempt_before(lives: int) -> N
     assert sorted(answers, key=str) == [("a", 1), ("b", None)]
 
 
-def test_a_query_of_the_whole_needs_no_group() -> None:
+def test_a_query_of_a_state_without_groups_needs_no_group() -> None:
     topology, stream = given(Click)
     _, questions = given(("q",), "questions", topology, group="given")
     state = stream.aggregate(count(), state=Kept())
@@ -161,7 +161,7 @@ def test_a_query_of_the_whole_needs_no_group() -> None:
     assert answers == [("?", 4)]
 
 
-def test_a_static_state_is_looked_up_where_rows_are_or_by_their_group() -> None:
+def test_a_static_state_is_queried_by_group_or_by_a_function() -> None:
     names = Kept(values={(0, "x"): (1, "Xenia", None)})
 
     def two(state: MapState, rows: Sequence[Click]) -> list[tuple[Any, int]]:
@@ -175,7 +175,7 @@ def test_a_static_state_is_looked_up_where_rows_are_or_by_their_group() -> None:
     assert by_code == [("a", "x", 1, "Xenia", 1), ("a", "y", 2, None, 1)]
 
 
-def test_a_query_that_answers_too_little_fails_its_batch() -> None:
+def test_a_query_with_too_few_answers_fails_its_batch() -> None:
     def forgetful(state: MapState, rows: Sequence[Click]) -> list[int]:
         return [1]
 
@@ -196,7 +196,7 @@ def name_of(state: BatchStream[Any]) -> str:
     return state.written.slot.name
 
 
-def test_an_updater_writes_what_it_likes() -> None:
+def test_an_updater_may_write_any_keys() -> None:
     topology, stream = given(Click)
     kept = Kept()
     state = stream.partition_by("page", parallelism=2).partition_persist(kept, longest)
@@ -213,7 +213,7 @@ def test_an_updater_writes_what_it_likes() -> None:
     assert name_of(unnamed) == "lambda"
 
 
-def test_what_fails_in_the_commit_is_written_by_the_next_attempt() -> None:
+def test_a_batch_whose_commit_fails_is_written_by_the_next_attempt() -> None:
     topology, stream = given(Click)
     kept = Kept(failing=["commit"])
     new = seen(stream.group_by("page").aggregate(count(), state=kept))
@@ -225,7 +225,7 @@ def test_what_fails_in_the_commit_is_written_by_the_next_attempt() -> None:
     assert (new, kept.plain()) == ([("a", 1)], {"a": 1})
 
 
-def test_a_batch_without_rows_touches_no_state() -> None:
+def test_a_batch_without_rows_writes_no_state() -> None:
     topology, stream = given(Click)
     kept = Kept()
     stream.aggregate(count(), state=kept)

@@ -22,7 +22,7 @@ def empty(note: IdleNote, times: int = EMPTY_TIMES) -> None:
         note.emitted(0)
 
 
-def test_the_master_rests_longer_each_time_while_no_task_has_anything(tree: MemoryTree) -> None:
+def test_the_master_pauses_longer_each_time_while_no_task_has_rows(tree: MemoryTree) -> None:
     first, second = notes(tree)
     rest = IdleBackoff(tree, "/t", {"words": 2})
     empty(first)
@@ -35,13 +35,13 @@ def test_the_master_rests_longer_each_time_while_no_task_has_anything(tree: Memo
     assert rest.seconds() == 0.0
 
 
-def test_of_several_spouts_one_that_has_rows_keeps_it_awake(tree: MemoryTree) -> None:
+def test_the_master_does_not_pause_while_one_of_several_spouts_has_rows(tree: MemoryTree) -> None:
     for note in notes(tree):
         empty(note)
     assert IdleBackoff(tree, "/t", {"words": 2, "others": 1}).seconds() == 0.0
 
 
-def test_a_note_of_a_former_life_goes_with_the_first_batch(tree: MemoryTree) -> None:
+def test_the_first_rows_of_a_new_life_remove_the_note_of_the_former_one(tree: MemoryTree) -> None:
     empty(notes(tree)[0])
     assert tree.children(idle_path("/t", "words")) == ["0"]
     notes(tree)[0].emitted(5)
