@@ -22,7 +22,7 @@ LOCAL = LocalSpark(cores=1, memory="1g", settings=ONE)
 ON_RAY = RayDPSpark("tests", memory="512m", driver_memory="512m", settings=ONE)
 
 
-def obtain() -> None:
+def require_spark() -> None:
     """Skip the test if the extra `spark` is not installed; if CI is set, it fails instead."""
     if not importlib.util.find_spec("pyspark") and not os.environ.get("CI"):
         pytest.skip("no Spark here: make setup EXTRAS=spark")
@@ -52,7 +52,7 @@ def place(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkPlace]:
     """Each implementation of SparkPlace. The session of the first ends before the second begins."""
-    obtain()
+    require_spark()
     settings = ONE | catalog("lake", "hadoop", str(tmp_path_factory.mktemp("lake")))
     settings |= catalog("on_s3", "hadoop", "s3a://bucket/lake")
     if request.param == "local":
@@ -61,7 +61,7 @@ def place(
         request.getfixturevalue("ray_cluster")
         yield replace(ON_RAY, settings=settings, jars=jars())
         ON_RAY.stop()
-    from tests.spark.javas import java_left
+    from tests.spark.java_processes import java_left
 
     assert java_left() == []
 

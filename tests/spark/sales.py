@@ -26,7 +26,7 @@ class Page(NamedTuple):
 SALES = RecordColumns.of(Sale)
 
 
-class Keep(Bolt[Any, None]):
+class Collect(Bolt[Any, None]):
     """Keeps all records as its result."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Keep(Bolt[Any, None]):
         return self.seen
 
 
-def as_it_is(df: Any, batch: BatchInfo) -> Any:
+def identity(df: Any, batch: BatchInfo) -> Any:
     return df
 
 

@@ -69,7 +69,7 @@ class ScriptedTicket:
 
 
 @dataclass
-class Scripted:
+class ScriptedPlace:
     """A place and its gateway, shared by all copies. The first tickets fail with the `errors`."""
 
     ready: bool = True
@@ -77,7 +77,7 @@ class Scripted:
     tickets: list[ScriptedTicket] = field(default_factory=list)
     closed: int = 0
 
-    def open(self) -> Scripted:
+    def open(self) -> ScriptedPlace:
         return self
 
     def start(self) -> None:
@@ -93,7 +93,7 @@ class Scripted:
     def close(self) -> None:
         self.closed += 1
 
-    def __deepcopy__(self, memo: Any) -> Scripted:
+    def __deepcopy__(self, memo: Any) -> ScriptedPlace:
         return self
 
     def step(self, transform: Any, out: Any = None) -> Spark:

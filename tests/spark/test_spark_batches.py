@@ -64,15 +64,15 @@ def two_together(sales: Any, batch: BatchInfo) -> Any:
 _together = threading.Barrier(2)  # of the process that the transforms run in
 
 
-def begun(topology: Topology, **options: Any) -> BatchStream[Sale]:
+def declared(topology: Topology, **options: Any) -> BatchStream[Sale]:
     spout = FixedBatchSpout(SALES, 300, type=Sale)
     return batches(topology, "sales", spout, store=InMemory(), **options)
 
 
-def ran(step: Spark, **options: Any) -> tuple[dict[Any, Any], list[JobReport]]:
+def run_program(step: Spark, **options: Any) -> tuple[dict[Any, Any], list[JobReport]]:
     """Run a program with the step, and return its state at the end and the reports of the jobs."""
     topology, state = Topology("sales", message_timeout_s=300), MemoryState()
-    made = begun(topology, **options).apply(step).named("spark")
+    made = declared(topology, **options).apply(step).named("spark")
     made.group_by("page").aggregate(sum_("cents"), state=state)
     finished = run_inline(topology.graph())
     ((reports,),) = finished.results["spark"]
@@ -82,7 +82,7 @@ def ran(step: Spark, **options: Any) -> tuple[dict[Any, Any], list[JobReport]]:
 def test_a_program_with_two_batches_at_a_time_has_the_results_of_a_plain_one(
     place: SparkPlace, gateway: Gateway
 ) -> None:
-    state, reports = ran(spark(two_together, out=Total, where=place), max_batches=2)
+    state, reports = run_program(spark(two_together, out=Total, where=place), max_batches=2)
     assert state == PLAIN
     reports = [report for report in reports if report.rows_in]  # without empty batches at the end
     assert sorted(report.batch for report in reports) == ["1", "2", "3", "4"]
@@ -94,7 +94,7 @@ def test_a_program_with_two_batches_at_a_time_has_the_results_of_a_plain_one(
 
 
 @dataclass(frozen=True)
-class KillingOnce:
+class KillsJavaOnce:
     """A transform with a UDF that once kills the Java process of its executor."""
 
     marker: str
@@ -120,8 +120,8 @@ def test_the_java_of_an_executor_is_killed_in_the_middle_of_a_job(
     place: SparkPlace, gateway: Gateway, tmp_path: Path
 ) -> None:
     """With LocalSpark it is the Java of the driver as well."""
-    step = spark(KillingOnce(str(tmp_path / "killed")), out=Total, where=place)
-    state, _ = ran(step, max_batches=2)
+    step = spark(KillsJavaOnce(str(tmp_path / "killed")), out=Total, where=place)
+    state, _ = run_program(step, max_batches=2)
     assert (tmp_path / "killed").exists()
     assert state == PLAIN
 
@@ -133,12 +133,12 @@ def test_the_error_names_a_folder_that_cannot_be_written(
     folder = str(tmp_path / "file" / "totals")
     topology = Topology("sales", message_timeout_s=300)
     step = spark(totals, where=place).write(parquet(folder))
-    begun(topology, skip=Skip(attempts=1)).apply(step)
+    declared(topology, skip=Skip(attempts=1)).apply(step)
     with pytest.raises(TopologyFailed) as caught:
         run_inline(topology.graph())
-    said = str(caught.value)
-    assert f"WriteFailed: totals: batch 1 could not be written by parquet({folder!r})" in said
-    assert "\tat " not in said
+    message = str(caught.value)
+    assert f"WriteFailed: totals: batch 1 could not be written by parquet({folder!r})" in message
+    assert "\tat " not in message
 
 
 @dataclass(frozen=True)
@@ -166,6 +166,6 @@ def test_a_full_disk_is_reported_in_the_error(
         pytest.skip("the executors are not children of the writing process")
     topology = Topology("sales", message_timeout_s=300)
     step = spark(totals, where=place).write(OnFullDisk(str(tmp_path / "totals")))
-    begun(topology, skip=Skip(attempts=1)).apply(step)
+    declared(topology, skip=Skip(attempts=1)).apply(step)
     with pytest.raises(TopologyFailed, match=r"could not be written by OnFullDisk.*File too large"):
         run_inline(topology.graph())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.leftovers import check_program
-from tests.spark.conftest import obtain
+from tests.spark.conftest import require_spark
 
 
 @pytest.mark.long
@@ -15,5 +15,5 @@ from tests.spark.conftest import obtain
 @pytest.mark.spark
 @pytest.mark.timeout(600)  # it starts a Ray and a session of Spark
 def test_the_node_of_the_executor_dies_in_the_middle_of_a_job(tmp_path: Path) -> None:
-    obtain()
+    require_spark()
     check_program("tests.spark.node_dies", tmp_path, grace_s=30.0)

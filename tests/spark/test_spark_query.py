@@ -44,7 +44,7 @@ def test_a_query_sees_its_inputs_and_tables_and_no_other_job_does(gateway: Gatew
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("batch", "the table 'batch' has the name of the input 'batch': give one of them another"),
         ("Batch", "the table 'Batch' has the name of the input 'batch'"),
@@ -52,9 +52,9 @@ def test_a_query_sees_its_inputs_and_tables_and_no_other_job_does(gateway: Gatew
     ],
 )
 def test_a_table_that_cannot_be_a_view_is_refused_where_it_is_declared(
-    name: str, said: str
+    name: str, message: str
 ) -> None:
-    with pytest.raises(TopologyError, match=said):
+    with pytest.raises(TopologyError, match=message):
         spark_sql("select 1", tables={name: PAGES})
 
 

@@ -42,7 +42,7 @@ def test_relative_paths_are_resolved_where_they_are_declared(
 
 
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("table", "message"),
     [
         (
             pa.table({"at": pa.array([1], pa.time64("us"))}),
@@ -56,9 +56,9 @@ def test_relative_paths_are_resolved_where_they_are_declared(
     ],
 )
 def test_a_static_table_that_spark_cannot_represent_is_refused_where_it_is_declared(
-    table: Any, said: str
+    table: Any, message: str
 ) -> None:
-    with pytest.raises(TopologyError, match=said):
+    with pytest.raises(TopologyError, match=message):
         spark(lambda df, _: df, tables={"pages": table})
 
 

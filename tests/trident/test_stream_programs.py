@@ -119,7 +119,7 @@ def windowed(topology: Topology, state: MemoryState, fired: MemoryState, **optio
 
 
 @cache
-def fired_undisturbed() -> dict[Any, Any]:
+def fired_without_faults() -> dict[Any, Any]:
     topology, fired = Topology("words"), MemoryState()
     windowed(topology, MemoryState(), fired)
     run(topology)
@@ -136,7 +136,7 @@ def test_each_word_and_each_window_counts_once_when_workers_are_killed(seed: int
     assert sim.wait(600.0)
     assert sim.snapshot().restarts
     assert dict(state.items()) == WORDS
-    assert dict(fired.items()) == fired_undisturbed()
+    assert dict(fired.items()) == fired_without_faults()
 
 
 def test_branches_of_a_program_are_joined_within_a_batch() -> None:
@@ -158,7 +158,7 @@ def test_branches_of_a_program_are_joined_within_a_batch() -> None:
     assert dict(totals.items()) == {"$GLOBAL$": 2 * WORDS.total()}
 
 
-class Touchy(CombinerAggregator[Word, int]):
+class RaisesForOdd(CombinerAggregator[Word, int]):
     def init(self, record: Word) -> int:
         if record.word == "odd":
             raise ValueError("that is odd")
@@ -173,7 +173,7 @@ class Touchy(CombinerAggregator[Word, int]):
 
 def test_an_aggregator_that_raises_halts_the_program_and_writes_nothing_of_its_batch() -> None:
     topology, state = Topology("words"), MemoryState()
-    poem(topology).flat_map(split).group_by("word").aggregate(Touchy(), state=state)
+    poem(topology).flat_map(split).group_by("word").aggregate(RaisesForOdd(), state=state)
     with pytest.raises(TopologyFailed, match="that is odd"):
         run(topology)
     first = Counter(word for line in LINES[:4] for word in line.text.split())
@@ -184,7 +184,7 @@ def test_a_batch_that_keeps_failing_is_skipped_and_the_others_count(tmp_path: Pa
     topology, state = Topology("words"), MemoryState()
     skip = Skip(attempts=2, dead_letters=tmp_path / "dead.jsonl")
     words = poem(topology, skip=skip).flat_map(split)
-    words.group_by("word").aggregate(Touchy(), state=state)
+    words.group_by("word").aggregate(RaisesForOdd(), state=state)
     run(topology)
     batches_of_words = [
         [word for line in LINES[start : start + 4] for word in line.text.split()]

@@ -30,10 +30,12 @@ class Caller:
 
     def hand_over(self) -> None:
         """Submit a job that never ends, and uses all cores."""
-        self._ticket = self._gateway.submit(SparkStep(for_ever, Total), [SALES.table(SOME)], SPARK)
+        self._ticket = self._gateway.submit(
+            SparkStep(endless_job, Total), [SALES.table(SOME)], SPARK
+        )
 
 
-def for_ever(df: Any, batch: BatchInfo) -> Any:
+def endless_job(df: Any, batch: BatchInfo) -> Any:
     found = df.sparkSession.range(10**14).groupBy().max("id")
     return found.selectExpr("'a' page", "double(`max(id)`) total")
 
@@ -57,12 +59,12 @@ class Until:
 def test_the_job_of_a_killed_task_is_ended_by_its_next_life(
     place: SparkPlace, gateway: Gateway
 ) -> None:
-    nobody, rows = BatchInfo("2", len(SOME)), [SALES.table(SOME)]
+    no_task, rows = BatchInfo("2", len(SOME)), [SALES.table(SOME)]
     caller = ray.remote(Caller).options(num_cpus=0).remote(place)
     ray.get(caller.hand_over.remote())
-    gateway.submit(SparkStep(Until(1)), rows, nobody).result()
+    gateway.submit(SparkStep(Until(1)), rows, no_task).result()
     ray.kill(caller)
-    gateway.submit(SparkStep(Until(1)), rows, nobody).result()  # other callers do not end it
+    gateway.submit(SparkStep(Until(1)), rows, no_task).result()  # other callers do not end it
     next_life = place.open()
     next_life.submit(SparkStep(Until(0)), rows, SPARK).result()
     next_life.close()

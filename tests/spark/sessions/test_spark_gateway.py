@@ -21,7 +21,7 @@ from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, 
 from sunshower.spark_integration.steps import SqlQuery
 from sunshower.spark_integration.tables.schema import RecordColumns
 from tests.spark.everything import EVERYTHING, Colour, Everything, Inner, same
-from tests.spark.sales import WITHIN_S, as_it_is, run
+from tests.spark.sales import WITHIN_S, identity, run
 
 
 class Sale(NamedTuple):
@@ -121,7 +121,7 @@ NULLS = [
 ]
 
 
-@pytest.mark.parametrize("transform", [as_it_is, through_a_task])
+@pytest.mark.parametrize("transform", [identity, through_a_task])
 @pytest.mark.parametrize("values", [VALUES, NULLS], ids=["values", "columns of nulls"])
 def test_every_value_comes_back_as_it_was(
     gateway: Gateway, transform: Any, values: list[Everything]
@@ -131,9 +131,9 @@ def test_every_value_comes_back_as_it_was(
 
 
 def test_empty_batches_and_columns_of_nulls_are_batches_too(gateway: Gateway) -> None:
-    assert run(gateway, SparkStep(as_it_is, Sale), SALES.table([])) == []
+    assert run(gateway, SparkStep(identity, Sale), SALES.table([])) == []
     nulls = [Sale("a", None), Sale("b", None)]
-    assert sorted(run(gateway, SparkStep(as_it_is, Sale), SALES.table(nulls))) == nulls
+    assert sorted(run(gateway, SparkStep(identity, Sale), SALES.table(nulls))) == nulls
     assert run(gateway, SparkStep(totals, Total), SALES.table([])) == []
 
 
@@ -147,7 +147,7 @@ def test_a_million_rows_come_back_as_they_were(gateway: Gateway) -> None:
     numbers = pa.array(range(1_000_000), pa.int64())
     table = pa.Table.from_arrays([numbers, numbers.cast(pa.string())], schema=columns.arrow)
     result = gateway.submit(
-        SparkStep(as_it_is, Number), [table], BatchInfo("1", 1_000_000)
+        SparkStep(identity, Number), [table], BatchInfo("1", 1_000_000)
     ).result()
     assert result is not None
     assert result.sort_by("number").combine_chunks() == table
@@ -233,7 +233,7 @@ def test_an_error_has_the_line_that_raised_it_and_its_message(
 
 
 def test_a_result_of_another_schema_is_refused_before_it_is_computed(gateway: Gateway) -> None:
-    error = fails(gateway, as_it_is)
+    error = fails(gateway, identity)
     assert isinstance(error, ResultMismatch)
     assert (
         "Total has a field 'total', and there is no such column; the columns are: page, price"

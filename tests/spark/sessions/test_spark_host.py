@@ -33,13 +33,13 @@ WITHIN_S = 30.0
 class FakeContext:
     def __init__(self) -> None:
         self.cancelled = threading.Event()
-        self.said: list[tuple[object, ...]] = []
+        self.calls: list[tuple[object, ...]] = []
 
     def setJobGroup(self, *group: object) -> None:  # noqa: N802
-        self.said.append(group[1:])
+        self.calls.append(group[1:])
 
     def setLocalProperty(self, *named: object) -> None:  # noqa: N802
-        self.said.append(named)
+        self.calls.append(named)
 
     def cancelJobGroup(self, group: str) -> None:  # noqa: N802
         self.cancelled.set()
@@ -80,15 +80,15 @@ class FakeHost(SessionHost):
     hosts: ClassVar[list[FakeHost]] = []  # those of the current test, to be stopped
 
     def __init__(self, *refusals: Exception, slots: int = 1) -> None:
-        self.refusals, self.lives = [*refusals], list[FakeSession]()
+        self.refusals, self.sessions = [*refusals], list[FakeSession]()
         self.hosts.append(self)
         super().__init__(self.open_fake, slots)
 
     def open_fake(self) -> FakeSession:
         if self.refusals:
             raise self.refusals.pop(0)
-        self.lives.append(FakeSession())
-        return self.lives[-1]
+        self.sessions.append(FakeSession())
+        return self.sessions[-1]
 
     def run(self, transform: Any) -> None:
         assert self.submit(job(transform)).result() is None
@@ -121,12 +121,12 @@ def test_jobs_share_a_session_and_a_dead_one_is_replaced() -> None:
         host.run(dying)
     host.run(nothing)
     host.run(nothing)
-    assert [one.stopped for one in host.lives] == [True, False]
+    assert [one.stopped for one in host.sessions] == [True, False]
     host.stop()
-    assert host.lives[1].stopped
+    assert host.sessions[1].stopped
 
 
-class Unspeakable(Exception):
+class ErrorWithoutText(Exception):
     """An error without a message, like one of Java's when Java has ended."""
 
     def __str__(self) -> str:
@@ -135,9 +135,9 @@ class Unspeakable(Exception):
 
 def test_an_error_without_a_message_also_ends_its_job() -> None:
     def failing(df: Any, batch: BatchInfo) -> None:
-        raise Unspeakable
+        raise ErrorWithoutText
 
-    host = FakeHost(Unspeakable())
+    host = FakeHost(ErrorWithoutText())
     with pytest.raises(SparkUnavailable, match="its Java is gone"):
         host.run(nothing)
     with pytest.raises(TransformFailed, match="its Java is gone"):
@@ -152,7 +152,7 @@ def test_a_job_that_is_cancelled_while_its_tables_are_handed_over_is_not_run() -
     def transform(df: Any, batch: BatchInfo) -> None:
         called.append(batch)
 
-    given_up, session = job(transform), host.lives[0]
+    given_up, session = job(transform), host.sessions[0]
     session.on_hand_over = given_up.cancel
     with pytest.raises(SparkError, match="given up"):
         host.submit(given_up).result()
@@ -197,17 +197,17 @@ def test_a_session_that_does_not_open_is_reported_and_tried_again() -> None:
 
 
 def test_a_job_that_hangs_loses_its_slot_and_its_late_answer_is_ignored() -> None:
-    host, go_on = FakeHost(), threading.Event()
+    host, proceed = FakeHost(), threading.Event()
 
     def hanging(df: Any, batch: BatchInfo) -> None:
-        go_on.wait(WITHIN_S)
+        proceed.wait(WITHIN_S)
 
     hung = host.submit(job(hanging, timeout_s=0.05))
     with pytest.raises(SparkTimeout, match=r"hanging took longer than 0\.05 s for batch 7 of 3"):
         hung.result()
-    assert host.lives[0].sparkContext.cancelled.wait(WITHIN_S)
+    assert host.sessions[0].sparkContext.cancelled.wait(WITHIN_S)
     host.run(nothing)
-    go_on.set()
+    proceed.set()
     with pytest.raises(SparkTimeout):
         hung.result()
 
@@ -216,17 +216,17 @@ def test_a_session_that_hangs_while_it_opens_fails_its_jobs_after_a_timeout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "_START_S", 0.05)
-    go_on = threading.Event()
+    proceed = threading.Event()
 
     def opening() -> FakeSession:
-        go_on.wait(WITHIN_S)
+        proceed.wait(WITHIN_S)
         return FakeSession()
 
     host = SessionHost(opening, 1)
     for _ in range(2):  # also a job that comes later
         with pytest.raises(SparkUnavailable, match="has not answered within"):
             host.submit(job(nothing)).result()
-    go_on.set()
+    proceed.set()
     host.stop()
 
 
@@ -236,13 +236,13 @@ def test_a_session_whose_java_hangs_is_killed_and_another_is_opened(
     host = FakeHost()
     host.run(nothing)
     monkeypatch.setattr(module, "_START_S", 0.05)
-    host.lives[0].hangs = True
+    host.sessions[0].hangs = True
     with pytest.raises(SparkUnavailable, match="has not answered within"):
         host.run(nothing)
     monkeypatch.setattr(module, "_START_S", WITHIN_S)
     host.run(nothing)
-    assert host.lives[0].killed.is_set()
-    assert len(host.lives) == 2
+    assert host.sessions[0].killed.is_set()
+    assert len(host.sessions) == 2
 
 
 def test_an_error_that_waiting_cannot_repair_is_not_an_outage() -> None:
@@ -298,7 +298,7 @@ def test_a_job_for_a_host_that_has_stopped_is_lost() -> None:
     host.stop()
     with pytest.raises(SparkLost, match="was closed"):
         host.run(nothing)
-    assert host.lives == []
+    assert host.sessions == []
 
 
 def test_whatever_a_transform_raises_its_job_ends_and_the_slot_continues() -> None:
@@ -317,7 +317,7 @@ def test_each_topology_has_a_pool_and_each_job_a_description() -> None:
     host.submit(of_one).result()
     host.run(nothing)
     pool = "spark.scheduler.pool"
-    assert host.lives[0].sparkContext.said == [
+    assert host.sessions[0].sparkContext.calls == [
         ("sales: nothing, batch 7, attempt 2", True),
         (pool, "sales"),
         ("nothing, batch 7, attempt 0", True),
@@ -327,9 +327,9 @@ def test_each_topology_has_a_pool_and_each_job_a_description() -> None:
 
 def test_a_job_has_a_report_even_without_figures_of_spark() -> None:
     host = FakeHost()
-    told = host.submit(job(nothing))
-    told.result()
-    report = told.report()
+    submitted = host.submit(job(nothing))
+    submitted.result()
+    report = submitted.report()
     assert report is not None
     assert (report.batch, report.rows_in, report.rows_out, report.jobs) == ("7", 3, 0, ())
     assert min(report.wait_s, report.hand_over_s, report.job_s) >= 0
@@ -340,11 +340,11 @@ def test_a_job_has_a_report_even_without_figures_of_spark() -> None:
 
 
 def test_a_cancelled_job_is_ended_and_a_cancelled_waiting_one_does_not_begin() -> None:
-    host, began, go_on = FakeHost(), threading.Event(), threading.Event()
+    host, began, proceed = FakeHost(), threading.Event(), threading.Event()
 
     def long(df: Any, batch: BatchInfo) -> None:
         began.set()
-        go_on.wait(WITHIN_S)
+        proceed.wait(WITHIN_S)
 
     def refusing(df: Any, batch: BatchInfo) -> None:
         raise AssertionError("it was given up before")
@@ -353,9 +353,9 @@ def test_a_cancelled_job_is_ended_and_a_cancelled_waiting_one_does_not_begin() -
     began.wait(WITHIN_S)
     waiting.cancel()
     running.cancel()
-    assert host.lives[0].sparkContext.cancelled.is_set()
+    assert host.sessions[0].sparkContext.cancelled.is_set()
     for one in (running, waiting):
         with pytest.raises(SparkError, match="batch 7 was given up"):
             one.result()
-    go_on.set()
+    proceed.set()
     host.run(nothing)

@@ -19,8 +19,8 @@ from sunshower.spark_integration.sessions.spark_on_ray import GatewayActor, RayD
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, SparkStep
 from sunshower.spark_integration.tables.schema import RecordColumns
 from tests.spark.conftest import ON_RAY
-from tests.spark.javas import java_left, javas
-from tests.spark.sales import as_it_is, run
+from tests.spark.java_processes import java_left, java_processes
+from tests.spark.sales import identity, run
 
 WITHIN_S = 30.0
 only_there = pytest.mark.parametrize("place", ["on_ray"], indirect=True)
@@ -34,7 +34,7 @@ SOME = RecordColumns.of(Number).table([Number(1), Number(2)])
 
 
 def works(gateway: Gateway) -> bool:
-    found = run(gateway, SparkStep(as_it_is, Number), SOME)
+    found = run(gateway, SparkStep(identity, Number), SOME)
     return sorted(found) == [Number(1), Number(2)]
 
 
@@ -52,7 +52,7 @@ def test_a_stopped_session_is_replaced_for_the_next_batch(
 ) -> None:
     assert works(gateway)
     place.stop()
-    assert isinstance(fails(gateway, as_it_is), SparkLost)  # the caller submits the batch again
+    assert isinstance(fails(gateway, identity), SparkLost)  # the caller submits the batch again
     assert works(gateway)
 
 
@@ -72,12 +72,12 @@ def test_a_session_ends_with_raydps_master(gateway: Gateway) -> None:
 @only_there
 def test_a_task_may_have_a_session_of_its_own(gateway: Gateway, place: RayDPSpark) -> None:
     assert works(gateway)
-    before = javas()
+    before = java_processes()
     own = replace(place, name=None).open()
     try:
         assert works(own)
         assert works(gateway)
-        assert len(javas()) > len(before)
+        assert len(java_processes()) > len(before)
     finally:
         own.close()
     assert java_left(before) == []
@@ -91,12 +91,12 @@ class FromElsewhere:
         return importlib.import_module, ("module_of_one_machine",)
 
 
-class OfTheUser(SparkError):
+class UserError(SparkError):
     """An error that a user has defined."""
 
 
 def raising(df: Any, batch: BatchInfo) -> Any:
-    raise OfTheUser("no such page")
+    raise UserError("no such page")
 
 
 @only_there
@@ -107,7 +107,7 @@ def test_errors_on_the_node_of_the_session_are_raised_in_the_caller(gateway: Gat
     assert str(fails(gateway, raising)) == "no such page"
 
 
-class Sleeper:
+class LateHost:
     """A host whose session is not open at the first check."""
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ def test_an_idle_session_that_opens_late_ends_too(
 ) -> None:
     ended = threading.Event()
     monkeypatch.setattr(on_ray, "os", SimpleNamespace(_exit=lambda _: ended.set()))
-    actor, host = GatewayActor(replace(ON_RAY, idle_s=0.2)), Sleeper()
+    actor, host = GatewayActor(replace(ON_RAY, idle_s=0.2)), LateHost()
     actor.stop()
     monkeypatch.setattr(actor, "_host", host)
     assert ended.wait(WITHIN_S)

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from sunshower.spark_integration.sessions.driver_session import end_calls_with
-from tests.spark.conftest import obtain
+from tests.spark.conftest import require_spark
 
 PROGRAM = """
 from sunshower.spark_integration.sessions import local_spark as local
@@ -43,7 +43,7 @@ session.stop()
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_java_that_dies_while_a_session_opens_does_not_prevent_the_next_session() -> None:
-    obtain()
+    require_spark()
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
     )

@@ -23,7 +23,7 @@ from sunshower.runtime.plan import Layout
 from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark
 from sunshower.spark_integration.tables.table_folder import TableFolder, batches_in
 from sunshower.trident import SqliteState
-from tests.spark.conftest import obtain
+from tests.spark.conftest import require_spark
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
@@ -82,7 +82,7 @@ def rows_of_example(
 def test_the_table_has_the_rows_of_a_plain_program_when_workers_are_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_cluster: RayCluster
 ) -> None:
-    obtain()
+    require_spark()
     monkeypatch.chdir(tmp_path)
     chance = Random(8)
     kills = [kill_worker(lambda run: chance.choice(run.plan.workers))] * KILLS
@@ -121,7 +121,7 @@ def test_the_table_has_the_rows_of_a_plain_program_when_processes_of_spark_are_k
 ) -> None:
     """The kills are of the gateway's actor, of its Java, of an executor together with the process
     that starts executors, and of the worker that owns the batch."""
-    obtain()
+    require_spark()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SPARK_ON", "cluster")
     commands = ("ray::GatewayActor", "deploy.SparkSubmit", "worker.DefaultWorker")
@@ -168,7 +168,7 @@ def test_the_experiment_compares_whole_rows(experiment: dict[str, Any]) -> None:
     batch = own / "heavy/sales/txid=1"
     batch.mkdir()
 
-    def said(instead: dict[str, Any]) -> list[str]:
+    def complaints(instead: dict[str, Any]) -> list[str]:
         rows = pa.Table.from_pylist([instead, *sales[1:]]).drop_columns("txid")
         pyarrow.parquet.write_table(rows, batch / "part.parquet")
         weighed = experiment["SameRows"]().check(cast("Any", None), Facts({}, ()))
@@ -176,6 +176,6 @@ def test_the_experiment_compares_whole_rows(experiment: dict[str, Any]) -> None:
 
     first, second, *_ = sales
     foreign = ["1 sales are missing", "1 sales are duplicated, or not in the files"]
-    assert said(first) == []
-    assert said(first | {"rank": 99}) == ["1 sales are ranked wrongly"]
-    assert said(first | {"category": "tea"})[:2] == said(second)[:2] == foreign
+    assert complaints(first) == []
+    assert complaints(first | {"rank": 99}) == ["1 sales are ranked wrongly"]
+    assert complaints(first | {"category": "tea"})[:2] == complaints(second)[:2] == foreign

@@ -24,8 +24,8 @@ from sunshower.spark_integration.tables.tables import table
 from sunshower.trident import InSqlite, batches
 from sunshower.trident.spouts.bounds import Bounds
 from tests.kafka.topics import fill, new_topic, read_all
-from tests.spark.conftest import LOCAL, jars, obtain
-from tests.spark.javas import java_left, javas
+from tests.spark.conftest import LOCAL, jars, require_spark
+from tests.spark.java_processes import java_left, java_processes
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
@@ -48,10 +48,10 @@ class AsRead:
 def test_each_record_is_in_the_table_once_when_workers_are_killed(
     ray_cluster: RayCluster, kafka: Kafka, tmp_path: Path
 ) -> None:
-    obtain()
+    require_spark()
     if not (files := jars()):
         pytest.skip("no jars of Spark for Kafka here")
-    topic, before = new_topic(kafka.bootstrap, 3), javas()
+    topic, before = new_topic(kafka.bootstrap, 3), java_processes()
     for partition in range(2):  # the third partition stays empty
         fill(kafka.bootstrap, topic, [b"%d" % number for number in range(700)], partition)
     began, folder = tmp_path / "began", tmp_path / "table"

@@ -27,7 +27,7 @@ from sunshower.spark_integration.sessions.spark_port import (
 )
 from sunshower.spark_integration.tables.delta_table import delta
 from sunshower.spark_integration.tables.iceberg_table import iceberg
-from tests.spark.sales import SALES, Sale, as_it_is, run
+from tests.spark.sales import SALES, Sale, identity, run
 
 
 class Commit(NamedTuple):
@@ -113,12 +113,12 @@ def lake(request: pytest.FixtureRequest, place: Any, tmp_path: Path) -> Lake:
 
 
 def stage(gateway: Gateway, writer: Any, txid: int, *sales: Sale, attempt: int = 0) -> None:
-    step, rows = SparkStep(as_it_is, writers=(writer,)), SALES.table(sales)
+    step, rows = SparkStep(identity, writers=(writer,)), SALES.table(sales)
     run(gateway, step, rows, id=str(txid), txid=txid, attempt=attempt, topology="t/1")
 
 
 def publish(gateway: Gateway, writer: Any, current: int, batches: str = "b") -> None:
-    step = SparkStep(as_it_is, writers=(writer,))
+    step = SparkStep(identity, writers=(writer,))
     run(gateway, step, topology="t/1", publish=Publication(batches, current))
 
 

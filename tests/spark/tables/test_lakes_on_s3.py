@@ -26,9 +26,9 @@ from sunshower.spark_integration.sessions.spark_port import (
 from sunshower.spark_integration.tables.delta_table import delta
 from sunshower.spark_integration.tables.iceberg_table import iceberg
 from sunshower.spark_integration.tables.lake_table import LakeTable
-from tests.spark.conftest import ONE, catalog, obtain
-from tests.spark.javas import javas
-from tests.spark.sales import SALES, Sale, as_it_is, run
+from tests.spark.conftest import ONE, catalog, require_spark
+from tests.spark.java_processes import java_processes
+from tests.spark.sales import SALES, Sale, identity, run
 from tests.spark.tables.s3 import S3, s3
 
 PATH, NAME = "s3a://bucket/sales of März", "lake.shop.sales of März"
@@ -38,7 +38,7 @@ SECRET = "hunter2-planted"  # the key of the server
 
 @pytest.fixture
 def server() -> Iterator[tuple[S3, dict[str, str]]]:
-    obtain()
+    require_spark()
     if not importlib.util.find_spec("moto"):
         pytest.skip("no moto here")
     with s3(SECRET) as found:
@@ -62,11 +62,11 @@ class Lake:
         return place.open()
 
     def stage(self, gateway: Gateway, txid: int, *sales: Sale) -> None:
-        step = SparkStep(as_it_is, writers=(self.writer,))
+        step = SparkStep(identity, writers=(self.writer,))
         run(gateway, step, SALES.table(sales), id=str(txid), txid=txid, topology="t")
 
     def publish(self, gateway: Gateway, current: int) -> Ticket:
-        step = SparkStep(as_it_is, writers=(self.writer,))
+        step = SparkStep(identity, writers=(self.writer,))
         batch = BatchInfo("1", 0, topology="t", publish=Publication("b", current))
         return gateway.submit(step, (), batch)
 
@@ -124,7 +124,7 @@ def check(lake: Lake, server: tuple[S3, dict[str, str]], caplog: pytest.LogCaptu
     lake.stage(first, 1, Sale("a", 1.0))
     lake.publish(first, 2).result()
     lake.stage(first, 2, Sale("a", 2.0), Sale("b", 3.0))
-    (java,) = javas()
+    (java,) = java_processes()
 
     committing = store.hold(lake.second)
     stopped = lake.publish(first, 3)
@@ -136,7 +136,7 @@ def check(lake: Lake, server: tuple[S3, dict[str, str]], caplog: pytest.LogCaptu
         noting = store.hold("/_sunshower/t/published/3$")
         process.submit(Successor.end)
         assert noting.arrived.wait(WITHIN_S)
-        for one in [*javas(), *map(psutil.Process, process._processes or ())]:
+        for one in [*java_processes(), *map(psutil.Process, process._processes or ())]:
             if one != java:
                 one.kill()
         noting.release(dropped=True)

@@ -32,7 +32,7 @@ def refused(annotation: Any) -> str:
     return str(caught.value)
 
 
-def unfit(annotation: Any, value: Any) -> str:
+def refused_value(annotation: Any, value: Any) -> str:
     record_type: Any = NamedTuple("Order", [("price", annotation)])
     with pytest.raises(Unserialisable) as caught:
         RecordColumns.of(record_type).table([record_type(value)])
@@ -100,7 +100,7 @@ def test_decimals_have_the_declared_digits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotation", "said"),
+    ("annotation", "expected"),
     [
         (object, "object"),
         (Any, "Any"),
@@ -119,11 +119,11 @@ def test_decimals_have_the_declared_digits() -> None:
     ],
 )
 def test_a_type_that_spark_does_not_have_is_refused_at_the_declaration(
-    annotation: Any, said: str
+    annotation: Any, expected: str
 ) -> None:
     message = refused(annotation)
     assert message.startswith("topology 't', bolt 'b': Order.price")
-    assert said in message
+    assert expected in message
 
 
 @dataclass
@@ -150,7 +150,7 @@ def test_recursive_empty_nameless_and_ambiguous_records_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotation", "value", "said"),
+    ("annotation", "value", "expected"),
     [
         (int, None, "is None"),
         (int, True, "is a bool"),
@@ -170,9 +170,9 @@ def test_recursive_empty_nameless_and_ambiguous_records_are_refused() -> None:
     ],
 )
 def test_a_value_of_another_type_is_refused_and_not_converted(
-    annotation: Any, value: Any, said: str
+    annotation: Any, value: Any, expected: str
 ) -> None:
-    assert said in unfit(annotation, value)
+    assert expected in refused_value(annotation, value)
 
 
 class Plain(NamedTuple):
@@ -211,7 +211,7 @@ def test_columns_that_spark_would_read_wrongly_are_normalised() -> None:
 
 
 @pytest.mark.parametrize(
-    ("array", "said"),
+    ("array", "expected"),
     [
         (pa.array([1], pa.timestamp("ns", tz="UTC")), "'at'"),  # would lose a nanosecond
         (pa.array([2**63], pa.uint64()), "'at'"),
@@ -219,8 +219,10 @@ def test_columns_that_spark_would_read_wrongly_are_normalised() -> None:
         (pa.array([None], pa.null()), "'at' is null"),
     ],
 )
-def test_a_column_that_cannot_be_normalised_is_refused_with_its_name(array: Any, said: str) -> None:
-    with pytest.raises(Unserialisable, match=said):
+def test_a_column_that_cannot_be_normalised_is_refused_with_its_name(
+    array: Any, expected: str
+) -> None:
+    with pytest.raises(Unserialisable, match=expected):
         normalise(pa.table({"at": array}))
 
 

@@ -34,14 +34,14 @@ from sunshower.spark_integration.tables.table_folder import TableFolder, batches
 from sunshower.trident import InMemory, InSqlite, batches
 from sunshower.trident.spouts.port import SpoutKind
 from tests.seeds import seeds
-from tests.spark.scripted import Scripted
+from tests.spark.scripted import ScriptedPlace
 from tests.spark.tables.test_table_folder import Crash, crashing, seen, written
-from tests.spark.tables.test_tables import SETTINGS, TOTAL, FileTable, once_for_each
+from tests.spark.tables.test_tables import SETTINGS, TOTAL, FileTable, raises_once_for
 from tests.trident.rigs.group_rig import Hook, Numbers, OpaqueNumbers, Row
 
 
 @pytest.fixture(autouse=True)
-def no_power_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip fsync, which is slow on a busy disk."""
     monkeypatch.setattr(os, "fsync", int)
 
@@ -64,7 +64,7 @@ def kept(rows: pa.Table, state: pa.Table, batch: BatchInfo) -> tuple[pa.Table, p
 
 
 def kept_in(state: SparkState) -> Spark:
-    return Spark(SparkStep(kept, Row, state=state), Scripted())
+    return Spark(SparkStep(kept, Row, state=state), ScriptedPlace())
 
 
 def program(spout: Any, folder: Path, after: Any = None, **options: Any) -> Topology:
@@ -103,7 +103,7 @@ def test_a_batch_that_fails_after_its_state_was_staged_begins_with_the_former_st
     tmp_path: Path, kind: Any
 ) -> None:
     """The batches of the opaque spout have other rows the second time."""
-    run_all(program(kind(TOTAL, 5, Hook()), tmp_path, once_for_each(3, 7, 24)))
+    run_all(program(kind(TOTAL, 5, Hook()), tmp_path, raises_once_for(3, 7, 24)))
     found = versions(tmp_path)
     assert last(tmp_path) == [*range(TOTAL)]
     assert [*found] == [max(found) - 1, max(found)], "older versions are removed"
@@ -117,7 +117,7 @@ def test_to_begin_with_the_last_staged_state_would_be_wrong(
         return self._staged(txid) or (self._folder / f"txid={txid - 1}" if txid > 1 else None)
 
     monkeypatch.setattr(TableFolder, "version_before", hasty)
-    run_all(program(Numbers(TOTAL, 5), tmp_path, once_for_each(3, 7, 24)))
+    run_all(program(Numbers(TOTAL, 5), tmp_path, raises_once_for(3, 7, 24)))
     assert last(tmp_path) != [*range(TOTAL)]
 
 
@@ -245,6 +245,6 @@ def test_wrong_declarations_of_states_are_refused(tmp_path: Path) -> None:
     numbers.apply(step)
     with pytest.raises(DuplicateComponent, match="written in one place"):
         numbers.apply(step)
-    careless = Numbers(9, 3, kind=SpoutKind.NON_TRANSACTIONAL)
+    non_transactional = Numbers(9, 3, kind=SpoutKind.NON_TRANSACTIONAL)
     with pytest.raises(TopologyError, match="do not count exactly once"):
-        batches(Topology("t"), "numbers", careless, store=InMemory()).apply(step)
+        batches(Topology("t"), "numbers", non_transactional, store=InMemory()).apply(step)

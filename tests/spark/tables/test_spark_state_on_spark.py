@@ -31,10 +31,10 @@ from sunshower.spark_integration.steps import spark
 from sunshower.spark_integration.tables.spark_state import spark_state
 from sunshower.spark_integration.tables.table_folder import TableFolder, batches_in
 from sunshower.trident import InMemory, batches
-from tests.spark.conftest import obtain
+from tests.spark.conftest import require_spark
 from tests.spark.sales import SALES, Sale, run
 from tests.spark.tables.test_heavy_transform import kill_worker, processes
-from tests.spark.test_spark_batches import KillingOnce
+from tests.spark.test_spark_batches import KillsJavaOnce
 from tests.trident.rigs.group_rig import Hook, Numbers, OpaqueNumbers
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Sum(NamedTuple):
 
 
 def added(killing: Any, rows: Any, state: Any, batch: BatchInfo) -> Any:
-    """Running sums; `killing` kills Java in its first job."""
+    """Compute running sums; `killing` kills Java in its first job."""
     rows = rows.withColumnRenamed("key", "page").withColumnRenamed("number", "cents")
     both = state.withColumnRenamed("key", "page").unionByName(rows)
     sums = killing(both, batch).withColumnRenamed("page", "key")
@@ -139,7 +139,7 @@ def test_running_sums_are_those_of_a_plain_program_when_java_and_batches_fail(
     """The batches of the opaque spout have other rows the second time."""
     kind = OpaqueNumbers if isinstance(place, LocalSpark) else Numbers
     topology, state = Topology("sums", message_timeout_s=300), spark_state(tmp_path / "sums", Sum)
-    add = partial(added, KillingOnce(str(tmp_path / "killed")))
+    add = partial(added, KillsJavaOnce(str(tmp_path / "killed")))
     step = spark(add, out=Sum, state=state, where=place)
     numbers = batches(topology, "numbers", kind(TOTAL, 5, Hook()), store=InMemory())
     left = [5, 20]
@@ -191,10 +191,10 @@ def test_the_example_counts_as_a_plain_program_when_processes_are_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_cluster: RayCluster
 ) -> None:
     """Java or a worker is killed whenever another batch is in the table."""
-    obtain()
+    require_spark()
     monkeypatch.chdir(tmp_path)
     chance = Random(8)
-    anybody = kill_worker(lambda run: chance.choice(run.plan.workers))
+    any_worker = kill_worker(lambda run: chance.choice(run.plan.workers))
 
     def java(run: Any) -> bool:
         there = processes("deploy.SparkSubmit")
@@ -202,7 +202,7 @@ def test_the_example_counts_as_a_plain_program_when_processes_are_killed(
             process.kill()
         return bool(there)
 
-    kills = [java, anybody, java, anybody]
+    kills = [java, any_worker, java, any_worker]
     run = ray_cluster.submit(runpy.run_path(str(EXAMPLE))["topology"].graph(), Layout.PACK)
     committed = 0
     try:

@@ -22,7 +22,7 @@ from sunshower.spark_integration.tables.table_folder import (
 
 
 @pytest.fixture(autouse=True)
-def no_power_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip fsync, which is slow on a busy disk."""
     monkeypatch.setattr(os, "fsync", int)
 
@@ -66,9 +66,9 @@ def test_the_highest_complete_attempt_is_published(tmp_path: Path) -> None:
     table = opened(tmp_path, 1)
     for attempt in (10, 9, 0):
         written(tmp_path, 1, attempt, f"attempt {attempt}")
-    torn = staging(tmp_path, 1, 11)
-    torn.mkdir(parents=True)
-    (torn / "part.parquet").write_text("half of")
+    incomplete = staging(tmp_path, 1, 11)
+    incomplete.mkdir(parents=True)
+    (incomplete / "part.parquet").write_text("half of")
     table.publish(1)
     assert seen(tmp_path) == {"txid=1": "attempt 10"}
 

@@ -33,7 +33,7 @@ from sunshower.spark_integration.tables.tables import Staged, Table, table
 from sunshower.trident import InMemory, InSqlite, batches
 from sunshower.trident.spouts.port import SpoutKind
 from tests.seeds import seeds
-from tests.spark.scripted import Scripted
+from tests.spark.scripted import ScriptedPlace
 from tests.trident.rigs.group_rig import Hook, Numbers, OpaqueNumbers, Row
 
 TOTAL = 40
@@ -46,7 +46,7 @@ SETTINGS = {
 
 
 @pytest.fixture(autouse=True)
-def no_power_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip fsync, which is slow on a busy disk."""
     monkeypatch.setattr(os, "fsync", int)
 
@@ -80,19 +80,19 @@ def numbers_of(folder: Path) -> list[int]:
 
 
 def program(
-    spout: Any, folder: Path, after: Any = None, place: Scripted | None = None, **options: Any
+    spout: Any, folder: Path, after: Any = None, place: ScriptedPlace | None = None, **options: Any
 ) -> Topology:
     """A program that writes numbers into a table; `after` is called with each row after that."""
     topology = Topology("numbers", **SETTINGS)
     store = options.pop("store", InMemory())
     read = batches(topology, "numbers", spout, store=store, **options)
-    made = read.apply((place or Scripted()).step(same, Row).write(FileTable(folder)))
+    made = read.apply((place or ScriptedPlace()).step(same, Row).write(FileTable(folder)))
     if after is not None:
         made.peek(after)
     return topology
 
 
-def once_for_each(*numbers: int) -> Any:
+def raises_once_for(*numbers: int) -> Any:
     """A function that raises the first time that it receives each of these numbers."""
     left = [*numbers]
 
@@ -106,7 +106,7 @@ def once_for_each(*numbers: int) -> Any:
 
 def test_attempts_that_fail_after_they_were_written_are_never_seen(tmp_path: Path) -> None:
     """The batches of the opaque spout have other rows the second time."""
-    topology = program(OpaqueNumbers(TOTAL, 5, Hook()), tmp_path, once_for_each(3, 7, 24))
+    topology = program(OpaqueNumbers(TOTAL, 5, Hook()), tmp_path, raises_once_for(3, 7, 24))
     run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
     assert numbers_of(tmp_path) == [*range(TOTAL)]
     kept = batches_in(tmp_path)
@@ -125,7 +125,7 @@ def test_to_publish_a_batch_before_its_commit_would_be_wrong(
             where.rename(target)
 
     monkeypatch.setattr(tables, "stage", hasty)
-    topology = program(OpaqueNumbers(TOTAL, 5, Hook()), tmp_path, once_for_each(3, 7, 24))
+    topology = program(OpaqueNumbers(TOTAL, 5, Hook()), tmp_path, raises_once_for(3, 7, 24))
     run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
     assert numbers_of(tmp_path) != [*range(TOTAL)]
 
@@ -160,7 +160,7 @@ def test_a_later_run_continues_with_the_table(tmp_path: Path) -> None:
 
 
 def test_batches_are_written_in_parallel(tmp_path: Path) -> None:
-    place = Scripted(ready=False)
+    place = ScriptedPlace(ready=False)
     topology = program(Numbers(TOTAL, 5), tmp_path, place=place, max_batches=3)
     run = SimCluster(1, check=True).submit(topology.graph(), Layout.PACK)
     run.wait(3.0)
@@ -173,7 +173,7 @@ def test_batches_are_written_in_parallel(tmp_path: Path) -> None:
 
 
 def test_other_writers_write_in_the_commit_phase() -> None:
-    step, inputs = Scripted().step(same, Row), [Schema.of(Row)]
+    step, inputs = ScriptedPlace().step(same, Row), [Schema.of(Row)]
     assert not step.write(table("a")).operator(inputs).commits
     both = step.write(table("a")).write(same).operator(inputs)
     assert (both.commits, both.publishes) == (True, True)
@@ -195,13 +195,13 @@ def test_a_batch_that_was_written_elsewhere_is_not_an_empty_one(tmp_path: Path) 
 def test_wrong_declarations_of_tables_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="give its path"):
         table("s3a://bucket/table")
-    step = Scripted().step(same, Row).write(table(tmp_path))
+    step = ScriptedPlace().step(same, Row).write(table(tmp_path))
     with pytest.raises(ConfigError, match="program of batches"):
         SparkBatchBolt(step)
     numbers = batches(Topology("t"), "numbers", Numbers(9, 3), store=InMemory())
     numbers.apply(step)
     with pytest.raises(DuplicateComponent, match="written in one place"):
         numbers.apply(step)
-    careless = Numbers(9, 3, kind=SpoutKind.NON_TRANSACTIONAL)
+    non_transactional = Numbers(9, 3, kind=SpoutKind.NON_TRANSACTIONAL)
     with pytest.raises(TopologyError, match="do not count exactly once"):
-        batches(Topology("t"), "numbers", careless, store=InMemory()).apply(step)
+        batches(Topology("t"), "numbers", non_transactional, store=InMemory()).apply(step)

@@ -13,7 +13,7 @@ from sunshower.errors import ResultMismatch, SparkError, WriteFailed
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, SparkStep
 from sunshower.spark_integration.tables.table_folder import TableFolder, batches_in
 from sunshower.spark_integration.tables.tables import Staged, Table, table
-from tests.spark.sales import SALES, Sale, as_it_is, run
+from tests.spark.sales import SALES, Sale, identity, run
 
 
 class Sold(NamedTuple):
@@ -64,7 +64,7 @@ def test_readers_see_only_committed_batches_in_a_table_and_in_a_stream(
 ) -> None:
     folder = tmp_path / "sales of März, 100%"
     opened = TableFolder(folder, "t", "b", current=1)
-    writing = SparkStep(as_it_is, writers=(table(folder),))
+    writing = SparkStep(identity, writers=(table(folder),))
     reading = SparkStep(Reading(str(folder)), Sold)
     following = SparkStep(Following(str(folder), str(tmp_path / "followed")), Sold)
     write(gateway, writing, Sale("given up", 0.0))
@@ -102,7 +102,7 @@ def test_the_rows_of_an_adaptive_plan_are_counted_once(gateway: Gateway, tmp_pat
     assert [(one.rows, one.files) for one in batches_in(tmp_path)] == [(1, 1)]
 
 
-class Losing(Table):
+class LosesFile(Table):
     """A table whose folder not all executors share: one of the written files is missing."""
 
     def save(self, result: Any, where: Path) -> Staged:
@@ -116,7 +116,7 @@ def test_a_batch_of_which_a_part_was_written_elsewhere_is_not_committed(
 ) -> None:
     opened, sales = TableFolder(tmp_path, "t", "b", current=1), [Sale("a", 1.0)] * 9
     with pytest.raises(WriteFailed, match="written 3 files of batch 1, and 2 of them are here"):
-        write(gateway, SparkStep(in_three, Sale, writers=(Losing(tmp_path),)), *sales)
+        write(gateway, SparkStep(in_three, Sale, writers=(LosesFile(tmp_path),)), *sales)
     write(gateway, SparkStep(in_three, writers=(table(tmp_path),)), *sales, attempt=1)
     opened.publish(1)
     assert [(one.attempt, one.rows, one.files) for one in batches_in(tmp_path)] == [(1, 9, 3)]
@@ -129,4 +129,4 @@ def test_a_table_that_cannot_be_written_fails_the_batch_with_its_reason(
         write(gateway, SparkStep(with_a_txid, writers=(table(tmp_path),)), Sale("a", 1.0))
     (tmp_path / "file").touch()
     with pytest.raises(SparkError, match="file"):
-        write(gateway, SparkStep(as_it_is, writers=(table(tmp_path / "file"),)), Sale("a", 1.0))
+        write(gateway, SparkStep(identity, writers=(table(tmp_path / "file"),)), Sale("a", 1.0))

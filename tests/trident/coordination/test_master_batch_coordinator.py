@@ -76,9 +76,9 @@ def test_a_batch_that_fails_three_times_is_tried_again(step: str) -> None:
 def test_a_batch_that_keeps_failing_ends_the_topology_and_says_why(step: str) -> None:
     hook = Poison(step, 3)
     rig = Rig(Numbers(20, 3, hook), hook, skip=Skip(attempts=3))
-    with pytest.raises(TopologyFailed) as said:
+    with pytest.raises(TopologyFailed) as caught:
         run(rig)
-    text = str(said.value)
+    text = str(caught.value)
     assert "batch 3 of group 'g' failed 3 times" in text
     assert "in attempt 2" in text
     assert "ValueError: no batch 3" in text
@@ -156,7 +156,7 @@ def test_an_error_that_waiting_cannot_repair_ends_the_topology(error: type[Excep
         run(Rig(Numbers(20, 3, hook), hook, skip=Skip(attempts=2)))
 
 
-class ShutOut(Poison):
+class RefusingStore(Poison):
     """After the first failure, the store refuses to write how often batches have failed."""
 
     def __call__(self, step: str, attempt: Attempt, context: Context | None) -> None:
@@ -166,7 +166,7 @@ class ShutOut(Poison):
 
 
 def test_a_group_that_gives_up_ends_even_if_the_store_refuses_to_record_it() -> None:
-    hook = ShutOut("in the middle", 3)
+    hook = RefusingStore("in the middle", 3)
     with pytest.raises(TopologyFailed, match="ValueError: no batch 3"):
         run(Rig(Numbers(20, 3, hook), hook, Watched(hook), skip=Skip(attempts=1)))
 
@@ -175,9 +175,9 @@ def test_an_outage_in_a_function_is_reported() -> None:
     hook = Poison("in the middle", 3, times=5, error=TapeUnreachable)
     sim = SimCluster(3, check=True).submit(Rig(Numbers(20, 3, hook), hook).topology().graph())
     assert sim.wait(120.0), sim._describe()
-    told = [one.text for task in sim.snapshot().tasks() for one in task.health.last]
-    assert any("TapeUnreachable: no batch 3" in text for text in told)
-    assert len(told) < 5, "it is reported only now and then"
+    reports = [one.text for task in sim.snapshot().tasks() for one in task.health.last]
+    assert any("TapeUnreachable: no batch 3" in text for text in reports)
+    assert len(reports) < 5, "reports are rate-limited"
 
 
 def test_a_group_continues_after_a_deactivation_and_a_rebalance() -> None:
@@ -241,15 +241,15 @@ def test_a_former_topology_with_the_same_store_stops_and_writes_nothing_more() -
 def test_the_snapshot_has_figures_about_batches() -> None:
     rig = Rig(Numbers(20, 3), max_batches=2)
     done = run_inline(rig.topology().graph(), clock=ManualClock(), steps_max=100_000)
-    told = {task.component: task.figures for task in done.snapshot.tasks()}
-    master = told["$mastercoord-g"]
+    figures = {task.component: task.figures for task in done.snapshot.tasks()}
+    master = figures["$mastercoord-g"]
     assert (master["txid"], master["batches committed"], master["batches active"]) == (8, 7, 0)
     assert {"process seconds", "commit seconds", "mean seconds", "batches skipped"} <= set(master)
     rows = [t.figures["rows emitted"] for t in done.snapshot.tasks() if t.component == "numbers"]
     assert sum(rows) == 20
 
 
-class Doomed(Poison):
+class KillsCoordinator(Poison):
     """Kills the coordinator in the first attempt to skip, after the dead letters were written."""
 
     kill: Callable[[], None] | None = None
@@ -262,7 +262,7 @@ class Doomed(Poison):
 
 
 def test_a_skipped_batch_stays_skipped_when_its_coordinator_is_killed(tmp_path: Path) -> None:
-    hook, letters = Doomed("in the middle", 3), tmp_path / "dead.jsonl"
+    hook, letters = KillsCoordinator("in the middle", 3), tmp_path / "dead.jsonl"
     rig = Rig(Numbers(20, 3, hook), hook, skip=Skip(2, letters))
     sim = SimCluster(3, check=True).submit(rig.topology(workers=9).graph(), Layout.ISOLATE)
     worker = sim.plan.tasks_of("$mastercoord-g")[0].worker
@@ -281,7 +281,7 @@ class Quiet(Numbers):
         return QuietCoordinator(self, context)
 
 
-class Since(Steps):
+class FirstCall(Steps):
     """Also records when it was called first."""
 
     begun_s: float | None = None
@@ -302,7 +302,7 @@ class QuietCoordinator(NumbersCoordinator):
 
 @pytest.mark.parametrize("max_batches", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_a_source_without_rows_is_polled_at_a_low_rate(max_batches: int) -> None:
-    steps = Since()
+    steps = FirstCall()
     rig = Rig(Quiet(40, 1, steps), steps, Watched(steps), max_batches)
     sim = SimCluster(1, check=True).submit(rig.topology().graph())
     sim.wait(19.0)
@@ -311,7 +311,7 @@ def test_a_source_without_rows_is_polled_at_a_low_rate(max_batches: int) -> None
     rig.check()
 
 
-class GivesUp(Hook):
+class FailsOnce(Hook):
     """Fails one batch once, with an error that is to be reported or not."""
 
     def __init__(self, error: type[FailedBatch]) -> None:
@@ -324,7 +324,7 @@ class GivesUp(Hook):
 
 @pytest.mark.parametrize("error", [FailedBatch, ReportedFailedBatch])
 def test_a_failed_batch_is_reported_only_if_its_error_asks_for_it(error: type[FailedBatch]) -> None:
-    hook = GivesUp(error)
+    hook = FailsOnce(error)
     rig = Rig(Numbers(20, 3, hook), hook)
     sim = SimCluster(3, check=True).submit(rig.topology().graph())
     assert sim.wait(120.0), sim._describe()
@@ -338,7 +338,7 @@ def test_a_failed_batch_is_reported_only_if_its_error_asks_for_it(error: type[Fa
         assert errors == []
 
 
-class NotYet(Watched):
+class UnavailableAtFirst(Watched):
     """A store that is unavailable at the first opens."""
 
     times = 30
@@ -346,13 +346,13 @@ class NotYet(Watched):
     def __call__(self) -> Tree:
         self.times -= 1
         if self.times >= 0:
-            raise StoreUnreachable("it is away")
+            raise StoreUnreachable("no answer")
         return super().__call__()
 
 
 def test_a_store_that_is_unavailable_when_tasks_open_is_waited_for() -> None:
     steps = Steps()
-    rig = Rig(Numbers(20, 3, steps), steps, NotYet(steps))
+    rig = Rig(Numbers(20, 3, steps), steps, UnavailableAtFirst(steps))
     sim = SimCluster(4, check=True).submit(rig.topology().graph())
     assert sim.wait(120.0), sim._describe()
     rig.check()

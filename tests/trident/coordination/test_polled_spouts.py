@@ -18,7 +18,7 @@ from sunshower.topologies.sources import Counter as CounterSpout
 from sunshower.trident import Bounds, InMemory, MemoryState, PlainSpout, PolledSpout, batches, count
 from sunshower.trident.spouts.port import SpoutKind
 from tests.seeds import seeds
-from tests.trident.rigs.emitting import Drive, Taken
+from tests.trident.rigs.emitting import CollectedRows, Drive
 
 
 class Word(NamedTuple):
@@ -147,11 +147,13 @@ def test_a_late_call_of_a_former_life_does_not_end_the_stream() -> None:
     drive.restart()
     assert text(drive.emit(1, 1)) == "abc"
     with pytest.raises(StaleAttempt, match="another life"):
-        former.emit_batch(Attempt(2, 0, 1), None, Taken())  # it reads to the end of its queue
+        former.emit_batch(
+            Attempt(2, 0, 1), None, CollectedRows()
+        )  # it reads to the end of its queue
     assert not drive.is_last(1)
 
 
-class Deaf(Queue):
+class RaisesInAck(Queue):
     def ack(self, message_id: int) -> None:
         super().ack(message_id)
         raise OSError("the channel is closed")
@@ -162,7 +164,7 @@ class Deaf(Queue):
 
 
 def test_errors_that_ack_and_fail_raise_stop_nothing() -> None:
-    queue = Deaf("abcdef", replay=False)
+    queue = RaisesInAck("abcdef", replay=False)
     drive = Drive(polled(queue))
     assert [text(drive.emit(1)), text(drive.emit(1, 1))] == ["abc", "def"]
     drive.success(1)
@@ -170,7 +172,7 @@ def test_errors_that_ack_and_fail_raise_stop_nothing() -> None:
     assert queue.acked == [3, 4, 5]
 
 
-class Breaks(Queue):
+class RaisesOnce(Queue):
     def next_tuple(self, out: SpoutCollector[Word]) -> None:
         super().next_tuple(out)
         if self.each == 1:
@@ -179,7 +181,7 @@ class Breaks(Queue):
 
 
 def test_rows_that_were_emitted_before_next_tuple_raised_are_in_the_next_attempt() -> None:
-    drive = Drive(polled(Breaks("abcd")))
+    drive = Drive(polled(RaisesOnce("abcd")))
     with pytest.raises(OSError, match="away"):
         drive.emit(1)
     assert text(drive.emit(1, 1)) == "abc"

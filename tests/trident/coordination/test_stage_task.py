@@ -93,7 +93,7 @@ class Task:
         self.bolt.prepare(Context("t", "mine", TASK, 0, 1, tasks, clock=clock or ManualClock()))
         self.out = FakeCollector()
 
-    def hear(self, component: str, task: int, stream: str, record: Any) -> FakeTuple:
+    def receive(self, component: str, task: int, stream: str, record: Any) -> FakeTuple:
         tuple = FakeTuple(component, task, stream, record)
         try:
             self.bolt.execute(tuple, self.out)
@@ -102,15 +102,15 @@ class Task:
         return tuple
 
     def part(self, task: int, rows: Sequence[Any], txid: int = 1, attempt: int = 0) -> FakeTuple:
-        return self.hear("before", task, "rows", Part(txid, attempt, 1, list(rows)))
+        return self.receive("before", task, "rows", Part(txid, attempt, 1, list(rows)))
 
     def count(
         self, task: int, parts: int, txid: int = 1, attempt: int = 0, epoch: int = 1
     ) -> FakeTuple:
-        return self.hear("before", task, COORD, Count(txid, attempt, epoch, parts))
+        return self.receive("before", task, COORD, Count(txid, attempt, epoch, parts))
 
     def commit(self, txid: int = 1, attempt: int = 0, epoch: int = 1) -> FakeTuple:
-        return self.hear("$mastercoord-g", 0, COMMIT, BatchCommand(txid, attempt, epoch, False))
+        return self.receive("$mastercoord-g", 0, COMMIT, BatchCommand(txid, attempt, epoch, False))
 
     @property
     def counts(self) -> list[int]:
@@ -136,9 +136,9 @@ def test_a_batch_with_missing_parts_fails_at_the_count_of_their_sender() -> None
     task = Task()
     task.part(1, [Row(0, 1)])
     held = task.count(1, 1)
-    said = task.count(2, 1)
-    assert said.state == "raised"
-    assert said.reason == "task 2 has sent 1 parts of one attempt, and 0 have come"
+    last = task.count(2, 1)
+    assert last.state == "raised"
+    assert last.reason == "task 2 has sent 1 parts of one attempt, and 0 have come"
     assert task.part(2, [Row(0, 2)]).state == "failed", "the attempt is over here"
     assert task.operator.done == []
     task.count(1, 0, attempt=1)
@@ -178,14 +178,14 @@ def test_a_committing_stage_waits_for_the_command_of_the_master() -> None:
 def test_a_commit_of_a_batch_that_the_task_has_not_fully_received_fails_at_once() -> None:
     fresh = Task(commits=True)
     assert fresh.commit().state == "failed"
-    torn = Task(commits=True)
-    torn.part(1, [Row(0, 1)])
-    torn.count(2, 0)
-    said = torn.commit()
-    assert said.state == "failed"
-    assert "not seen all of the batch" in said.reason
-    assert torn.operator.done == fresh.operator.done == []
-    assert torn.count(1, 1).state == "failed", "the attempt is over"
+    incomplete = Task(commits=True)
+    incomplete.part(1, [Row(0, 1)])
+    incomplete.count(2, 0)
+    last = incomplete.commit()
+    assert last.state == "failed"
+    assert "not seen all of the batch" in last.reason
+    assert incomplete.operator.done == fresh.operator.done == []
+    assert incomplete.count(1, 1).state == "failed", "the attempt is over"
 
 
 def test_a_commit_of_another_attempt_fails() -> None:
@@ -217,8 +217,8 @@ def test_a_higher_epoch_ends_all_attempts_of_the_lower_one() -> None:
 def test_an_error_ends_the_attempt_and_the_rest_of_it_fails_at_once() -> None:
     task = Task()
     task.part(2, [Row(0, 4)])
-    said = task.part(1, [Row(0, -1)])
-    assert (said.state, said.reason) == ("raised", "no negatives")
+    last = task.part(1, [Row(0, -1)])
+    assert (last.state, last.reason) == ("raised", "no negatives")
     assert task.part(1, [Row(0, 1)]).state == "failed"
     assert task.count(1, 2).state == "failed"
     assert task.out.sent == []
@@ -244,13 +244,13 @@ def test_large_shares_are_cut_into_parts() -> None:
 
 
 def test_surplus_parts_and_second_counts_are_refused() -> None:
-    books = PartCounter({1: False})
-    books.part(1)
-    books.count(1, 1)
+    counter = PartCounter({1: False})
+    counter.part(1)
+    counter.count(1, 1)
     with pytest.raises(BatchError, match="twice"):
-        books.count(1, 1)
+        counter.count(1, 1)
     with pytest.raises(BatchError, match="has sent 1 parts of one attempt, and 2 have come"):
-        books.part(1)
+        counter.part(1)
 
 
 def mixed_task() -> Task:
@@ -266,30 +266,30 @@ def mixed_task() -> Task:
     return task
 
 
-def hear_part(task: Task, sender: int, stream: str) -> FakeTuple:
-    return task.hear("before", sender, stream, Part(1, 0, 1, [Row(0, 1)]))
+def receive_part(task: Task, sender: int, stream: str) -> FakeTuple:
+    return task.receive("before", sender, stream, Part(1, 0, 1, [Row(0, 1)]))
 
 
-def hear_count(task: Task, sender: int, parts: int, *, late: bool) -> FakeTuple:
-    return task.hear("before", sender, COORD, Count(1, 0, 1, parts, late))
+def receive_count(task: Task, sender: int, parts: int, *, late: bool) -> FakeTuple:
+    return task.receive("before", sender, COORD, Count(1, 0, 1, parts, late))
 
 
 def test_early_and_late_rows_of_the_same_tasks_are_counted_in_both_phases() -> None:
     task = mixed_task()
-    hear_part(task, 1, "rows0")
-    counts = [hear_count(task, 1, 1, late=False)]
+    receive_part(task, 1, "rows0")
+    counts = [receive_count(task, 1, 1, late=False)]
     assert [one.state for one in counts] == ["open"], "a count is missing"
-    hear_part(task, 2, "rows0")
-    counts.append(hear_count(task, 2, 1, late=False))
+    receive_part(task, 2, "rows0")
+    counts.append(receive_count(task, 2, 1, late=False))
     assert [one.state for one in counts] == ["acked", "acked"]
     assert task.operator.done == []
-    hear_part(task, 1, "rows1")
-    hear_count(task, 1, 2, late=True)
-    hear_count(task, 2, 1, late=True)
+    receive_part(task, 1, "rows1")
+    receive_count(task, 1, 2, late=True)
+    receive_count(task, 2, 1, late=True)
     assert task.operator.done == [(Attempt(1, 0, 1), 3)]
 
 
 def test_early_rows_that_were_lost_with_a_task_are_detected_in_the_commit() -> None:
     """They were acked, so without the count only the timeout would detect the loss."""
-    assert hear_count(mixed_task(), 1, 1, late=True).state == "raised"
-    assert hear_count(mixed_task(), 1, 0, late=True).state == "failed"
+    assert receive_count(mixed_task(), 1, 1, late=True).state == "raised"
+    assert receive_count(mixed_task(), 1, 0, late=True).state == "failed"

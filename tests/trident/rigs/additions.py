@@ -26,7 +26,7 @@ def plus(number: int) -> Callable[[Any], Any]:
     return lambda old: (old or 0) + number
 
 
-def kept(factory: MemoryState) -> dict[str, Any]:
+def stored(factory: MemoryState) -> dict[str, Any]:
     """The stored keys and values, decoded from JSON."""
     values = factory.shelf.values.get(Home("counts", 0), {})
     return {json.loads(key): json.loads(value) for key, value in values.items()}

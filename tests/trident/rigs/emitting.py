@@ -14,7 +14,7 @@ from sunshower.trident.spouts.adapting import as_trident_spout
 PATH = "/transactional/s"
 
 
-class Taken:
+class CollectedRows:
     """Collects the rows that are emitted."""
 
     records_max: int | None = None
@@ -71,7 +71,7 @@ class Drive:
 
     def emit(self, txid: int, attempt: int = 0) -> list[Any]:
         """Emit a batch in all tasks, and return its rows."""
-        metadata, taken = self.order(txid), Taken()
+        metadata, taken = self.order(txid), CollectedRows()
         for emitter in self.emitters:
             emitter.emit_batch(Attempt(txid, attempt, 1), metadata, taken)
         return taken.rows

@@ -26,7 +26,7 @@ class Steps(Hook):
             self.what()
 
 
-NOBODY = Attempt(0, 0, 0)
+NO_ATTEMPT = Attempt(0, 0, 0)
 
 
 @dataclass
@@ -46,22 +46,22 @@ class WatchedTree(MemoryTree):
         self.hook = store.hook
 
     def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False) -> None:
-        self.tell("before", path)
+        self.notify("before", path)
         super().create(path, value, ephemeral=ephemeral)
-        self.tell("after", path)
+        self.notify("after", path)
 
     def set(self, path: str, value: bytes, version: int | None = None) -> int:
-        self.tell("before", path)
+        self.notify("before", path)
         written = super().set(path, value, version)
-        self.tell("after", path)
+        self.notify("after", path)
         return written
 
     def delete(self, path: str, version: int | None = None) -> None:
-        self.tell("before the removal of", path)
+        self.notify("before the removal of", path)
         super().delete(path, version)
-        self.tell("after the removal of", path)
+        self.notify("after the removal of", path)
 
-    def tell(self, when: str, path: str) -> None:
+    def notify(self, when: str, path: str) -> None:
         above, _, name = path.rpartition("/")
         name = f"{above.rpartition('/')[2]}/…" if name.isdecimal() else name
-        self.hook(f"{when} {name}", NOBODY, None)
+        self.hook(f"{when} {name}", NO_ATTEMPT, None)

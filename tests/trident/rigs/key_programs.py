@@ -70,14 +70,14 @@ KEYS: list[Any] = [
 STORED = [key for key in KEYS if key not in ("\ud800", Color.RED)]  # states refuse these two
 ROWS = 2  # of each key
 
-Made = dict[str, Counter[Any]]
+KeyCounts = dict[str, Counter[Any]]
 
 
 def expected(keys: list[Any]) -> Counter[Any]:
     return Counter(key_of(key) for key in keys for _ in range(ROWS))
 
 
-def program(state: Callable[[str], StateFactory], seen: Made) -> Topology:
+def program(state: Callable[[str], StateFactory], seen: KeyCounts) -> Topology:
     """Group the same rows with all operations, and count the rows of each in `seen`."""
     topology = Topology("keys")
     rows = [(key, number) for number, key in enumerate(STORED * ROWS)]

@@ -38,7 +38,7 @@ class SpoutStub:
 
 
 @dataclass
-class Kept:
+class StateStub:
     """A state in memory with the opaque (or transactional) rules; its copies share their values."""
 
     kind: StateKind = StateKind.OPAQUE
@@ -46,20 +46,20 @@ class Kept:
     values: dict[tuple[int, Any], tuple[int, Any, Any]] = field(default_factory=dict)
     failing: list[str] = field(default_factory=list)  # calls that raise once
 
-    def __deepcopy__(self, memo: Any) -> Kept:
+    def __deepcopy__(self, memo: Any) -> StateStub:
         return self
 
-    def make(self, place: Place) -> OneKept:
-        return OneKept(self, place)
+    def make(self, place: Place) -> StateStubPart:
+        return StateStubPart(self, place)
 
     def plain(self) -> dict[Any, Any]:
         return {key: value for (_, key), (_, value, _) in self.values.items()}
 
 
-class OneKept:
+class StateStubPart:
     """The part of the state that belongs to one task."""
 
-    def __init__(self, whole: Kept, place: Place) -> None:
+    def __init__(self, whole: StateStub, place: Place) -> None:
         self.all, self.place = whole, place
         self.written: dict[Any, tuple[int, Any, Any]] = {}
         self.txid = 0
@@ -211,14 +211,14 @@ def plans(topology: Topology) -> list[Group]:
     return [group.freeze() for group in program.groups.values()]
 
 
-def seen(stream: BatchStream[Any]) -> list[Any]:
+def collected(stream: BatchStream[Any]) -> list[Any]:
     """A list that collects the rows of a stream, of all batches and tasks."""
     rows: list[Any] = []
     stream.peek(rows.append)
     return rows
 
 
-def given(
+def stub_stream(
     emits: Any, id: str = "given", topology: Topology | None = None, **options: Any
 ) -> tuple[Topology, BatchStream[Any]]:
     """A topology, and a stream in it from a stub of a spout."""

@@ -22,7 +22,7 @@ from sunshower.topologies.operators.port import Attempt
 from sunshower.trident.spouts.adapting import as_trident_spout
 from sunshower.trident.spouts.bounds import Bounds, Room
 from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout, PartitionedSpout
-from tests.trident.rigs.emitting import PATH, Taken
+from tests.trident.rigs.emitting import PATH, CollectedRows
 
 Row = tuple[str, int]
 NAMES = [f"t@{number}" for number in range(5)]
@@ -100,13 +100,13 @@ class Group:
         self.logs = Logs(chance)
         self.spout = as_trident_spout(kind(self.logs))
         self.tree = MemoryTree(MemoryForest())
-        self.kept: dict[int, Any] = {}  # the coordinator's metadata, in its store
+        self.stored: dict[int, Any] = {}  # the coordinator's metadata, in its store
         self.attempts: dict[int, int] = {}
         self.current, self.epoch = 1, 0
         self.committed: list[list[Row]] = []
         self.former: list[tuple[Any, list[Batch]]] = []
         self.emitted: dict[tuple[int, str], set[tuple[int, ...]]] = {}
-        self.lines: list[list[Batch]] = []
+        self.queues: list[list[Batch]] = []
         self.restart_master()
 
     # ---- events ---------------------------------------------------------------------------------
@@ -119,11 +119,11 @@ class Group:
             self.tree, f"{PATH}/coordinator", self._context("$spoutcoord-s", 0, 1)
         )
         if self.epoch == 1 or self.chance.random() < 0.5:
-            for index in range(len(self.lines)):
+            for index in range(len(self.queues)):
                 self.die(index)
             self.tasks = self.chance.randint(1, 3)
             self.emitters = [self._emitter(index) for index in range(self.tasks)]
-            self.lines = [[] for _ in range(self.tasks)]
+            self.queues = [[] for _ in range(self.tasks)]
 
     def begin(self) -> None:
         """Begin a batch, if fewer than four are active."""
@@ -132,45 +132,45 @@ class Group:
             txid += 1
         if len(self.active) >= 4:
             return
-        before = [one for one in self.kept if one < txid]
-        previous = self.kept[max(before)] if before else None
-        known = self.kept.get(txid)
-        self.kept[txid] = self.coordinator.initialize(txid, previous, known)
+        before = [one for one in self.stored if one < txid]
+        previous = self.stored[max(before)] if before else None
+        known = self.stored.get(txid)
+        self.stored[txid] = self.coordinator.initialize(txid, previous, known)
         if self.chance.random() < 0.2 and not (known and not self.spout.commits):
-            self.chance.shuffle(self.kept[txid]["partitions"])  # all may move to other tasks
+            self.chance.shuffle(self.stored[txid]["partitions"])  # all may move to other tasks
         self.attempts[txid] = self.attempts.get(txid, -1) + 1
-        batch = Batch(Attempt(txid, self.attempts[txid], self.epoch), self.kept[txid])
+        batch = Batch(Attempt(txid, self.attempts[txid], self.epoch), self.stored[txid])
         self.active[txid] = batch
-        for line in self.lines:
-            line.append(batch)
+        for queue in self.queues:
+            queue.append(batch)
 
     def take(self, index: int) -> None:
         """Let a task take its next command."""
-        if self.lines[index]:
-            self._emit(self.emitters[index], self.lines[index].pop(0), index)
+        if self.queues[index]:
+            self._emit(self.emitters[index], self.queues[index].pop(0), index)
 
     def lose(self, index: int) -> None:
         """Lose a command; its batch fails later."""
-        if self.lines[index]:
-            self.lines[index].pop(self.chance.randrange(len(self.lines[index])))
+        if self.queues[index]:
+            self.queues[index].pop(self.chance.randrange(len(self.queues[index])))
 
     def die(self, index: int) -> None:
         """Restart a task; its former life still runs, but its rows are ignored."""
-        self.former = [*self.former, (self.emitters[index], self.lines[index])][-3:]
-        self.emitters[index], self.lines[index] = self._emitter(index), []
+        self.former = [*self.former, (self.emitters[index], self.queues[index])][-3:]
+        self.emitters[index], self.queues[index] = self._emitter(index), []
 
-    def haunt(self) -> None:
+    def run_former_life(self) -> None:
         """Let a former life execute a command from before the restart."""
         if not self.former:
             return
-        emitter, line = self.chance.choice(self.former)
-        heard = [*getattr(emitter, "_held", {}).values()]
+        emitter, queue = self.chance.choice(self.former)
+        held = [*getattr(emitter, "_held", {}).values()]
         with suppress(BatchError):
-            if line and self.chance.random() < 0.5:
-                batch = line.pop(0)
-                emitter.emit_batch(batch.attempt, batch.metadata, Taken())
-            elif heard:
-                emitter.commit(self.chance.choice(heard).attempt)
+            if queue and self.chance.random() < 0.5:
+                batch = queue.pop(0)
+                emitter.emit_batch(batch.attempt, batch.metadata, CollectedRows())
+            elif held:
+                emitter.commit(self.chance.choice(held).attempt)
 
     def fail(self, txid: int) -> None:
         """Fail a batch and those after it."""
@@ -198,7 +198,7 @@ class Group:
                 emitter.success(batch.attempt)
         return None
 
-    def calm(self) -> None:
+    def finish(self) -> None:
         """Run batches without faults, until all rows are committed."""
         for _ in range(500):
             if sum(map(len, self.committed)) >= sum(self.logs.length.values()):
@@ -206,7 +206,7 @@ class Group:
             if all(batch.attempt.txid < self.current for batch in self.active.values()):
                 self.begin()
             for index in range(self.tasks):
-                while self.lines[index]:
+                while self.queues[index]:
                     self.take(index)
             before = self.current
             self.commit(faulty=False)
@@ -218,7 +218,7 @@ class Group:
     def _emit(self, emitter: Any, batch: Batch, index: int) -> None:
         if self.active.get(batch.attempt.txid) is not batch and self.chance.random() < 0.7:
             return  # mostly the task knows that the attempt is over
-        taken = Taken()
+        taken = CollectedRows()
         try:
             emitter.emit_batch(batch.attempt, batch.metadata, taken)
         except BatchError:
@@ -245,7 +245,7 @@ class Group:
         return Context("t", component, index, index, tasks, clock=ManualClock())
 
 
-def disturbed(kind: type[Any], chance: Random, steps: int) -> Group:
+def faulty_group(kind: type[Any], chance: Random, steps: int) -> Group:
     """A group after `steps` random events, and an end without faults, with all partitions."""
     group = Group(kind, chance)
     for _ in range(steps):
@@ -264,7 +264,7 @@ def disturbed(kind: type[Any], chance: Random, steps: int) -> Group:
             case 5 | 6 | 7:
                 group.begin()
             case 8:
-                group.haunt()
+                group.run_former_life()
             case 9 | 10 | 11 | 12:
                 group.commit()
             case _:
@@ -272,7 +272,7 @@ def disturbed(kind: type[Any], chance: Random, steps: int) -> Group:
     group.logs.listed = {*NAMES}
     group.former = []
     group.fail(group.current)
-    group.calm()
+    group.finish()
     return group
 
 

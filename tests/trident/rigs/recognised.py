@@ -23,24 +23,24 @@ from sunshower.simulation.worker import Killed
 from sunshower.state.tree import Tree
 from sunshower.trident import MemoryState, Skip, StateKind, batches, count
 from tests.simulation.swarm import FAULTS as ANY_FAULTS
-from tests.trident.rigs.batch_swarm import SETTINGS, Shaky, ShakyTree
+from tests.trident.rigs.batch_swarm import SETTINGS, UnreliableStore, UnreliableTree
 from tests.trident.rigs.numbers import OpaqueRowBatches, RowBatches, items
 from tests.trident.rigs.unsure import Troubles, UnsureState
 
 TOTAL, KEYS = 48, 5
 COUNTS = Counter(number % KEYS for number in range(TOTAL))
-FAULTS = {kind: hurt for kind, hurt in ANY_FAULTS.items() if kind not in ("errors", "slowness")}
+FAULTS = {kind: fault for kind, fault in ANY_FAULTS.items() if kind not in ("errors", "slowness")}
 SHARE = 0.1  # the probability that a process dies before or after it writes a note
 
 
 @dataclass
-class Mortal(Shaky):
+class CrashingStore(UnreliableStore):
     """A store of batches whose clients die before or after they write the note of a state."""
 
     deaths: int = 0
 
     def __call__(self) -> Tree:
-        return MortalTree(self)
+        return CrashingTree(self)
 
     def die(self, path: str) -> None:
         if "/states/" in path and self.share and self.draw.random() < SHARE:
@@ -48,8 +48,8 @@ class Mortal(Shaky):
             raise Killed
 
 
-class MortalTree(ShakyTree):
-    store: Mortal
+class CrashingTree(UnreliableTree):
+    store: CrashingStore
 
     def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False) -> None:
         self.store.die(path)
@@ -70,7 +70,7 @@ class Program:
         self.seed, self.draw = seed, Random(seed)
         self.kind = (StateKind.OPAQUE, StateKind.TRANSACTIONAL)[seed % 2]
         self.state = UnsureState(MemoryState(self.kind), Troubles(Random(seed), 0.2))
-        self.store = Mortal(Random(seed + 1))
+        self.store = CrashingStore(Random(seed + 1))
         self.tasks, self.size = self.draw.choice((1, 2, 3)), self.draw.choice((1, 2, 5))
 
     def submit(self) -> SimRun:

@@ -22,7 +22,7 @@ from sunshower.trident.spouts.partition_log import (
     PartitionLog,
     _entry,
 )
-from tests.trident.rigs.emitting import Drive, Taken
+from tests.trident.rigs.emitting import CollectedRows, Drive
 from tests.trident.rigs.numbers import OpaqueRowBatches, RowBatches, items
 from tests.trident.rigs.partitioned_group import (
     Group,
@@ -30,7 +30,7 @@ from tests.trident.rigs.partitioned_group import (
     Opaque,
     Row,
     Transactional,
-    disturbed,
+    faulty_group,
     numbers_of,
 )
 
@@ -50,35 +50,35 @@ def check(group: Group) -> None:
 def test_each_row_is_in_one_committed_batch_whatever_happens(
     kind: type[Any], seed: int, steps: int
 ) -> None:
-    check(disturbed(kind, Random(seed), steps))
+    check(faulty_group(kind, Random(seed), steps))
 
 
-def commits_what_it_does_not_know(self: OpaqueEmitter, attempt: Attempt) -> None:
+def commit_unchecked(self: OpaqueEmitter, attempt: Attempt) -> None:
     held = self._held.get(attempt.txid)
     for name, metadata in held.metadata.items() if held else ():
         self._look(name).keep(attempt, metadata)
 
 
-def keeps_whatever_comes(self: PartitionLog, attempt: Attempt, metadata: Any) -> None:
+def keep_unchecked(self: PartitionLog, attempt: Attempt, metadata: Any) -> None:
     self._nodes()[attempt.txid] = node = JsonNode(self._tree, self._path_of(attempt.txid))
     node.read()
     node.write(_entry(attempt, metadata))
 
 
 RULES: dict[str, tuple[type[Any], Any, str, Any]] = {
-    "a new owner goes on from what is committed": (
+    "a new owner continues from what is committed": (
         *(Opaque, CommittedBatches, "includes"),
         lambda *_: True,
     ),
     "the same, transactional": (Transactional, CommittedBatches, "includes", lambda *_: True),
-    "a commit of what is not known": (
+    "a commit of unknown batches": (
         *(Opaque, OpaqueEmitter, "commit"),
-        commits_what_it_does_not_know,
+        commit_unchecked,
     ),
-    "an old attempt writes over a new one": (Opaque, PartitionLog, "keep", keeps_whatever_comes),
-    "a second life writes over the first": (
+    "an old attempt overwrites a new one": (Opaque, PartitionLog, "keep", keep_unchecked),
+    "a second life overwrites the first": (
         *(Transactional, PartitionLog, "keep_first"),
-        keeps_whatever_comes,
+        keep_unchecked,
     ),
 }
 
@@ -89,7 +89,7 @@ def test_breaking_a_rule_is_detected(rule: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(where, name, broken)
     for seed in range(150):
         try:
-            check(disturbed(kind, Random(seed), 150))
+            check(faulty_group(kind, Random(seed), 150))
         except AssertionError:
             return
     pytest.fail("no seed of 150 has found it")
@@ -98,7 +98,7 @@ def test_breaking_a_rule_is_detected(rule: str, monkeypatch: pytest.MonkeyPatch)
 # ---- single cases -------------------------------------------------------------------------------
 
 
-class Three(Random):
+class AlwaysThree(Random):
     """Always draws 3."""
 
     def randint(self, a: int, b: int) -> int:
@@ -107,7 +107,7 @@ class Three(Random):
 
 def logs() -> Logs:
     """One listed partition, with batches of three rows."""
-    made = Logs(Three())
+    made = Logs(AlwaysThree())
     made.listed = {"t@0"}
     return made
 
@@ -146,7 +146,7 @@ def test_a_partition_moves_to_another_task_while_batches_are_in_progress(kind: t
     orders = [{"txid": txid, "partitions": ["t@0"], "gone": []} for txid in (1, 2, 3)]
     orders[1]["partitions"] = [None, "t@0"]  # from batch 2 on it is the other task's
     orders[2]["partitions"] = [None, "t@0"]
-    taken = [Taken(), Taken(), Taken()]
+    taken = [CollectedRows(), CollectedRows(), CollectedRows()]
     one, other = drive.emitters
     for emitter, txids in ((other, (1, 2)), (one, (1, 2))):  # `other` is faster
         for txid in txids:
@@ -221,11 +221,11 @@ def test_positions_that_storm_has_stored_are_read_and_overwritten() -> None:
     tree = MemoryTree(MemoryForest())
     tree.create("/s/user/topic@0/7", b'{"firstOffset": 5, "lastOffset": 9}')
     tree.create("/s/user/topic@0/8", b"null")
-    shelf = PartitionLog(tree, "/s/user", "topic@0")
-    assert shelf[8] is NOTHING
-    assert shelf.before(9) == {"firstOffset": 5, "lastOffset": 9}
-    shelf.keep(Attempt(8, 0, 1), {"firstOffset": 10, "lastOffset": 11})
-    shelf.cleanup(8)
+    log = PartitionLog(tree, "/s/user", "topic@0")
+    assert log[8] is NOTHING
+    assert log.before(9) == {"firstOffset": 5, "lastOffset": 9}
+    log.keep(Attempt(8, 0, 1), {"firstOffset": 10, "lastOffset": 11})
+    log.cleanup(8)
     assert tree.children("/s/user/topic@0") == ["8"]
 
 

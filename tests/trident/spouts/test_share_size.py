@@ -16,7 +16,7 @@ from sunshower.trident import Bounds, MemoryState, Skip, batches, count
 from sunshower.trident.spouts.adapting import as_trident_spout
 from sunshower.trident.spouts.bounds import ShareSize
 from sunshower.trident.spouts.ordinary_spouts import PlainSpout, PolledSpout
-from tests.trident.rigs.emitting import Drive, Taken
+from tests.trident.rigs.emitting import CollectedRows, Drive
 from tests.trident.rigs.numbers import OpaqueRowBatches, RowBatches
 
 TIMEOUT_S = 30.0  # so a batch should take 5 s, and 10 s are too long
@@ -37,7 +37,7 @@ class Slow:
         return True
 
 
-class Asked(Spout[Row]):
+class EndlessSpout(Spout[Row]):
     """An endless source that emits one row per call."""
 
     emits = Row
@@ -175,7 +175,7 @@ def test_the_time_of_a_batch_is_measured_from_its_last_emit() -> None:
     "spout",
     [
         PlainSpout(Numbers(1_000)),
-        PolledSpout(Asked()),
+        PolledSpout(EndlessSpout()),
         RowBatches([Row(0)] * 1_000, 1_000, partitions=1),
         OpaqueRowBatches([Row(0)] * 1_000, 1_000, partitions=1),
     ],
@@ -184,7 +184,7 @@ def test_the_time_of_a_batch_is_measured_from_its_last_emit() -> None:
 def test_each_spout_with_bounds_respects_the_limit_of_its_share(
     spout: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Taken, "records_max", 100)
+    monkeypatch.setattr(CollectedRows, "records_max", 100)
     drive = Drive(as_trident_spout(spout))
     assert len(drive.emit(1)) == 100
 

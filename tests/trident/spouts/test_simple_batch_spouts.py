@@ -103,7 +103,7 @@ def test_a_batch_spout_emits_and_acks_by_txid() -> None:
     assert (drive.spout.kind, drive.spout.parallelism_max) == (SpoutKind.TRANSACTIONAL, 1)
 
 
-class Slow(Spout[Word]):
+class TextSpout(Spout[Word]):
     """Yields its texts, and None for a pause; raises once before the text at `fail_at`."""
 
     def __init__(self, *texts: str | None, fail_at: int | None = None) -> None:
@@ -111,7 +111,7 @@ class Slow(Spout[Word]):
         self.fails = [] if fail_at is None else [fail_at]
         self.lives: list[int] = []
 
-    def __deepcopy__(self, memo: Any) -> Slow:
+    def __deepcopy__(self, memo: Any) -> TextSpout:
         self.lives.append(0)
         return self
 
@@ -132,20 +132,20 @@ def plain(spout: Spout[Any], records: int = 3, **more: Any) -> PlainSpout:
 
 
 def test_a_plain_spout_emits_full_batches_and_smaller_ones_when_it_has_no_records() -> None:
-    drive = Drive(plain(Slow("a", "b", "c", "d", None, "e", None, None, "f")))
+    drive = Drive(plain(TextSpout("a", "b", "c", "d", None, "e", None, None, "f")))
     assert [words(rows) for rows in drive.run()] == ["abc", "d", "e", "", "f"]
     assert drive.spout.kind is SpoutKind.NON_TRANSACTIONAL
     assert drive.spout.emits is Word
 
 
 def test_a_plain_spout_emits_a_failed_batch_again_and_continues_after_it() -> None:
-    drive = Drive(plain(Slow(*"abcdefg")))
+    drive = Drive(plain(TextSpout(*"abcdefg")))
     assert [words(drive.emit(txid)) for txid in (1, 2)] == ["abc", "def"]
     assert [words(drive.emit(txid, 1)) for txid in (1, 2, 3)] == ["abc", "def", "g"]
 
 
 def test_a_restarted_plain_spout_skips_the_records_that_were_emitted() -> None:
-    spout = Slow("a", None, *"bcdefg")
+    spout = TextSpout("a", None, *"bcdefg")
     drive = Drive(plain(spout))
     assert [words(drive.batch(txid)) for txid in (1, 2)] == ["a", "bcd"]
     drive.restart()
@@ -155,7 +155,7 @@ def test_a_restarted_plain_spout_skips_the_records_that_were_emitted() -> None:
 
 
 def test_a_plain_spout_whose_records_raise_continues_where_it_was() -> None:
-    drive = Drive(plain(Slow(*"abcde", fail_at=4)))
+    drive = Drive(plain(TextSpout(*"abcde", fail_at=4)))
     assert words(drive.batch(1)) == "abc"
     with pytest.raises(OSError, match="away"):
         drive.emit(2)
@@ -164,7 +164,7 @@ def test_a_plain_spout_whose_records_raise_continues_where_it_was() -> None:
 
 
 def test_lost_records_of_a_plain_spout_are_reported() -> None:
-    spout = Slow(*"abcde")
+    spout = TextSpout(*"abcde")
     drive = Drive(plain(spout))
     drive.emit(1)
     spout.texts = ("a",)
@@ -179,7 +179,7 @@ class Tables(Spout[Word]):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         (Tables(), r"Tables has no records\(\)"),
         (Counted, "the class Counted makes no batches"),
@@ -188,9 +188,9 @@ class Tables(Spout[Word]):
     ],
 )
 def test_an_object_that_makes_no_batches_is_refused_with_the_alternatives(
-    given: Any, said: str
+    given: Any, message: str
 ) -> None:
-    with pytest.raises(TopologyError, match=said):
+    with pytest.raises(TopologyError, match=message):
         as_trident_spout(given)
 
 

@@ -47,13 +47,13 @@ class Reader:
         return {"at": at, "end": end, "pair": (at, end)}
 
 
-class Again(PartitionedSpout):
+class Transactional(PartitionedSpout):
     def emit_again(self, partition: str, metadata: Any, room: Room) -> None:
         room.emit([(row,) for row in ROWS[partition][metadata["at"] : metadata["end"]]])
         metadata["at"] = "changed in place"
 
 
-class Anew(OpaquePartitionedSpout):
+class Opaque(OpaquePartitionedSpout):
     pass
 
 
@@ -73,7 +73,7 @@ class Changing(Reader):
         return last
 
 
-class Together(Reader):
+class AllAtOnce(Reader):
     """Reads all partitions at once, and returns an entry for each."""
 
     def emit_all_new(self, last: Mapping[str, Any], room: Room) -> dict[str, Any]:
@@ -81,10 +81,13 @@ class Together(Reader):
 
 
 def kinds(how: type[Reader]) -> list[Any]:
-    return [type(f"{how.__name__}{base.__name__}", (how, base), {})() for base in (Again, Anew)]
+    return [
+        type(f"{how.__name__}{base.__name__}", (how, base), {})()
+        for base in (Transactional, Opaque)
+    ]
 
 
-SPOUTS: list[Any] = [spout for how in (Reader, Equal, Changing, Together) for spout in kinds(how)]
+SPOUTS: list[Any] = [spout for how in (Reader, Equal, Changing, AllAtOnce) for spout in kinds(how)]
 
 
 def names(rows: list[Any]) -> list[str]:

@@ -26,7 +26,7 @@ from sunshower.trident.states.texts import key_of as key_from
 from sunshower.trident.states.texts import text_of_key
 from tests.runtime import field_values
 from tests.runtime.field_values import SCHEMA, Color
-from tests.trident.rigs.key_programs import KEYS, ROWS, STORED, Group, Made, expected, program
+from tests.trident.rigs.key_programs import KEYS, ROWS, STORED, Group, KeyCounts, expected, program
 
 STREAM = PlannedStream(0, "a", StreamSpec("default", Schema(("key",))), SCHEMA.classes)
 
@@ -54,7 +54,7 @@ values = st.recursive(
 )
 
 
-def travelled(value: Any) -> Any:
+def transported(value: Any) -> Any:
     """A value as another process receives it."""
     fields = encode(0, 0, Batch(0, 0, [(value,)]), STREAM, 1 << 20)
     frame = decode(msgpack.unpackb(msgpack.packb(fields)), [STREAM])
@@ -65,7 +65,7 @@ def travelled(value: Any) -> Any:
 @given(values)
 def test_a_key_is_the_same_after_transport_and_in_a_state(value: Any) -> None:
     key = key_of(value)
-    after = key_of(travelled(value))
+    after = key_of(transported(value))
     assert {key: 1}[after] == 1
     assert stable_hash(value) == stable_hash(after)
     assert key_of(key) == key or "nan" in repr(key).lower()
@@ -84,7 +84,7 @@ def test_equal_keys_have_the_same_group_task_and_state(rows: list[Any]) -> None:
     assert len({*texts.values()}) == len(texts)
 
 
-def check(seen: Made, counts: MemoryState, pairs: MemoryState) -> None:
+def check(seen: KeyCounts, counts: MemoryState, pairs: MemoryState) -> None:
     every = expected(STORED)
     assert dict(counts.items("counts")) == every
     assert sum(number for _, number in pairs.items("pairs")) == every.total()
@@ -95,7 +95,7 @@ def check(seen: Made, counts: MemoryState, pairs: MemoryState) -> None:
 
 @pytest.mark.parametrize("layout", [None, *Layout])
 def test_every_grouping_of_a_batch_program_accepts_every_key(layout: Layout | None) -> None:
-    seen: Made = defaultdict(Counter)
+    seen: KeyCounts = defaultdict(Counter)
     states = {name: MemoryState() for name in ("counts", "pairs", "windows")}
     topology = program(states.__getitem__, seen)
     if layout is None:

@@ -24,7 +24,7 @@ from sunshower.trident import (
     sum_,
 )
 from tests.seeds import seeds
-from tests.trident.rigs.one_process import given
+from tests.trident.rigs.one_process import stub_stream
 from tests.trident.rigs.programs import SETTINGS, kill_three, run
 
 
@@ -114,7 +114,7 @@ def test_a_later_run_continues_where_the_last_one_ended(tmp_path: Path) -> None:
 
 
 def test_a_function_that_raises_leaves_the_states_of_its_batch_as_they_were() -> None:
-    def touchy(click: Click, state: KeyState[int]) -> None:
+    def raising(click: Click, state: KeyState[int]) -> None:
         state.value = (state.value or 0) + 1
         if click.page == "/6":
             raise ValueError("odd")
@@ -122,7 +122,7 @@ def test_a_function_that_raises_leaves_the_states_of_its_batch_as_they_were() ->
     topology, state = Topology("clicks"), MemoryState()
     spout = FixedBatchSpout(CLICKS, 6, type=Click)
     clicks = batches(topology, "clicks", spout, store=InMemory())
-    clicks.group_by("user").process(touchy, state=state)
+    clicks.group_by("user").process(raising, state=state)
     with pytest.raises(TopologyFailed, match="ValueError: odd"):
         run(topology)
     assert sum(count for _, count in state.items()) == 6, "batch 1 and no other"
@@ -165,6 +165,6 @@ def with_timer(key: str, state: KeyState[Visit]) -> None:
     ],
 )
 def test_wrong_declarations(settings: Any, error: Any, says: str) -> None:
-    _, clicks = given(Click)
+    _, clicks = stub_stream(Click)
     with pytest.raises(error, match=says):
         clicks.group_by("user").process(visits, **settings)

@@ -53,16 +53,16 @@ def submitted(rig: Rig, seed: int, layout: Layout) -> SimRun:
     return cluster.submit(rig.topology(**SETTINGS).graph(), layout)
 
 
-HOW = ((1, 1, Layout.ISOLATE), (2, 3, Layout.ISOLATE), (3, 1, Layout.PACK), (4, 3, Layout.PACK))
+WAYS = ((1, 1, Layout.ISOLATE), (2, 3, Layout.ISOLATE), (3, 1, Layout.PACK), (4, 3, Layout.PACK))
 
 
 def crashes() -> Iterator[ParameterSet]:
     """Each step in each way; without the mark `long` one possible way for each step."""
     steps = [(kind, step, times) for kind in STEPS for step, times in STEPS[kind].items()]
     for place, (kind, step, times) in enumerate(steps):
-        possible = [way for way in HOW if way[0] <= times]
+        possible = [way for way in WAYS if way[0] <= times]
         short = possible[place % len(possible)]
-        for way in HOW:
+        for way in WAYS:
             yield pytest.param(kind, step, *way, marks=[] if way == short else pytest.mark.long)
 
 
@@ -78,7 +78,7 @@ def test_nothing_is_lost_or_counted_twice_when_a_process_dies_at_any_step(
     assert run.snapshot().restarts == (steps.seen[step] >= time)
 
 
-def dies_at_rest(component: str, seed: int) -> tuple[Rig, SimRun]:
+def killed_while_inactive(component: str, seed: int) -> tuple[Rig, SimRun]:
     """A run in which the worker of a component dies between the last ack and the commit.
 
     While a topology is inactive, the batches in progress are processed, but none is committed.
@@ -105,7 +105,7 @@ def test_rows_count_once_when_a_process_dies_between_the_last_ack_and_the_commit
 ) -> None:
     causes: set[str] = set()
     for seed in range(2):
-        rig, run = dies_at_rest(component, seed)
+        rig, run = killed_while_inactive(component, seed)
         assert run.wait(120.0), run._describe()
         rig.check()
         causes |= set(run.snapshot().component("$mastercoord-g").causes)

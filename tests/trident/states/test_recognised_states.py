@@ -99,11 +99,11 @@ def behind(program: Program) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "lives",
+    "running",
     [False, pytest.param(True, marks=pytest.mark.long)],
     ids=["between two runs", "while it runs"],
 )
-def test_a_state_that_is_rolled_back_at_any_time_is_never_written_again(lives: bool) -> None:
+def test_a_state_that_is_rolled_back_at_any_time_is_never_written_again(running: bool) -> None:
     """If only a batch without a note is lost, it is repeated, and nothing is refused."""
     times: Counter[str] = Counter()
     for seed in range(12):
@@ -113,7 +113,7 @@ def test_a_state_that_is_rolled_back_at_any_time_is_never_written_again(lives: b
         run.wait(draw.random())
         former = {**shelf.marks}, deepcopy(shelf.values)
         run.wait(draw.random() / 2)
-        if not lives:
+        if not running:
             with suppress(ClusterError):  # it has finished
                 run.kill(0.0)
         program.state.troubles.calm()
@@ -122,10 +122,10 @@ def test_a_state_that_is_rolled_back_at_any_time_is_never_written_again(lives: b
         shelf.values.clear()
         shelf.values.update(former[1])
         refused = behind(program)
-        if not lives:
+        if not running:
             run = program.submit()
         has_ended = run.wait(4.0)
-        if refused and not (lives and has_ended):
+        if refused and not (running and has_ended):
             assert {*refused} <= {*behind(program)}, f"seed {seed}: task {refused} was written on"
             assert not has_ended
             assert Counter(program.counts) <= COUNTS

@@ -25,7 +25,15 @@ from sunshower.topologies.operators.port import Attempt
 from sunshower.topologies.operators.states import Place, StateKind
 from sunshower.trident.states.factories import MemoryState
 from tests.runtime.field_values import Color
-from tests.trident.rigs.additions import OPAQUE, PLACE, TRANSACTIONAL, batch, every_kind, kept, plus
+from tests.trident.rigs.additions import (
+    OPAQUE,
+    PLACE,
+    TRANSACTIONAL,
+    batch,
+    every_kind,
+    plus,
+    stored,
+)
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 
@@ -164,12 +172,12 @@ def test_the_error_names_a_value_that_cannot_be_stored_and_nothing_is_written(
     factory = MemoryState(kind)
     state = factory.make(PLACE)
     batch(state, 1, storm=3)
-    before = kept(factory)
+    before = stored(factory)
     state.begin_commit(Attempt(2, 0, 1))
     with pytest.raises(Unserialisable, match=r"state 'counts' .* the value of key 'ray' cannot be"):
         state.multi_update(["storm", "ray"], [plus(1), lambda _: bad])
     state.abort()
-    assert kept(factory) == before
+    assert stored(factory) == before
 
 
 def test_the_error_names_a_key_that_cannot_be_stored() -> None:
@@ -223,7 +231,7 @@ def test_an_update_may_change_its_argument_in_place() -> None:
         new.append("not mine")
         state.multi_update(["storm"], [grown])
         state.commit(Attempt(txid, 0, 1))
-    assert kept(factory) == {"storm": [2, [0, 1, 2, 3], [0, 1]]}
+    assert stored(factory) == {"storm": [2, [0, 1, 2, 3], [0, 1]]}
 
 
 # ---- versions -----------------------------------------------------------------------------------

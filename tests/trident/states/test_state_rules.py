@@ -23,8 +23,8 @@ from tests.trident.rigs.additions import (
     TRANSACTIONAL,
     batch,
     every_kind,
-    kept,
     plus,
+    stored,
 )
 
 # ---- Storm's rules ------------------------------------------------------------------------------
@@ -38,9 +38,9 @@ def test_the_stored_values_are_those_of_storm(kind: StateKind, first: Any, secon
     factory = MemoryState(kind)
     state = factory.make(PLACE)
     assert batch(state, 1, storm=3) == [3]
-    assert kept(factory) == {"storm": first}
+    assert stored(factory) == {"storm": first}
     assert batch(state, 2, storm=5) == [8]
-    assert kept(factory) == {"storm": second}
+    assert stored(factory) == {"storm": second}
 
 
 def test_a_repeat_of_a_batch_counts_twice_in_a_non_transactional_state() -> None:
@@ -55,7 +55,7 @@ def test_a_repeat_of_a_batch_changes_nothing_in_a_transactional_state() -> None:
     state = factory.make(PLACE)
     batch(state, 1, storm=3)
     assert batch(state, 1, attempt=1, storm=3) == [3]
-    assert kept(factory) == {"storm": [1, 3]}
+    assert stored(factory) == {"storm": [1, 3]}
 
 
 def test_a_repeat_with_other_rows_begins_at_the_value_before_in_an_opaque_state() -> None:
@@ -64,7 +64,7 @@ def test_a_repeat_with_other_rows_begins_at_the_value_before_in_an_opaque_state(
     batch(state, 1, storm=3)
     batch(state, 2, storm=5)
     assert batch(state, 2, attempt=1, storm=7) == [10]
-    assert kept(factory) == {"storm": [2, 10, 3]}
+    assert stored(factory) == {"storm": [2, 10, 3]}
 
 
 def test_keys_that_only_the_earlier_attempt_had_are_restored() -> None:
@@ -74,7 +74,7 @@ def test_keys_that_only_the_earlier_attempt_had_are_restored() -> None:
     batch(state, 1, storm=3)
     batch(state, 2, storm=5, ray=1)
     batch(factory.make(PLACE), 2, attempt=1, sun=1)
-    assert kept(factory) == {"storm": [2, 3, 3], "sun": [2, 1, None]}
+    assert stored(factory) == {"storm": [2, 3, 3], "sun": [2, 1, None]}
     assert batch(factory.make(PLACE), 3, storm=5, ray=1) == [8, 1]
 
 
@@ -82,7 +82,7 @@ def test_a_repeat_without_rows_undoes_the_earlier_attempt() -> None:
     factory = MemoryState(OPAQUE)
     batch(factory.make(PLACE), 1, storm=3)
     batch(factory.make(PLACE), 1, attempt=1)
-    assert kept(factory) == {}
+    assert stored(factory) == {}
     assert batch(factory.make(PLACE), 2, storm=3) == [3]
 
 
@@ -107,7 +107,7 @@ def test_one_batch_may_write_a_key_several_times(kind: StateKind) -> None:
         state.multi_update(["storm"], [plus(1)])
         assert state.multi_get(["storm"]) == [6]
         state.commit(at)
-        assert kept(factory)["storm"][:2] == [2, 6]
+        assert stored(factory)["storm"][:2] == [2, 6]
 
 
 @every_kind
@@ -141,7 +141,7 @@ def test_put_replaces_the_value(kind: StateKind) -> None:
         state.commit(at)
     assert dict(factory.items()) == {"storm": "put 1"}
     if kind is OPAQUE:
-        assert kept(factory) == {"storm": [2, "put 1", 3]}
+        assert stored(factory) == {"storm": [2, "put 1", 3]}
 
 
 @every_kind
@@ -156,7 +156,7 @@ def test_a_removed_key_is_gone_for_the_next_batch(kind: StateKind) -> None:
     state.commit(at)
     assert dict(factory.items()) == {"ray": 1}
     batch(state, 3, ray=1)
-    assert {*kept(factory)} == {"ray"}
+    assert {*stored(factory)} == {"ray"}
     assert batch(state, 4, storm=1) == [1]
 
 

@@ -184,9 +184,9 @@ def test_an_unreachable_server_is_reported_without_the_password(
 ) -> None:
     pytest.importorskip("redis")
     pytest.importorskip("psycopg")
-    with pytest.raises(StoreUnreachable, match=what) as told:
+    with pytest.raises(StoreUnreachable, match=what) as caught:
         factory.make(Place("words", "counts", 0, 1))
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("factory", [RedisState("http://x"), PostgresState("what?")])
@@ -205,9 +205,9 @@ def test_a_missing_client_is_reported(
     factory: KeptState, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(StoreError, match=re.escape(install_command(extra))) as told:
+    with pytest.raises(StoreError, match=re.escape(install_command(extra))) as caught:
         factory.make(Place("words", "counts", 0, 1))
-    assert not isinstance(told.value, Unavailable), "waiting does not install it"
+    assert not isinstance(caught.value, Unavailable), "waiting does not install it"
 
 
 @every_store

@@ -41,7 +41,7 @@ class Run:
         self.epoch = 1
         self.model: dict[str, int] = {}
 
-    def go(self) -> None:
+    def commit_all(self) -> None:
         for txid in range(1, BATCHES + 1):
             rows, attempt = self.rows(), 0
             while not self.attempt(Attempt(txid, attempt, self.epoch), rows):
@@ -50,10 +50,10 @@ class Run:
                 if self.random.random() < 0.2:
                     self.epoch += 1
             self.add(rows)
-            self.look(txid)
+            self.check(txid)
         self.factory.troubles.calm()
         for zombie in self.zombies:
-            self.rise(*zombie)
+            self.commit_late(*zombie)
 
     def rows(self) -> Rows:
         keys = self.random.sample(KEYS, self.random.randrange(5))
@@ -63,7 +63,7 @@ class Run:
         """Whether all tasks have committed it, and the coordinator survived until it knew that."""
         self.factory.troubles.pass_by()
         if self.zombies and self.random.random() < 0.3:
-            self.rise(*self.zombies.pop(self.random.randrange(len(self.zombies))))
+            self.commit_late(*self.zombies.pop(self.random.randrange(len(self.zombies))))
         done = [self.commit(task, attempt, rows) for task in range(TASKS)]
         return all(done) and self.random.random() < 0.8
 
@@ -89,7 +89,7 @@ class Run:
             del self.states[task]
         return True
 
-    def rise(self, state: MapState, attempt: Attempt) -> None:
+    def commit_late(self, state: MapState, attempt: Attempt) -> None:
         with suppress(BatchError, StoreUnreachable):
             state.commit(attempt)
 
@@ -100,7 +100,7 @@ class Run:
     def expected(self) -> Rows:
         return {key: number for key, number in self.model.items() if number}
 
-    def look(self, txid: int) -> None:
+    def check(self, txid: int) -> None:
         assert dict(self.inner.items()) == self.expected(), f"after batch {txid}"
 
 
@@ -108,7 +108,7 @@ class Run:
 def test_each_batch_is_in_the_state_once_whatever_happens(kind: StateKind) -> None:
     for seed in range(60):
         run = Run(MemoryState(kind), seed)
-        run.go()
+        run.commit_all()
         assert dict(run.inner.items()) == run.expected(), f"seed {seed}"
 
 
@@ -118,13 +118,13 @@ def test_each_batch_is_in_a_sqlite_state_once_whatever_happens(
 ) -> None:
     for seed in range(5):
         run = Run(SqliteState(tmp_path / f"{seed}.db", kind), seed)
-        run.go()
+        run.commit_all()
         assert dict(run.inner.items()) == run.expected(), f"seed {seed}"
 
 
 def test_every_write_fault_occurs() -> None:
     run = Run(MemoryState(), 1)
-    run.go()
+    run.commit_all()
     assert all(run.factory.troubles.count[trouble] for trouble in Trouble)
 
 
@@ -132,17 +132,17 @@ def nothing_undone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StoredMap, "_undone", lambda *_: {})
 
 
-def nothing_before(patch: pytest.MonkeyPatch) -> None:
+def ignored_value_before(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(stored_map, "found_by", lambda _, stored, __: stored.value)
 
 
-def anybody_writes(patch: pytest.MonkeyPatch) -> None:
+def unchecked_writes(patch: pytest.MonkeyPatch) -> None:
     from sunshower.state import memory_backing
 
     patch.setattr(memory_backing, "is_there", lambda *_: False)
 
 
-def a_repeat_counts(patch: pytest.MonkeyPatch) -> None:
+def counted_repeats(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(stored_map, "is_done", lambda *_: False)
 
 
@@ -160,10 +160,10 @@ def no_rows_no_commit(patch: pytest.MonkeyPatch) -> None:
     ("kind", "broken"),
     [
         (StateKind.OPAQUE, nothing_undone),
-        (StateKind.OPAQUE, nothing_before),
-        (StateKind.OPAQUE, anybody_writes),
+        (StateKind.OPAQUE, ignored_value_before),
+        (StateKind.OPAQUE, unchecked_writes),
         (StateKind.OPAQUE, no_rows_no_commit),
-        (StateKind.TRANSACTIONAL, a_repeat_counts),
+        (StateKind.TRANSACTIONAL, counted_repeats),
     ],
 )
 def test_each_rule_is_needed(

@@ -20,7 +20,7 @@ from sunshower.spark_integration.bolt import SparkBatchBolt
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep
 from sunshower.spark_integration.tables.delta_table import delta
 from sunshower.trident import InMemory, InSqlite, batches
-from tests.spark.scripted import Scripted, ScriptedTicket
+from tests.spark.scripted import ScriptedPlace, ScriptedTicket
 from tests.trident.rigs.group_rig import Hook, Numbers, OpaqueNumbers, Row
 
 TOTAL = 40
@@ -66,7 +66,7 @@ def same(rows: pa.Table, batch: BatchInfo) -> pa.Table:
 def program(spout: Any, log: FileLog, **options: Any) -> Topology:
     topology, store = Topology("numbers", **SETTINGS), options.pop("store", InMemory())
     read = batches(topology, "numbers", spout, store=store, **options)
-    read.apply(Scripted().step(same, Row).write(log))
+    read.apply(ScriptedPlace().step(same, Row).write(log))
     return topology
 
 
@@ -113,7 +113,7 @@ class SlowTicket(ScriptedTicket):
         return self.batch.publish is None or self.looks > 60
 
 
-class SlowToPublish(Scripted):
+class SlowToPublish(ScriptedPlace):
     def submit(self, step: SparkStep, tables: Any, batch: BatchInfo) -> ScriptedTicket:
         return SlowTicket(step, tables, batch, ready=True)
 
@@ -139,4 +139,4 @@ def test_batches_wait_for_a_table_that_is_slow_to_show_them(tmp_path: Path) -> N
 
 def test_a_table_needs_batches_with_txids(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"delta\(.*needs batches that have txids"):
-        SparkBatchBolt(Scripted().step(same, Row).write(delta(tmp_path)))
+        SparkBatchBolt(ScriptedPlace().step(same, Row).write(delta(tmp_path)))

@@ -35,22 +35,22 @@ def values(forest: MemoryForest, folder: str = A) -> list[bytes]:
 
 
 def test_it_begins_as_in_storm_with_the_first_batch(forest: MemoryForest) -> None:
-    memory = opened(forest)
-    assert (memory.current, memory.attempts, memory.epoch) == (1, {}, 1)
+    progress = opened(forest)
+    assert (progress.current, progress.attempts, progress.epoch) == (1, {}, 1)
     assert values(forest) == [b"1", b"{}", b"1"]
 
 
 def test_paths_and_values_are_storms(forest: MemoryForest) -> None:
-    memory = opened(forest)
-    memory.begin({1: 0, 2: 4})
-    memory.committed(1)
+    progress = opened(forest)
+    progress.begin({1: 0, 2: 4})
+    progress.committed(1)
     assert values(forest) == [b"2", b'{"1": 0, "2": 4}', b"1"]
 
 
 def test_a_new_life_continues_with_the_stored_attempts(forest: MemoryForest) -> None:
-    memory = opened(forest)
-    memory.committed(6)
-    memory.begin({6: 1, 7: 3, 8: 0})
+    progress = opened(forest)
+    progress.committed(6)
+    progress.begin({6: 1, 7: 3, 8: 0})
     again = opened(forest)
     assert (again.current, again.attempts, again.epoch) == (7, {7: 3, 8: 0}, 2)
 
@@ -58,9 +58,9 @@ def test_a_new_life_continues_with_the_stored_attempts(forest: MemoryForest) -> 
 def test_how_often_batches_have_failed_is_kept_until_they_are_committed(
     forest: MemoryForest,
 ) -> None:
-    memory = opened(forest)
-    memory.begin({1: 2, 2: 1}, {1: 2, 2: 1})
-    memory.skip(2, packed_failure(Failure(Cause.EXCEPTION, reason="odd"), 5))
+    progress = opened(forest)
+    progress.begin({1: 2, 2: 1}, {1: 2, 2: 1})
+    progress.skip(2, packed_failure(Failure(Cause.EXCEPTION, reason="odd"), 5))
     again = opened(forest)
     assert (again.failures, list(again.skipped)) == ({1: 2}, [2])
     again.committed(1)
@@ -79,8 +79,8 @@ def test_with_several_spouts_the_highest_progress_is_used_and_written_to_all(
     tree.create(f"{B}/currtx", b"6")
     tree.create(f"{B}/currattempts", b'{"6": 2}')
     tree.create(f"{B}/epoch", b"9")
-    memory = opened(forest, "a", "b")
-    assert (memory.current, memory.attempts, memory.epoch) == (6, {6: 7}, 10)
+    progress = opened(forest, "a", "b")
+    assert (progress.current, progress.attempts, progress.epoch) == (6, {6: 7}, 10)
     assert values(forest, A) == values(forest, B) == [b"6", b'{"6": 7}', b"10"]
 
 
@@ -128,10 +128,10 @@ def test_two_coordinators_that_keep_writing_are_reported(forest: MemoryForest) -
 
 def test_the_store_of_another_topology_is_refused(forest: MemoryForest) -> None:
     tree = MemoryTree(forest)
-    memory = opened(forest)
+    progress = opened(forest)
     with pytest.raises(StateMismatch, match=r"a/coordinator is of topology 'words'.*'others'.*id"):
         StoredProgress(tree, ROOT, ["b", "a"], "others")
-    memory.begin({1: 0})
+    progress.begin({1: 0})
     assert tree.get(f"{B}/currtx") is None, "nothing was written"
     tree.set(f"{A}/topology", b"[7]")
     with pytest.raises(StateMismatch, match="a/coordinator/topology holds"):
@@ -155,12 +155,12 @@ class Silent(MemoryTree):
 @pytest.mark.parametrize("carried_out", [True, False])
 def test_a_write_without_an_answer_is_looked_up(forest: MemoryForest, carried_out: bool) -> None:
     tree = Silent(forest)
-    memory = opened(tree, "a", "b")
+    progress = opened(tree, "a", "b")
     tree.carries_out = carried_out
     with pytest.raises(StoreUnreachable):
-        memory.begin({1: 0})
-    memory.begin({1: 0})
-    memory.committed(1)
+        progress.begin({1: 0})
+    progress.begin({1: 0})
+    progress.committed(1)
     assert values(forest, A) == values(forest, B) == [b"2", b'{"1": 0}', b"1"]
 
 
@@ -200,12 +200,12 @@ def test_a_late_write_of_its_own_is_not_taken_for_that_of_another_coordinator(
     forest: MemoryForest,
 ) -> None:
     tree = Late(forest)
-    memory = opened(tree)
+    progress = opened(tree)
     tree.is_late = True
     with pytest.raises(StoreUnreachable):
-        memory.begin({1: 0})
-    memory.begin({1: 1})
-    memory.committed(1)
+        progress.begin({1: 0})
+    progress.begin({1: 1})
+    progress.committed(1)
     assert values(forest) == [b"2", b'{"1": 1}', b"1"]
 
 

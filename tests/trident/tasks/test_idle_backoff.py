@@ -24,15 +24,15 @@ def empty(note: IdleNote, times: int = EMPTY_TIMES) -> None:
 
 def test_the_master_pauses_longer_each_time_while_no_task_has_rows(tree: MemoryTree) -> None:
     first, second = notes(tree)
-    rest = IdleBackoff(tree, "/t", {"words": 2})
+    backoff = IdleBackoff(tree, "/t", {"words": 2})
     empty(first)
     empty(second, EMPTY_TIMES - 1)
-    assert rest.seconds() == 0.0
+    assert backoff.seconds() == 0.0
     empty(second)
-    waits = [rest.seconds() for _ in range(7)]
+    waits = [backoff.seconds() for _ in range(7)]
     assert waits == [0.01, 0.02, 0.04, 0.08, 0.16, 0.2, 0.2]
     second.emitted(1)
-    assert rest.seconds() == 0.0
+    assert backoff.seconds() == 0.0
 
 
 def test_the_master_does_not_pause_while_one_of_several_spouts_has_rows(tree: MemoryTree) -> None:

@@ -78,30 +78,30 @@ def test_nodes_that_another_process_has_removed_are_no_error(tree: Tree) -> None
     assert TransactionalLog(tree, PATH).get(2) == "again"
 
 
-class Unsteady(MemoryTree):
+class Silent(MemoryTree):
     """Writes, and then does not answer."""
 
-    deaf = False
+    is_silent = False
 
     def set(self, path: str, value: bytes, version: int | None = None) -> int:
         written = super().set(path, value, version)
-        if self.deaf:
+        if self.is_silent:
             raise StoreUnreachable("it does not answer")
         return written
 
 
 def test_a_write_without_an_answer_is_looked_up() -> None:
-    tree = Unsteady(MemoryForest())
+    tree = Silent(MemoryForest())
     state = opened(tree, _1="old")
-    tree.deaf = True
+    tree.is_silent = True
     with pytest.raises(StoreUnreachable):
         state.override(1, "new")
-    tree.deaf = False
+    tree.is_silent = False
     assert state.get(1) == "new"
 
 
 class Late(MemoryTree):
-    """Does not answer the next write, and carries it out when `come` is called."""
+    """Does not answer the next write, and carries it out when `deliver` is called."""
 
     is_late = False
 
@@ -120,7 +120,7 @@ class Late(MemoryTree):
             raise StoreUnreachable("it does not answer")
         write()
 
-    def come(self) -> None:
+    def deliver(self) -> None:
         with suppress(NodeExists, WrongVersion):
             self.write()
 
@@ -133,7 +133,7 @@ def test_a_write_that_comes_late_changes_nothing(before: dict[str, Any]) -> None
     with pytest.raises(StoreUnreachable):
         state.override(7, "of attempt 0")
     state.override(7, "of attempt 1")
-    tree.come()
+    tree.deliver()
     assert state.get(7) == TransactionalLog(tree, PATH).get(7) == "of attempt 1"
 
 
@@ -147,7 +147,7 @@ def test_a_late_write_that_arrives_before_the_next_one_is_read_again(
     with pytest.raises(StoreUnreachable):
         state.override(7, "of attempt 0")
     assert state.get(7) == before.get("_7")
-    tree.come()
+    tree.deliver()
     with pytest.raises(StoreUnreachable, match="come late"):
         state.override(7, "of attempt 1")
     assert state.get(7) == "of attempt 0"

@@ -26,13 +26,13 @@ COUNTS = Counter(number % KEYS for number in range(TOTAL))
 SUMS = {key: sum(range(key, TOTAL, KEYS)) for key in range(KEYS)}
 
 
-def unsure(random: Random, kind: StateKind) -> UnsureState:
+def unreliable(random: Random, kind: StateKind) -> UnsureState:
     return UnsureState(MemoryState(kind), Troubles(random, 0.25))
 
 
 def run(spout: Any, kind: StateKind, seed: int) -> tuple[UnsureState, UnsureState]:
     """Count and sum up numbers by key, while two workers are killed."""
-    counts, sums = unsure(Random(seed), kind), unsure(Random(seed + 1), kind)
+    counts, sums = unreliable(Random(seed), kind), unreliable(Random(seed + 1), kind)
     topology = Topology("numbers", **SETTINGS)
     numbers = batches(
         topology,
