@@ -1,4 +1,4 @@
-"""A wrong stream program: `mypy --strict` reports exactly the lines with a comment `# wrong`."""
+"""A wrong stream program: `mypy --strict` reports exactly the lines that a comment marks."""
 
 from __future__ import annotations
 
