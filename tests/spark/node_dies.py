@@ -79,7 +79,7 @@ def java_of(folder: Path) -> psutil.Process:
     return next(one for one in above if one.name() == "java")
 
 
-def handed(gateway: Gateway, folder: Path, txid: int, timeout_s: float = WITHIN_S) -> Ticket:
+def submit(gateway: Gateway, folder: Path, txid: int, timeout_s: float = WITHIN_S) -> Ticket:
     step = SparkStep(Slow(folder), writers=(table(folder / "table"),), timeout_s=timeout_s)
     return gateway.submit(step, [NUMBERS.table(ALL)], BatchInfo(str(txid), len(ALL), 0, txid))
 
@@ -91,9 +91,9 @@ def main(folder: Path) -> None:
         place = replace(ON_RAY, name=uuid.uuid4().hex)
         gateway, opened = place.open(), TableFolder(folder / "table", "t", "b", current=1)
         with pytest.raises(SparkUnavailable, match="of the cluster's 0 CPU"):
-            handed(gateway, folder, 1).result()  # starts the gateway, on the first node
+            submit(gateway, folder, 1).result()  # starts the gateway, on the first node
         second = nodes.add_node(num_cpus=1, node_ip_address="127.0.0.2")
-        ticket = handed(gateway, folder, 1)
+        ticket = submit(gateway, folder, 1)
         until(lambda: any(folder.glob("runs-*")))
         executor = java_of(folder)
         # It has room for another executor.
@@ -105,14 +105,14 @@ def main(folder: Path) -> None:
         ticket.result()
         assert len([*folder.glob("runs-*")]) > 1, "the task must have run again"
         opened.publish(1)
-        handed(gateway, folder, 2).result()
+        submit(gateway, folder, 2).result()
         opened.publish(2)
         nodes.remove_node(third, allow_graceful=False)
         until(lambda: not ray.cluster_resources().get("CPU"))
         with suppress(SparkLost, SparkUnavailable):  # Java ends at about this time
-            handed(gateway, folder, 3).result()
+            submit(gateway, folder, 3).result()
         with pytest.raises(SparkUnavailable, match="of the cluster's 0 CPU"):
-            handed(gateway, folder, 3).result()
+            submit(gateway, folder, 3).result()
         found = pyarrow.dataset.dataset(folder / "table", partitioning="hive").to_table()
         assert {*found["txid"].to_pylist()} == {1, 2}
         for txid in (1, 2):

@@ -228,8 +228,8 @@ def test_while_spark_is_unavailable_a_batch_is_kept_and_the_outage_is_reported()
     place = ScriptedPlace(errors=[SparkUnavailable("no room")] * 10)
     driven = Driven(place, rows_max=1)
     driven.take(A)
-    calls = [tick_error(driven, 0.5) for _ in range(18)]
-    assert [at for at, error in enumerate(calls) if error] == [0, 12]  # 6 s apart
+    errors = [tick_error(driven, 0.5) for _ in range(18)]
+    assert [at for at, error in enumerate(errors) if error] == [0, 12]  # 6 s apart
     assert len(place.tickets) == 7  # each fails half a second later, and then it waits one second
     renewed = [what for what in driven.collector.calls if what == ("renewed", A)]
     assert len(renewed) == len(driven.collector.calls) == 4, "it neither fails nor times out"

@@ -65,7 +65,7 @@ MUTANTS = [
         on="decisions",
     ),
     mutant(
-        "later ones go on",
+        "later batches continue",
         "a batch that failed is started again, but those after it are not",
         slip(
             "BatchScheduler.failed",
@@ -106,7 +106,7 @@ MUTANTS = [
         seen=19,
     ),
     mutant(
-        "the current one is kept",
+        "the current batch is stored",
         "after a commit, the new current batch is not stored",
         slip(
             "StoredProgress.committed",

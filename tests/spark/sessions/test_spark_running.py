@@ -50,14 +50,14 @@ def uncollected() -> Any:
 
 
 def test_a_job_that_is_cancelled_while_it_is_planned_is_not_computed() -> None:
-    over: list[bool] = []
+    given_up: list[bool] = []
 
     def planned(df: Any, batch: BatchInfo) -> Any:
-        over.append(True)
+        given_up.append(True)
         return uncollected()
 
     with pytest.raises(SparkError, match="planned: batch 7 was given up"):
-        runner().run(SparkStep(planned, Sale), [pa.table({})], BATCH, lambda: bool(over))
+        runner().run(SparkStep(planned, Sale), [pa.table({})], BATCH, lambda: bool(given_up))
 
 
 def test_static_tables_are_made_once_and_kept_only_for_the_last_steps() -> None:

@@ -35,7 +35,7 @@ SETTINGS = {
 @dataclass(frozen=True)
 class FileLog:
     """A writer that publishes without Spark: an attempt is a file, the table is a file of lines.
-    For each file `away-N`, the store is unavailable once when batch N is published."""
+    For each file `outage-N`, the store is unavailable once when batch N is published."""
 
     folder: Path
 
@@ -52,9 +52,9 @@ class FileLog:
         table = self.folder / "table"
         lines = table.read_text().splitlines() if table.exists() else []
         for txid in range(len(lines) + 1, batch.publish.current):
-            if (away := self.folder / f"away-{txid}").exists():
-                away.unlink()
-                raise SparkUnavailable("the store is away")
+            if (outage := self.folder / f"outage-{txid}").exists():
+                outage.unlink()
+                raise SparkUnavailable("the store is unavailable")
             lines.append(max(self.folder.glob(f"{txid}-*")).read_text())
         table.write_text("".join(f"{line}\n" for line in lines))
 
@@ -78,7 +78,7 @@ def published(log: FileLog) -> list[int]:
 def test_each_row_is_published_once_with_kills_and_outages(seed: int, tmp_path: Path) -> None:
     log = FileLog(tmp_path)
     for txid in (2, 5):
-        (tmp_path / f"away-{txid}").touch()
+        (tmp_path / f"outage-{txid}").touch()
     spout = (OpaqueNumbers(TOTAL, 5, Hook()), Numbers(TOTAL, 5))[seed % 2]
     topology = program(spout, log, max_batches=1 + seed % 3, interval_s=0.2)
     layout = (Layout.ISOLATE, Layout.PACK)[seed // 2 % 2]
@@ -91,7 +91,7 @@ def test_each_row_is_published_once_with_kills_and_outages(seed: int, tmp_path: 
     assert run.wait(3_000.0)
     run.stop()  # publishes the last batch
     assert published(log) == [*range(TOTAL)]
-    assert not [*tmp_path.glob("away-*")]
+    assert not [*tmp_path.glob("outage-*")]
 
 
 def test_batches_that_a_run_has_not_published_are_published_by_the_next_one(tmp_path: Path) -> None:

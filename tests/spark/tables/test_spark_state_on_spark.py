@@ -92,7 +92,7 @@ def test_a_state_is_read_as_it_was_written(gateway: Gateway, tmp_path: Path) -> 
     assert [one.txid for one in batches_in(state.folder)] == [1, 2]
 
 
-def alone(sales: Any, state: Any, batch: BatchInfo) -> Any:
+def no_pair(sales: Any, state: Any, batch: BatchInfo) -> Any:
     return sales
 
 
@@ -107,7 +107,7 @@ def other_columns(sales: Any, state: Any, batch: BatchInfo) -> Any:
 @pytest.mark.parametrize(
     ("transform", "message"),
     [
-        (alone, r"alone has a state and returned DataFrame; it must return \(result, state\)"),
+        (no_pair, r"no_pair has a state and returned DataFrame; it must return \(result, state\)"),
         (no_state, "the new state is NoneType; it must be a DataFrame"),
         (other_columns, "Total has a field 'cents', and there is no such column"),
     ],

@@ -146,10 +146,8 @@ def test_a_late_call_of_a_former_life_does_not_end_the_stream() -> None:
     assert text(drive.emit(1)) == "abc"
     drive.restart()
     assert text(drive.emit(1, 1)) == "abc"
-    with pytest.raises(StaleAttempt, match="another life"):
-        former.emit_batch(
-            Attempt(2, 0, 1), None, CollectedRows()
-        )  # it reads to the end of its queue
+    with pytest.raises(StaleAttempt, match="another life"):  # it reads to the end of its queue
+        former.emit_batch(Attempt(2, 0, 1), None, CollectedRows())
     assert not drive.is_last(1)
 
 

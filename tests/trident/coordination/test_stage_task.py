@@ -290,6 +290,6 @@ def test_early_and_late_rows_of_the_same_tasks_are_counted_in_both_phases() -> N
 
 
 def test_early_rows_that_were_lost_with_a_task_are_detected_in_the_commit() -> None:
-    """They were acked, so without the count only the timeout would detect the loss."""
+    """They were acked, so without this check only the timeout would detect the loss."""
     assert receive_count(mixed_task(), 1, 1, late=True).state == "raised"
     assert receive_count(mixed_task(), 1, 0, late=True).state == "failed"

@@ -104,7 +104,7 @@ class Group:
         self.attempts: dict[int, int] = {}
         self.current, self.epoch = 1, 0
         self.committed: list[list[Row]] = []
-        self.former: list[tuple[Any, list[Batch]]] = []
+        self.former_lives: list[tuple[Any, list[Batch]]] = []
         self.emitted: dict[tuple[int, str], set[tuple[int, ...]]] = {}
         self.queues: list[list[Batch]] = []
         self.restart_master()
@@ -156,14 +156,14 @@ class Group:
 
     def die(self, index: int) -> None:
         """Restart a task; its former life still runs, but its rows are ignored."""
-        self.former = [*self.former, (self.emitters[index], self.queues[index])][-3:]
+        self.former_lives = [*self.former_lives, (self.emitters[index], self.queues[index])][-3:]
         self.emitters[index], self.queues[index] = self._emitter(index), []
 
     def run_former_life(self) -> None:
         """Let a former life execute a command from before the restart."""
-        if not self.former:
+        if not self.former_lives:
             return
-        emitter, queue = self.chance.choice(self.former)
+        emitter, queue = self.chance.choice(self.former_lives)
         held = [*getattr(emitter, "_held", {}).values()]
         with suppress(BatchError):
             if queue and self.chance.random() < 0.5:
@@ -270,7 +270,7 @@ def faulty_group(kind: type[Any], chance: Random, steps: int) -> Group:
             case _:
                 group.take(index)
     group.logs.listed = {*NAMES}
-    group.former = []
+    group.former_lives = []
     group.fail(group.current)
     group.finish()
     return group
