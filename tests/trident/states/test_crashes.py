@@ -66,7 +66,7 @@ def crashes() -> Iterator[ParameterSet]:
             yield pytest.param(kind, step, *way, marks=[] if way == short else pytest.mark.long)
 
 
-@pytest.mark.parametrize(("kind", "step", "time", "max_batches", "layout"), crashes())
+@pytest.mark.parametrize(("kind", "step", "time", "max_batches", "layout"), list(crashes()))
 def test_nothing_is_lost_or_counted_twice_when_a_process_dies_at_any_step(
     kind: str, step: str, time: int, max_batches: int, layout: Layout
 ) -> None:
