@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: measure, show, write the results and their page, and guard the ratios."""
+"""`python -m benchmarks`: runs benchmarks, writes results and their page, reports regressions."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ if TYPE_CHECKING:
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Measure Sunshower beside a bare loop and Bytewax: at most 15 minutes.",
+        description="Compare Sunshower with a bare loop and Bytewax: at most 15 minutes.",
     )
     parser.add_argument(
-        "--only", nargs="+", choices=NAMES, help="measure these alone", metavar="NAME"
+        "--only", nargs="+", choices=NAMES, help="run only these benchmarks", metavar="NAME"
     )
     parser.add_argument(
         "--all",
         action="store_true",
-        help="measure everything, beside all peers; with --only: all peers",
+        help="run all benchmarks, with all peers; with --only: the named ones, with all peers",
     )
     parser.add_argument("--repeat", type=int, default=3, help="rounds (default: %(default)s)")
-    parser.add_argument("--words", type=int, default=4_000_000, help="of the word counts")
-    parser.add_argument("--messages", type=int, default=1_000_000, help="in the topic of Kafka")
+    parser.add_argument("--words", type=int, default=4_000_000, help="words in each word count")
+    parser.add_argument("--messages", type=int, default=1_000_000, help="in the Kafka topic")
     parser.add_argument(
-        "--quick", action="store_true", help="one short round, to see it work; writes nothing"
+        "--quick", action="store_true", help="one short round as a check; writes no results"
     )
     parser.add_argument(
         "--profile",
         action="store_true",
-        help="do not measure: run each entry of ours once, and record where its time goes",
+        help="do not measure: run each entry of Sunshower once, and record its profile",
     )
     parser.add_argument(
         "--patience",
         type=float,
         default=5.0,
         metavar="SECONDS",
-        help="how long to wait before each run for other work on this machine to end",
+        help="how long to wait before each run until other work on this machine ends",
     )
     options = parser.parse_args(given)
     if options.repeat < 1 or options.words < 1_000 or options.words % 1_000:
@@ -59,7 +59,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     options.seconds, options.idle_seconds = 2.0, 10.0
     options.windows, options.simulated, options.batches = 50, 100, 200
     if options.profile:
-        options.seconds = 6.0  # longer than it is sampled
+        options.seconds = 6.0  # longer than a profile takes samples
     if options.quick:
         options.repeat, options.words = 1, min(options.words, 200_000)
         options.messages = min(options.messages, 40_000)
@@ -112,7 +112,7 @@ def main() -> int:
     console.print(tables(results_file.with_targets(now, place, TARGETS)))
     if options.quick:
         worse: list[Regression] | None = None
-        console.print("A quick run writes nothing, and its figures mean nothing.")
+        console.print("A quick run writes no results. Do not use its figures.")
     else:
         worse = guard.regressions(committed, now)
         write_page(results_file.read())
@@ -123,9 +123,9 @@ def main() -> int:
 def measure(
     options: argparse.Namespace, tell: Tell, keep: Callable[[Match, Played], None]
 ) -> dict[str, str]:
-    """Play the matches that were asked for. Returns what failed: name → why.
+    """Run the selected comparisons. Returns the failures: name → reason.
 
-    `keep` gets what each match has measured, at its end. Ctrl-C ends the measuring.
+    `keep` is called with the results of each comparison when it ends. Ctrl-C ends the run.
     """
     from benchmarks.measure import play
 
@@ -138,7 +138,7 @@ def measure(
 
 
 def record_profiles(options: argparse.Namespace, tell: Tell, run: Run) -> dict[str, str]:
-    """Profile our entries in the matches that were asked for. Returns what failed: name → why."""
+    """Profile our entries of the selected comparisons. Returns the failures: name → reason."""
     from benchmarks.profiling import WorkerProfiles, profile
 
     workers = WorkerProfiles()
@@ -154,7 +154,7 @@ def record_profiles(options: argparse.Namespace, tell: Tell, run: Run) -> dict[s
 def with_each_match(
     options: argparse.Namespace, tell: Tell, take: Callable[[Match, Shared], Mapping[str, str]]
 ) -> dict[str, str]:
-    """Prepare the matches that were asked for, and call `take` with each. Returns what failed."""
+    """Prepare the selected comparisons, and call `take` with each. Returns the failures."""
     from benchmarks.matches import Shared, matches
     from benchmarks.measure import MissingRequirement
 
@@ -170,18 +170,18 @@ def with_each_match(
                     continue
                 except Exception as error:
                     failures[name] = f"{type(error).__name__}: {error}"
-                    tell(f"{name} cannot be prepared, and is left out: {failures[name]}")
+                    tell(f"{name} cannot be prepared, and is omitted: {failures[name]}")
                     continue
                 failures |= take(match, shared)
     except KeyboardInterrupt:
-        failures["the run"] = "it was interrupted, and has only what was measured before"
+        failures["the run"] = "it was interrupted; its results are those measured before"
     return failures
 
 
 def conclude(
     console: Console, failures: Mapping[str, str], worse: Sequence[Regression] | None
 ) -> int:
-    """Say in the last lines what failed and which ratios are worse. Returns the exit status.
+    """Print the failures and the worse ratios in the last lines. Returns the exit status.
 
     `worse` is None if nothing was compared.
     """

@@ -1,7 +1,7 @@
-"""Word counts and constants beside Storm, Flink, Pathway and Spark, in matches of their own.
+"""Comparisons of word counts and constants with Storm, Flink, Pathway and Spark.
 
 Our own runs are rows of `word_count_peers`, `const_null_peers` and `const_id_null_peers`, because
-they are compared within these rounds only.
+they are compared only with the peers of the same rounds.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from sunshower.runtime.plan import Layout
 
 MILLION = 1e6
 _STORM = (1, 1, 500)  # tasks of each component, batch size, pending tuples: fastest on two cores
-_COUNTS = 4  # of all words in one process of Java: the last one is measured
-_PASSES = 3  # likewise, of numbers
-_PARALLEL = (1, 2)  # Flink's tasks, Pathway's threads
+_COUNTS = 4  # of all words in one Java process: the last one is measured
+_PASSES = 3  # of numbers in one Java process: the last one is measured
+_PARALLEL = (1, 2)  # tasks of Flink, threads of Pathway
 
 
 def words(arena: Arena, lines: Path, count: int, tell: Tell) -> Match:
-    """Our word counts and the bare loop, beside those of peers that can run here."""
+    """Our word counts and the bare loop, compared with the peers that can run here."""
     ours = {
         name: _apart(word_count.our_entry(arena, lines, count, variant))
         for name, variant in (
@@ -60,7 +60,7 @@ def words(arena: Arena, lines: Path, count: int, tell: Tell) -> Match:
 
 
 def constants(arena: Arena, seconds: float, tell: Tell) -> Match:
-    """Our tracked constants in one worker, beside Storm's."""
+    """Our tracked constants in one worker, compared with Storm's."""
     workloads = {passing.NULL: "null", passing.THROUGH: "id"}
     ours = {
         workload: _apart(passing.our_entry(arena, seconds, workload, Layout.PACK))
@@ -81,12 +81,12 @@ def constants(arena: Arena, seconds: float, tell: Tell) -> Match:
 
 
 def _apart(entry: Entry) -> Entry:
-    """The same entry, under the workload of these rounds."""
+    """The same entry as a row of the workload `…_peers`."""
     return replace(entry, key=replace(entry.key, workload=f"{entry.key.workload}_peers"))
 
 
 def compared_with(peer: Key) -> tuple[str, ...]:
-    """Which variants of ours do the same as this peer."""
+    """The variants of ours that do the same as this peer."""
     if peer.variant == "totals":
         return ("pack-classes",)
     return {
@@ -129,13 +129,13 @@ def _pathway(lines: Path, count: int, tell: Tell) -> Entry:
 
 
 def _spark(arena: Arena, count: int) -> Entry:
-    """As in `trident`: exactly once, into SQLite; all files in one batch, which is its fastest."""
+    """As in `trident`: exactly once, into SQLite. All files in one batch, which is the fastest."""
     folder = write_files(arena.folder, count, trident.FILES)
     return trident.spark_entry(arena, Setup(trident.FILES), folder, count, word_count.NAME)
 
 
 def _best(name: str, run: Callable[[int], Outcome], count: int, tell: Tell) -> int:
-    """Which of _PARALLEL is the fastest now: each runs once. One that fails is the slowest."""
+    """The fastest of _PARALLEL: each runs once. A run that fails counts as the slowest."""
     found = {}
     for number in _PARALLEL:
         try:

@@ -1,4 +1,4 @@
-"""The peer: Bytewax's own word counts, on one process or two, with one thread or two."""
+"""Word counts with Bytewax, in one or two processes with one or two threads each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from benchmarks.processes import Job, Starter
 
 @dataclass(frozen=True)
 class Setup:
-    """How Bytewax is set up. `lines`: of a batch."""
+    """A configuration of Bytewax. `lines`: in a batch."""
 
     operator: str  # "count_final" or "stateful_map"
     processes: int
@@ -65,7 +65,7 @@ class _Process:
 
 @dataclass
 class _Tally:
-    """What the source and the sink of one process note."""
+    """Times and counts that the source and the sink of one process record."""
 
     begun_s: float = float("inf")
     ended_s: float = 0.0
@@ -79,7 +79,7 @@ class _Tally:
 
 
 class _Source(FixedPartitionedSource[str, None]):
-    """The lines, in as many partitions as there are workers."""
+    """The lines, in one partition for each worker."""
 
     def __init__(self, setup: Setup, lines: list[str], starter: Starter, tally: _Tally) -> None:
         self._setup, self._lines, self._starter, self._tally = setup, lines, starter, tally
@@ -94,7 +94,7 @@ class _Source(FixedPartitionedSource[str, None]):
 
 
 class _Partition(StatefulSourcePartition[str, None]):
-    """Hands out slices of a list: nothing is faster."""
+    """Returns slices of a list, the fastest possible source."""
 
     def __init__(self, lines: list[str], size: int, starter: Starter, tally: _Tally) -> None:
         self._lines, self._size, self._starter, self._tally = lines, size, starter, tally
@@ -121,7 +121,7 @@ class _Partition(StatefulSourcePartition[str, None]):
 
 @dataclass
 class _Sink(DynamicSink[Any]):
-    """Notes when the last result came, and counts. `final`: results are (word, count)."""
+    """Records the time of the last result, and counts. `final`: results are (word, count)."""
 
     tally: _Tally
     final: bool
@@ -157,7 +157,7 @@ def _itself(word: str) -> str:
 
 
 def _pairs(line: str) -> list[tuple[str, None]]:
-    """Keyed at once: faster than str.split and key_on behind it."""
+    """The words with their keys: faster than str.split followed by key_on."""
     return [(word, None) for word in line.split()]
 
 

@@ -1,4 +1,4 @@
-"""Our side: a topology, fresh on the one Ray of all runs, from the open gate to the last ack."""
+"""Runs topologies of the benchmarks on one Ray, from the start signal to the last ack."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ class Arena:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.watch: Callable[[RayRun], None] = lambda _: None  # called in the middle of a run
+        self.watch: Callable[[RayRun], None] = lambda _: None  # called during each run
         ship([control, corpus, gate, topologies, kafka_topologies, trident_topologies])
         self._cluster = RayCluster()
 
     def gate(self) -> Gate:
-        """A gate that is shut."""
+        """A start signal that is not sent yet."""
         return Gate(self.folder)
 
     @contextmanager
     def fresh_folder(self) -> Iterator[Path]:
-        """An empty one, which all processes can write to."""
+        """An empty folder that all processes can write to; it is removed after the block."""
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
             yield Path(folder)
 
@@ -60,7 +60,7 @@ class Arena:
     def running(
         self, topology: Topology, layout: Layout, sample: int | None = None
     ) -> Iterator[RayRun]:
-        """A topology that runs, and is stopped in the end. `sample`: keep a history."""
+        """Run a topology, and stop it after the block. `sample`: record a history."""
         run = self._cluster.submit(topology.graph(), layout, sample=sample)
         try:
             yield run
@@ -70,9 +70,10 @@ class Arena:
     def run(
         self, topology: Topology, gate: Gate, layout: Layout, sample: int | None = None
     ) -> Outcome:
-        """Run to the end. `done` counts what its sink says, or what the spouts had acked.
+        """Run a topology to its end.
 
-        `sample`: keep a history. It is read afterwards, and must have all that was completed.
+        `done` of the outcome is the count that its sinks return, or else the number of tuples that
+        they have executed. `sample`: record a history, which must contain each completed tuple.
         """
         with self.running(topology, layout, sample) as run:
             wait(lambda: all(told and told[0] for told in run.results("source")))
@@ -88,7 +89,7 @@ class Arena:
             return found
 
     def idle(self, topology: Topology, seconds: float) -> float | None:
-        """The share of one core that a topology's processes use while nothing happens."""
+        """The share of one core that the processes of an idle topology use."""
         with self.running(topology, Layout.ISOLATE) as run:
             self.watch(run)
             return idle_share([*worker_pids(run), _pid(master_name(run.id))], seconds)
@@ -106,7 +107,7 @@ class Arena:
 
 
 def idle_share(pids: list[int], seconds: float) -> float | None:
-    """The share of one core that these processes use from a second on from now."""
+    """The share of one core that these processes use, measured after a pause of one second."""
     time.sleep(1.0)
     before_s = machine.cpu_s(pids)
     time.sleep(seconds)
@@ -115,7 +116,7 @@ def idle_share(pids: list[int], seconds: float) -> float | None:
 
 
 def worker_pids(run: RayRun) -> list[int]:
-    """The processes of a run's workers."""
+    """The process ids of a run's workers."""
     return [_pid(worker_name(run.id, worker)) for worker in run.plan.workers]
 
 
@@ -126,11 +127,11 @@ def _pid(name: str) -> int:
 
 
 def wait(done: Callable[[], Any]) -> None:
-    """Look ten times a second until it is so. Raises BenchmarkError after five minutes."""
+    """Poll ten times a second until `done` returns true. Raises BenchmarkError after 5 minutes."""
     end_s = time.monotonic() + _TIMEOUT_S
     while not done():
         if time.monotonic() >= end_s:
-            raise BenchmarkError(f"a topology was not done within {_TIMEOUT_S:g} s")
+            raise BenchmarkError(f"a topology has not finished within {_TIMEOUT_S:g} s")
         time.sleep(_POLL_S)
 
 

@@ -1,4 +1,4 @@
-"""const → null and const → id → null: what a record costs that nobody does anything with."""
+"""const → null and const → id → null: the cost of a record when the bolts do no work."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from benchmarks.measure import BenchmarkError, Entry, Match, Outcome, Sample
 from benchmarks.topologies import constants
 from sunshower.runtime.plan import Layout
 
-FRAME = 1024  # records, in the isolated runs and in the control
-PENDING = 1 << 16  # likewise; the default is half of it
+FRAME = 1024  # records in a frame, in isolated runs and of the bare actors
+PENDING = 1 << 16  # pending tuples in the same runs; the default is half of this
 MILLION = 1e6
 UNIT = "M tuples/s"
 NULL, THROUGH = "const_null", "const_id_null"
 
 
 def match(arena: Arena, seconds: float) -> Match:
-    """Isolated and packed, tracked and untracked, one hop and two, beside three bare actors."""
+    """Isolated and packed, tracked and untracked, one hop and two, and three bare actors."""
     null, ours = NULL, partial(our_entry, arena, seconds)
     isolated, packed = ours(null, Layout.ISOLATE), ours(null, Layout.PACK)
     isolated_bare = ours(null, Layout.ISOLATE, tracked=False)
@@ -44,7 +44,7 @@ def match(arena: Arena, seconds: float) -> Match:
 def our_entry(
     arena: Arena, seconds: float, workload: str, layout: Layout, tracked: bool = True
 ) -> Entry:
-    """Our run of one of the two workloads, for so many seconds."""
+    """Our run of one of the two workloads, which emits for `seconds`."""
     isolated = layout is Layout.ISOLATE
     variant = f"isolate-rows-{FRAME}" if isolated else "pack-rows"
     settings = {"frame_records_max": FRAME, "spout_pending": PENDING} if isolated else {}
@@ -77,13 +77,13 @@ def _control(seconds: float) -> Sample:
     for one in (spout, bolt, acker):
         ray.kill(one)
     if emitted != acked:
-        raise BenchmarkError(f"the control emitted {emitted:,}, but {acked:,} were acked")
+        raise BenchmarkError(f"the bare actors emitted {emitted:,}, but {acked:,} were acked")
     used_s = None if before_s is None or after_s is None else after_s - before_s
     return Outcome(begun_s, last_s, acked, used_s).sample(MILLION)
 
 
 def _settled(spout: object) -> tuple[int, int, float, float]:
-    """What the spout counts when everything is acked, or nothing happens any more."""
+    """The counts of the spout when all tuples are acked, or after ten seconds."""
     end_s = time.monotonic() + 10
     while True:
         time.sleep(0.1)

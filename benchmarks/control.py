@@ -1,7 +1,7 @@
-"""The control of const → null: spout, bolt and acker as three bare Ray actors, nothing besides.
+"""Spout, bolt and acker as three bare Ray actors: the baseline of const → null.
 
-No failures, no credits, no back pressure but a window of calls, no grouping, no types: what is
-left when everything that makes a runtime is left out. The spout steps by calling itself.
+They have no failures, credits, groupings or types, and no backpressure except a limit of
+unanswered calls. The spout repeats its step by calling itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import ray
 
 PENDING = 1 << 16
-_WINDOW = 16  # calls to the bolt that are not answered
+_WINDOW = 16  # unanswered calls to the bolt
 _REST_S = 0.0005
 _SLOT_MASK = np.uint64(PENDING - 1)
 
@@ -26,7 +26,7 @@ class ControlSpout:
 
     def __init__(self, records: int) -> None:
         gc.disable()
-        self._records = records  # of a frame
+        self._records = records  # in a frame
         self._free = np.arange(PENDING, dtype=np.uint64)
         self._free_count = PENDING
         self._edges = np.random.default_rng()
@@ -81,7 +81,7 @@ class ControlSpout:
 
 
 class ControlBolt:
-    """Looks at every record and reports its edge."""
+    """Reads every record and reports its edge."""
 
     def __init__(self) -> None:
         gc.disable()
@@ -103,7 +103,7 @@ class ControlBolt:
 
 
 class ControlAcker:
-    """XORs edges by root; a started root whose XOR is zero is done."""
+    """XORs edges by root; a started root whose XOR is zero is complete."""
 
     def __init__(self) -> None:
         self._xor = np.zeros(PENDING, np.uint64)

@@ -1,4 +1,4 @@
-"""The starting gate: a file tells all processes of a run when to begin, on one monotonic clock."""
+"""The start signal: a file tells all processes of a run when to begin, on the monotonic clock."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import uuid
 from math import inf
 from pathlib import Path
 
-POLL_S = 0.005  # how often those who wait look; nobody begins later than this after the start
+POLL_S = 0.005  # between two checks for the signal: the latest begin after the start time
 
 
 class Gate:
-    """Shut until `open`. It may travel to any process of this machine.
+    """A start time that `open` sets. Any process of this machine can receive a copy.
 
-    Time is taken from the first record that a source hands out, not from the gate, so what a
-    process still needs to wake up is nobody's cost.
+    A run's time begins with the first record that a source emits, not with this start time, so the
+    polling of the processes is not measured.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -22,14 +22,14 @@ class Gate:
         self._start_s: float | None = None
 
     def open(self, in_s: float = 0.2) -> None:
-        """Let everybody begin `in_s` from now."""
+        """Set the start time: `in_s` from now."""
         draft = self._path.with_suffix(".draft")
         draft.write_text(repr(time.monotonic() + in_s), encoding="ascii")
         draft.rename(self._path)
 
     @property
     def start_s(self) -> float:
-        """The moment, on the monotonic clock; infinite as long as it is not known."""
+        """The start time on the monotonic clock; infinite until it is set."""
         if self._start_s is None:
             try:
                 self._start_s = float(self._path.read_text(encoding="ascii"))
@@ -39,10 +39,10 @@ class Gate:
 
     @property
     def is_open(self) -> bool:
-        """Whether the moment has come."""
+        """Whether the start time has come."""
         return time.monotonic() >= self.start_s
 
     def wait(self) -> None:
-        """Sleep until the moment has come."""
+        """Sleep until the start time."""
         while not self.is_open:
             time.sleep(POLL_S)

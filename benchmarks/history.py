@@ -1,4 +1,4 @@
-"""What an experiment's history costs: the same topology with and without one."""
+"""The cost of an experiment's history: the same topology with and without one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from benchmarks.measure import Entry, Match, Sample
 from benchmarks.topologies import constants
 from sunshower.runtime.plan import Layout
 
-SAMPLES = (64, 1)  # one tree in so many has its edges in the history
+SAMPLES = (64, 1)  # the history has the edges of one tree in this number
 
 
 def match(arena: Arena, seconds: float) -> Match:
-    """Const → id → null, isolated, as fast as it goes: the worst case, nobody does any work."""
+    """Const → id → null, isolated, at full speed: the worst case, because the bolts do no work."""
     bare = _entry(arena, seconds, None)
     kept = {sample: _entry(arena, seconds, sample) for sample in SAMPLES}
     ratios = [Ratio(f"history/sample-{n}/none", one.key, bare.key) for n, one in kept.items()]

@@ -1,4 +1,4 @@
-"""A topology that has nothing to do: the share of a core that it uses all the same."""
+"""The processor time of an idle topology, as a share of one core."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ KEY = Key("idle", "sunshower", f"isolate-{TASKS}-tasks", "cores")
 
 
 class Nothing:
-    """An actor that does nothing: Ray's own share."""
+    """An actor without work, to measure what Ray itself uses."""
 
     def pid(self) -> int:
         return os.getpid()
 
 
 def match(arena: Arena, seconds: float) -> Match:
-    """Six tasks and their master, beside as many actors without any code."""
+    """Six tasks and their master, compared with as many actors without any code."""
     bare = Key("idle", "ray", f"{TASKS + 1}-empty-actors", "cores")
     return Match(
         "idle",
@@ -47,5 +47,5 @@ def _bare(seconds: float) -> Sample:
 
 def _sample(share: float | None) -> Sample:
     if share is None:
-        raise BenchmarkError("this machine does not tell what processor time a process has used")
+        raise BenchmarkError("this machine does not report the processor time of a process")
     return Sample(share)

@@ -1,8 +1,8 @@
-"""Kafka: a spout into nothing beside a bare loop of the client, and words beside Faust and Quix.
+"""Kafka: messages that are discarded, and word counts compared with Faust and Quix.
 
-One broker, one topic of four partitions, messages of 100 bytes with 13 or so words each. Everybody
-reads it from the beginning, in a group of its own, and holds 8 MB in advance at most, so that it is
-the reading that is measured and not what lay ready before the start.
+One broker has a topic of four partitions, with messages of 100 bytes and about 13 words. Each run
+reads it from the beginning, in its own consumer group. Our spouts and the bare loop prefetch at
+most 8 MB, so that the reading is measured, and not what was fetched before the start.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _NAME = "kafka"
 
 
 class Topic:
-    """A broker with a topic full of lines. `words`: how many there are in all messages. The key of
-    each is its partition."""
+    """A topic of lines. `words`: the number of words in all messages. The key of a message is its
+    partition."""
 
     def __init__(self, server: Kafka, lines: Path, messages: int, name: str = "lines") -> None:
         self.address = server.bootstrap
@@ -59,7 +59,7 @@ class Topic:
             raise BenchmarkError("the topic could not be filled")
 
     def settings(self) -> dict[str, object]:
-        """Of a reader that nobody has been before."""
+        """The settings of a consumer in a new group."""
         return {
             "bootstrap.servers": self.address,
             "group.id": f"bench-{uuid.uuid4().hex}",
@@ -68,8 +68,8 @@ class Topic:
 
 
 def reading(arena: Arena, topic: Topic) -> Match:
-    """KafkaSpout → nothing, the values alone: committing every second, never, and without a
-    guarantee; and with all that a KafkaRecord has."""
+    """KafkaSpout → null, with values only: with a commit every second, without commits, and
+    without a guarantee; and with whole records."""
 
     def ours(variant: str, fields: Sequence[str] = ("value",), **options: object) -> Entry:
         key = Key(_NAME, "sunshower", f"pack-null-{variant}", "M messages/s")
@@ -94,7 +94,7 @@ def reading(arena: Arena, topic: Topic) -> Match:
 def counting(arena: Arena, topic: Topic, variant: str = "rows", key: Key | None = None) -> Entry:
     """Our count of the words of all messages, by `rows`, `columns` or `operators`.
 
-    `key`: of a count by operators whose state is in SQLite.
+    `key`: the key of a count by operators whose state is in SQLite.
     """
     durable = key is not None
     name = variant if variant == "operators" else f"pack-{variant}"
@@ -103,7 +103,7 @@ def counting(arena: Arena, topic: Topic, variant: str = "rows", key: Key | None 
 
 
 def words(arena: Arena, topic: Topic, tell: Tell) -> Match:
-    """Counting words from the topic; the peers, who are slower, count a share of them."""
+    """Word counts from the topic. The peers, which are slower, count a tenth of the messages."""
     interpreter = running.python(tell)
     unit = "M words/s"
     ours = [counting(arena, topic, variant) for variant in ("operators", "rows", "columns")]
@@ -149,7 +149,7 @@ def _bare(arena: Arena, topic: Topic) -> Sample:
 def consume_all(
     settings: dict[str, object], topic: str, messages: int, starter: Starter
 ) -> Outcome:
-    """A bare loop, as fast as the client has it: up to 10,000 messages at a time."""
+    """A bare loop of the client: up to 10,000 messages in each call."""
     consumer = Consumer({**settings, "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
     starter.wait()

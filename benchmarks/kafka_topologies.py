@@ -1,4 +1,4 @@
-"""What is measured of Kafka: messages into nothing, and a count of their words."""
+"""The topologies that read Kafka: messages that are discarded, and a count of their words."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sunshower.trident import SqliteState
 
 
 class GatedKafka(KafkaSpout):
-    """Reads nothing before the gate opens, and ends after its share of all messages."""
+    """Reads no messages before the start signal, and ends after its share of all messages."""
 
     def __init__(
         self,
@@ -52,12 +52,12 @@ class GatedKafka(KafkaSpout):
         return polled
 
     def result(self) -> tuple[bool, float | None]:  # type: ignore[override]
-        """(is everything prepared, when the first message came)."""
+        """(whether it is open, when the first message arrived)."""
         return self._is_ready, self._begun_s
 
 
 class Nothing(Sink):
-    """Takes every message in."""
+    """Discards every message."""
 
     def prepare(self, context: Context) -> None:
         self.taken = 0
@@ -75,7 +75,7 @@ def split_value(record: Any) -> Iterator[tuple[bytes]]:
 
 
 def split_text(record: Any) -> Iterator[tuple[str]]:
-    """Texts: the keys of a state in SQLite are JSON."""
+    """Words as text, because the keys of a state in SQLite are JSON."""
     for word in record[0].decode().split():
         yield (word,)
 
@@ -111,11 +111,11 @@ def kafka_words(
     variant: str,
     file: Path | None = None,
 ) -> Topology:
-    """Two of each, in two workers; words travel, the rest stays where it is read.
+    """Two tasks of each component, in two workers; only words are sent between the workers.
 
     `rows`: a call for each message, and for each word; `columns`: for each Arrow table;
-    `operators`: `flat_map`, `group_by`, `aggregate`, and a sink that keeps the last totals. `file`:
-    where the operators keep their state, by default in memory.
+    `operators`: `flat_map`, `group_by`, `aggregate`, and a sink that stores the last totals.
+    `file`: for the state of the operators, which is in memory by default.
     """
     topology = Topology(f"kafka-words-{variant}", idle_poll_s=POLL_S)
     source = topology.spout("source", GatedKafka(gate, settings, topic, messages), parallelism=2)

@@ -1,10 +1,10 @@
-"""The ledger of one acker shard against the obvious one, a dictionary; bytes of a slot.
+"""Compares the ledger of an acker shard with a dictionary, and measures the bytes of a slot.
 
-Both are told the same, in reports of 1,000 entries: of each tree its start and two acks; 16,000
-trees are open at a time, half of what a spout task may have. A report is what a packet carries, two
-buffers of raw integers of 64 bits; the answer is another one, the roots that are complete.
-    in-order   16 reports of starts, then the acks of each root as they were started, twice
-    mixed      the same reports in any order, and the acks in them; a start may come last
+Both get the same reports of 1,000 entries: for each tree its start and two acks. 16,000 trees are
+open at a time, half of the default limit of a spout task. A report has the form of a packet: two
+buffers of raw 64-bit integers. The answer is a buffer of the roots that are complete.
+    in-order   16 reports of starts, then the acks of all roots in the order of their starts, twice
+    mixed      the acks in random order, and the reports too: a start may come last
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Report = tuple[str, bytes, bytes]  # "start" or "ack", roots, xors
 
 
 def match(windows: int) -> Match:
-    """Updates a second of both, in both orders."""
+    """Updates per second of both, in both orders."""
     entries, ratios = [], []
     for order in ("in-order", "mixed"):
         reports = _reports(windows, order)
@@ -48,7 +48,7 @@ def match(windows: int) -> Match:
 
 
 class DictLedger:
-    """root → [xor, started, failed]: what one would write first."""
+    """root → [xor, started, failed]: the simplest implementation."""
 
     def __init__(self, strides: Any) -> None:
         self._trees: dict[int, list[Any]] = {}
@@ -85,7 +85,7 @@ class DictLedger:
 
 
 def _reports(windows: int, order: str) -> list[Report]:
-    """The reports of so many windows of trees, two edges each."""
+    """The reports of `windows` times 16,000 trees, with two edges each."""
     generator = np.random.default_rng(7)
     pending = Pending(1, _SLOTS)
     edges = EdgeIds(generator)
@@ -128,11 +128,11 @@ def _run(
     kind: Callable[[Sequence[int]], Any],
     reports: list[Report],
 ) -> Sample:
-    gc.collect()  # both as in a worker, where garbage is seldom collected
+    gc.collect()  # the settings of a worker, where garbage is rarely collected
     gc.freeze()
     gc.set_threshold(100_000, 20, 50)
     ledger = kind([1])
-    begun_s = time.process_time()  # one thread, no waiting: others on the machine matter less
+    begun_s = time.process_time()  # one thread without waiting: other processes matter less
     complete = sum(len(tell(ledger, *report)) for report in reports) // 8
     ended_s = time.process_time()
     if complete * 3 != len(reports) * REPORT:

@@ -1,4 +1,4 @@
-"""The limits: the same user code without any runtime, in one process or in two."""
+"""Baselines: the same user code without a runtime, in one process or in two."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def bare_loop(path: Path, starter: Starter) -> Outcome:
 
 
 def plain_process(path: Path, index: int, processes: int, starter: Starter) -> Outcome:
-    """Word count B: the same functions over a share of the lines; totals are made and dropped."""
+    """Word count B: the same functions over a share of the lines; totals are discarded."""
     lines = [Line(text) for text in read_lines(path)[index::processes]]
     count = CountWords()
     count.prepare(Context("", "", 0, index, processes))

@@ -1,4 +1,4 @@
-"""The matches by their names, and what they share; each part is started when one needs it."""
+"""The comparisons by name, and the servers and inputs they share, started when first needed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from sunshower.spark_integration.sessions.environment import java_for_executors
 
 
 class Shared:
-    """One Ray, one Kafka, one Spark, one input for all matches of a run; `stack` ends them."""
+    """The Ray, Kafka, ZooKeeper, Spark and input of all comparisons; they end with `stack`."""
 
     def __init__(self, options: argparse.Namespace, stack: ExitStack, tell: Tell) -> None:
         self.options, self.stack, self.tell = options, stack, tell
@@ -45,7 +45,7 @@ class Shared:
     @cached_property
     def arena(self) -> Arena:
         self.tell("starting Ray")
-        java_for_executors()  # Ray starts those of Spark
+        java_for_executors()  # before Ray, which starts the executors of Spark
         return self.stack.enter_context(Arena(self.folder))
 
     @cached_property
@@ -65,7 +65,7 @@ class Shared:
 
     @property
     def zookeeper_when_all(self) -> Callable[[], ZooKeeper] | None:
-        """What starts the ZooKeeper; None in a run without all peers."""
+        """Starts the ZooKeeper; None in a run without all peers."""
         return (lambda: self.zookeeper) if self.options.all else None
 
     @cached_property
@@ -79,7 +79,7 @@ class Shared:
 
 
 def matches(shared: Shared) -> Iterator[tuple[str, Callable[[], Match]]]:
-    """The names that were asked for, and what makes the match of each, one after the other."""
+    """The selected names, each with the function that creates its comparison."""
     options, tell = shared.options, shared.tell
     makers: dict[str, Callable[[], Match]] = {
         "ledger": lambda: ledger.match(options.windows),

@@ -1,4 +1,4 @@
-"""How a measurement is taken: rounds in which all that are compared run one after the other."""
+"""Runs the entries of a comparison in turn, in rounds, and collects their samples."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from benchmarks.figures import Key, Ratio, Series
 
 
 class BenchmarkError(Exception):
-    """A run went wrong, so that there is nothing to compare."""
+    """A run failed or had wrong results, so it has no figure."""
 
 
 class MissingRequirement(BenchmarkError):
-    """This machine or this user lacks what a benchmark or a peer needs: it is skipped."""
+    """This machine lacks a requirement of a benchmark or a peer, which is therefore skipped."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One figure, how many cores its processes were busy on, and what else there is to tell."""
+    """One figure, the number of cores that its processes kept busy, and further figures."""
 
     value: float
     cores: float | None = None
@@ -29,7 +29,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one run, or one process of it, has done."""
+    """The times and the work of a run, or of one of its processes."""
 
     begun_s: float
     ended_s: float
@@ -46,7 +46,7 @@ class Outcome:
         )
 
     def expect(self, done: int) -> Outcome:
-        """Raises BenchmarkError if something else was done than should have been."""
+        """Returns itself. Raises BenchmarkError if the work was not `done`."""
         if self.done != done:
             raise BenchmarkError(f"{self.done:,} were done, not {done:,}")
         return self
@@ -60,9 +60,9 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Entry:
-    """One of those that are compared. `run` is a whole run, from a fresh start to the end.
+    """A system in a comparison. `run` makes a complete run, from its start to its end.
 
-    `setup`: how the system is set up, if it was chosen by trials.
+    `setup`: the configuration of the system, if it was selected by trials.
     """
 
     key: Key
@@ -72,7 +72,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Match:
-    """What is measured in the same rounds, and the ratios of it. `rounds`: at most so many."""
+    """Entries that run in the same rounds, and their ratios. `rounds`: at most this number."""
 
     name: str
     entries: Sequence[Entry]
@@ -84,7 +84,7 @@ Tell = Callable[[str], None]
 
 
 def available(makers: Mapping[str, Callable[[], Entry]], tell: Tell) -> dict[str, Entry]:
-    """The entries of those peers that can run here; of each other one, `tell` why it cannot."""
+    """The entries of the peers that can run here. For each other peer the reason is logged."""
     found = {}
     for name, make in makers.items():
         try:
@@ -96,9 +96,9 @@ def available(makers: Mapping[str, Callable[[], Entry]], tell: Tell) -> dict[str
 
 @dataclass(frozen=True)
 class Played:
-    """What a match has measured. `failures`: what went wrong, by the name of the entry.
+    """The results of a comparison. `failures`: name of the entry → error.
 
-    An entry that MissingRequirement skipped is in neither.
+    Skipped entries (MissingRequirement) are in neither.
     """
 
     series: Sequence[Series]
@@ -106,7 +106,7 @@ class Played:
 
 
 def play(match: Match, rounds: int, patience_s: float, tell: Tell) -> Played:
-    """Run every entry once a round, in turn: A B C, A B C.
+    """Run every entry once in each round, in turn: A B C, A B C.
 
     An entry that raises an exception has no series, and does not run again.
     """
@@ -131,7 +131,7 @@ def play(match: Match, rounds: int, patience_s: float, tell: Tell) -> Played:
             continue
         except Exception as error:
             failures[key.name] = f"{type(error).__name__}: {error}"
-            tell(f"{place}: {key.name} has failed, and is left out: {failures[key.name]}")
+            tell(f"{place}: {key.name} has failed, and is omitted: {failures[key.name]}")
             continue
         samples[key].append(sample)
         others[key].append(busy)

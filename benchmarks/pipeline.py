@@ -1,7 +1,7 @@
-"""From a topic of Kafka through Spark into a table, beside Spark Structured Streaming.
+"""From a topic of Kafka through Spark into a table, compared with Spark Structured Streaming.
 
-Both do the job of examples/kafka_to_spark, exactly once. The time is that from the first batch in
-the table to the last: what starts is nobody's cost.
+Both run the pipeline of examples/kafka_to_spark, exactly once. The measured time is that from the
+first batch in the table to the last, without any start-up.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PATHS = (
 
 
 def example(folder: Path, name: str) -> Any:
-    """A module of the example, which keeps its files in the folder where it is imported."""
+    """A module of the example, imported with `folder` as the current folder, for its files."""
     if str(EXAMPLE) not in sys.path:
         sys.path.append(str(EXAMPLE))
     with chdir(folder):
@@ -44,7 +44,7 @@ def example(folder: Path, name: str) -> Any:
 
 
 def match(arena: Arena, server: Kafka, messages: int) -> Match:
-    """All paths by turns; each run has sessions of its own."""
+    """All paths in turn; each run has its own sessions."""
     pipeline, sales = (example(arena.folder, name) for name in ("pipeline", "sales"))
     ship([pipeline, sales])
     sales.fill(messages, server.bootstrap, TOPIC)
@@ -77,7 +77,7 @@ def _ours(arena: Arena, server: Kafka, batch: int, reads: str, on: str, into: st
             with arena.running(topology, Layout.PACK) as run:
                 wait(run.finished)
         finally:
-            RayDPSpark("sales").stop()  # the next one has other jars
+            RayDPSpark("sales").stop()  # the next run has other jars
         return _sample(folder, server)
 
 
@@ -88,7 +88,7 @@ def _structured(arena: Arena, server: Kafka, batch: int, into: str) -> Sample:
 
 
 def stream(kafka: str, rows: int, into: str, folder: Path, starter: Starter) -> Outcome:
-    """Structured Streaming: a batch that is repeated replaces its folder, or Delta ignores it."""
+    """Structured Streaming: a repeated batch replaces its folder, or is ignored by Delta."""
     prepare("pyspark")
     from pyspark.sql import SparkSession
 
@@ -128,9 +128,9 @@ def stream(kafka: str, rows: int, into: str, folder: Path, starter: Starter) -> 
 
 
 def _sample(folder: Path, server: Kafka) -> Sample:
-    """The sales of all batches but the first, by the times at which batches became visible.
+    """The sales a second of all batches except the first, by when the batches became visible.
 
-    Raises BenchmarkError if the table has not each sale of the topic once.
+    Raises BenchmarkError unless the table has each sale of the topic once.
     """
     sales, target = example(folder, "sales"), folder / "table"
     rows = sales.rows_of(target)

@@ -1,4 +1,4 @@
-"""Plain processes that begin together: what every peer runs in, fresh for each run."""
+"""Starts the plain processes of a peer's run, which begin their work at the same time."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _TIMEOUT_S = 300.0
 
 @dataclass(frozen=True)
 class Starter:
-    """What a job is handed: tell that you are ready, then wait at the gate."""
+    """Given to each job: reports that the job is ready, and waits for the start signal."""
 
     gate: Gate
     _post: Any
 
     def ready(self) -> None:
-        """Say that everything is prepared; a job of several parts does so for each."""
+        """Report that everything is prepared; a job of several parts does so for each part."""
         self._post.put(None)
 
     def wait(self) -> float:
-        """Be ready, and sleep until all are. Returns when that was."""
+        """Report ready, and sleep until the start signal. Returns the time of the return."""
         self.ready()
         self.gate.wait()
         return time.monotonic()
@@ -40,8 +40,8 @@ Job = Callable[[Starter], Outcome]
 
 
 def run_together(jobs: Sequence[Job], folder: Path, ready: int | None = None) -> Outcome:
-    """One process for each job (a function that can be pickled); the gate opens when `ready`
-    (by default one for each job) have said so. Returns the sum over all."""
+    """Run each job (a function that can be pickled) in a process of its own. The start signal is
+    sent after `ready` reports, by default one for each job. Returns the sum of all outcomes."""
     context = mp.get_context("spawn")
     post = context.Queue()
     gate = Gate(folder)
@@ -72,9 +72,9 @@ def _hear(post: Any) -> Any:
 
 def _serve(job: Job, starter: Starter) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)  # Bytewax tells there that it retries to connect
+    os.dup2(nowhere, 1)  # Bytewax prints there that it retries to connect
     os.dup2(nowhere, 2)
-    gc.freeze()  # as in Sunshower's workers: Bytewax gains 10 to 20 % by it
+    gc.freeze()  # as in Sunshower's workers: Bytewax is 10 to 20 % faster with it
     gc.set_threshold(100_000, 20, 50)
     try:
         starter._post.put(job(starter))

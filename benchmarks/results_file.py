@@ -1,4 +1,4 @@
-"""The results file: each row and ratio with its day, commit and rounds; a run replaces its own."""
+"""Reads and writes the results file: rows and ratios, each with its day, commit and rounds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATH = Path(__file__).parent / "results" / "latest.json"
 
 @dataclass(frozen=True)
 class Run:
-    """What a row says of its run. `date`: the day in UTC."""
+    """The run of a row or a ratio. `date`: the day in UTC."""
 
     date: str
     commit: str | None
@@ -43,7 +43,7 @@ def read_committed(path: Path = PATH) -> dict[str, Any]:
 
 
 def write(found: Mapping[str, Any], path: Path = PATH) -> None:
-    """Replace the file as a whole."""
+    """Replace the whole file, atomically."""
     path.parent.mkdir(exist_ok=True)
     draft = path.with_suffix(".draft")
     draft.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -51,7 +51,7 @@ def write(found: Mapping[str, Any], path: Path = PATH) -> None:
 
 
 def measured(series: Sequence[Series], ratios: Iterable[Ratio], run: Run) -> dict[str, Any]:
-    """The rows and ratios of one match. A ratio is left out if one of its two was not measured."""
+    """The rows and ratios of a comparison, without ratios of which one key was not measured."""
     known = {one.key for one in series}
     possible = [ratio for ratio in ratios if {ratio.over, ratio.under} <= known]
     compared = {ratio.name: ratio.of(series) for ratio in possible}
@@ -68,7 +68,7 @@ def measured(series: Sequence[Series], ratios: Iterable[Ratio], run: Run) -> dic
 
 
 def add(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """What `now` has measured replaces the same rows and ratios of `before`; the others stay."""
+    """The content of `before`, in which the rows and ratios of `now` replace the same ones."""
     rows = {_name(row): row for row in [*before["results"], *now["results"]]}
     parts = ("ratios", "ratio_spreads", "ratio_runs")
     return {

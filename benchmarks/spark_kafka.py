@@ -1,4 +1,4 @@
-"""Kafka into Spark: ranges that Spark reads itself, beside rows that pass through Python."""
+"""Kafka to Spark: ranges that Spark reads itself, compared with rows that pass through Python."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep
 from sunshower.spark_integration.tables.kafka_rows import KafkaRows
 from sunshower.spark_integration.tables.schema import RecordColumns
 
-_BATCH = 100_000  # messages, where they pass through Python
+_BATCH = 100_000  # messages in a batch that passes through Python
 _VALUES = pa.schema({"value": pa.binary()})
 
 
@@ -33,7 +33,7 @@ def sizes(df: Any, _: BatchInfo) -> Any:
 
 
 def match(bench: Bench, topic: Topic) -> Match:
-    """All of a topic, to Spark and counted there, in one process of ours and `local[*]`."""
+    """All messages of a topic, counted in Spark: one process of ours, and `local[*]`."""
     unit = "M messages/s"
     ranges = Entry(Key("spark_kafka", "sunshower", "ranges", unit), partial(_ranges, bench, topic))
     rows = Entry(Key("spark_kafka", "loop", "rows", unit), partial(_rows, bench, topic))
@@ -46,7 +46,7 @@ def match(bench: Bench, topic: Topic) -> Match:
 
 
 def _ranges(bench: Bench, topic: Topic) -> Sample:
-    """One batch of all there is, as KafkaRanges plans it; before it a small one, to warm up."""
+    """One batch of all messages, as KafkaRanges plans it, after a small batch as a warm-up."""
     step = SparkStep(sizes, Size, reads=KafkaRows(topic.address))
     gateway = bench.gateway
     gateway.submit(step, [_planned(topic, PARTITIONS)], BatchInfo("0", PARTITIONS)).result()
@@ -56,7 +56,7 @@ def _ranges(bench: Bench, topic: Topic) -> Sample:
 
 
 def _planned(topic: Topic, messages: int) -> pa.Table:
-    """So many of the first ones, as they lie in the partitions."""
+    """The ranges of the first `messages` messages, spread over the partitions."""
     each, more = divmod(messages, PARTITIONS)
     return RecordColumns.of(OffsetRange).table(
         [OffsetRange(topic.name, one, 0, each + (one < more)) for one in range(PARTITIONS)]
@@ -64,7 +64,7 @@ def _planned(topic: Topic, messages: int) -> pa.Table:
 
 
 def _rows(bench: Bench, topic: Topic) -> Sample:
-    """A bare loop of the client; values alone go on to Spark, two batches at a time."""
+    """A bare loop of the client sends values only to Spark, two batches at a time."""
     step, gateway = SparkStep(sizes, Size), bench.gateway
     begun_s = time.perf_counter()
     tickets = list[Ticket]()
@@ -95,5 +95,5 @@ def _sample(tickets: list[Ticket], topic: Topic, begun_s: float) -> Sample:
     seconds = time.perf_counter() - begun_s
     found = Size(sum(row["messages"] for row in rows), sum(row["bytes"] for row in rows))
     if found != (topic.messages, topic.messages * BYTES):
-        raise BenchmarkError(f"{found} came to Spark, not {topic.messages:,} messages")
+        raise BenchmarkError(f"{found} arrived in Spark, not {topic.messages:,} messages")
     return Sample(topic.messages / seconds / MILLION)

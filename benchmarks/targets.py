@@ -56,7 +56,7 @@ _PROFILE = (
     "and count, on one of two processors, so the same speed requires at most twice that."
 )
 
-# The table "To reach" of the issue "Fast: less per record, and evidence", in its order.
+# The first table of the page.
 TO_REACH = (
     Target(
         "word_count/operators-rows/loop",
@@ -263,7 +263,7 @@ TO_REACH = (
     Target("trident/pack-transactional/at-least-once", 0.7, row=f"{_ONCE}: transactional"),
 )
 
-# Bounds of earlier work that still hold.
+# The second table: bounds of earlier work that must still hold.
 EARLIER = (
     Target(
         "ledger/in-order/dict",

@@ -1,4 +1,4 @@
-"""The topologies that are measured: word counts, constants into nothing, and one that idles."""
+"""The measured topologies: word counts, constants that are discarded, and an idle one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Total(NamedTuple):
 
 
 class Gated(Spout[Any]):
-    """Holds its records back until the gate opens, and notes when the first one left."""
+    """Emits no record before the start signal, and notes the time of the first one."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
@@ -47,12 +47,12 @@ class Gated(Spout[Any]):
         self._begun_s = time.monotonic()
 
     def result(self) -> tuple[bool, float | None]:
-        """(is everything prepared, when the first record left)."""
+        """(whether it is open, when the first record was emitted)."""
         return self._is_ready, self._begun_s
 
 
 class Sink(Bolt[Any, Any]):
-    """Notes when its last batch was done: untracked topologies have no other end."""
+    """Notes when its last batch ended, which is the only end that untracked topologies have."""
 
     last_s = 0.0
 
@@ -64,7 +64,7 @@ class Sink(Bolt[Any, Any]):
 
 
 class Prepared(Gated):
-    """Records made before the start, so that only the runtime is measured."""
+    """Emits records that were created before the start, so that only the runtime is measured."""
 
     def __init__(self, gate: Gate, path: Path, record: Any, fields: Any) -> None:
         super().__init__(gate)
@@ -82,7 +82,7 @@ class Prepared(Gated):
 
 
 class PreparedTable(Gated):
-    """The same lines as one Arrow table; the runtime cuts it to size."""
+    """Emits the same lines as one Arrow table; the runtime slices it."""
 
     emits = ("text",)
 
@@ -110,7 +110,7 @@ def split_tuples(record: tuple[str]) -> Iterator[tuple[str]]:
 
 
 class CountTuples(Sink):
-    """Counts, and says nothing."""
+    """Counts words, and emits no records."""
 
     def prepare(self, context: Context) -> None:
         self.counts: dict[str, int] = {}
@@ -124,7 +124,7 @@ class CountTuples(Sink):
 
 
 class KeepTotals(Sink):
-    """Keeps the last total of each word."""
+    """Stores the last total of each word."""
 
     def prepare(self, context: Context) -> None:
         self.counts: dict[str, int] = {}
@@ -137,7 +137,7 @@ class KeepTotals(Sink):
 
 
 class KeepColumns(BatchBolt[Any, Any]):
-    """The same from tables."""
+    """Stores the last total of each word, from Arrow tables."""
 
     last_s = 0.0
 
@@ -160,7 +160,7 @@ def split(line: Line) -> Iterator[Word]:
 
 
 class CountWords(Bolt[Word, Total]):
-    """Counts, and tells every new total: the classes of the design."""
+    """Counts words, and emits each new total."""
 
     last_s = 0.0
 
@@ -186,7 +186,7 @@ def split_columns(lines: pa.Table) -> Derived:
 
 
 class CountColumns(BatchBolt[Any, Any]):
-    """Counts a table at a time; partial counts are merged now and then."""
+    """Counts a table at a time, and merges the partial counts when they have 500,000 rows."""
 
     last_s = 0.0
 
@@ -217,8 +217,8 @@ class CountColumns(BatchBolt[Any, Any]):
 def word_count(
     variant: str, path: Path, gate: Gate, state: SqliteState | None = None, **settings: Any
 ) -> Topology:
-    """`rows`: plain tuples, the count is silent; `classes`: NamedTuples, a Total for each word;
-    `columns`: Arrow tables; `operators`: plain tuples, totals that a sink keeps;
+    """`rows`: plain tuples, the count emits nothing; `classes`: NamedTuples, a Total for each word;
+    `columns`: Arrow tables; `operators`: plain tuples, totals that a sink stores;
     `operators-columns`: the same operators on Arrow tables. `state`: of the operators' totals."""
     topology = Topology(f"word-count-{variant}", idle_poll_s=POLL_S, **settings)
     if variant.endswith("columns"):
@@ -250,7 +250,7 @@ def word_count(
 
 
 class Numbers(Gated):
-    """Numbers for `seconds`."""
+    """Emits numbers for `seconds`."""
 
     emits = ("value",)
 
@@ -272,7 +272,7 @@ def identity(record: Any) -> Iterator[Any]:
 
 
 class Null(Sink):
-    """Takes everything in and does as little with it as the control does."""
+    """Discards records, with as little work as the bare actors do."""
 
     def prepare(self, context: Context) -> None:
         self.odd = 0
@@ -294,11 +294,11 @@ def constants(hops: int, gate: Gate, seconds: float, **settings: Any) -> Topolog
     return topology
 
 
-# ---- nothing at all -----------------------------------------------------------------------------
+# ---- an idle topology ---------------------------------------------------------------------------
 
 
 class Silent(Spout[Any]):
-    """Has nothing, ever, and is never at its end."""
+    """Never has a record, and never ends."""
 
     emits = ("value",)
 
@@ -308,7 +308,7 @@ class Silent(Spout[Any]):
 
 
 def idle() -> Topology:
-    """A spout that has nothing, four bolts behind it, and their acker: six tasks."""
+    """A spout without records, four bolts in a row, and an acker: six tasks."""
     topology = Topology("idle")
     stream = topology.spout("source", Silent())
     for number in range(3):

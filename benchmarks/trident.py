@@ -1,8 +1,8 @@
-"""Exactly once: words beside at least once, Spark and Quix; batches without rows; memory.
+"""Exactly once: word counts compared with at least once, Spark and Quix; empty batches; memory.
 
-The counts are in SQLite, and so is how far the batches are: on the disk, when a batch is committed.
-In `…-zookeeper` how far they are is in a ZooKeeper of one server, synced likewise. At least once
-(`pack-plain`, `kafka-plain`) has the same operators and states, without `batches`.
+Counts and progress are in SQLite, on the disk when a batch is committed. In `…-zookeeper` the
+progress is in a ZooKeeper of one server, also on the disk. At least once (`pack-plain`,
+`kafka-plain`) has the same operators and states, without `batches`.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.topologies.operators.states import StateKind
 from sunshower.trident import InZooKeeper
 
-RECORDS = 10_000  # lines in a batch, of each of two tasks
-MESSAGES = 20_000  # likewise, of Kafka
+RECORDS = 10_000  # lines in each of the two shares of a batch
+MESSAGES = 20_000  # likewise, messages of Kafka
 FILES = 40
-SHARE = 100  # Quix counts the words of one message in so many
+SHARE = 100  # Quix counts the words of one message in this number
 LONGER = 10  # times as many words, for the memory
-_EMPTY_S = 3.0  # at least: there are five empty batches a second, on a busy machine fewer
+_EMPTY_S = 3.0  # at least: there are five empty batches a second, fewer on a busy machine
 _NAME, _UNIT, _MILLION = "trident", "M words/s", 1e6
 
 
 def exactly_once(
     arena: Arena, lines: Path, count: int, with_peers: Callable[[], ZooKeeper] | None, tell: Tell
 ) -> Match:
-    """Words in files, exactly once, beside the same operators at least once, both in SQLite.
+    """Words in files, exactly once, compared with the same operators at least once.
 
-    `with_peers`: also beside Spark, and with the progress in the ZooKeeper that it returns.
+    `with_peers`: also compared with Spark, and with progress in the ZooKeeper that it returns.
     """
     tell(f"writing the words into {FILES} files")
     folder = write_files(arena.folder, count, FILES)
@@ -64,7 +64,7 @@ def exactly_once(
 
 
 def batches(arena: Arena, count: int, seconds: float, zookeeper: ZooKeeper, tell: Tell) -> Match:
-    """Batches of nothing, and the memory of ten times as many words."""
+    """Empty batches, and the memory growth with ten times as many words."""
     tell(f"writing {LONGER} times the words into {FILES * LONGER} files")
     longer = write_files(arena.folder, count, FILES, LONGER)
     kinds = (StateKind.OPAQUE, StateKind.TRANSACTIONAL)
@@ -84,7 +84,7 @@ def batches(arena: Arena, count: int, seconds: float, zookeeper: ZooKeeper, tell
 
 
 def kafka_words(arena: Arena, topic: kafka.Topic, few: kafka.Topic, tell: Tell) -> Match:
-    """Words in a topic; Quix, which is slower, counts those of another one with `few` of them."""
+    """Words in a topic; Quix, which is slower, counts those of the smaller topic `few`."""
     interpreter = running.python(tell)
     ours = Entry(Key(_NAME, "sunshower", "kafka-opaque", _UNIT), partial(_kafka, arena, topic))
     plain = kafka.counting(arena, topic, "operators", Key(_NAME, "sunshower", "kafka-plain", _UNIT))
@@ -121,7 +121,7 @@ def _files(
 
 
 def _store(zookeeper: ZooKeeper | None, folder: Path) -> InZooKeeper | None:
-    """Of this run alone; None: in the folder."""
+    """A store for one run; None: the default store in the folder."""
     return InZooKeeper(f"{zookeeper.connect}/{folder.name}") if zookeeper else None
 
 

@@ -1,7 +1,7 @@
-"""Runs of batches on Ray: until all is committed, with a look at memory, or for some seconds.
+"""Runs topologies of batches on Ray, until all batches are committed or for some seconds.
 
-Time begins when a task is first asked for a batch, and ends when all have heard that the last one
-is committed.
+The time of a run begins when a task is first called for a batch, and ends when all tasks have
+received the commit of the last batch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def commit_all(
     kind: StateKind = StateKind.OPAQUE,
     look: Callable[[list[int]], None] | None = None,
 ) -> Outcome:
-    """Run to the end. `done`: the words in the state. `look` is called ten times a second."""
+    """Run to the end. `done`: the words in the state. `look` is called ten times a second with the
+    process ids of the workers."""
     with _ready(arena, topology) as run:
         pids = worker_pids(run)
         before_s = machine.cpu_s(pids)
@@ -58,22 +59,22 @@ def commit_all(
 
 
 def growth(arena: Arena, topology: Topology, gate: Gate, folder: Path, done: int) -> Sample:
-    """By how much more memory the workers have at most in the second half of a run than in the
-    first, in MiB."""
+    """By how many MiB the highest memory of the workers in the second half of a run is above that
+    in the first half."""
     seen: list[float] = []
     commit_all(
         arena, topology, gate, folder, look=lambda pids: seen.append(machine.resident(pids) / _MIB)
     ).expect(done)
     half = len(seen) // 2
     if half < 2:
-        raise BenchmarkError(f"a run of {len(seen)} looks is too short to see memory grow")
+        raise BenchmarkError(f"a run with {len(seen)} samples is too short to measure growth")
     first, second = max(seen[:half]), max(seen[half:])
     return Sample(second - first, more={"peak_mib": second, "start_mib": seen[0]})
 
 
 def empty_batches(arena: Arena, topology: Topology, gate: Gate, seconds: float) -> dict[str, float]:
-    """What a batch takes, in milliseconds: `wall`, and `cpu` of all workers together, beyond what
-    they use while there are no batches at all."""
+    """Milliseconds for each batch: `wall`, and `cpu`, the processor time of all workers above what
+    they use without batches."""
     with _ready(arena, topology) as run:
         pids = worker_pids(run)
         time.sleep(_SETTLE_S)
@@ -91,7 +92,7 @@ def empty_batches(arena: Arena, topology: Topology, gate: Gate, seconds: float) 
 
 @contextmanager
 def _ready(arena: Arena, topology: Topology) -> Iterator[RayRun]:
-    """A run whose master has opened its store, and waits at the gate."""
+    """A run whose master has opened its store, and waits for the start signal."""
     with arena.running(topology, Layout.PACK) as run:
         wait(lambda: "txid" in run.snapshot().figures(_MASTER))
         yield run
@@ -102,7 +103,7 @@ def _master(snapshot: Snapshot) -> TaskStats:
 
 
 def _batches(run: RayRun) -> tuple[float, float]:
-    """How many are committed, and the seconds that all of them took."""
+    """(committed batches, the sum of their seconds)."""
     figures = _master(run.snapshot()).figures
     count = figures["batches committed"]
     return count, count * figures["mean seconds"]
@@ -113,5 +114,5 @@ def _used(pids: list[int], seconds: float) -> float:
     time.sleep(seconds)
     after_s = machine.cpu_s(pids)
     if before_s is None or after_s is None:
-        raise BenchmarkError("this machine does not tell what processor time a process has used")
+        raise BenchmarkError("this machine does not report the processor time of a process")
     return after_s - before_s

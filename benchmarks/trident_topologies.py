@@ -1,4 +1,4 @@
-"""What is measured of batches: words counted exactly once, and batches without any rows."""
+"""The topologies of batches: words counted exactly once, and batches without rows."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ MAX_BATCHES = 3
 
 
 class Gated:
-    """A source of batches that begins none before the gate opens, and notes when it was asked for
-    the first one (what it needs to connect and to read counts), and when the last was committed."""
+    """Begins no batch before the start signal. Notes when it was called for the first one, so that
+    connecting and reading are measured, and when the last one was committed."""
 
     def __init__(self, spout: Any, gate: Gate) -> None:
         self._spout, self._gate = as_trident_spout(spout), gate
@@ -77,7 +77,7 @@ class _Emitter(_Wrapping):
 
 
 class _Never:
-    """Two partitions that never have anything."""
+    """Two partitions without any rows."""
 
     emits = ("text",)
 
@@ -109,7 +109,7 @@ def words_in_files(
     kind: StateKind = StateKind.OPAQUE,
     store: Store | None = None,
 ) -> Topology:
-    """All files of the folder `lines`, `records` lines in a batch of each of two tasks."""
+    """All files of the folder `lines`, in batches with `records` lines for each of two tasks."""
     spout = TextFileBatches(lines / "*.txt", bounds=Bounds(records=records))
     return _counting(spout, gate, folder, kind, store)
 
@@ -117,7 +117,7 @@ def words_in_files(
 def words_in_kafka(
     gate: Gate, settings: Mapping[str, Any], topic: str, folder: Path, records: int
 ) -> Topology:
-    """All messages that are in a topic now."""
+    """All messages that a topic has now."""
     options = BatchOptions(
         first=StartPosition.EARLIEST, until_end=True, bounds=Bounds(records=records, bytes=64 << 20)
     )
@@ -128,13 +128,13 @@ def words_in_kafka(
 def nothing(
     gate: Gate, folder: Path, kind: StateKind, workers: int = 2, store: Store | None = None
 ) -> Topology:
-    """The word count, of a source that never has a line: an opaque or a transactional one."""
+    """The word count of a source without lines, opaque or transactional."""
     spout = NeverOpaque() if kind is StateKind.OPAQUE else NeverTransactional()
     return _counting(spout, gate, folder, StateKind.OPAQUE, store, workers)
 
 
 def state_of(folder: Path, kind: StateKind = StateKind.OPAQUE) -> SqliteState:
-    """Where such a topology keeps its counts."""
+    """The state with the counts of a topology in this folder."""
     return SqliteState(folder / "counts.db", kind)
 
 
@@ -146,7 +146,7 @@ def _counting(
     store: Store | None = None,
     workers: int = 2,
 ) -> Topology:
-    """`store`: of how far the batches are, by default a SQLite file; the counts are in another."""
+    """`store`: for the progress of the batches, by default an SQLite file; counts have another."""
     topology = Topology("exactly-once", workers=workers)
     lines = batches(
         topology,

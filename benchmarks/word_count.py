@@ -1,4 +1,4 @@
-"""The word counts: A (plain tuples, a silent count), by columns, and B (classes, every total)."""
+"""The word counts: A (plain tuples, no output), by columns, and B (classes, every total)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _VARIANTS = {"operators": "operators-rows", "operators-columns": "operators-colu
 
 
 def rows_and_columns(arena: Arena, path: Path, words: int, tell: Tell) -> Match:
-    """Word count A and the columns, beside Bytewax's count_final and a bare loop."""
+    """Word count A and the columns, compared with Bytewax's count_final and a bare loop."""
     ours = partial(our_entry, arena, path, words)
     rows, columns = ours("rows"), ours("columns")
     untracked, free = ours("rows", ackers=0), ours("operators", ackers=0)
@@ -55,7 +55,7 @@ def rows_and_columns(arena: Arena, path: Path, words: int, tell: Tell) -> Match:
 
 
 def durable(arena: Arena, path: Path, words: int, key: Key) -> Entry:
-    """The operators over rows with their state in SQLite, in a fresh file for each run."""
+    """The operators over rows with their state in SQLite, in a new file for each run."""
 
     def run() -> Sample:
         with arena.fresh_folder() as folder:
@@ -67,7 +67,7 @@ def durable(arena: Arena, path: Path, words: int, key: Key) -> Entry:
 
 
 def classes(arena: Arena, path: Path, words: int, tell: Tell) -> Match:
-    """Word count B, beside Bytewax's stateful_map and two processes without any runtime."""
+    """Word count B, compared with Bytewax's stateful_map and two processes without a runtime."""
     ours = our_entry(arena, path, words, "classes")
     bytewax = _bytewax("stateful_map", arena.folder, path, words, tell)
     jobs = [partial(plain_process, path, index, 2) for index in range(2)]
@@ -86,7 +86,7 @@ def _ratio(ours: Entry, peer: str, theirs: Entry) -> Ratio:
 
 
 def our_entry(arena: Arena, path: Path, words: int, variant: str, **settings: int) -> Entry:
-    """A word count of ours; `variant` as in topologies.word_count."""
+    """Our word count; `variant` as in topologies.word_count."""
 
     def run() -> Sample:
         gate = arena.gate()
@@ -100,7 +100,7 @@ def our_entry(arena: Arena, path: Path, words: int, variant: str, **settings: in
 
 
 def bare_loop_entry(folder: Path, path: Path, words: int) -> Entry:
-    """One bare loop, which no runtime can beat with the same functions."""
+    """One bare loop that calls the same functions."""
     run = partial(_peer, [partial(bare_loop, path)], folder, words)
     return Entry(Key(NAME, "loop", "rows", UNIT), run)
 
@@ -110,7 +110,7 @@ def _peer(jobs: Sequence[partial], folder: Path, words: int) -> Sample:
 
 
 def _bytewax(operator: str, folder: Path, path: Path, words: int, tell: Tell) -> Entry:
-    """Bytewax as it is fastest now: each set-up with half of the words, the best with all."""
+    """Bytewax in its fastest configuration, found with half of the words, then with all of them."""
 
     def speed(setup: Setup, lines: Path, count: int) -> Sample:
         outcome = run_together(setup.jobs(lines), folder, ready=setup.workers)

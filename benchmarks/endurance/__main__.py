@@ -1,6 +1,7 @@
-"""`python -m benchmarks.endurance`: kill, slow down and poison, and write down what it came to.
+"""`python -m benchmarks.endurance`: runs the endurance experiments, and checks their targets.
 
-With --hours: one long run, with outages and the memory, files and threads of all processes.
+With --hours: one long run with kills and outages, and the memory, files and threads of all
+processes.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from typing import Any
 
 RESULTS = Path(__file__).parents[1] / "results"
 NAMES = ("chaos", "slow", "poison")
-RATE = 20_000  # tuples a second of the chaos
-_PATIENCE_S = 20.0  # for a quiet machine; then the results say how busy it was
+RATE = 20_000  # tuples a second in the experiment chaos
+_PATIENCE_S = 20.0  # for an idle machine, at most; the results record how busy it was
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
@@ -24,10 +25,10 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
 
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.endurance",
-        description="Show what holds under kills, behind a slow bolt, and with poison.",
+        description="Run topologies with kills, with a slow bolt, and with poison tuples.",
     )
     parser.add_argument("what", nargs="*", choices=[[], *NAMES], metavar="chaos|slow|poison")
-    parser.add_argument("--hours", type=float, help="make one long run, and nothing else")
+    parser.add_argument("--hours", type=float, help="only make one long run of this length")
     parser.add_argument("--seconds", type=float, default=60.0, help="(default: %(default)g)")
     parser.add_argument("--seed", type=int, default=1, help="of the kills (default: %(default)s)")
     parser.add_argument("--victims", nargs="+", choices=KINDS, default=KINDS, metavar="KIND")
@@ -35,7 +36,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(given)
     options.what = ["soak"] if options.hours else options.what or list(NAMES)
     if options.seconds < 10:
-        parser.error("--seconds must be at least 10, so that somebody can be killed and heal")
+        parser.error("--seconds must be at least 10, so that a process can be killed and recover")
     return options
 
 
@@ -62,7 +63,7 @@ def main() -> int:
     seconds = options.hours * 3600 if options.hours else options.seconds
     settings = {"seconds": seconds, "seed": options.seed, "rate": RATE}
     report: dict[str, Any] = {**describe(), "settings": {**settings, "victims": options.victims}}
-    report["busy_cores"] = round(wait_for_quiet(_PATIENCE_S), 2)  # with other work, before it began
+    report["busy_cores"] = round(wait_for_quiet(_PATIENCE_S), 2)  # by other work, before the run
     try:
         report |= experiments(options, tell)
     except (BenchmarkError, SunshowerError) as error:
@@ -85,7 +86,7 @@ def main() -> int:
 
 
 def experiments(options: argparse.Namespace, tell: Any) -> dict[str, Any]:
-    """What was asked for, one after the other, on one Ray."""
+    """Run the selected experiments in sequence, on one Ray."""
     from benchmarks import gate
     from benchmarks.endurance import evidence, nemesis, topologies
     from benchmarks.endurance.chaos import chaos
@@ -105,7 +106,7 @@ def experiments(options: argparse.Namespace, tell: Any) -> dict[str, Any]:
     with (
         tempfile.TemporaryDirectory(prefix="sunshower-") as name,
         RayCluster() as cluster,
-        worker_output(lambda *_: None),  # without Ray's paragraph on each process that is killed
+        worker_output(lambda *_: None),  # without Ray's message for each killed process
     ):
         folder = Path(name)
         if "chaos" in options.what:

@@ -1,4 +1,4 @@
-"""From the rows of a run to its accounts: what is lost, and how long each kill was felt."""
+"""Evaluates the rows of a run: lost tuples, and how long the effect of each kill lasted."""
 
 from __future__ import annotations
 
@@ -21,44 +21,44 @@ Times = NDArray[np.int64]  # shape (total,): nanoseconds by message number
 class Kill:
     """One SIGKILL."""
 
-    kind: str  # of victim
+    kind: str  # of the victim
     actor: str
     at_ns: int
-    back_s: float | None = None  # until its successor was known to the master
+    back_s: float | None = None  # until its successor had registered with the master
 
 
 @dataclass(frozen=True)
 class Felt:
-    """What one kill has cost."""
+    """The effect of one kill."""
 
     kill: Kill
-    touched: int  # tuples that were open at some moment from the kill until the successor was back
+    touched: int  # tuples that were open between the kill and the successor's registration
     seconds: float  # until the last of them was acked
 
 
 @dataclass(frozen=True)
 class Accounts:
-    """When each number was first emitted, first written down by the sink, and first acked."""
+    """The times at which each number was first emitted, written by the sink, and acked."""
 
     emitted: Times
     sunk: Times
     acked: Times
-    duplicates: int  # rows of the sink beyond the first of each number
+    duplicates: int  # further rows of the sink for the same numbers
 
     @classmethod
     def of(cls, total: int, emitted: Rows, sunk: Rows, acked: Rows) -> Accounts:
-        """The accounts of a run of `total` numbers, from 0."""
+        """The delivery times of the numbers 0 … total - 1."""
         firsts = [_first_times(rows, total) for rows in (emitted, sunk, acked)]
         return cls(*firsts, len(sunk) - int(np.count_nonzero(firsts[1] != NEVER)))
 
     @property
     def lost(self) -> int:
-        """Numbers that were never acked, or that no sink has ever seen."""
+        """Numbers that were never acked, or never written by a sink."""
         return int(np.count_nonzero((self.acked == NEVER) | (self.sunk == NEVER)))
 
     @property
     def acked_early(self) -> int:
-        """Numbers that were acked before any sink had written them down. Must be none."""
+        """Numbers that were acked before any sink had written them. Must be 0."""
         return int(np.count_nonzero(self.acked < self.sunk))
 
     @property
@@ -68,9 +68,10 @@ class Accounts:
         return len(done) / ((done.max() - self.emitted.min()) / 1e9) if len(done) else 0.0
 
     def felt(self, kill: Kill) -> Felt:
-        """How long `kill` was felt; infinite when a tuple that it touched was never acked.
+        """How long the effect of a kill lasted; infinite if a touched tuple was never acked.
 
-        What was emitted while the victim was away is touched, too: it may be sent there.
+        Tuples that were emitted before the successor had registered are touched too, because they
+        may have been sent to the victim.
         """
         back_ns = kill.at_ns + int((kill.back_s or 0) * 1e9)
         touched = self.acked[(self.emitted <= back_ns) & (self.acked > kill.at_ns)]
@@ -80,7 +81,7 @@ class Accounts:
 
 
 def by_kind(felt: Iterable[Felt]) -> list[dict[str, Any]]:
-    """A row for each kind of victim: how many kills, and how long they were felt, in seconds."""
+    """A row for each kind of victim: its kills, and how many seconds their effects lasted."""
     kinds: dict[str, list[Felt]] = {}
     for one in felt:
         kinds.setdefault(one.kill.kind, []).append(one)
@@ -88,7 +89,7 @@ def by_kind(felt: Iterable[Felt]) -> list[dict[str, Any]]:
 
 
 def causes(failures: Rows) -> dict[str, int]:
-    """Cause → how many attempts failed of it."""
+    """Cause → failed attempts."""
     counts = Counter(failures["detail"].tolist())
     return {str(CAUSES[index]): counts[index] for index in sorted(counts)}
 

@@ -1,4 +1,4 @@
-"""A hail of kills: 20,000 tuples a second, a random actor dies every 2 s, nothing may be lost."""
+"""The experiment chaos: 20,000 tuples a second, a random actor is killed every 2 s, no loss."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from sunshower.actors.run import RayRun
 from sunshower.runtime.plan import Layout
 
 EVERY_S = 2.0
-_JITTER_S = 0.25  # else all kills may fall between two bursts of the source
-HEALING_S = 60.0  # after the end of the schedule; a run that needs longer has failed
+_JITTER_S = 0.25  # otherwise all kills might be between two bursts of the source
+HEALING_S = 60.0  # after the end of the schedule; a run that takes longer has failed
 
 
 def chaos(
@@ -35,7 +35,7 @@ def chaos(
     kinds: Sequence[str],
     tell: Tell,
 ) -> dict[str, Any]:
-    """One run. Raises BenchmarkError when it does not come to its end."""
+    """One run. Raises BenchmarkError if it does not finish."""
     folder.mkdir()
     gate, total = Gate(folder), int(seconds * rate)
     run = cluster.submit(relayed(gate, folder, rate, total).graph(), layout)
@@ -71,8 +71,8 @@ def chaos(
 def _hail(
     run: RayRun, seconds: float, kinds: Sequence[str], generator: np.random.Generator, tell: Tell
 ) -> list[Kill]:
-    """Kill every 2 s, give or take. Who takes longer to come back is waited for; the kills after it
-    are that much later, and never closer to each other."""
+    """Kill a victim every 2 s, with jitter. If a successor takes longer, the following kills are
+    delayed, but never closer together."""
     begun_s = time.monotonic()
     kills: list[Kill] = []
     due_s = begun_s
@@ -90,5 +90,5 @@ def _hail(
 def _heal(run: RayRun, end_s: float) -> None:
     while not run.finished():
         if time.monotonic() >= end_s:
-            raise BenchmarkError(f"the run did not finish: {run.snapshot()}")
+            raise BenchmarkError(f"the run has not finished: {run.snapshot()}")
         time.sleep(0.1)

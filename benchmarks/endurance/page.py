@@ -1,6 +1,6 @@
 """Writes the figures of a long run into docs/RELIABILITY.md, between two marks, and their plot.
 
-Only a run of an hour or more that has met all targets is written there. To write its page again:
+Only a run of at least an hour that has met all targets is written. To write the page again:
 
     python -m benchmarks.endurance.page [FILE]
 """
@@ -40,8 +40,8 @@ _SHOWN = (ALL, "actors", "Java processes", "ZooKeeper")
 
 
 def write_figures(report: Mapping[str, Any], page: Path = PAGE) -> bool:
-    """Put the figures into the page, and their plot beside it, if the run was long enough and
-    missed no target; returns whether it did."""
+    """Put the figures into the page, and their plot next to it, if the run was long enough and
+    missed no target. Returns whether it did."""
     is_short = report["soak"]["seconds"] < LEAST_HOURS * 3600
     if is_short or any(target["met"] is False for target in report["targets"]):
         return False
@@ -92,9 +92,9 @@ def figures(report: Mapping[str, Any]) -> str:
 
 
 def plot(samples: Sequence[Mapping[str, Any]]) -> str:
-    """An SVG: memory, open files and threads, on the left of all processes, on the right of each
-    one."""
-    peaks: dict[str, float] = {}  # of memory: the names that hold most get the first colours
+    """An SVG of memory, open files and threads: of all processes on the left, of each process on
+    the right."""
+    peaks: dict[str, float] = {}  # of memory: the names with most get the first colours
     for name, held in ((name, held) for one in samples for name, held in one.items()):
         if name not in ("at_s", ALL) and (mib := Held(*held).mib):
             peaks[name] = max(mib, peaks.get(name, 0.0))

@@ -1,4 +1,4 @@
-"""Poison in the stream: it ends in the dead letters, and the rest keeps its rate."""
+"""The experiment poison: poison tuples become dead letters, and the others keep their rate."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from sunshower.runtime.plan import Layout
 
 ROUNDS = 5
 ATTEMPTS = 5
-TUPLES_PER_S = 100_000  # of --seconds: 6 million a run, 4 s, of a minute's experiment
+TUPLES_PER_S = 100_000  # for each of --seconds: 6 million in a run, by default, which takes 4 s
 _ENOUGH_S = 120.0
 
 
 def poison(cluster: RayCluster, folder: Path, seconds: float, tell: Tell) -> dict[str, Any]:
-    """Rounds without and with poison in turn. Raises BenchmarkError when a run does not finish."""
+    """Rounds without and with poison in turn. Raises BenchmarkError if a run does not finish."""
     folder.mkdir()
     total = int(seconds * TUPLES_PER_S)
     rates: dict[bool, list[float]] = {False: [], True: []}
@@ -47,24 +47,26 @@ def poison(cluster: RayCluster, folder: Path, seconds: float, tell: Tell) -> dic
 
 
 def mistakes(poisoned: Iterable[int], letters: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What is wrong with the dead letters of a run, one sentence each."""
+    """What is wrong with the dead letters of a run, one sentence for each mistake."""
     found: dict[int, int] = dict.fromkeys(poisoned, 0)
     wrong = []
     for letter in letters:
         number = letter["record"]["number"]
         if number not in found:
-            wrong.append(f"{number} was no poison")
+            wrong.append(f"{number} is not poison")
             continue
         found[number] += 1
         if letter["attempts"] != ATTEMPTS:
             wrong.append(f"{number} had {letter['attempts']} attempts")
         if f"{number} is poison" not in letter["traceback"]:
-            wrong.append(f"{number} came without its traceback")
-    return wrong + [f"{number} came {times} times" for number, times in found.items() if times != 1]
+            wrong.append(f"{number} has no traceback")
+    return wrong + [
+        f"{number} has {times} dead letters" for number, times in found.items() if times != 1
+    ]
 
 
 def _run(cluster: RayCluster, folder: Path, total: int, letters: Path, *, poisoned: bool) -> float:
-    """The rate of acks of all that is no poison, from the first emit to the last ack."""
+    """The rate of acks of all tuples that are not poison, from the first emit to the last ack."""
     gate = Gate(folder)
     topology = Topology("poison")
     retry = Retry(attempts=ATTEMPTS, dead_letters=letters)
@@ -74,7 +76,7 @@ def _run(cluster: RayCluster, folder: Path, total: int, letters: Path, *, poison
     try:
         gate.open()
         if not run.wait(_ENOUGH_S):
-            raise BenchmarkError(f"the run did not finish: {run.snapshot()}")
+            raise BenchmarkError(f"the run has not finished: {run.snapshot()}")
         results = run.results("flood")
     finally:
         run.stop()

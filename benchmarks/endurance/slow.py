@@ -1,4 +1,4 @@
-"""A bolt 100 times slower than its spout: the spout must wait, and nothing time out or pile up."""
+"""The experiment slow: a bolt 100 times slower than its spout; no timeouts, bounded memory."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from sunshower.actors.run import RayRun
 from sunshower.config import Config
 from sunshower.runtime.plan import Layout
 
-RATE = 100_000  # tuples a second that the spout would emit
-PAUSE_S = 0.001  # that the bolt needs for each
+RATE = 100_000  # tuples a second that the spout could emit
+PAUSE_S = 0.001  # that the bolt takes for each
 _RECORD_BYTES = 120  # of an Item in memory: a tuple of two, and its number
 _SETTLED_S = 2.0  # after the start: code is loaded, buffers have their first size
-_ENOUGH_S = 60.0  # for what is open in the end
+_ENOUGH_S = 60.0  # for the tuples that are open at the end
 _MIB = 1 << 20
 
 
 def slow(cluster: RayCluster, folder: Path, seconds: float, tell: Tell) -> dict[str, Any]:
-    """One run. Raises BenchmarkError when what is open in the end is not finished."""
+    """One run. Raises BenchmarkError if the open tuples are not finished at the end."""
     folder.mkdir()
     gate = Gate(folder)
     topology = slowed(gate, folder, RATE, int((seconds + _ENOUGH_S) * RATE), PAUSE_S)
@@ -37,7 +37,7 @@ def slow(cluster: RayCluster, folder: Path, seconds: float, tell: Tell) -> dict[
         sizes = _watch(run, seconds, tell)
         run.drain()
         if not run.wait(_ENOUGH_S):
-            raise BenchmarkError(f"the run did not finish: {run.snapshot()}")
+            raise BenchmarkError(f"the run has not finished: {run.snapshot()}")
         counts = run.snapshot().component("numbers")
     finally:
         run.stop()
@@ -56,10 +56,10 @@ def slow(cluster: RayCluster, folder: Path, seconds: float, tell: Tell) -> dict[
 
 
 def bound_mib(config: Config) -> float:
-    """What a worker of this topology may hold: see docs/ARCHITECTURE.md, How much memory.
+    """The memory in MiB that a worker of this topology may need: see docs/ARCHITECTURE.md.
 
-    The pending table with its records, the slots of an acker shard, the packets on their way at
-    both ends. The window of a bolt that needs 1 ms is 250 records, and no matter.
+    It is that of the pending table with its records, the slots of an acker shard, and the packets
+    on their way, at both ends. The window of a bolt that takes 1 ms, 250 records, is negligible.
     """
     pending = config.spout_pending * (_RECORD_BYTES + 52 + 16)
     packets = 2 * config.calls_in_flight_max * config.packet_bytes_max
@@ -67,7 +67,7 @@ def bound_mib(config: Config) -> float:
 
 
 def _watch(run: RayRun, seconds: float, tell: Tell) -> dict[str, tuple[float, float]]:
-    """Each worker's resident memory: when it has settled, and at its peak, in MiB."""
+    """Each worker's resident memory in MiB: after the start, and its highest value."""
     pids = dict(zip(run.plan.workers, worker_pids(run), strict=True))
     names = {w: run.plan.tasks_on(w)[0].component.strip("_") for w in pids}
     begun_s = time.monotonic()

@@ -1,8 +1,8 @@
-"""The long run: one topology under load, a fault every 20 s, and what all processes hold.
+"""The long run: one topology under load, a fault every 20 s, and the resources of all processes.
 
-`python -m benchmarks.endurance --hours 1`. The faults come in a random order that the seed draws,
-each kind as often as the others: a killed worker, master or Java of Spark, a worker that is frozen,
-and an outage of the server that is written to, the broker, the store, PostgreSQL and the disk.
+`python -m benchmarks.endurance --hours 1`. The faults come in a random order that depends on the
+seed, each kind equally often: a killed worker, master or Java of Spark, a frozen worker, and an
+outage of the TCP server, the broker, ZooKeeper, PostgreSQL or the disk.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from sunshower.runtime.events.metrics import Counts
 from sunshower.runtime.plan import Layout
 from sunshower.trident import SqliteState
 
-EVERY_S = 20.0  # between the beginnings of two faults
-AWAY_S = 10.0  # how long an outage is
+EVERY_S = 20.0  # between the starts of two faults
+AWAY_S = 10.0  # length of an outage
 FROZEN_S = 45.0  # longer than the failure detector waits
 SAMPLE_S = 5.0
 DRAIN_MAX_S = 300.0
 _DISK_BYTES_S = 64_000  # how fast the files on the small disk may grow
-# Ray's log monitor keeps the log files of ended processes open until they are so many. With Ray's
+# Ray's log monitor keeps up to this number of log files of ended processes open. With Ray's
 # default, 200, their number would grow for longer than the run.
 _LOG_FILES = {"RAY_LOG_MONITOR_MAX_OPEN_FILES": "30"}
 SPARK_SUBMIT = "org.apache.spark.deploy.SparkSubmit"
@@ -60,9 +60,9 @@ Timed = tuple[float, dict[str, Held]]  # a sample, and when it was taken
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens, and what ends it again after so many seconds.
+    """A fault: what begins it, and what ends it after `seconds`.
 
-    `begin` returns False if there was nothing to disturb.
+    `begin` returns False if there was no target.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Fault:
 
 
 def soak(seconds: float, seed: int, tell: Tell) -> dict[str, Any]:
-    """One run. Whatever ends it before, its figures so far are returned, with the reason."""
+    """One run. If an error ends it early, returns the figures up to then, and the reason."""
     ship([sink, postgres, soak_pipelines, soak_topology])
     os.environ |= _LOG_FILES
     generator = np.random.default_rng(seed)
@@ -112,8 +112,8 @@ def soak(seconds: float, seed: int, tell: Tell) -> dict[str, Any]:
 
 
 def kill_java() -> int:
-    """Kill the Java of Spark; returns the number of processes. There may be none after another
-    fault."""
+    """Kill the Java of Spark. Returns the number of killed processes: 0 if another fault has ended
+    it."""
     killed = 0
     for pid in resources.descendants(os.getpid()):
         with contextlib.suppress(OSError):
@@ -124,7 +124,7 @@ def kill_java() -> int:
 
 
 def _freeze(run: RayRun, generator: np.random.Generator) -> list[Fault]:
-    """A worker that is stopped for a while. Its process may have been replaced when it goes on."""
+    """Stop a worker for a while. Its process may have been replaced when it is continued."""
     stopped: list[int] = []
 
     def begin() -> None:
@@ -186,10 +186,10 @@ def _apply(
 ) -> float | None:
     """Begin a fault, end it, and wait until all chains continue.
 
-    Returns how long that took, or None if there was nothing to disturb.
+    Returns how long that took, or None if there was no target.
     """
     if fault.begin() is False:
-        tell(f"{fault.name}: there was none")
+        tell(f"{fault.name}: there was no target")
         return None
     try:
         watch(time.monotonic() + fault.seconds)
@@ -199,7 +199,7 @@ def _apply(
     recovery_s = until_all_continue(
         fault.name, progress, lambda: watch(time.monotonic() + 1.0), time.monotonic
     )
-    tell(f"{fault.name}: all continue {recovery_s:.1f} s after its end")
+    tell(f"{fault.name}: all chains continue {recovery_s:.1f} s after its end")
     return recovery_s
 
 
@@ -209,9 +209,9 @@ def until_all_continue(
     pause: Callable[[], object],
     now: Callable[[], float],
 ) -> float:
-    """Wait until each chain is further than at its first known progress; returns the seconds.
+    """Wait until each chain is past its first known progress. Returns the seconds.
 
-    `progress` returns None while it is not known. Raises TimeoutError after DRAIN_MAX_S.
+    `progress` returns None while it is unknown. Raises TimeoutError after DRAIN_MAX_S.
     """
     begun_s, before = now(), None
     while True:
@@ -231,7 +231,7 @@ def until_all_continue(
 def _watch(
     run: RayRun, places: Places, begun_s: float, samples: list[Timed], until_s: float
 ) -> None:
-    """Take samples until then."""
+    """Take samples until `until_s`."""
     while (left_s := until_s - time.monotonic()) > 0:
         last_s = begun_s + samples[-1][0] if samples else begun_s
         if time.monotonic() - last_s >= SAMPLE_S:
@@ -244,7 +244,7 @@ def _watch(
 
 
 def _end(run: RayRun, places: Places) -> dict[str, Any]:
-    """End the numbers, and compare what was drawn with what has arrived."""
+    """End the numbers, and compare what was emitted with what has arrived."""
     places.end.touch()
     end_s = time.monotonic() + DRAIN_MAX_S
     spouts = (*SPOUTS, *_READERS)
@@ -284,7 +284,7 @@ def _any(run: RayRun, generator: np.random.Generator) -> int:
 
 
 def _order(faults: int, generator: np.random.Generator) -> Iterator[int]:
-    """All of them in a random order, again and again."""
+    """All faults in a random order, repeated endlessly, each time in another order."""
     while True:
         yield from generator.permutation(faults).tolist()
 
@@ -293,7 +293,7 @@ def _progress(run: RayRun, places: Places) -> list[int] | None:
     """The progress of CHAINS: what each spout has acked, and the rows of Spark's table.
 
     None if the master does not answer, or does not have the statistics of all workers yet: a
-    master that has just started counts only what ended workers have acked.
+    restarted master first counts only what ended workers have acked.
     """
     try:
         snapshot = run.snapshot()

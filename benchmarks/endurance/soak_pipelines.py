@@ -1,4 +1,4 @@
-"""The pipelines of the long run that read its topic: into a table by Spark, and into PostgreSQL.
+"""The pipelines of the long run that read its topic: to a table by Spark, and to PostgreSQL.
 
 topic ──▶ batches ──▶ Spark ──▶ table of committed batches     exactly once, progress in ZooKeeper
 topic ──▶ keyed totals ──▶ PostgreSQL, and a row a number      at least once
@@ -46,7 +46,7 @@ class Keyed(NamedTuple):
 
 @dataclass(frozen=True)
 class PipelinePlaces:
-    """Where the pipelines read, and where they end."""
+    """Where the pipelines read and write."""
 
     bootstrap: str
     topic: str
@@ -83,7 +83,7 @@ def keyed(number: Number) -> Iterator[Keyed]:
 
 
 def declare_pipelines(made: Topology, places: PipelinePlaces, retry: Retry) -> Stream[Any]:
-    """Add both to a topology; returns the spout with dead letters."""
+    """Add both pipelines to a topology. Returns the spout that has dead letters."""
     settings = {"bootstrap.servers": places.bootstrap}
     source = KafkaTransactional(
         {**settings, "group.id": "spark"},
@@ -123,8 +123,8 @@ def in_topic(places: PipelinePlaces) -> list[Place]:
 
 
 def wrong(places: PipelinePlaces, wanted: Iterable[Place]) -> dict[str, int]:
-    """How many rows of Spark's table are missing, or too many or wrong; how many numbers are not in
-    PostgreSQL; and how many of its totals are less than those of a plain program."""
+    """How many rows of Spark's table are missing, and how many are duplicates or wrong; how many
+    numbers are missing in PostgreSQL; how many of its totals are below those of a plain program."""
     expected = Counter((*one, 2 * one.value) for one in wanted)
     found: Counter[tuple[int, ...]] = Counter()
     for file in places.table.glob("txid=*/*.parquet"):

@@ -4,7 +4,7 @@ numbers ──▶ a TCP server                              at least once
 numbers ──▶ JSON lines on a small disk                at least once
 numbers ──▶ topic ──▶ a TCP server                    at least once, through Kafka
 batches of words ──▶ counts on the small disk         exactly once, progress in ZooKeeper
-and the two of soak_pipelines.py, which read the topic
+and the two pipelines of soak_pipelines.py, which read the topic
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ SPOUTS = ("to_server", "to_disk", "to_kafka")
 
 
 class Paced(Spout[Number]):
-    """0, 1, 2 …, so many a second since a time that all processes of this machine share, until the
-    file `end` is there."""
+    """0, 1, 2 …, `rate` a second since a time that all processes of this machine share, until the
+    file `end` exists."""
 
     def __init__(self, rate: float, begun_s: float, end: Path) -> None:
         self._rate, self._begun_s, self._end = rate, begun_s, end
@@ -60,7 +60,7 @@ class Paced(Spout[Number]):
             yield Number(number)
 
     def result(self) -> range:
-        """All numbers it has drawn, in all its lives."""
+        """All numbers that the task has emitted, over all its lives."""
         return range(self._first, self._next, self._step)
 
 
@@ -70,13 +70,13 @@ def numbers_of(record: Any) -> Iterator[Number]:
 
 
 def bury(letter: DeadLetter) -> None:
-    """Take dead letters; there should be none."""
+    """Discard a dead letter; there should be none."""
     del letter
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where the chains end, and what they depend on."""
+    """The destinations of the chains, and the servers they depend on."""
 
     server: Server
     from_kafka: Server
@@ -84,22 +84,22 @@ class Places:
     counts: SqliteState
     bootstrap: str
     zookeeper: str
-    folder: Path  # for the words, dead letters of batches, and the table of Spark
+    folder: Path  # for the words, the dead letters of batches, and Spark's table
     dsn: str
 
     @property
     def pipelines(self) -> PipelinePlaces:
-        """The places of the two pipelines that read the topic."""
+        """The destinations of the two pipelines that read the topic."""
         return PipelinePlaces(self.bootstrap, TOPIC, self.zookeeper, self.folder, self.dsn)
 
     @property
     def end(self) -> Path:
-        """The file that ends the numbers."""
+        """The file whose existence ends the numbers."""
         return self.folder / "end"
 
 
 def declare(places: Places, seconds: float) -> Topology:
-    """The topology, with words for so many seconds."""
+    """The topology, with enough words for `seconds`."""
     words = places.folder / "words.txt"
     total = int(2 * seconds * _BATCH_ROWS / _BATCH_S)
     with words.open("w", encoding="ascii") as file:
@@ -135,7 +135,7 @@ def declare(places: Places, seconds: float) -> Topology:
 
 
 def lost(places: Places, drawn: Sequence[Iterable[range]]) -> dict[str, int]:
-    """What is missing at the end of each chain; `drawn`: by the tasks of each of SPOUTS."""
+    """What is missing at the end of each chain. `drawn`: by the tasks of each of SPOUTS."""
     found = {
         "to_server": _numbers(places.server.file),
         "to_disk": {json.loads(one)["value"] for one in places.lines.read_text().splitlines()},

@@ -1,4 +1,4 @@
-"""The accounts of the endurance runs as people read them."""
+"""Tables of the endurance results for the terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAPS = ("faults", "failures", "recovery_s")
 
 
 def tables(report: Mapping[str, Any]) -> Group:
-    """Everything of the report that is worth a look."""
+    """All tables of the report."""
     return Group(*_parts(report), promised(report))
 
 
@@ -45,7 +45,7 @@ def _victims(run: Mapping[str, Any]) -> Table:
 
 
 def _accounts(runs: Mapping[str, Any]) -> Table:
-    table = Table("layout", title="Accounts of all tuples", title_justify="left")
+    table = Table("layout", title="All tuples", title_justify="left")
     names = ("tuples", "lost", "acked_early", "rate", "timeouts", "replays", "duplicates")
     for name in names:
         table.add_column(name.replace("_", " "), justify="right")

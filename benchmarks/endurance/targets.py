@@ -1,4 +1,4 @@
-"""What has to hold, as bounds on figures that have names."""
+"""The targets of the endurance experiments: bounds on their figures."""
 
 from __future__ import annotations
 
@@ -53,6 +53,6 @@ def known(report: Mapping[str, Any]) -> dict[str, float]:
 
 
 def judged(report: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """All targets; what was not measured is neither met nor missed."""
+    """All targets; those that were not measured are neither met nor missed."""
     figures = known(report)
     return [target.judge(figures.get(target.figure)) for target in TARGETS]

@@ -1,4 +1,4 @@
-"""The topologies that have to endure, and what they note of every tuple."""
+"""The topologies of chaos, slow and poison, which record the times of every tuple."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from benchmarks.gate import Gate
 from sunshower import Bolt, Context, Spout, Topology
 from sunshower.failures import Failure
 
-_GRAIN_S = 0.02  # a source has news so often; a tuple at a time would be a packet at a time
-_BURST = 256  # numbers noted as emitted before they are handed out
+_GRAIN_S = 0.02  # a source emits in bursts at this interval; single tuples would be single packets
+_BURST = 256  # numbers that are recorded as emitted, before they are emitted
 _KEYS = 1_000
 POISON_EVERY = 100_000
-FIRST_POISON = POISON_EVERY // 2  # not the first record of a run, whose batches are still small
+FIRST_POISON = POISON_EVERY // 2  # not the first record of a run, when batches are still small
 
 
 class Item(NamedTuple):
@@ -25,9 +25,10 @@ class Item(NamedTuple):
 
 
 class Numbers(Spout[Item]):
-    """Numbered items, `rate` a second by the clock that starts when the gate opens.
+    """Numbered items, `rate` a second since the start signal.
 
-    All tasks together give 0 … total - 1. Who is started again is behind, and hurries.
+    All tasks together emit 0 … total - 1. A restarted task is late, and emits faster until it has
+    caught up.
     """
 
     def __init__(self, gate: Gate, folder: Path, rate: float, total: int) -> None:
@@ -71,7 +72,7 @@ def relay(item: Item) -> Iterator[Item]:
 
 
 class Sink(Bolt[Item, None]):
-    """Writes down what it has seen before any ack of it leaves."""
+    """Writes the numbers that it has received to its file, before their acks are sent."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -89,7 +90,7 @@ class Sink(Bolt[Item, None]):
 
 
 class SlowSink(Sink):
-    """A sink that takes its time over each record."""
+    """A sink that pauses for each record."""
 
     def __init__(self, folder: Path, pause_s: float) -> None:
         super().__init__(folder)
@@ -101,7 +102,7 @@ class SlowSink(Sink):
 
 
 class Flood(Spout[Item]):
-    """Numbered items as fast as they are taken, and when the last good one was acked."""
+    """Numbered items at full speed; records when the last one that is not poison was acked."""
 
     def __init__(self, gate: Gate, total: int) -> None:
         self._gate, self._total = gate, total
@@ -124,23 +125,23 @@ class Flood(Spout[Item]):
             self._last_s = time.monotonic()
 
     def result(self) -> tuple[int, float, float]:
-        """(good items acked, when the first left, when the last was acked)."""
+        """(acked items that are not poison, time of the first emit, time of their last ack)."""
         return self._acks, self._begun_s, self._last_s
 
 
 class Taster(Bolt[Item, None]):
-    """Raises on poison, if there is to be any."""
+    """Raises an error for each poison item, if `poisoned`."""
 
     def __init__(self, *, poisoned: bool) -> None:
         self._poisoned = poisoned
 
     def process(self, record: Item) -> None:
-        if not record.key and self._poisoned:  # in this order: both streams pay for the look
+        if not record.key and self._poisoned:  # in this order, so that both streams pay for it
             raise ValueError(f"{record.number} is poison")
 
 
 def relayed(gate: Gate, folder: Path, rate: float, total: int) -> Topology:
-    """Two tasks each of spout, relay, sink and acker."""
+    """Two tasks of each of spout, relay, sink and acker."""
     topology = Topology("chaos", ackers=2)
     numbers = topology.spout("numbers", Numbers(gate, folder, rate, total), parallelism=2)
     items = numbers.shuffle().bolt("relay", relay, parallelism=2)
@@ -149,7 +150,7 @@ def relayed(gate: Gate, folder: Path, rate: float, total: int) -> Topology:
 
 
 def slowed(gate: Gate, folder: Path, rate: float, total: int, pause_s: float) -> Topology:
-    """A spout whose bolt needs `pause_s` for each record."""
+    """A spout whose bolt pauses for each record."""
     topology = Topology("slow")
     numbers = topology.spout("numbers", Numbers(gate, folder, rate, total))
     numbers.shuffle().bolt("sink", SlowSink(folder, pause_s))

@@ -1,9 +1,9 @@
-"""Nodes are drained under exactly-once batches: the second while a Redis with their states is away.
+"""Drains nodes under exactly-once batches, the second while the Redis of their states is away.
 
-numbers, in batches ─▶ call ─┬─▶ gathered    per key in the Redis: which numbers there were
-                             └─▶ counted     per key in the Redis: how many there were
+numbers, in batches ─▶ call ─┬─▶ gathered    per key in the Redis: which numbers have arrived
+                             └─▶ counted     per key in the Redis: how many have arrived
 
-`call` takes 5 ms for each row. All settings are defaults; otherwise as `node_drained`.
+`call` takes 5 ms for each row. All settings are defaults. The rest is that of `node_drained`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def call(number: Number) -> Iterator[Keyed]:
 
 
 def declare(topology: Topology, source: Paced, url: str, folder: Path) -> None:
-    """Numbers to two states in the Redis. The nodes are on one machine: all of them have the file
-    with the progress of the batches."""
+    """Numbers to two states in the Redis. The nodes are on one machine, so all of them can read the
+    file with the progress of the batches."""
     spout, store = PlainSpout(source, repeats=True), InSqlite(folder / "batches.db")
     rows = batches(topology, "numbers", spout, store=store).shuffle(parallelism=2).flat_map(call)
     keyed = rows.group_by("key")
@@ -39,7 +39,7 @@ def declare(topology: Topology, source: Paced, url: str, folder: Path) -> None:
 
 
 def results(run: RayRun, url: str, total: int) -> Figures:
-    """By what is in the states."""
+    """Evaluates the states."""
     del run
     gathered = dict(RedisState(url, name="gathered").items())
     counted = dict(RedisState(url, name="counted").items())
@@ -52,5 +52,5 @@ def results(run: RayRun, url: str, total: int) -> Figures:
 
 
 def run(seconds: float) -> Figures:
-    """The Redis is away for so many seconds, in which the second node is drained."""
+    """The Redis is away for `seconds`, while the second node is drained."""
     return drained(Load(__name__, "$mastercoord-numbers", declare, results), seconds)

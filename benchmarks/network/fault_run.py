@@ -1,9 +1,9 @@
-"""A topology on three nodes of Ray, of which one is lost, cut off or badly connected.
+"""A topology on three nodes of Ray, one of which is lost, cut off or badly connected.
 
-The scenarios beside this file run it as a program inside the namespace of a node:
+The scenarios in this folder run it as a program in the namespace of a node:
 
 numbers ─▶ relay ─┬─▶ sink      a row in a file for each number
-                  └─▶ gather    per key in Redis, which all nodes reach: which numbers there were
+                  └─▶ gather    per key in a Redis that all nodes reach: which numbers have arrived
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ Figures = dict[str, Any]
 RATE = 500  # tuples a second
 SHORT_S = 5.0  # far below `worker_timeout_s`
 LONG_S = 90.0  # Ray declares a node dead after 5 checks of up to 13 s each
-NODE = 2  # which is disturbed, unless it is the head
+NODE = 2  # the disturbed node, unless that is the head
 HEAD_AWAY_S = 10.0
-_BEFORE_S, _AFTER_S = 15.0, 30.0  # of load before and after
+_BEFORE_S, _AFTER_S = 15.0, 30.0  # of load before and after the fault
 _START_MAX_S, _HEAL_MAX_S = 180.0, 180.0
 _LOOK_S = 0.25
-_TRIES = 40  # of a submission, until each node has a worker
+_TRIES = 40  # submissions, until each node has a worker
 _TABLES_PORT = 6380
 _HEAD_STARTS_S = 120  # at most
 
 
 def measured(what: str, seconds: float) -> Figures:
-    """Disturb a node for so long; `what` is a key of `Faults.all`.
+    """Disturb a node for `seconds`; `what` is a key of `Faults.all`.
 
-    Raises MissingRequirement where namespaces may not be made.
+    Raises MissingRequirement if the user may not create namespaces.
     """
     from benchmarks.outage_scenarios import redis
 
@@ -74,7 +74,7 @@ def measured(what: str, seconds: float) -> Figures:
 
 
 def _client_node(what: str) -> int:
-    """Where the program runs: on a node that stays."""
+    """The node on which the program runs: one that is not disturbed."""
     return int(what == "head")
 
 
@@ -105,7 +105,7 @@ def declared(source: Any, sink: Any, state: Any) -> Any:
 
 
 class Faults:
-    """What can be done to a node for some seconds."""
+    """The faults that can be injected into a node for some seconds."""
 
     def __init__(self, network: Network, nodes: RayNodes) -> None:
         self._network, self._nodes = network, nodes
@@ -120,7 +120,7 @@ class Faults:
 
     @contextmanager
     def _lost(self) -> Iterator[None]:
-        """As a machine without power: nobody gets a message of its end."""
+        """As a machine without power: other nodes get no message about its end."""
         self._network.unplug(NODE)
         self._nodes.kill(NODE)
         yield
@@ -202,7 +202,7 @@ def _connect(here: str) -> None:
 def _submitted(cluster: Any, graph: Any) -> tuple[Any, list[int]]:
     """A run with its master on node 0 and a worker on each node, and the workers on NODE.
 
-    Ray spreads actors as it likes, so it is submitted again and again.
+    Ray chooses the nodes of actors, so the topology is submitted until they are as needed.
     """
     import ray
 
@@ -242,7 +242,7 @@ def _has_ended(run: Any) -> bool:
 
 
 def _after(run: Any, folder: Path, total: int, begun_ns: int, healed_ns: int) -> Figures:
-    """Wait for the end of the source, and settle the accounts."""
+    """Wait for the end of the source, and evaluate the rows of the tasks."""
     from benchmarks.endurance.accounts import NEVER, Accounts, causes
     from benchmarks.endurance.evidence import read
     from sunshower.errors import SunshowerError
@@ -276,14 +276,14 @@ def _after(run: Any, folder: Path, total: int, begun_ns: int, healed_ns: int) ->
 
 
 def _alive() -> int:
-    """How many nodes Ray has."""
+    """The number of nodes that Ray has."""
     import ray
 
     return sum(node["Alive"] for node in ray.nodes())
 
 
 def _zombies(namespace: str, run: Any) -> int:
-    """How many processes of workers still live on the node, besides the present ones."""
+    """The number of processes of replaced workers that still run on the node."""
     from sunshower.actors.processes import processes_of
 
     now = {process.pid for process in processes_of(run.id).values()}

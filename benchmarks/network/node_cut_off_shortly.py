@@ -1,4 +1,4 @@
-"""A node is cut off from all others for some seconds: nothing is replaced, and work resumes."""
+"""A node is cut off from all others for five seconds: nothing is replaced, and work resumes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from benchmarks.network.fault_run import SHORT_S, Figures, measured
 
 
 def run(seconds: float) -> Figures:
-    """The network is cut for five seconds, whatever is given."""
+    """The network is cut for five seconds, not for `seconds`."""
     del seconds
     return measured("isolated", SHORT_S)

@@ -1,10 +1,10 @@
-"""Nodes are drained: one while records flow, the next while a Redis that all work needs is away.
+"""Drains two nodes: one while records flow, the next while a Redis that all work needs is away.
 
-numbers ─▶ call ─┬─▶ held      per key in memory: which numbers there were
+numbers ─▶ call ─┬─▶ held      per key in memory: which numbers have arrived
                  └─▶ stored    the same in the Redis
 
 `call` takes 5 ms and writes to the Redis. All settings are defaults. The nodes are three raylets of
-this machine; each drained node ends when its workers, and the master, have left.
+this machine; a drained node ends when its workers, and the master, have left it.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from sunshower.trident import RedisState
 Figures = dict[str, Any]
 _RATE = 100.0
 _CALL_S = 0.005
-_AROUND_S = 10.0  # of load before, between and after
-_NOTICE_S = 120  # that a drained node has left
+_AROUND_S = 10.0  # of load before, between and after the drains
+_NOTICE_S = 120  # seconds from the command until a drained node ends
 _CAUGHT_UP_S = 180.0
 _LOOK_S = 0.2
-_TRIES = 40  # of a submission
+_TRIES = 40  # submissions, until the placement is as needed
 _NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80_000_000}
 
 
 class Paced(Spout[Number]):
-    """0, 1, 2, …, so many a second since `begun_s`, until the file `end` says how many."""
+    """0, 1, 2, …, `rate` a second since `begun_s`, until the number in the file `end`."""
 
     def __init__(self, rate: float, end: Path) -> None:
         self._rate, self._end, self._begun_s = rate, end, time.time()
 
     def due(self) -> int:
-        """How many there are by now."""
+        """How many numbers are due now."""
         return int((time.time() - self._begun_s) * self._rate)
 
     def records(self) -> Iterator[Number | None]:
@@ -87,16 +87,16 @@ class Call(Bolt[Number, Keyed]):
 
 @dataclass(frozen=True)
 class Load:
-    """What runs on the nodes, and what must be there in the end."""
+    """A topology for the nodes, and how its results are evaluated."""
 
     module: str  # of its code
     spout: str  # whose trees are counted
-    declare: Callable[[Topology, Paced, str, Path], None]  # the URL of the Redis, a folder
-    results: Callable[[RayRun, str, int], Figures]  # the URL, and how many numbers there were
+    declare: Callable[[Topology, Paced, str, Path], None]  # also the URL of the Redis, a folder
+    results: Callable[[RayRun, str, int], Figures]  # also the URL, the number of numbers
 
 
 class Watch:
-    """What the status says of the topology, and how long its master is away."""
+    """Polls the status of a topology, and measures how long its master is away."""
 
     def __init__(self, run: RayRun) -> None:
         self.run = run
@@ -106,7 +106,7 @@ class Watch:
         self.master_away_s = 0.0  # the longest time
 
     def until(self, is_so: Callable[[], bool], within_s: float) -> float:
-        """Look on until then. Returns how long it took; -1: the time is over."""
+        """Poll until `is_so` is true. Returns the seconds; -1 after `within_s`."""
         begun_s = answered_s = time.monotonic()
         while (now := time.monotonic()) < begun_s + within_s:
             try:
@@ -115,13 +115,13 @@ class Watch:
                 answered_s = time.monotonic()
                 if is_so():
                     return round(now - begun_s, 1)
-            except ClusterError:  # the master is being restarted
+            except ClusterError:  # the master is restarting
                 continue
             time.sleep(_LOOK_S)
         return -1.0
 
     def go_on(self, seconds: float) -> None:
-        """Look on for so long."""
+        """Poll for `seconds`."""
         self.until(lambda: False, seconds)
 
     def _look(self) -> None:
@@ -142,7 +142,7 @@ def declare(topology: Topology, source: Paced, url: str, folder: Path) -> None:
 
 
 def results(run: RayRun, url: str, total: int) -> Figures:
-    """By what is in the states."""
+    """Evaluates the states."""
     held = dict(run.entries("held", 10 * _gathered.KEYS))
     stored = dict(RedisState(url, name="gathered").items())
     return {
@@ -152,12 +152,12 @@ def results(run: RayRun, url: str, total: int) -> Figures:
 
 
 def run(seconds: float) -> Figures:
-    """The Redis is away for so many seconds, in which the second node is drained."""
+    """The Redis is away for `seconds`, while the second node is drained."""
     return drained(Load(__name__, "numbers", declare, results), seconds)
 
 
 def drained(load: Load, seconds: float) -> Figures:
-    """Drain two nodes under that load, the second while its Redis is away for so many seconds."""
+    """Drain two nodes under that load, the second while the Redis is away for `seconds`."""
     from ray.cluster_utils import Cluster
 
     ship([sys.modules[load.module], sys.modules[__name__], _gathered])
@@ -233,8 +233,8 @@ def _drained(
 
 
 def _with_master_on(cluster: RayCluster, topology: Topology, nodes: Collection[str]) -> RayRun:
-    """A run whose master and a worker are on one of these nodes. Ray chooses the master's, so it
-    is submitted until they are."""
+    """A run whose master and a worker are on one of these nodes. Ray chooses the nodes, so it is
+    submitted until they are."""
     for _ in range(_TRIES):
         run = cluster.submit(topology.graph())
         if _master_node(run) in {*nodes} & run.nodes().keys():
@@ -250,7 +250,7 @@ def _master_node(run: RayRun) -> str:
 
 def _leave(nodes: Any, node: Any, watch: Watch) -> float:
     """Drain a node as an operator does, and end it when its workers, and the master, have left.
-    Returns after how many seconds the workers had. Raises BenchmarkError if one has not."""
+    Returns the seconds until the workers had left. Raises BenchmarkError if one has not."""
     command = [sys.executable, "-m", "ray.scripts.scripts", "drain-node"]
     which = ["--address", nodes.address, "--node-id", node.node_id]
     why = ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "benchmark"]

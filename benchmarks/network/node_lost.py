@@ -1,4 +1,4 @@
-"""A node is lost for good, as a machine without power: its workers continue on other nodes."""
+"""A node is lost permanently, like a machine without power: other nodes take over its workers."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from benchmarks.network.fault_run import Figures, measured
 
 
 def run(seconds: float) -> Figures:
-    """The load goes on for so many seconds after the loss, and some more."""
+    """The load continues for `seconds` after the loss, and for some more."""
     return measured("lost", seconds)

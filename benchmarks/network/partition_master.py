@@ -6,5 +6,5 @@ from benchmarks.network.fault_run import Figures, measured
 
 
 def run(seconds: float) -> Figures:
-    """The network is cut for so many seconds."""
+    """The network is cut for `seconds`."""
     return measured("master", seconds)

@@ -1,4 +1,4 @@
-"""Two nodes are cut off from each other only: nothing is replaced, and work resumes afterwards."""
+"""Two nodes are cut off only from each other: nothing is replaced, and work resumes afterwards."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from benchmarks.network.fault_run import Figures, measured
 
 
 def run(seconds: float) -> Figures:
-    """The network is cut for so many seconds."""
+    """The network is cut for `seconds`."""
     return measured("peers", seconds)

@@ -1,4 +1,4 @@
-"""A node whose packets take 20 to 60 ms, and of which one in a hundred is lost, is not replaced."""
+"""The packets of a node take 20 to 60 ms, and 1 % are lost: no worker is replaced."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from benchmarks.network.fault_run import Figures, measured
 
 
 def run(seconds: float) -> Figures:
-    """The network is bad for so many seconds."""
+    """The network is bad for `seconds`."""
     return measured("slow", seconds)
