@@ -29,7 +29,7 @@ def gather(record: Keyed, state: KeyState[bytes]) -> None:
 
 
 def wrong(states: Mapping[Any, bytes], total: int) -> int:
-    """How many keys have not exactly the bits that a plain program sets for 0 … total - 1."""
+    """How many keys do not have exactly the bits that a plain program sets for 0 … total - 1."""
     return sum(states.get(key, b"") != _expected(key, total) for key in range(KEYS))
 
 

@@ -1,6 +1,6 @@
-"""Other numbers of tasks and new code, each while the PostgreSQL of a keyed state is away.
+"""Changes the number of tasks, and upgrades, each while the PostgreSQL of a keyed state is away.
 
-numbers, as fast as they are taken → slow (5 ms) → gather: per key in PostgreSQL. All defaults.
+numbers, at full speed → slow (5 ms) → gather: per key in PostgreSQL. All settings are defaults.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CHANGE_MAX_S = 180.0  # after the end of an outage
 
 
 class Endless(Spout[Number]):
-    """0, 1, 2, … until the file `end` is there; then the file `total` says how many."""
+    """0, 1, 2, … until the file `end` exists; then it writes the count to the file `total`."""
 
     def __init__(self, folder: Path) -> None:
         self._end, self._total = folder / "end", folder / "total"
@@ -50,7 +50,7 @@ def slow(number: Number) -> Iterator[Keyed]:
 
 
 class Gather:
-    """The function of the state, in a version that opens, or in one that does not."""
+    """The function of the state, in a version that opens, or in one that fails to open."""
 
     def __init__(self, opens: bool) -> None:
         self._opens = opens
@@ -74,7 +74,7 @@ def declare(folder: Path, dsn: str, opens: bool = True) -> Topology:
 
 
 class Change(threading.Thread):
-    """A command, and how long it takes."""
+    """Runs a command in a thread, and measures how long it takes."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class Change(threading.Thread):
 
 
 def changes(run: RayRun, folder: Path, dsn: str) -> dict[str, Callable[[], Any]]:
-    """The commands, in their order."""
+    """The commands, in the order of their execution."""
     return {
         "more tasks": lambda: run.rebalance(tasks={"gather": 8, ACKER: 4}),
         "fewer tasks": lambda: run.rebalance(tasks={"gather": 2, ACKER: 2}),
@@ -101,7 +101,7 @@ def changes(run: RayRun, folder: Path, dsn: str) -> dict[str, Callable[[], Any]]
 
 
 def run(seconds: float) -> Figures:
-    """Four outages of that length, on a Ray of its own."""
+    """Four outages of that length, on a new Ray."""
     ship([_load, _gathered, sys.modules[__name__]])
     with (
         tempfile.TemporaryDirectory() as name,

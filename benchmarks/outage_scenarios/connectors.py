@@ -1,9 +1,9 @@
-"""A PostgreSQL is away that an HTTP server writes to, to which another topology sends.
+"""A PostgreSQL is away, to which an HTTP server writes the requests of another topology.
 
 All settings are defaults.
 
-sending: numbers, as fast as they are taken → slow (5 ms) → HttpSink
-taking:  HttpSource, which it sends to → slow (5 ms) → PostgresTable
+sending: numbers, at full speed → slow (5 ms) → HttpSink
+taking:  HttpSource, the target of that sink → slow (5 ms) → PostgresTable
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def sending(folder: Path, port: int) -> Topology:
 
 
 def taking(dsn: str, port: int) -> Topology:
-    """The HTTP server's requests to PostgreSQL."""
+    """The requests of the HTTP server to PostgreSQL."""
     made = Topology("taking")
     taken = made.spout("requests", HttpSource(port, type=Number)).shuffle().bolt("slow", slow)
     taken.fields("value").bolt("table", PostgresTable(dsn, "numbers", key="value"))
@@ -50,7 +50,7 @@ def taking(dsn: str, port: int) -> Topology:
 
 
 def run(seconds: float) -> Figures:
-    """One outage of that length, on a Ray of its own."""
+    """One outage of that length, on a new Ray."""
     ship([_load, changes, sys.modules[__name__]])
     ports = Ports()
     port = ports.claim()

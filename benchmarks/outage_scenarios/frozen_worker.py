@@ -1,4 +1,4 @@
-"""A worker's process is stopped for so long (SIGSTOP), then continued: another one replaces it."""
+"""A worker's process is stopped for some time (SIGSTOP), then continued; it is replaced."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(seconds: float) -> Figures:
 def measured(
     bolt: Callable[[Number], None], begin: Callable[[RayRun], None], seconds: float
 ) -> Figures:
-    """What becomes of a topology whose bolt is frozen by `begin`, all settings by default."""
+    """The figures of a topology whose bolt is frozen by `begin`, with default settings."""
     with tempfile.TemporaryDirectory() as folder, RayCluster() as cluster:
         end = Path(folder, "end")
         topology = Topology("frozen")

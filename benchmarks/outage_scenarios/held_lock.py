@@ -1,4 +1,4 @@
-"""User code holds the interpreter's lock for so long: its worker cannot beat, and is replaced."""
+"""User code holds the interpreter's lock: its worker cannot send heartbeats, and is replaced."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sunshower.actors.run import RayRun
 
 
 def hold(_: Number, begin: Path, seconds: float) -> None:
-    """Once, when the file `begin` is there."""
+    """Hold the lock once, when the file `begin` exists."""
     if begin.exists():
         begin.unlink()
         ctypes.PyDLL(None).sleep(int(seconds))  # PyDLL does not release the lock

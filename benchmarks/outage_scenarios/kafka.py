@@ -1,4 +1,4 @@
-"""The only broker is away: numbers go into a topic, are read from it, and go into another one."""
+"""The only broker is away, while numbers are written to a topic, read, and copied to another."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from sunshower.runtime.plan import Layout
 RATE = 500.0  # numbers a second
 _PARTITIONS = 2
 _GROUP = "outage"
-_ALL = 1 << 30  # messages
+_ALL = 1 << 30  # messages: more than there are
 
 
 def create_topics(bootstrap: str, *topics: str) -> None:
-    """With two partitions each."""
+    """Create topics of two partitions."""
     client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     for made in client.create_topics([NewTopic(one, _PARTITIONS, 1) for one in topics]).values():
         made.result(60)
 
 
 def is_read(bootstrap: str, topic: str, group: str = _GROUP) -> bool:
-    """Whether a group has committed all of a topic."""
+    """Whether a group has committed all messages of a topic."""
     try:
         return total(lags({"bootstrap.servers": bootstrap}, group, [topic])) == 0
     except KafkaError:
@@ -44,7 +44,7 @@ def is_read(bootstrap: str, topic: str, group: str = _GROUP) -> bool:
 
 
 class Bury(Bolt[DeadLetter, None]):
-    """Takes dead letters; the spouts count them."""
+    """Discards dead letters; the spouts count them."""
 
     def process(self, record: DeadLetter) -> None: ...
 
@@ -65,7 +65,7 @@ def declare(bootstrap: str, end: Path) -> Topology:
 
 
 def run(seconds: float) -> Figures:
-    """One outage of that length, on a Ray of its own."""
+    """One outage of that length, on a new Ray."""
     ship([_load, sys.modules[__name__]])
     with tempfile.TemporaryDirectory() as folder, Kafka() as kafka, RayCluster() as cluster:
         create_topics(kafka.bootstrap, "in", "out")

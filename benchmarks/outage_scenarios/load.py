@@ -1,6 +1,6 @@
-"""What the scenarios share: the load, the outage in the middle of it, and what came of it all.
+"""Shared by scenarios: the load, the outage in the middle of it, and the evaluation.
 
-numbers ──5,000/s──▶ the scenario's sink        at least once: none may be missing
+numbers ──5,000/s──▶ the scenario's sink        at least once: no number may be missing
 batches of words ──▶ counts in its state        exactly once: each count must be right
 """
 
@@ -27,19 +27,19 @@ Figures = dict[str, float | int | str]
 
 RATE = 5_000  # numbers a second
 _WORDS, _LINES = 1_000, 2_000_000
-_BATCH_ROWS, _BATCH_S = 777, 0.2  # no divisor of _WORDS: a batch twice is seen in the counts
+_BATCH_ROWS, _BATCH_S = 777, 0.2  # no divisor of _WORDS, so a repeated batch changes the counts
 _START_MAX_S, _AROUND_S, _RECOVERY_MAX_S, _DRAIN_MAX_S = 60.0, 10.0, 120.0, 300.0
 _LOOK_S = 0.1
 
 
 class Paced(Spout[Number]):
-    """The numbers 0, 1, 2 …, so many a second."""
+    """The numbers 0, 1, 2 …, `rate` a second."""
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
 
     def records(self) -> Iterator[Any]:
-        """None: nothing is there yet."""
+        """Yields None while no number is due."""
         begun_s = time.monotonic()
         for number in count():
             while number >= (time.monotonic() - begun_s) * self.rate:
@@ -49,7 +49,7 @@ class Paced(Spout[Number]):
 
 @dataclass(frozen=True)
 class Outage:
-    """What is taken away and given back, and what the sink and the state hold in the end."""
+    """What begins and ends an outage, and what the sink and the state have at the end."""
 
     begin: Callable[[], None]
     end: Callable[[], None]
@@ -58,7 +58,7 @@ class Outage:
 
 
 def loaded_topology(name: str, folder: Path, sink: Any, state: StateFactory) -> Topology:
-    """Numbers to `sink`, and words counted in `state`. `folder`: for files of its own."""
+    """Numbers to `sink`, and words counted in `state`. `folder`: for the topology's files."""
     words = folder / "words.txt"
     words.write_text("".join(f"w{number % _WORDS}\n" for number in range(_LINES)))
     topology = Topology(name)
@@ -73,8 +73,8 @@ def loaded_topology(name: str, folder: Path, sink: Any, state: StateFactory) -> 
 
 
 def measure(topology: Topology, outage: Outage, seconds: float) -> Figures:
-    """Run a topology on Ray, with an outage of so many seconds. Raises BenchmarkError if it does
-    not begin to work."""
+    """Run a topology on Ray, with an outage of `seconds`. Raises BenchmarkError if it does not
+    begin to work."""
     found: Figures = {"outage_s": seconds}
     with RayCluster() as cluster:
         run = cluster.submit(topology.graph())
@@ -117,13 +117,13 @@ def _through(run: RayRun, outage: Outage, seconds: float) -> Figures:
 
 
 def _progress(snapshot: Snapshot) -> tuple[int, int]:
-    """The numbers that are acked, and the batch that is committed next."""
+    """(acked numbers, the next batch to commit)."""
     txid = snapshot.figures("$mastercoord-words").get("txid", 0)
     return snapshot.component("numbers").acked, int(txid)
 
 
 def _until_beyond(run: RayRun, before: tuple[int, int], within_s: float) -> float | None:
-    """How long until numbers and batches have gone on; None if they have not."""
+    """The seconds until numbers and batches have progressed; None if they have not."""
     begun_s = time.monotonic()
     while (passed_s := time.monotonic() - begun_s) < within_s:
         now = _progress(run.snapshot())
@@ -134,7 +134,8 @@ def _until_beyond(run: RayRun, before: tuple[int, int], within_s: float) -> floa
 
 
 def _losses(emitted: int, outage: Outage) -> Figures:
-    """By what there is in the end. The counts must be those of the first so many lines."""
+    """Compare what has arrived with what was emitted. The counts must be those of the first
+    `rows` lines."""
     written = [*outage.written()]
     counts = {str(word): times for word, times in outage.counts().items()}
     rows = sum(counts.values())

@@ -1,9 +1,9 @@
-"""`sunshower run` with a Stdout sink, while a Redis is away that the bolt before it writes to.
+"""`sunshower run` with a Stdout sink, while a Redis is away to which the bolt before it writes.
 
-numbers, as fast as they are taken ─▶ call (5 ms, Redis) ─▶ 60 lines for each number
+numbers, at full speed ─▶ call (5 ms, Redis) ─▶ 60 lines for each number
 
-All settings are defaults. The sink notes each line in a file as well: the output must have the same
-lines, each as often. Some have characters of several bytes, and two are long.
+All settings are defaults. The sink also writes each line to a file: the output must have the same
+lines, each equally often. Some have characters of several bytes, and two are long.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sunshower import Bolt, Context, Number, Stdout, Topology
 
 _CALL_S = 0.005
 _LINES = 60  # of each number
-_AROUND_S = 12.0  # of load before and after
+_AROUND_S = 12.0  # of load before and after the outage
 _MAX_S = 300.0
 _LOOK_S = 0.1
 _WIDE = "日本 Grüße 🌻\ra\x02b\x03"
@@ -62,7 +62,7 @@ class Call(Bolt[Number, Part]):
 
 
 class Noted(Stdout):
-    """Writes each line to a file in `folder` as well."""
+    """A Stdout sink that also writes each line to a file in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(self._noted)
@@ -82,7 +82,7 @@ class Noted(Stdout):
 
 
 def declare(folder: str, url: str) -> Topology:
-    """The topology of the file that is run."""
+    """The topology of the program."""
     made = Topology("printed")
     called = made.spout("numbers", Endless(Path(folder))).shuffle().bolt("call", Call(url), 2)
     called.shuffle().bolt("out", Noted(Path(folder)), 2)
@@ -90,7 +90,7 @@ def declare(folder: str, url: str) -> Topology:
 
 
 def run(seconds: float) -> Figures:
-    """The Redis is away for so many seconds."""
+    """The Redis is away for `seconds`."""
     with redis.running() as server, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         file, out, errors = folder / "printed.py", folder / "out", folder / "errors"
@@ -136,7 +136,7 @@ def _through(
 
 
 def _compared(folder: Path, out: Path) -> Figures:
-    """By what the sinks have noted."""
+    """Compare the output with the lines that the sinks have written to files."""
     noted = Counter(line for file in folder.glob("noted-*") for line in _lines(file))
     printed = Counter(_lines(out))
     numbers = {line.split(b" ")[1].split(b".")[0] for line in noted}

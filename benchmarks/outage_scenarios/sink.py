@@ -1,7 +1,7 @@
-"""A server that a plain bolt writes to is stopped, refuses connections, and is started again.
+"""A server that a plain bolt writes to is stopped, refuses connections, and is restarted.
 
 numbers, 500 a second → write: one connection, one message and one answer for each batch. The server
-is a process of its own, which has an answered batch on disk.
+is a process that answers when a batch is on the disk.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ with open(sys.argv[2], "a") as rows:
 
 
 class Server:
-    """Appends the numbers of each line to `file`, and answers. One connection at a time."""
+    """Appends the numbers of each line to `file`, and answers. It has one connection at a time."""
 
     def __init__(self, file: Path) -> None:
         self.port, self.file = 0, file
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        """Listen, from the second time on at the same port. Returns when it answers."""
+        """Listen, after a restart at the same port. Returns when it accepts connections."""
         command = [sys.executable, "-c", _SERVER, str(self.port), str(self.file)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.port = int(self._process.stdout.readline())
 
     def stop(self) -> None:
-        """Kill it: its connections are reset, and new ones refused."""
+        """Kill the server: its connections are reset, and new ones refused."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -99,7 +99,7 @@ class Write(Bolt[Number, None]):
 
 
 class Paced(Spout[Number]):
-    """0, 1, 2 …, so many a second."""
+    """0, 1, 2 …, `rate` a second."""
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
@@ -113,12 +113,12 @@ class Paced(Spout[Number]):
 
 
 def bury(letter: DeadLetter) -> None:
-    """Take dead letters; there should be none."""
+    """Discard a dead letter; there should be none."""
     del letter
 
 
 def run(seconds: float) -> Figures:
-    """The server is away for so many seconds."""
+    """The server is away for `seconds`."""
     ship([sys.modules[__name__]])
     with tempfile.TemporaryDirectory() as folder, RayCluster() as cluster:
         rows = Path(folder) / "rows"

@@ -1,4 +1,4 @@
-"""The only ZooKeeper is away: it has the group that reads a topic, its offsets, and the counts."""
+"""The only ZooKeeper is away, which has a group, its offsets, and the counts of a bolt."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _COUNTS = "/deduplicated/outage/count/0"
 
 
 class Count(Bolt[KafkaRecord, None]):
-    """How many there were, and their sum."""
+    """The number of records, and their sum."""
 
     def __init__(self) -> None:
         self._state = (0, 0)
@@ -67,7 +67,7 @@ def declare(bootstrap: str, connect: str, end: Path) -> Topology:
 
 
 def _tree(watch: Watch, hosts: str) -> ZooKeeperTree:
-    """The tree of a server that has just been started again, and may be busy."""
+    """The tree of a server that has just restarted, and may be busy."""
     found: list[ZooKeeperTree] = []
 
     def is_reached() -> bool:
@@ -82,7 +82,7 @@ def _tree(watch: Watch, hosts: str) -> ZooKeeperTree:
 
 
 def run(seconds: float) -> Figures:
-    """One outage of that length, on a Ray of its own."""
+    """One outage of that length, on a new Ray."""
     ship([_load, kafka, sys.modules[__name__]])
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -1,7 +1,6 @@
-"""Dead letters beside a busy bolt, with all defaults: one record in 1,000 fails twice.
+"""Dead letters and a busy bolt, with default settings: one record in 1,000 fails twice.
 
-`worst_s` is how long the slowest letter took from the last failure of its record to the moment in
-which it was written.
+`worst_s` is the longest time from the last failure of a record until its dead letter was written.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ from sunshower.errors import TopologyFailed
 Figures = dict[str, float | int | str]
 PAUSE_S = 0.001
 EVERY = 1_000
-_ENOUGH_S = 60.0  # for what is open in the end
+_ENOUGH_S = 60.0  # for the tuples that are open at the end
 
 
 class Times:
-    """Lines of a number and the wall-clock time at which it was noted."""
+    """Writes lines with a number and the wall-clock time."""
 
     def __init__(self, file: Path) -> None:
         self._lines = file.open("a", encoding="ascii", buffering=1)
 
     def note(self, number: int) -> None:
-        """Write a line, at once."""
+        """Write a line now."""
         self._lines.write(f"{number} {time.time()}\n")
 
 
 def last_times(file: Path) -> dict[int, float]:
-    """The last time at which each number was noted."""
+    """The last time of each number."""
     if not file.exists():
         return {}
     rows = (line.split() for line in file.read_text(encoding="ascii").splitlines())
@@ -42,7 +41,7 @@ def last_times(file: Path) -> dict[int, float]:
 
 
 class Slow(Bolt[Number, None]):
-    """Takes a millisecond, and refuses one number in a thousand."""
+    """Takes a millisecond, and raises an error for one number in a thousand."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -58,7 +57,7 @@ class Slow(Bolt[Number, None]):
 
 
 class Letters(Bolt[DeadLetter, None]):
-    """Notes when each letter came."""
+    """Notes when each dead letter arrived."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -71,7 +70,7 @@ class Letters(Bolt[DeadLetter, None]):
 
 
 def run(seconds: float) -> Figures:
-    """Run it for so long, and drain it."""
+    """Run for `seconds`, then drain."""
     ship([sys.modules[__name__]])
     with tempfile.TemporaryDirectory() as name, RayCluster() as cluster:
         failed, written = Path(name) / "failed", Path(name) / "written"

@@ -1,6 +1,7 @@
-"""Overload with all defaults: exactly-once batches of an endless source, and a function of 1 ms.
+"""Overload with default settings: exactly-once batches of an endless source, a function of 1 ms.
 
-`speed` is what was committed, of what the function does alone in another process during that time.
+`speed` is the number of committed rows, as a fraction of the calls that another process makes with
+only this function in the same time.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def slow(number: Number) -> bool:
 
 
 def run(seconds: float) -> Figures:
-    """Run it for so long, and drain it."""
+    """Run for `seconds`, then drain."""
     ship([slow_chain, sys.modules[__name__]])
     with tempfile.TemporaryDirectory() as folder, RayCluster() as cluster:
         state = SqliteState(Path(folder) / "counts.db")

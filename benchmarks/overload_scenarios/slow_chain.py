@@ -1,7 +1,8 @@
-"""Overload with all defaults: a source without an end → a fast function → a bolt of 1 ms.
+"""Overload with default settings: an endless source → a fast function → a bolt of 1 ms.
 
-`speed` is what was acked, of what the same bolt does alone in another process during the same time,
-at the priority of a worker: whatever else the machine does concerns both.
+`speed` is the number of acked tuples, as a fraction of the calls that another process makes with
+only this bolt in the same time. It has the priority of a worker, so other work on the machine slows
+both down.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ def parse(record: Number) -> Iterator[Number]:
 
 
 def slow(record: Number) -> None:
-    """Takes a millisecond, and what the machine adds to it."""
+    """Takes a millisecond, and any delay of the machine."""
     del record
     time.sleep(PAUSE_S)
 
 
 def run(seconds: float) -> Figures:
-    """Run it for so long."""
+    """Run for `seconds`."""
     ship([sys.modules[__name__]])
     topology = Topology("slow-chain")
     topology.spout("n", Counter()).shuffle().bolt("parse", parse).shuffle().bolt("slow", slow)
@@ -49,7 +50,7 @@ def run(seconds: float) -> Figures:
 
 
 class Alone:
-    """A process that calls the slow bolt again and again."""
+    """A process that only calls the slow bolt, repeatedly."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -68,7 +69,7 @@ class Alone:
 
     @property
     def calls(self) -> int:
-        """How many calls it has made."""
+        """The number of calls up to now."""
         return int(self._calls.value)
 
 

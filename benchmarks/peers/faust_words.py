@@ -10,7 +10,7 @@ import uuid
 
 import faust
 
-address, name, wanted = sys.argv[1], sys.argv[2], int(sys.argv[3])  # and how: there is one way
+address, name, wanted = sys.argv[1], sys.argv[2], int(sys.argv[3])  # the argument `how` is ignored
 app = faust.App(
     f"bench-{uuid.uuid4().hex[:8]}",
     broker=f"kafka://{address}",

@@ -1,4 +1,4 @@
-"""Storm and Flink: their programs, built once with Maven, and runs of them as processes."""
+"""Builds the programs of Storm and Flink once, with Maven, and runs them as processes."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from benchmarks.peers.running import last_outcome
 
 _HERE = Path(__file__).parent
 _TIMEOUT_S = 300.0
-_BUILD_S = 1800.0  # Maven downloads what it does not have
+_BUILD_S = 1800.0  # Maven may have to download the dependencies
 _CLASSPATH = "classpath.txt"
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program that was built in `folder`. `main`: its class."""
+    """A program that has been built in `folder`. `main`: its class."""
 
     folder: Path
     main: str
 
     def run(self, *arguments: object) -> Outcome:
-        """A process from its start to its end; `done` are words or tuples.
+        """Run the program in a process; `done` of the outcome is words or tuples.
 
         Raises BenchmarkError if it fails, takes too long or prints no result.
         """
@@ -35,12 +35,12 @@ class Program:
 
 
 def storm(tell: Tell) -> Program:
-    """Storm's program. Raises MissingRequirement where it cannot be built."""
+    """Storm's program. Raises MissingRequirement if it cannot be built."""
     return _program("storm", "StormPeer", tell)
 
 
 def flink(tell: Tell) -> Program:
-    """Flink's program. Raises MissingRequirement where it cannot be built."""
+    """Flink's program. Raises MissingRequirement if it cannot be built."""
     return _program("flink", "FlinkPeer", tell)
 
 

@@ -1,7 +1,7 @@
 """Quix Streams counts the words of a topic exactly once, in its state; run by `running.py`.
 
-group-by      a state for each word: the words travel through a topic of Kafka
-by-partition  a state for each partition of the input: four counts, which nobody adds up
+group-by      a state for each word: the words are sent through a topic of Kafka
+by-partition  a state for each partition of the input: four separate counts
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ADDRESS, NAME, WANTED, HOW = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.arg
 
 
 class Words:
-    """Counts the words of all messages; tells how many when they are committed."""
+    """Counts the words of all messages, and prints the result after the last one."""
 
     def __init__(self) -> None:
         self.done = self.split_up = self.words = 0
@@ -50,7 +50,7 @@ class Words:
             found = {"begun_s": self.begun_s, "ended_s": time.monotonic(), "done": self.done}
             told = json.dumps(found | {"words": self.words})
             os.write(1, f"{told}\n".encode())
-            os._exit(0)  # before its last commit, which is a present
+            os._exit(0)  # before the last commit, which is therefore not measured
 
 
 def key_of(word: Any) -> Any:

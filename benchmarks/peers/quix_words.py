@@ -15,7 +15,7 @@ ADDRESS, NAME, WANTED, HOW = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.arg
 
 
 class Words:
-    """Counts the words of so many messages, and ends the process when there is one more."""
+    """Counts the words of `WANTED` messages, and ends the process when the next one arrives."""
 
     def __init__(self) -> None:
         self.counts: dict[bytes, int] = {}

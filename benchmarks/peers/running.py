@@ -1,4 +1,4 @@
-"""Environments of Python peers, each made once, and runs of the peers as processes of them."""
+"""Creates the environments of Python peers once, and runs the peers as processes in them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from benchmarks.peers.made_once import made_once, output
 
 _HERE = Path(__file__).parent
 _TIMEOUT_S = 300.0
-_BUILD_S = 1800.0  # Faust comes as sources
+_BUILD_S = 1800.0  # Faust is built from source
 
 
 def python(tell: Tell, requirements: str = "requirements.txt") -> Path:
-    """The interpreter of the environment with these; made in the user's cache if it is missing.
+    """The interpreter of the environment with these requirements, in the user's cache.
 
     Raises MissingRequirement if they cannot be installed here.
     """
@@ -36,7 +36,7 @@ def python(tell: Tell, requirements: str = "requirements.txt") -> Path:
 def count_words(
     interpreter: Path, peer: str, how: str, address: str, topic: str, messages: int, words: int
 ) -> Outcome:
-    """Let `faust` or `quix` count the words of so many messages; `done` are words."""
+    """Count the words of `messages` messages with `faust` or `quix`; `done` is words."""
     script = _HERE / f"{peer}_words.py"
     command = [str(interpreter), str(script), address, topic, str(messages), how]
     found = json.loads(output(command, _TIMEOUT_S).splitlines()[-1])
@@ -46,17 +46,17 @@ def count_words(
 
 
 def count_lines(interpreter: Path, lines: Path, threads: int) -> Outcome:
-    """Let Pathway count the words of a file; `done` are words."""
+    """Count the words of a file with Pathway; `done` is words."""
     command = [str(interpreter), str(_HERE / "pathway_words.py"), str(lines), str(threads)]
     return last_outcome(output(command, _TIMEOUT_S))
 
 
 def last_outcome(printed: str) -> Outcome:
-    """The last line of JSON that a peer has printed; it may print a log as well.
+    """The last line of JSON that a peer has printed, possibly among lines of a log.
 
     Raises BenchmarkError if there is none.
     """
     for line in reversed(printed.splitlines()):
         if line.startswith("{"):
             return Outcome(**json.loads(line))
-    raise BenchmarkError(f"a peer has printed no result, but: {printed[-2000:]!r}")
+    raise BenchmarkError(f"a peer has printed no result, only: {printed[-2000:]!r}")

@@ -1,4 +1,4 @@
-"""The page docs/PERFORMANCE.md; `python -m benchmarks.performance.page` writes it."""
+"""Generates docs/PERFORMANCE.md; `python -m benchmarks.performance.page` writes it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.targets import EARLIER, TO_REACH
 
 DOCS = Path(__file__).parents[2] / "docs"
 NAME, FOLDER = "PERFORMANCE.md", "performance"
-FRAMES = results_file.PATH.with_name("page.json")  # frame times of the web page, if measured
+FRAMES = results_file.PATH.with_name("page.json")  # frame times of the web page, if it exists
 _LINE_MAX = 100
 
 
@@ -27,7 +27,7 @@ def files(
     profiles: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
     """Path below docs/ → text: the page and its plots. The same results give the same text.
-    `profiles`: of `python -m benchmarks --profile`."""
+    `profiles`: those of `python -m benchmarks --profile`."""
     drawn = plots(found, TO_REACH)
     page = "\n\n".join(_parts(found, drawn, frames, profiles or {})) + "\n"
     return {NAME: page, **{f"{FOLDER}/{plot.name}.svg": plot.svg for plot in drawn}}
@@ -45,7 +45,7 @@ def write_page(found: Mapping[str, Any], docs: Path = DOCS) -> None:
 
 
 def read_frames(path: Path = FRAMES) -> dict[str, Any] | None:
-    """Figures of the web page, which the harness does not measure; None if there are none."""
+    """Frame times of the web page, which `make bench` does not measure; None if there are none."""
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
@@ -153,7 +153,7 @@ def _figures(targets: Iterable[Target]) -> str:
 
 
 def _sections(found: Mapping[str, Any]) -> list[Section]:
-    """Those that have rows, and one for the workloads that no section names."""
+    """The sections that have rows, and one for the workloads that are in no section."""
     measured = dict.fromkeys(row["workload"] for row in found["results"])
     named = {workload for section in SECTIONS for workload in section.workloads}
     others = tuple(workload for workload in measured if workload not in named)
@@ -203,7 +203,7 @@ def _pictures(drawn: Iterable[Plot], section: str) -> Iterator[str]:
 
 
 def _model(found: Mapping[str, Any]) -> Iterator[str]:
-    """The model of a large cluster, from the measured costs."""
+    """The results of the model of a large cluster, with the measured costs."""
     yield "## Model of a large cluster"
     yield _wrapped(
         "[A model](../benchmarks/sweeps/model.py) computes the load of 100 nodes at 10 M tuples a "

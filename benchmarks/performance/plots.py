@@ -1,4 +1,4 @@
-"""Plots as SVG: bars, lines over a number or a time; the same figures give the same bytes."""
+"""Plots as SVG: bars, and lines over a number or a time; the same figures give the same bytes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's palette, for every kind of colour blindness; each colour shows on white and black.
+# Okabe and Ito's palette, for colour blindness of every kind; visible on white and on black.
 OURS, PEER, TARGET = "#0086d1", "#999999", "#D55E00"
 LINES = ("#0086d1", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#999999")
 MARKS = "osD^vPX"
-_TEXT = "#123456"  # stands for the reader's text colour, see _for_both_themes
+_TEXT = "#123456"  # replaced by the reader's text colour in _for_both_themes
 _LOOKS: Any = {
     "font.size": 9,
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same sizes on every machine
@@ -45,7 +45,7 @@ _STYLE = (
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar. `mark`: where a line across it is drawn."""
+    """One bar. `mark`: the position of a line across it."""
 
     label: str
     value: float
@@ -56,7 +56,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Panel:
-    """Lines over a time, name → (time, value) …, with a title of their own."""
+    """Lines over a time, name → (time, value) …, with a title."""
 
     title: str
     lines: Mapping[str, Sequence[tuple[float, float]]]
@@ -119,7 +119,7 @@ def lines(title: str, axes: tuple[str, str], shown: Mapping[str, Sequence[Point]
 
 
 def panels(axis: str, rows: Sequence[Sequence[Panel]]) -> str:
-    """Rows of panels over one time, with one legend: a name has one colour in all of them."""
+    """Rows of panels over the same time, with one legend: a name has one colour in all panels."""
     names = dict.fromkeys(name for row in rows for panel in row for name in panel.lines)
     places = {name: place for place, name in enumerate(names)}
 
@@ -202,7 +202,7 @@ def _drawn(height_in: float, paint: Callable[[Figure], None]) -> str:
 
 
 def _for_both_themes(svg: str) -> str:
-    """Text, axes and spreads in a dark colour on a light page and in a light one on a dark page."""
+    """Text, axes and spreads are dark on a light page, and light on a dark page."""
     head, start, rest = svg.partition("<defs>")
     body = (start + rest).replace(_TEXT, "currentColor").replace("'DejaVu Sans', ", "")
     return "\n".join(line.rstrip() for line in (head + _STYLE + body).splitlines()) + "\n"

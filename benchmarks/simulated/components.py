@@ -1,4 +1,4 @@
-"""The spout and the bolts of random topologies: each input takes its time on the task's clock."""
+"""The spout and the bolts of random topologies, which take simulated time for each input."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from sunshower.topologies.components import BatchBolt, Derived, OnStream
 if TYPE_CHECKING:
     import pyarrow as pa
 
-AGAIN = "again"  # the stream of a bolt that sends records round a cycle
+AGAIN = "again"  # the stream of a bolt that sends records back, in a cycle
 KEYS = 24
 
 
 class Item(NamedTuple):
-    """What travels."""
+    """A record."""
 
     number: int
     key: int  # number modulo KEYS
-    rounds: int  # how often it still goes round the cycle
+    rounds: int  # remaining passes of the cycle
 
 
 class Source(Spout[Item]):
-    """Items 0, 1, 2 …, shared out among its tasks, as fast as they are taken."""
+    """Items 0, 1, 2 …, divided among its tasks, at full speed."""
 
     def __init__(self, rounds: int, total: int | None = None) -> None:
         self.rounds, self.total = rounds, total
@@ -40,9 +40,9 @@ class Source(Spout[Item]):
 
 
 class Timed:
-    """What the bolts below share: they wait `service_s` for each input, and emit it `copies` times.
+    """Base of the bolts: they wait `service_s` for each input, and emit it `copies` times.
 
-    `cycles`: an input with rounds left goes to the stream AGAIN in place of the default one.
+    `cycles`: an input with rounds left goes to the stream AGAIN instead of the default one.
     """
 
     def __init__(self, service_s: float, copies: int, cycles: bool = False) -> None:
@@ -52,12 +52,12 @@ class Timed:
         self._clock = context.clock
 
     def work(self, inputs: int = 1) -> None:
-        """Let the time of so many inputs pass."""
+        """Wait the time of `inputs` inputs."""
         if self.service_s:
             self._clock.sleep(self.service_s * inputs)
 
     def outputs(self, item: Item) -> list[Item]:
-        """What an input makes on the default stream."""
+        """The outputs of an input on the default stream."""
         return [item] * self.copies
 
 

@@ -1,11 +1,11 @@
-"""Random topologies as plain values, each drawn from a seed, and what their workers can do.
+"""Random topologies as plain values, each drawn from a seed, and the work of their workers.
 
 chain     source → a → b → c
-fan       source → a, source → b …, joined in the end or not
+fan       source → a, source → b …, sometimes joined at the end
 diamond   source → a → {b, c} → d
 join      two sources → a
 cycle     source → a → b, and b → a again for some rounds
-any       each bolt reads one or two of all that come before it
+any       each bolt reads one or two of all components before it
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ GROUPINGS = ("shuffle", "fields", "all")
 SERVICE_S = (1e-6, 1.0)
 TIMEOUT_S = 30.0
 SHORT_TIMEOUT_S = 10.0
-TIMEOUTS = 10.5  # how many message timeouts a run takes
-_WORK_MAX = 0.1  # of a message timeout: what all of a tree takes, one input after the other
-_QUEUED_MAX = 0.25  # of a message timeout: the work of what the least windows let in
-_WINDOW_MIN = 2  # records that a task always may send to another one
+TIMEOUTS = 10.5  # message timeouts in a run
+_WORK_MAX = 0.1  # of a message timeout: the work of a tree, one input after the other
+_QUEUED_MAX = 0.25  # of a message timeout: the work of the records that windows always allow
+_WINDOW_MIN = 2  # records that a task may always send to another one
 _INPUTS_MAX = 10  # of a bolt, for each record of the source
 
 
@@ -52,13 +52,13 @@ class Node:
     parallelism: int
     inputs: tuple[Input, ...] = ()
     service_s: float = 0.0
-    copies: int = 1  # records it makes of each input
+    copies: int = 1  # outputs for each input
     cycles: bool = False
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A whole topology. `again`: the two ends of the edge that closes a cycle."""
+    """A topology. `again`: the two ends of the edge that closes a cycle."""
 
     seed: int
     family: str
@@ -75,7 +75,7 @@ class Shape:
 
     @property
     def pairs(self) -> int:
-        """How many pairs of tasks there are, one of which sends to the other."""
+        """The number of pairs of tasks of which one sends to the other."""
         tasks = {node.id: node.parallelism for node in self.nodes}
         edges = [(one.source, node.id) for node in self.nodes for one in node.inputs]
         edges += [self.again] if self.again is not None else []
@@ -87,7 +87,7 @@ class Shape:
         return [node for node in self.nodes if not node.inputs]
 
     def topology(self, total: int | None = None, **changes: Any) -> Topology:
-        """The declaration. `total`: the number of records of each source; None: no end."""
+        """The topology. `total`: the number of records of each source; None: endless."""
         topology = Topology(f"shape-{self.seed}", **{**self.settings, **changes})
         streams: dict[str, Any] = {}
         for node in self.nodes:
@@ -108,11 +108,11 @@ class Shape:
         return topology
 
     def plan(self) -> Plan:
-        """Where its tasks are."""
+        """The placement of its tasks."""
         return make_plan(self.topology().graph(), self.layout)
 
     def inputs_per_root(self, spout: str) -> dict[str, float]:
-        """Component → inputs it takes for each record of that spout, over all its tasks."""
+        """Component → inputs of all its tasks for each record of that spout."""
         found = {spout: 1.0}
         for node in self.nodes:
             if node.inputs:
@@ -122,7 +122,7 @@ class Shape:
                     * (node.parallelism if one.grouping == "all" else 1)
                     for one in node.inputs
                 )
-        if self.again is not None:  # all that is on the cycle takes each record again
+        if self.again is not None:  # all bolts of the cycle process each record again
             start = [node.id for node in self.nodes].index(self.again[1])
             stop = [node.id for node in self.nodes].index(self.again[0])
             for node in self.nodes[start : stop + 1]:
@@ -143,7 +143,7 @@ class Shape:
         return next(node.copies for node in self.nodes if node.id == source)
 
     def _share(self, node: Node, index: int) -> float:
-        """The part of a component's inputs that one of its tasks takes: alike for all inputs."""
+        """The fraction of a component's inputs that a task receives, by the first grouping."""
         if node.inputs[0].grouping != "fields":
             return 1 / node.parallelism
         mine = sum(stable_hash(key) % node.parallelism == index for key in range(KEYS))
@@ -151,7 +151,7 @@ class Shape:
 
 
 def draw_shape(seed: int, records_max: int = 20_000) -> Shape:
-    """The topology of that seed, slow enough to take about `records_max` inputs in a run."""
+    """The topology of that seed, slow enough for about `records_max` inputs in a run."""
     dice = np.random.default_rng([seed, 77])
     family = FAMILIES[int(dice.integers(len(FAMILIES)))]
     layout = list(Layout)[int(dice.integers(2))]
@@ -171,7 +171,7 @@ def draw_shape(seed: int, records_max: int = 20_000) -> Shape:
 
 
 def _edges(dice: np.random.Generator, family: str) -> list[tuple[str, tuple[str, ...]]]:
-    """(id, ids of what it reads) of each component, upstream first."""
+    """(id, ids of its inputs) of each component, upstream first."""
     if family == "chain":
         names = ["n", *"abcde"[: int(dice.integers(1, 6))]]
         return [("n", ()), *((b, (a,)) for a, b in pairwise(names))]
@@ -208,7 +208,7 @@ def _node(dice: np.random.Generator, id: str, sources: tuple[str, ...]) -> Node:
 
 
 def _kept_small(nodes: list[Node]) -> list[Node]:
-    """The same without what would multiply the records too often; who has no reader ends them."""
+    """Limit how often records are multiplied; bolts without a reader emit nothing."""
     read = {one.source for node in nodes for one in node.inputs}
     made: dict[str, float] = {}
     found: list[Node] = []
@@ -227,7 +227,7 @@ def _kept_small(nodes: list[Node]) -> list[Node]:
 
 
 def _closed(shape: Shape, dice: np.random.Generator) -> Shape:
-    """A cycle b → a, or of one bolt alone; all on it is by `process` and shuffled."""
+    """Close a cycle b → a, or of b alone; its bolts are of kind `process`, and shuffled."""
     start = "b" if dice.random() < 0.3 else "a"
     nodes = []
     for node in shape.nodes:
@@ -243,8 +243,8 @@ def _closed(shape: Shape, dice: np.random.Generator) -> Shape:
 
 
 def _scaled(shape: Shape, records_max: int) -> Shape:
-    """The same with service times that keep a tree well below its timeout, and the number of
-    records of a run below `records_max`."""
+    """Scale the service times, so that a tree takes much less than its timeout, and a run has
+    fewer than `records_max` records."""
     plan = shape.plan()
     factor, least = np.inf, 0.0
     for spout in shape.spouts:
@@ -263,7 +263,7 @@ def _scaled(shape: Shape, records_max: int) -> Shape:
 
 
 def _with_work(shape: Shape) -> Shape:
-    """Only functions: the last one becomes a bolt that takes its time."""
+    """A topology of functions only: its last one becomes a bolt that takes time."""
     *others, last = shape.nodes
     return replace(shape, nodes=(*others, replace(last, kind="process", service_s=0.01)))
 

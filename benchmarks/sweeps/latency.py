@@ -1,6 +1,6 @@
 """Latency under light load: from the time a tuple is due until it is acked, at fixed rates.
 
-Two rounds of 40 s at most.
+It takes two rounds of at most 40 s.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _QUICK = {1: 1, 10: 5, 100: 20, 1_000: 200}
 
 
 def match(arena: Arena, seconds: float) -> Match:
-    """Spout, two bolts in a row and a sink, beside two bare actors: a call and its answer."""
+    """Spout, two bolts in a row and a sink, compared with calls between two bare actors."""
     ship([open_loop, paced])
     counts = _COUNTS if seconds > 1 else _QUICK
     steps = [Step(rate, counts[rate]) for rate in RATES]
@@ -83,7 +83,7 @@ def _bare(steps: Sequence[Step]) -> dict[str, Sample]:
 def _samples(
     steps: Sequence[Step], latencies: Sequence[Sequence[float]], late: Sequence[Any] = ()
 ) -> dict[str, Sample]:
-    """The percentiles of each step; `late`: how late its records were emitted."""
+    """The percentiles of each step; `late`: the delays with which its records were emitted."""
     found = {}
     for number, step in enumerate(steps):
         if max(latencies[number]) == open_loop.UNDONE:

@@ -1,6 +1,6 @@
-"""Throughput against latency: const → id → null at parts of its highest speed, in an open loop.
+"""Latency against load: const → id → null at fractions of its highest speed, in an open loop.
 
-One round of two layouts, six runs of 2 s each: 45 to 90 s.
+It takes one round of two layouts, with six runs of 2 s each: 45 to 90 s.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _NAME = "load"
 
 
 class _Highest:
-    """The highest speed of one layout, and what loads it may be asked for."""
+    """Measures the highest speed of one layout, and its latency at fractions of that speed."""
 
     def __init__(self, arena: Arena, layout: Layout, seconds: float) -> None:
         self._arena, self._layout, self._seconds = arena, layout, seconds
         self._rate: float | None = None
 
     def measure(self) -> Sample:
-        """Tuples a second, as many as are taken. Asking for a load needs this first."""
+        """The highest speed in tuples a second; `at` needs it."""
         self._rate, _ = self._run(inf)
         return Sample(self._rate)
 
     def at(self, percent: int) -> dict[str, Sample]:
-        """Milliseconds from due to acked, at this part of the highest speed."""
+        """The milliseconds from due to acked, at this percentage of the highest speed."""
         if self._rate is None:
             raise BenchmarkError("the highest speed was not measured, so no load is known")
         rate = self._rate * percent / 100
@@ -57,7 +57,7 @@ class _Highest:
 
 
 def match(arena: Arena, seconds: float) -> Match:
-    """p50 and p99 at 10 … 90 % of the highest speed, which is measured first."""
+    """p50 and p99 at 10 to 90 % of the highest speed, which is measured first."""
     ship([open_loop, shapes])
     entries = []
     for layout in (Layout.PACK, Layout.ISOLATE):

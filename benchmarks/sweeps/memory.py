@@ -1,6 +1,6 @@
-"""Memory of a pending root: what spout and acker hold more with many roots than with few.
+"""Memory of a pending root: the difference of spout and acker between many and few roots.
 
-One round of two runs: 10 s.
+It takes one round of two runs: 10 s.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _bytes_per_root(arena: Arena, roots: int) -> dict[str, Sample]:
 
 
 def _held(arena: Arena, roots: int) -> dict[str, int]:
-    """The resident bytes of the spout's and of the acker's process with so many roots pending."""
+    """The resident bytes of the processes of spout and acker with `roots` pending roots."""
     gate = arena.gate()
     with arena.running(shapes.holding(gate, roots), Layout.ISOLATE) as run:
         wait(lambda: all(told and told[0] for told in run.results("source")))

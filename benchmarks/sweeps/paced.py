@@ -1,4 +1,4 @@
-"""The topology under a fixed rate: a source by the clock, a chain of bolts, and a bare Ray pair."""
+"""The topology at a fixed rate, and two bare Ray actors to compare it with."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sunshower import Topology
 
 
 class Paced(Gated):
-    """Numbers, each when it is due; notes when each was emitted and when it was acked."""
+    """Emits each number when it is due; notes when each was emitted and acked."""
 
     emits = ("value",)
 
@@ -44,12 +44,12 @@ class Paced(Gated):
         self._acked_s[message_id] = time.monotonic()
 
     def result(self) -> tuple[bool, float | None, list[float], list[float]]:
-        """(is everything prepared, the start, when each was emitted, when each was acked)."""
+        """(whether it is open, start time, emit time of each, ack time of each)."""
         return self._is_ready, self._gate.start_s, self._emitted_s, self._acked_s
 
 
 def chain(gate: Gate, steps: Sequence[Step], bolts: int, **settings: Any) -> Topology:
-    """A paced source, so many bolts that hand on, and a sink; one task each."""
+    """A paced source, `bolts` bolts in a row that forward, and a sink; one task each."""
     topology = Topology("paced", **settings)
     stream = topology.spout("source", Paced(gate, steps))
     for number in range(bolts):
@@ -59,7 +59,7 @@ def chain(gate: Gate, steps: Sequence[Step], bolts: int, **settings: Any) -> Top
 
 
 class Answering:
-    """An actor that answers with what it was given."""
+    """An actor that answers with its argument."""
 
     def answer(self, value: int) -> int:
         return value
@@ -72,10 +72,10 @@ class Answering:
 
 
 class Calling(Answering):
-    """An actor that calls another one: at a fixed rate, answered or not, or as fast as it goes."""
+    """An actor that calls another one, at a fixed rate or as fast as possible."""
 
     def call(self, other: Any, steps: Sequence[Step]) -> tuple[float, list[float]]:
-        """(the start, when the answer of each call was there)."""
+        """(start time, time of each answer)."""
         ray.get(other.answer.remote(0))
         due_s = flat(steps)
         done_s = [UNDONE] * len(due_s)
@@ -96,7 +96,7 @@ class Calling(Answering):
         return start_s, done_s
 
     def call_often(self, other: Any, calls: int, data: bytes, at_once: int) -> None:
-        """Call with `data`, so many calls unanswered at a time."""
+        """Make `calls` calls with `data`, `at_once` of them unanswered at a time."""
         for _ in range(calls // at_once):
             ray.get([other.take.remote(data) for _ in range(at_once)])
 

@@ -1,4 +1,4 @@
-"""Adaptive max pending beside fixed numbers: speed and complete latency of a word count."""
+"""Adaptive max pending compared with fixed limits: speed and complete latency of a word count."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.sweeps.runs import Runs
 from benchmarks.topologies import word_count
 from sunshower.runtime.plan import Layout
 
-FIXED = (1_000, 4_000, 16_000, 32_000)  # lines of ten words, of each of two spout tasks
+FIXED = (1_000, 4_000, 16_000, 32_000)  # lines of ten words, for each of two spout tasks
 _NAME = "pending"
 _MILLION = 1e6
 

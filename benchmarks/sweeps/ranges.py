@@ -1,6 +1,6 @@
 """Speed against one number: record size, keys, fan-out, tasks, length of the chain, acker shards.
 
-One round of 28 runs: 100 s.
+It takes one round of 28 runs: 100 s.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ TASKS = (1, 4, 16, 64)
 LENGTHS = (1, 2, 4, 8, 16)
 SHARDS = (1, 2, 4, 8)
 _Make = Callable[[Gate, float], Topology]
-_CALLS, _AT_ONCE, _CALL_BYTES = 8_000, 4, 2_000  # packets to a worker are four at a time
+_CALLS, _AT_ONCE, _CALL_BYTES = 8_000, 4, 2_000  # a worker has four packets to a peer in flight
 
 
 def match(arena: Arena, seconds: float) -> Match:
-    """Each number of each range, for `seconds`, at most 1.5.
+    """Runs each number of each range for `seconds`, at most 1.5.
 
-    The number stands at the end of each variant. `record-bytes` and `keys` are isolated, so each
-    record crosses two processes; the others have two workers. `fan-out` counts derived records.
+    A variant ends with its number. `record-bytes` and `keys` are isolated, so each record passes
+    between two processes; the others have two workers. `fan-out` counts derived records.
     `call-cpu`: processor time of a bare Ray call of 2,000 bytes, four at a time, at both ends.
     """
     ship([open_loop, paced, shapes])
@@ -72,7 +72,7 @@ def _run(arena: Arena, layout: Layout, seconds: float, make: _Make) -> Sample:
 
 
 def _sized(arena: Arena, seconds: float, size: int) -> list[Entry]:
-    """Records and megabytes a second, from one run."""
+    """Records and megabytes per second, from one run."""
 
     def run() -> dict[str, Sample]:
         found = _run(arena, Layout.ISOLATE, seconds, partial(shapes.sized, size=size))
@@ -87,7 +87,7 @@ def _sized(arena: Arena, seconds: float, size: int) -> list[Entry]:
 
 
 def _calls(calls: int) -> dict[str, Sample]:
-    """Microseconds of processor time for each call, of the two actors."""
+    """Microseconds of processor time for each call, of both actors."""
     with two_actors() as (caller, other):
         pids = dict(
             zip(
@@ -100,5 +100,5 @@ def _calls(calls: int) -> dict[str, Sample]:
         ray.get(caller.call_often.remote(other, calls, bytes(_CALL_BYTES), _AT_ONCE))
         after_s = {side: machine.cpu_s([pid]) for side, pid in pids.items()}
     if None in (*before_s.values(), *after_s.values()):
-        raise BenchmarkError("this machine does not tell what processor time a process has used")
+        raise BenchmarkError("this machine does not report the processor time of a process")
     return {side: Sample((after_s[side] - before_s[side]) / calls * 1e6) for side in pids}

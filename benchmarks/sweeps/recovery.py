@@ -1,6 +1,6 @@
 """Recovery: from the SIGKILL of a worker to the first ack of a tuple that was emitted after it.
 
-One round of four runs of 8 s: 35 s. `python -m benchmarks.endurance chaos` kills more often.
+It takes one round of four runs of 8 s: 35 s. `python -m benchmarks.endurance chaos` has more kills.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from sunshower.actors.shipping import ship
 from sunshower.runtime.plan import Layout
 
 RATE = 2_000  # tuples a second
-SECONDS = 5.0  # of load; a kill after the first second
+SECONDS = 5.0  # of load, with a kill after the first second
 _KILL_S = 1.0
 _NAME = "recovery"
 _VICTIMS = {Layout.PACK: ("worker",), Layout.ISOLATE: ("bolt", "spout", "acker")}
 
 
 def match(arena: Arena) -> Match:
-    """Seconds without an ack of a new tuple, by layout and kind of worker. One task of each."""
+    """Seconds without an ack of a new tuple, by layout and kind of worker, with one task each."""
     ship([evidence, nemesis, topologies])
     return Match(
         _NAME,
@@ -66,7 +66,7 @@ def _run(arena: Arena, layout: Layout, kind: str, seconds: float) -> Sample:
 
 
 def first_ack_s(accounts: Accounts, kill_ns: int) -> float:
-    """Seconds from the kill to the first ack of a tuple first emitted after it; all were acked."""
+    """Seconds from the kill to the first ack of a tuple that was first emitted after it."""
     later = accounts.acked[accounts.emitted > kill_ns]
     first = int(later.min(initial=NEVER))
     return float(np.inf) if first == NEVER else (first - kill_ns) / 1e9

@@ -1,4 +1,4 @@
-"""The topologies of the sweeps: each is a line of bolts that do almost nothing."""
+"""The topologies of the sweeps: bolts in a row that do almost no work."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from benchmarks.topologies import Gated, Numbers, Sink, identity
 from benchmarks.topologies import Null as NullBolt
 from sunshower import Bolt, Context, Topology
 
-_VOLUME = 1 << 26  # bytes of large records that may be pending at a time
-_CHUNK = 1 << 18  # bytes of records between two looks at the clock
+_VOLUME = 1 << 26  # bytes of large records that may be pending
+_CHUNK = 1 << 18  # bytes of records between two readings of the clock
 _PENDING = 1 << 15
-_BURST = 1_000  # records between two looks at the clock
-_STRIDE = 2_654_435_761  # a prime: successive numbers fall on keys that are far apart
-_WARM_S = 0.5  # records that are due earlier do not count in a latency
-_FASTEST = 4_000_000  # records a second that a source has memory for
+_BURST = 1_000  # records between two readings of the clock
+_STRIDE = 2_654_435_761  # a prime, so that successive numbers have distant keys
+_WARM_S = 0.5  # records that are due earlier are not part of the latencies
+_FASTEST = 4_000_000  # records a second for which a source allocates memory
 
 
 class Sized(Gated):
-    """Records of `size` bytes, as many as are taken within `seconds`."""
+    """Records of `size` bytes, at full speed for `seconds`."""
 
     emits = ("value",)
 
@@ -42,7 +42,7 @@ class Sized(Gated):
 
 
 class Taker(Sink):
-    """Takes records in and does nothing with them."""
+    """Discards records."""
 
     def process(self, record: Any) -> None:
         pass
@@ -52,7 +52,7 @@ class Taker(Sink):
 
 
 class Keyed(Numbers):
-    """As many records as are taken within `seconds`, each with one of `keys` keys."""
+    """Records with one of `keys` keys, at full speed for `seconds`."""
 
     emits = ("key",)
 
@@ -66,7 +66,7 @@ class Keyed(Numbers):
 
 
 class CountKeys(Taker):
-    """Counts by key, in a dictionary that has all keys from the start."""
+    """Counts by key, in a dictionary that contains all keys from the start."""
 
     def __init__(self, keys: int) -> None:
         self._keys = keys
@@ -90,7 +90,7 @@ class Multiply(Bolt[Any, Any]):
 
 
 class Loaded(Gated):
-    """`rate` numbers a second for `seconds`, in an open loop; infinite: as many as are taken."""
+    """`rate` numbers a second for `seconds`, in an open loop; at full speed if it is infinite."""
 
     emits = ("value",)
 
@@ -121,7 +121,7 @@ class Loaded(Gated):
         self._acked_s[message_id] = time.monotonic()
 
     def result(self) -> tuple[bool, float, dict[int, float]]:
-        """(is everything prepared, tuples acked a second, milliseconds by percentile)."""
+        """(whether it is open, acked tuples a second, milliseconds by percentile)."""
         last_s = max(self._acked_s) if self._begun_s else 0.0
         if self._begun_s is None or not last_s:
             return self._is_ready, 0.0, {}
@@ -129,7 +129,7 @@ class Loaded(Gated):
         return self._is_ready, acked / (last_s - self._begun_s), self._percentiles(self._begun_s)
 
     def _percentiles(self, begun_s: float) -> dict[int, float]:
-        """From due to acked. Without a rate nothing has a due time."""
+        """The time from due to acked. Without a rate, records have no due times."""
         if self._rate == inf:
             return {}
         found = [
@@ -141,14 +141,14 @@ class Loaded(Gated):
 
 
 class Holding(Bolt[Any, Any]):
-    """Never acks: what it gets stays pending at its spout and its acker."""
+    """Never acks: its inputs stay pending at their spout and acker."""
 
     def execute(self, tuple: Any, out: Any) -> None:
         pass
 
 
 class Endless(Gated):
-    """Numbers without an end."""
+    """Numbers without end."""
 
     emits = ("value",)
 
@@ -191,7 +191,7 @@ class Few(Gated):
 
 
 def sized(gate: Gate, seconds: float, size: int) -> Topology:
-    """Records of so many bytes into nothing; at most 64 MB of them are pending."""
+    """Records of `size` bytes that are discarded; at most 64 MB of them are pending."""
     pending = max(16, min(_PENDING, _VOLUME // size))
     topology = Topology("sized", idle_poll_s=POLL_S, spout_pending=pending)
     source = topology.spout("source", Sized(gate, seconds, size))
@@ -200,7 +200,7 @@ def sized(gate: Gate, seconds: float, size: int) -> Topology:
 
 
 def keyed(gate: Gate, seconds: float, keys: int) -> Topology:
-    """A count by key in two tasks, each with a dictionary of so many keys."""
+    """A count by key in two tasks, each with a dictionary of `keys` keys."""
     topology = Topology("keyed", idle_poll_s=POLL_S)
     source = topology.spout("source", Keyed(gate, seconds, keys))
     source.fields("key").bolt("sink", CountKeys(keys), parallelism=2, fields=())
@@ -208,7 +208,7 @@ def keyed(gate: Gate, seconds: float, keys: int) -> Topology:
 
 
 def fanned_out(gate: Gate, seconds: float, times: int) -> Topology:
-    """So many records of each tuple of the source."""
+    """`times` derived records for each tuple of the source."""
     topology = Topology("fanned-out", idle_poll_s=POLL_S)
     source = topology.spout("source", Numbers(gate, seconds))
     many = source.local_or_shuffle().bolt("many", Multiply(times), fields=("value",))
@@ -219,7 +219,7 @@ def fanned_out(gate: Gate, seconds: float, times: int) -> Topology:
 def lined_up(
     gate: Gate, seconds: float, bolts: int = 1, tasks: int = 1, ackers: int | None = None
 ) -> Topology:
-    """A source, so many bolts that hand on, and a sink; so many tasks of each bolt."""
+    """A source, `bolts` bolts in a row that forward, and a sink; `tasks` tasks of each bolt."""
     topology = Topology("lined-up", idle_poll_s=POLL_S, ackers=ackers)
     stream = topology.spout("source", Numbers(gate, seconds))
     for number in range(bolts):
@@ -239,7 +239,7 @@ def loaded(gate: Gate, seconds: float, rate: float) -> Topology:
 
 
 def holding(gate: Gate, roots: int) -> Topology:
-    """So many roots pending, which nothing ends."""
+    """`roots` pending roots, which are never acked."""
     topology = Topology("holding", spout_pending=roots, message_timeout_s=600.0)
     topology.spout("source", Endless(gate)).shuffle().bolt("sink", Holding, fields=())
     return topology

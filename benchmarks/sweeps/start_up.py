@@ -1,6 +1,6 @@
-"""Start-up: from `submit` to the first tuple that the last bolt processes, beside bare actors.
+"""Start-up: from `submit` to the first tuple at the last bolt, compared with bare actors.
 
-Two rounds of three runs: 20 s.
+It takes two rounds of three runs: 20 s.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from sunshower.actors.shipping import ship
 from sunshower.runtime.plan import Layout
 
 _NAME = "start_up"
-_ACTORS = {Layout.ISOLATE: 5, Layout.PACK: 3}  # with the master: three tasks and an acker, or two
+_ACTORS = {Layout.ISOLATE: 5, Layout.PACK: 3}  # the master; three tasks and an acker, or 2 workers
 
 
 def match(arena: Arena) -> Match:
-    """Seconds, beside as many actors without any code, until each has answered a call."""
+    """Seconds, compared with as many actors without any code, until each has answered a call."""
     ship([open_loop, shapes])
     entries, ratios = [], []
     for layout, actors in _ACTORS.items():
