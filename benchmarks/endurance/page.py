@@ -19,7 +19,7 @@ from benchmarks.endurance.resources import ALL, Held
 from benchmarks.performance.plots import Panel, panels
 
 PAGE = Path(__file__).parents[2] / "docs/RELIABILITY.md"
-PLOT = "images/long-run.svg"  # beside the page
+PLOT = "images/long-run.svg"  # in the folder of the page
 RESULT = Path(__file__).parents[1] / "results/soak.json"
 BEGIN, END = "<!-- figures of the long run -->\n", "<!-- end -->\n"
 LEAST_HOURS = 1.0

@@ -1,4 +1,4 @@
-"""Drains nodes under exactly-once batches, the second while the Redis of their states is away.
+"""Drains two nodes under exactly-once batches; the second during an outage of the states' Redis.
 
 numbers, in batches ─▶ call ─┬─▶ gathered    per key in the Redis: which numbers have arrived
                              └─▶ counted     per key in the Redis: how many have arrived
@@ -52,5 +52,5 @@ def results(run: RayRun, url: str, total: int) -> Figures:
 
 
 def run(seconds: float) -> Figures:
-    """The Redis is away for `seconds`, while the second node is drained."""
+    """The Redis is unavailable for `seconds`, while the second node is drained."""
     return drained(Load(__name__, "$mastercoord-numbers", declare, results), seconds)

@@ -6,6 +6,6 @@ from benchmarks.network.fault_run import HEAD_AWAY_S, Figures, measured
 
 
 def run(seconds: float) -> Figures:
-    """The head is away for ten seconds, not for `seconds`, and until it has started again."""
+    """The head is unavailable for ten seconds, not for `seconds`, and until it has restarted."""
     del seconds
     return measured("head", HEAD_AWAY_S)

@@ -1,4 +1,4 @@
-"""Drains two nodes: one while records flow, the next while a Redis that all work needs is away.
+"""Drains two nodes: one while records flow, the next during an outage of a Redis they all need.
 
 numbers ─▶ call ─┬─▶ held      per key in memory: which numbers have arrived
                  └─▶ stored    the same in the Redis
@@ -96,7 +96,7 @@ class Load:
 
 
 class Watch:
-    """Polls the status of a topology, and measures how long its master is away."""
+    """Polls the status of a topology, and measures how long its master is unavailable."""
 
     def __init__(self, run: RayRun) -> None:
         self.run = run
@@ -152,12 +152,12 @@ def results(run: RayRun, url: str, total: int) -> Figures:
 
 
 def run(seconds: float) -> Figures:
-    """The Redis is away for `seconds`, while the second node is drained."""
+    """The Redis is unavailable for `seconds`, while the second node is drained."""
     return drained(Load(__name__, "numbers", declare, results), seconds)
 
 
 def drained(load: Load, seconds: float) -> Figures:
-    """Drain two nodes under that load, the second while the Redis is away for `seconds`."""
+    """Drain two nodes under that load, the second during an outage of the Redis."""
     from ray.cluster_utils import Cluster
 
     ship([sys.modules[load.module], sys.modules[__name__], _gathered])
@@ -240,7 +240,7 @@ def _with_master_on(cluster: RayCluster, topology: Topology, nodes: Collection[s
         if _master_node(run) in {*nodes} & run.nodes().keys():
             return run
         run.stop()
-    raise BenchmarkError(f"the master was never beside a worker on {', '.join(nodes)}")
+    raise BenchmarkError(f"no master shared a node with a worker, of {', '.join(nodes)}")
 
 
 def _master_node(run: RayRun) -> str:

@@ -26,7 +26,7 @@ class RayNodes:
     """One Ray cluster; node 0 is its head. Any process of the machine may kill and start its nodes.
 
     `tables` is the HOST:PORT of a Redis for the head's tables, or empty. With it, Ray's processes
-    wait for a head that is away for at most `head_away_max_s`.
+    wait for an unavailable head for at most `head_away_max_s`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Changes the number of tasks, and upgrades, each while the PostgreSQL of a keyed state is away.
+"""Changes the numbers of tasks, and upgrades, during outages of the PostgreSQL of a keyed state.
 
 numbers, at full speed → slow (5 ms) → gather: per key in PostgreSQL. All settings are defaults.
 """

@@ -1,4 +1,4 @@
-"""A PostgreSQL is away, to which an HTTP server writes the requests of another topology.
+"""A PostgreSQL is unavailable, to which an HTTP server writes requests of another topology.
 
 All settings are defaults.
 

@@ -1,4 +1,4 @@
-"""The only broker is away, while numbers are written to a topic, read, and copied to another."""
+"""The only broker is unavailable; numbers are written to a topic, read, and copied to another."""
 
 from __future__ import annotations
 

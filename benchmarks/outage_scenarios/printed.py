@@ -1,4 +1,4 @@
-"""`sunshower run` with a Stdout sink, while a Redis is away to which the bolt before it writes.
+"""`sunshower run` with a Stdout sink, during an outage of a Redis that the bolt before it needs.
 
 numbers, at full speed ─▶ call (5 ms, Redis) ─▶ 60 lines for each number
 
@@ -90,7 +90,7 @@ def declare(folder: str, url: str) -> Topology:
 
 
 def run(seconds: float) -> Figures:
-    """The Redis is away for `seconds`."""
+    """The Redis is unavailable for `seconds`."""
     with redis.running() as server, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         file, out, errors = folder / "printed.py", folder / "out", folder / "errors"

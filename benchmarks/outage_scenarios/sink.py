@@ -118,7 +118,7 @@ def bury(letter: DeadLetter) -> None:
 
 
 def run(seconds: float) -> Figures:
-    """The server is away for `seconds`."""
+    """The server is unavailable for `seconds`."""
     ship([sys.modules[__name__]])
     with tempfile.TemporaryDirectory() as folder, RayCluster() as cluster:
         rows = Path(folder) / "rows"

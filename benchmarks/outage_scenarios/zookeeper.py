@@ -1,4 +1,4 @@
-"""The only ZooKeeper is away, which has a group, its offsets, and the counts of a bolt."""
+"""The only ZooKeeper is unavailable: it has a group, its offsets, and the counts of a bolt."""
 
 from __future__ import annotations
 
