@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from benchmarks.names import NAMES, SHORT
 
 if TYPE_CHECKING:
+    from benchmarks.find_regressions import Regression
     from rich.console import Console
 
-    from benchmarks.guard import Regression
-    from benchmarks.matches import Shared
-    from benchmarks.measure import Match, Played, Tell
+    from benchmarks.comparisons import SharedResources
+    from benchmarks.measure import Comparison, ComparisonResults, Log
     from benchmarks.results_file import Run
 
 
@@ -74,7 +74,7 @@ def main() -> int:
     from rich.console import Console
     from rich.markup import escape
 
-    from benchmarks import guard, machine, results_file
+    from benchmarks import machine, regressions, results_file
     from benchmarks.performance.page import write_page
     from benchmarks.tables import tables
     from benchmarks.targets import TARGETS
@@ -82,7 +82,7 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else 132, highlight=False)
     begun_s = time.monotonic()
 
-    def tell(text: str) -> None:
+    def log(text: str) -> None:
         console.print(
             f"[dim]{time.monotonic() - begun_s:5.0f} s[/]  {escape(text)}", soft_wrap=True
         )
@@ -96,83 +96,85 @@ def main() -> int:
         results_file.empty(),
     )
 
-    def keep(match: Match, played: Played) -> None:
-        part = results_file.measured(played.series, match.ratios, run)
+    def keep(comparison: Comparison, played: ComparisonResults) -> None:
+        part = results_file.measured(played.series, comparison.ratios, run)
         now.update(results_file.add(now, part))
         if not options.quick:
             found = results_file.add(before, now)
             results_file.write(results_file.with_targets(found, place, TARGETS))
 
     if options.profile:
-        failures = record_profiles(options, tell, run)
+        failures = record_profiles(options, log, run)
         write_page(results_file.read())
         console.print("Written: benchmarks/results/profiles.json, docs/PERFORMANCE.md.")
         return conclude(console, failures, None)
-    failures = measure(options, tell, keep)
+    failures = measure(options, log, keep)
     console.print(tables(results_file.with_targets(now, place, TARGETS)))
     if options.quick:
         worse: list[Regression] | None = None
         console.print("A quick run writes no results. Do not use its figures.")
     else:
-        worse = guard.regressions(committed, now)
+        worse = regressions.find_regressions(committed, now)
         write_page(results_file.read())
         console.print("Written: benchmarks/results/latest.json, docs/PERFORMANCE.md and its plots.")
     return conclude(console, failures, worse)
 
 
 def measure(
-    options: argparse.Namespace, tell: Tell, keep: Callable[[Match, Played], None]
+    options: argparse.Namespace, log: Log, keep: Callable[[Comparison, ComparisonResults], None]
 ) -> dict[str, str]:
     """Run the selected comparisons. Returns the failures: name → reason.
 
     `keep` is called with the results of each comparison when it ends. Ctrl-C ends the run.
     """
-    from benchmarks.measure import play
+    from benchmarks.measure import run_comparison
 
-    def take(match: Match, _: Shared) -> Mapping[str, str]:
-        played = play(match, options.repeat, options.patience, tell)
-        keep(match, played)
+    def take(comparison: Comparison, _: SharedResources) -> Mapping[str, str]:
+        played = run_comparison(comparison, options.repeat, options.patience, log)
+        keep(comparison, played)
         return played.failures
 
-    return with_each_match(options, tell, take)
+    return with_each_match(options, log, take)
 
 
-def record_profiles(options: argparse.Namespace, tell: Tell, run: Run) -> dict[str, str]:
+def record_profiles(options: argparse.Namespace, log: Log, run: Run) -> dict[str, str]:
     """Profile our entries of the selected comparisons. Returns the failures: name → reason."""
     from benchmarks.profiling import WorkerProfiles, profile
 
     workers = WorkerProfiles()
 
-    def take(match: Match, shared: Shared) -> Mapping[str, str]:
-        shared.arena.watch = workers.take
-        profile(match, workers, run, tell)
+    def take(comparison: Comparison, shared: SharedResources) -> Mapping[str, str]:
+        shared.cluster.watch = workers.take
+        profile(comparison, workers, run, log)
         return {}
 
-    return with_each_match(options, tell, take)
+    return with_each_match(options, log, take)
 
 
 def with_each_match(
-    options: argparse.Namespace, tell: Tell, take: Callable[[Match, Shared], Mapping[str, str]]
+    options: argparse.Namespace,
+    log: Log,
+    take: Callable[[Comparison, SharedResources], Mapping[str, str]],
 ) -> dict[str, str]:
     """Prepare the selected comparisons, and call `take` with each. Returns the failures."""
-    from benchmarks.matches import Shared, matches
+    from benchmarks.comparisons import SharedResources, comparisons
     from benchmarks.measure import MissingRequirement
 
     failures: dict[str, str] = {}
     try:
         with ExitStack() as stack:
-            shared = Shared(options, stack, tell)
-            for name, make in matches(shared):
+            shared = SharedResources(options, stack, log)
+            for name, make in comparisons(shared):
                 try:
-                    match = make()
+                    comparison = make()
                 except MissingRequirement as error:
-                    tell(f"{name} is skipped: {error}")
+                    log(f"{name} is skipped: {error}")
                     continue
                 except Exception as error:
                     failures[name] = f"{type(error).__name__}: {error}"
-                    tell(f"{name} cannot be prepared, and is omitted: {failures[name]}")
+                    log(f"{name} cannot be prepared, and is omitted: {failures[name]}")
                     continue
-                failures |= take(match, shared)
+                failures |= take(comparison, shared)
     except KeyboardInterrupt:
         failures["the run"] = "it was interrupted; its results are those measured before"
     return failures

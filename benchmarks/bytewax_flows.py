@@ -17,9 +17,9 @@ from bytewax.outputs import DynamicSink, StatelessSinkPartition
 from bytewax.testing import cluster_main
 
 from benchmarks.corpus import read_lines
-from benchmarks.gate import POLL_S
 from benchmarks.measure import Outcome
 from benchmarks.processes import Job, Starter
+from benchmarks.start_signal import POLL_S
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class _Partition(StatefulSourcePartition[str, None]):
 
     def next_batch(self) -> list[str]:
         if not self._has_begun:
-            if not self._starter.gate.is_open:
+            if not self._starter.signal.has_started:
                 return []
             self._has_begun = True
             self._tally.begin()

@@ -8,10 +8,10 @@ from functools import partial
 import ray
 
 from benchmarks import machine
-from benchmarks.clusters import Arena
-from benchmarks.control import ControlAcker, ControlBolt, ControlSpout
+from benchmarks.bare_actors import ControlAcker, ControlBolt, ControlSpout
+from benchmarks.benchmark_cluster import BenchmarkCluster
 from benchmarks.figures import Key, Ratio
-from benchmarks.measure import BenchmarkError, Entry, Match, Outcome, Sample
+from benchmarks.measure import BenchmarkError, Comparison, Entry, Outcome, Sample
 from benchmarks.topologies import constants
 from sunshower.runtime.plan import Layout
 
@@ -22,15 +22,15 @@ UNIT = "M tuples/s"
 NULL, THROUGH = "const_null", "const_id_null"
 
 
-def match(arena: Arena, seconds: float) -> Match:
+def comparison(cluster: BenchmarkCluster, seconds: float) -> Comparison:
     """Isolated and packed, tracked and untracked, one hop and two, and three bare actors."""
-    null, ours = NULL, partial(our_entry, arena, seconds)
+    null, ours = NULL, partial(our_entry, cluster, seconds)
     isolated, packed = ours(null, Layout.ISOLATE), ours(null, Layout.PACK)
     isolated_bare = ours(null, Layout.ISOLATE, tracked=False)
     packed_bare = ours(null, Layout.PACK, tracked=False)
     control = Entry(Key(null, "three-actors", f"rows-{FRAME}", UNIT), partial(_control, seconds))
     two_hops = [ours(THROUGH, Layout.ISOLATE), ours(THROUGH, Layout.PACK)]
-    return Match(
+    return Comparison(
         "constants",
         [isolated, control, packed, packed_bare, isolated_bare, *two_hops],
         [
@@ -42,7 +42,7 @@ def match(arena: Arena, seconds: float) -> Match:
 
 
 def our_entry(
-    arena: Arena, seconds: float, workload: str, layout: Layout, tracked: bool = True
+    cluster: BenchmarkCluster, seconds: float, workload: str, layout: Layout, tracked: bool = True
 ) -> Entry:
     """Our run of one of the two workloads, which emits for `seconds`."""
     isolated = layout is Layout.ISOLATE
@@ -52,14 +52,14 @@ def our_entry(
         variant, settings = f"{variant}-untracked", {**settings, "ackers": 0}
     hops = 1 if workload == NULL else 2
     key = Key(workload, "sunshower", variant, UNIT)
-    return Entry(key, partial(_ours, arena, hops, layout, seconds, settings))
+    return Entry(key, partial(_ours, cluster, hops, layout, seconds, settings))
 
 
 def _ours(
-    arena: Arena, hops: int, layout: Layout, seconds: float, settings: dict[str, int]
+    cluster: BenchmarkCluster, hops: int, layout: Layout, seconds: float, settings: dict[str, int]
 ) -> Sample:
-    gate = arena.gate()
-    return arena.run(constants(hops, gate, seconds, **settings), gate, layout).sample(MILLION)
+    signal = cluster.start_signal()
+    return cluster.run(constants(hops, signal, seconds, **settings), signal, layout).sample(MILLION)
 
 
 def _control(seconds: float) -> Sample:

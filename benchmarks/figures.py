@@ -91,12 +91,12 @@ class Target:
         fraction of the bound, or in units if the bound is 0."""
         bound = self.at_least if self.at_least is not None else self.at_most
         assert bound is not None, f"{self.figure} has no bound"
-        said = {"figure": self.figure, "bound": self.bound}
+        judged = {"figure": self.figure, "bound": self.bound}
         if value is None:
-            return {**said, "value": None, "met": None, "off": None}
+            return {**judged, "value": None, "met": None, "off": None}
         met = value <= bound if self.at_least is None else value >= bound
         off = round(value / bound - 1, 3) if bound else value
-        return {**said, "value": significant(value), "met": met, "off": off}
+        return {**judged, "value": significant(value), "met": met, "off": off}
 
 
 def significant(value: float, digits: int = 4) -> float:

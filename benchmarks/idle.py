@@ -7,9 +7,9 @@ from functools import partial
 
 import ray
 
-from benchmarks.clusters import Arena, idle_share
+from benchmarks.benchmark_cluster import BenchmarkCluster, idle_share
 from benchmarks.figures import Key
-from benchmarks.measure import BenchmarkError, Entry, Match, Sample
+from benchmarks.measure import BenchmarkError, Comparison, Entry, Sample
 from benchmarks.topologies import idle
 
 TASKS = 6
@@ -23,18 +23,18 @@ class Nothing:
         return os.getpid()
 
 
-def match(arena: Arena, seconds: float) -> Match:
+def comparison(cluster: BenchmarkCluster, seconds: float) -> Comparison:
     """Six tasks and their master, compared with as many actors without any code."""
     bare = Key("idle", "ray", f"{TASKS + 1}-empty-actors", "cores")
-    return Match(
+    return Comparison(
         "idle",
-        [Entry(KEY, partial(_ours, arena, seconds)), Entry(bare, partial(_bare, seconds))],
+        [Entry(KEY, partial(_ours, cluster, seconds)), Entry(bare, partial(_bare, seconds))],
         rounds=2,
     )
 
 
-def _ours(arena: Arena, seconds: float) -> Sample:
-    return _sample(arena.idle(idle(), seconds))
+def _ours(cluster: BenchmarkCluster, seconds: float) -> Sample:
+    return _sample(cluster.idle(idle(), seconds))
 
 
 def _bare(seconds: float) -> Sample:

@@ -17,11 +17,11 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.clusters import Arena
+from benchmarks.benchmark_cluster import BenchmarkCluster
 from benchmarks.figures import Key, Ratio
 from benchmarks.kafka_topologies import kafka_null, kafka_words
-from benchmarks.measure import BenchmarkError, Entry, Match, Outcome, Sample, Tell
-from benchmarks.peers import running
+from benchmarks.measure import BenchmarkError, Comparison, Entry, Log, Outcome, Sample
+from benchmarks.peers import python_peers
 from benchmarks.processes import Starter, run_together
 from sunshower.dev.kafka import Kafka
 from sunshower.kafka.options import Guarantee
@@ -67,20 +67,20 @@ class Topic:
         }
 
 
-def reading(arena: Arena, topic: Topic) -> Match:
+def reading(cluster: BenchmarkCluster, topic: Topic) -> Comparison:
     """KafkaSpout → null, with values only: with a commit every second, without commits, and
     without a guarantee; and with whole records."""
 
     def ours(variant: str, fields: Sequence[str] = ("value",), **options: object) -> Entry:
         key = Key(_NAME, "sunshower", f"pack-null-{variant}", "M messages/s")
-        return Entry(key, partial(_null, arena, topic, fields, options))
+        return Entry(key, partial(_null, cluster, topic, fields, options))
 
     committing = ours("at-least-once")
     whole = ours("whole-records", ())
     silent = ours("never-committed", commit_s=_NEVER_S)
     careless = ours("no-guarantee", guarantee=Guarantee.NONE)
-    loop = Entry(Key(_NAME, "loop", "consume", "M messages/s"), partial(_bare, arena, topic))
-    return Match(
+    loop = Entry(Key(_NAME, "loop", "consume", "M messages/s"), partial(_bare, cluster, topic))
+    return Comparison(
         "kafka",
         [committing, loop, silent, careless, whole],
         [
@@ -91,7 +91,9 @@ def reading(arena: Arena, topic: Topic) -> Match:
     )
 
 
-def counting(arena: Arena, topic: Topic, variant: str = "rows", key: Key | None = None) -> Entry:
+def counting(
+    cluster: BenchmarkCluster, topic: Topic, variant: str = "rows", key: Key | None = None
+) -> Entry:
     """Our count of the words of all messages, by `rows`, `columns` or `operators`.
 
     `key`: the key of a count by operators whose state is in SQLite.
@@ -99,14 +101,14 @@ def counting(arena: Arena, topic: Topic, variant: str = "rows", key: Key | None 
     durable = key is not None
     name = variant if variant == "operators" else f"pack-{variant}"
     key = key or Key("kafka_words", "sunshower", name, "M words/s")
-    return Entry(key, partial(_words, arena, topic, variant, durable))
+    return Entry(key, partial(_words, cluster, topic, variant, durable))
 
 
-def words(arena: Arena, topic: Topic, tell: Tell) -> Match:
+def words(cluster: BenchmarkCluster, topic: Topic, log: Log) -> Comparison:
     """Word counts from the topic. The peers, which are slower, count a tenth of the messages."""
-    interpreter = running.python(tell)
+    interpreter = python_peers.python(log)
     unit = "M words/s"
-    ours = [counting(arena, topic, variant) for variant in ("operators", "rows", "columns")]
+    ours = [counting(cluster, topic, variant) for variant in ("operators", "rows", "columns")]
     peers = [
         Entry(Key("kafka_words", peer, how, unit), partial(_peer, interpreter, peer, how, topic))
         for peer, how in (("faust", "agent"), ("quix", "expand"), ("quix", "one-function"))
@@ -117,33 +119,35 @@ def words(arena: Arena, topic: Topic, tell: Tell) -> Match:
         for own in ours
         for name, peer in zip(names, peers, strict=True)
     ]
-    return Match("kafka-words", [*ours, *peers], ratios)
+    return Comparison("kafka-words", [*ours, *peers], ratios)
 
 
-def _null(arena: Arena, topic: Topic, fields: Sequence[str], options: dict[str, object]) -> Sample:
-    gate = arena.gate()
-    topology = kafka_null(gate, topic.settings(), topic.name, topic.messages, fields, options)
-    return arena.run(topology, gate, Layout.PACK).expect(topic.messages).sample(MILLION)
+def _null(
+    cluster: BenchmarkCluster, topic: Topic, fields: Sequence[str], options: dict[str, object]
+) -> Sample:
+    signal = cluster.start_signal()
+    topology = kafka_null(signal, topic.settings(), topic.name, topic.messages, fields, options)
+    return cluster.run(topology, signal, Layout.PACK).expect(topic.messages).sample(MILLION)
 
 
-def _words(arena: Arena, topic: Topic, variant: str, durable: bool) -> Sample:
-    with arena.fresh_folder() as folder:
-        gate, file = arena.gate(), folder / "counts.db" if durable else None
-        topology = kafka_words(gate, topic.settings(), topic.name, topic.messages, variant, file)
-        return arena.run(topology, gate, Layout.PACK).expect(topic.words).sample(MILLION)
+def _words(cluster: BenchmarkCluster, topic: Topic, variant: str, durable: bool) -> Sample:
+    with cluster.fresh_folder() as folder:
+        signal, file = cluster.start_signal(), folder / "counts.db" if durable else None
+        topology = kafka_words(signal, topic.settings(), topic.name, topic.messages, variant, file)
+        return cluster.run(topology, signal, Layout.PACK).expect(topic.words).sample(MILLION)
 
 
 def _peer(interpreter: Path, peer: str, how: str, topic: Topic) -> Sample:
     messages = max(topic.messages // 10, 1000)
     share = topic.words * messages // topic.messages
     place = (topic.address, topic.name)
-    found = running.count_words(interpreter, peer, how, *place, messages, share)
+    found = python_peers.count_words(interpreter, peer, how, *place, messages, share)
     return found.sample(MILLION)
 
 
-def _bare(arena: Arena, topic: Topic) -> Sample:
+def _bare(cluster: BenchmarkCluster, topic: Topic) -> Sample:
     job = partial(consume_all, topic.settings(), topic.name, topic.messages)
-    return run_together([job], arena.folder).expect(topic.messages).sample(MILLION)
+    return run_together([job], cluster.folder).expect(topic.messages).sample(MILLION)
 
 
 def consume_all(

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from benchmarks.gate import POLL_S, Gate
+from benchmarks.start_signal import POLL_S, StartSignal
 from benchmarks.topologies import CountColumns, CountTuples, KeepTotals, Sink
 from sunshower import Context, Derived, Topology, batch, count
 from sunshower.kafka.options import KafkaOptions
@@ -24,7 +24,7 @@ class GatedKafka(KafkaSpout):
 
     def __init__(
         self,
-        gate: Gate,
+        signal: StartSignal,
         settings: Mapping[str, Any],
         topic: str,
         messages: int,
@@ -32,7 +32,7 @@ class GatedKafka(KafkaSpout):
         fields: Sequence[str] = ("value",),
     ) -> None:
         super().__init__(settings, topics=[topic], fields=fields, options=options)
-        self._gate, self._left = gate, messages
+        self._signal, self._left = signal, messages
         self._begun_s: float | None = None
         self._is_ready = False
 
@@ -42,7 +42,7 @@ class GatedKafka(KafkaSpout):
         self._is_ready = True
 
     def poll(self, limit: int) -> Polled[Any] | None:
-        if not self._gate.is_open:
+        if not self._signal.has_started:
             return None
         polled = super().poll(limit)
         if polled is not None and len(polled.numbers):
@@ -89,7 +89,7 @@ def split_values(messages: pa.Table) -> Derived:
 
 
 def kafka_null(
-    gate: Gate,
+    signal: StartSignal,
     settings: Mapping[str, Any],
     topic: str,
     messages: int,
@@ -98,13 +98,13 @@ def kafka_null(
 ) -> Topology:
     """One spout and one bolt, in one worker."""
     topology = Topology("kafka-null", idle_poll_s=POLL_S, workers=1)
-    source = GatedKafka(gate, settings, topic, messages, KafkaOptions(**options), fields)
+    source = GatedKafka(signal, settings, topic, messages, KafkaOptions(**options), fields)
     topology.spout("source", source).local_or_shuffle().bolt("sink", Nothing, fields=())
     return topology
 
 
 def kafka_words(
-    gate: Gate,
+    signal: StartSignal,
     settings: Mapping[str, Any],
     topic: str,
     messages: int,
@@ -118,7 +118,7 @@ def kafka_words(
     `file`: for the state of the operators, which is in memory by default.
     """
     topology = Topology(f"kafka-words-{variant}", idle_poll_s=POLL_S)
-    source = topology.spout("source", GatedKafka(gate, settings, topic, messages), parallelism=2)
+    source = topology.spout("source", GatedKafka(signal, settings, topic, messages), parallelism=2)
     near = source.local_or_shuffle()
     if variant == "operators":
         words = near.stage("split", parallelism=2).flat_map(split_text, fields=("word",))

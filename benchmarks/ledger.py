@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.figures import Key, Ratio
-from benchmarks.measure import BenchmarkError, Entry, Match, Outcome, Sample
+from benchmarks.measure import BenchmarkError, Comparison, Entry, Outcome, Sample
 from sunshower.runtime.tracking.ids import U64, EdgeIds
 from sunshower.runtime.tracking.ledger import Ledger
 from sunshower.runtime.tracking.pending import Pending
@@ -34,17 +34,17 @@ _UNIT = "M updates/s"
 Report = tuple[str, bytes, bytes]  # "start" or "ack", roots, xors
 
 
-def match(windows: int) -> Match:
+def comparison(windows: int) -> Comparison:
     """Updates per second of both, in both orders."""
     entries, ratios = [], []
     for order in ("in-order", "mixed"):
         reports = _reports(windows, order)
         ours, dicts = (Key("ledger", system, order, _UNIT) for system in ("sunshower", "dict"))
-        entries.append(Entry(ours, partial(_run, _tell_ours, Ledger, reports)))
-        entries.append(Entry(dicts, partial(_run, _tell_dict, DictLedger, reports)))
+        entries.append(Entry(ours, partial(_run, _apply_ours, Ledger, reports)))
+        entries.append(Entry(dicts, partial(_run, _apply_dict, DictLedger, reports)))
         ratios.append(Ratio(f"ledger/{order}/dict", ours, dicts))
     slot = Key("ledger", "sunshower", "memory", "bytes a slot")
-    return Match("ledger", [*entries, Entry(slot, _bytes_per_slot)], ratios)
+    return Comparison("ledger", [*entries, Entry(slot, _bytes_per_slot)], ratios)
 
 
 class DictLedger:
@@ -112,19 +112,19 @@ def _cut(what: str, roots: U64, xors: U64) -> list[Report]:
     ]
 
 
-def _tell_ours(ledger: Ledger, what: str, roots: bytes, xors: bytes) -> bytes:
+def _apply_ours(ledger: Ledger, what: str, roots: bytes, xors: bytes) -> bytes:
     apply = ledger.start if what == "start" else ledger.ack
     return apply(np.frombuffer(roots, np.uint64), np.frombuffer(xors, np.uint64)).complete.tobytes()
 
 
-def _tell_dict(ledger: DictLedger, what: str, roots: bytes, xors: bytes) -> bytes:
+def _apply_dict(ledger: DictLedger, what: str, roots: bytes, xors: bytes) -> bytes:
     apply = ledger.start if what == "start" else ledger.ack
     complete, _ = apply(memoryview(roots).cast("Q").tolist(), memoryview(xors).cast("Q").tolist())
     return array("Q", complete).tobytes()
 
 
 def _run(
-    tell: Callable[[Any, str, bytes, bytes], bytes],
+    apply: Callable[[Any, str, bytes, bytes], bytes],
     kind: Callable[[Sequence[int]], Any],
     reports: list[Report],
 ) -> Sample:
@@ -133,7 +133,7 @@ def _run(
     gc.set_threshold(100_000, 20, 50)
     ledger = kind([1])
     begun_s = time.process_time()  # one thread without waiting: other processes matter less
-    complete = sum(len(tell(ledger, *report)) for report in reports) // 8
+    complete = sum(len(apply(ledger, *report)) for report in reports) // 8
     ended_s = time.process_time()
     if complete * 3 != len(reports) * REPORT:
         raise BenchmarkError(f"{complete:,} trees of {len(reports) * REPORT // 3:,} are complete")
@@ -143,5 +143,5 @@ def _run(
 def _bytes_per_slot() -> Sample:
     ledger = Ledger([1])
     for report in _reports(2 * _SLOTS // _OPEN + 1, "in-order"):
-        _tell_ours(ledger, *report)
+        _apply_ours(ledger, *report)
     return Sample(ledger.bytes_per_slot())

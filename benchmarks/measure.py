@@ -71,7 +71,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Match:
+class Comparison:
     """Entries that run in the same rounds, and their ratios. `rounds`: at most this number."""
 
     name: str
@@ -80,22 +80,22 @@ class Match:
     rounds: int | None = None
 
 
-Tell = Callable[[str], None]
+Log = Callable[[str], None]
 
 
-def available(makers: Mapping[str, Callable[[], Entry]], tell: Tell) -> dict[str, Entry]:
+def available(makers: Mapping[str, Callable[[], Entry]], log: Log) -> dict[str, Entry]:
     """The entries of the peers that can run here. For each other peer the reason is logged."""
     found = {}
     for name, make in makers.items():
         try:
             found[name] = make()
         except MissingRequirement as error:
-            tell(f"{name} is skipped: {error}")
+            log(f"{name} is skipped: {error}")
     return found
 
 
 @dataclass(frozen=True)
-class Played:
+class ComparisonResults:
     """The results of a comparison. `failures`: name of the entry → error.
 
     Skipped entries (MissingRequirement) are in neither.
@@ -105,43 +105,45 @@ class Played:
     failures: Mapping[str, str]
 
 
-def play(match: Match, rounds: int, patience_s: float, tell: Tell) -> Played:
+def run_comparison(
+    comparison: Comparison, rounds: int, patience_s: float, log: Log
+) -> ComparisonResults:
     """Run every entry once in each round, in turn: A B C, A B C.
 
     An entry that raises an exception has no series, and does not run again.
     """
-    samples: dict[Key, list[Sample]] = {entry.key: [] for entry in match.entries}
-    others: dict[Key, list[float]] = {entry.key: [] for entry in match.entries}
+    samples: dict[Key, list[Sample]] = {entry.key: [] for entry in comparison.entries}
+    others: dict[Key, list[float]] = {entry.key: [] for entry in comparison.entries}
     failures: dict[str, str] = {}
     skipped: set[Key] = set()
-    rounds = min(rounds, match.rounds or rounds)
-    runs = rounds * len(match.entries)
+    rounds = min(rounds, comparison.rounds or rounds)
+    runs = rounds * len(comparison.entries)
     for turn in range(runs):
-        entry = match.entries[turn % len(match.entries)]
+        entry = comparison.entries[turn % len(comparison.entries)]
         key = entry.key
         if key in skipped or key.name in failures:
             continue
         busy = machine.wait_for_quiet(patience_s)
-        place = f"{match.name} {turn + 1}/{runs}, round {turn // len(match.entries) + 1}/{rounds}"
+        place = f"{comparison.name} {turn + 1}/{runs}, round {turn // len(comparison.entries) + 1}/{rounds}"
         try:
             sample = entry.run()
         except MissingRequirement as error:
             skipped.add(key)
-            tell(f"{place}: {key.name} is skipped: {error}")
+            log(f"{place}: {key.name} is skipped: {error}")
             continue
         except Exception as error:
             failures[key.name] = f"{type(error).__name__}: {error}"
-            tell(f"{place}: {key.name} has failed, and is omitted: {failures[key.name]}")
+            log(f"{place}: {key.name} has failed, and is omitted: {failures[key.name]}")
             continue
         samples[key].append(sample)
         others[key].append(busy)
-        tell(f"{place}: {key.name} {sample.value:,.3g} {key.unit}")
+        log(f"{place}: {key.name} {sample.value:,.3g} {key.unit}")
     whole = [
         entry
-        for entry in match.entries
+        for entry in comparison.entries
         if entry.key not in skipped and entry.key.name not in failures
     ]
-    return Played(
+    return ComparisonResults(
         [_series(entry, samples[entry.key], others[entry.key]) for entry in whole], failures
     )
 

@@ -60,7 +60,7 @@ def main() -> int:
     options = arguments()
     seeds = range(options.first, options.first + options.seeds)
     attempt = partial(try_seed, options.what, options.records, options.away)
-    begun_s = told_s = time.monotonic()
+    begun_s = printed_s = time.monotonic()
     broken: list[int] = []
     slow: dict[int, float] = {}
     for done, (seed, lines, speed) in enumerate(
@@ -73,8 +73,8 @@ def main() -> int:
             if len(broken) <= _SHOWN:
                 print(f"seed {seed} is BROKEN:", *lines, sep="\n    ", flush=True)
         now_s = time.monotonic()
-        if now_s - told_s > _PROGRESS_S or done == len(seeds):
-            told_s = now_s
+        if now_s - printed_s > _PROGRESS_S or done == len(seeds):
+            printed_s = now_s
             print(f"{done:,} of {len(seeds):,} seeds in {now_s - begun_s:,.0f} s: "
                   f"{len(broken):,} BROKEN", flush=True)  # fmt: skip
     if slow:

@@ -13,9 +13,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.clusters import Arena, wait
+from benchmarks.benchmark_cluster import BenchmarkCluster, wait
 from benchmarks.figures import Key, Ratio
-from benchmarks.measure import BenchmarkError, Entry, Match, Outcome, Sample
+from benchmarks.measure import BenchmarkError, Comparison, Entry, Outcome, Sample
 from benchmarks.processes import Starter, run_together
 from sunshower.actors.shipping import ship
 from sunshower.dev.jars import spark_delta, spark_kafka
@@ -43,26 +43,29 @@ def example(folder: Path, name: str) -> Any:
         return import_module(name)
 
 
-def match(arena: Arena, server: Kafka, messages: int) -> Match:
+def comparison(cluster: BenchmarkCluster, server: Kafka, messages: int) -> Comparison:
     """All paths in turn; each run has its own sessions."""
-    pipeline, sales = (example(arena.folder, name) for name in ("pipeline", "sales"))
+    pipeline, sales = (example(cluster.folder, name) for name in ("pipeline", "sales"))
     ship([pipeline, sales])
     sales.fill(messages, server.bootstrap, TOPIC)
     batch = messages // BATCHES
     peers = {into: Key("pipeline", "spark", into, UNIT) for into in ("table", "delta")}
     entries = [
-        Entry(key, partial(_structured, arena, server, batch, into)) for into, key in peers.items()
+        Entry(key, partial(_structured, cluster, server, batch, into))
+        for into, key in peers.items()
     ]
     ratios = []
     for reads, on, into in PATHS:
         key = Key("pipeline", "sunshower", f"{reads}-{on}-{into}", UNIT)
-        entries.append(Entry(key, partial(_ours, arena, server, batch, reads, on, into)))
+        entries.append(Entry(key, partial(_ours, cluster, server, batch, reads, on, into)))
         ratios.append(Ratio(f"pipeline/{reads}-{on}-{into}/spark", key, peers[into]))
-    return Match("pipeline", entries, ratios, rounds=1)
+    return Comparison("pipeline", entries, ratios, rounds=1)
 
 
-def _ours(arena: Arena, server: Kafka, batch: int, reads: str, on: str, into: str) -> Sample:
-    with arena.fresh_folder() as folder:
+def _ours(
+    cluster: BenchmarkCluster, server: Kafka, batch: int, reads: str, on: str, into: str
+) -> Sample:
+    with cluster.fresh_folder() as folder:
         topology = example(folder, "pipeline").pipeline(
             server.bootstrap,
             TOPIC,
@@ -74,15 +77,15 @@ def _ours(arena: Arena, server: Kafka, batch: int, reads: str, on: str, into: st
             until_end=True,
         )
         try:
-            with arena.running(topology, Layout.PACK) as run:
+            with cluster.running(topology, Layout.PACK) as run:
                 wait(run.finished)
         finally:
             RayDPSpark("sales").stop()  # the next run has other jars
         return _sample(folder, server)
 
 
-def _structured(arena: Arena, server: Kafka, batch: int, into: str) -> Sample:
-    with arena.fresh_folder() as folder:
+def _structured(cluster: BenchmarkCluster, server: Kafka, batch: int, into: str) -> Sample:
+    with cluster.fresh_folder() as folder:
         run_together([partial(stream, server.bootstrap, batch, into, folder)], folder)
         return _sample(folder, server)
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gate import Gate
 from benchmarks.measure import BenchmarkError, Outcome
+from benchmarks.start_signal import StartSignal
 
 _TIMEOUT_S = 300.0
 
@@ -22,17 +22,17 @@ _TIMEOUT_S = 300.0
 class Starter:
     """Given to each job: reports that the job is ready, and waits for the start signal."""
 
-    gate: Gate
-    _post: Any
+    signal: StartSignal
+    _queue: Any
 
     def ready(self) -> None:
         """Report that everything is prepared; a job of several parts does so for each part."""
-        self._post.put(None)
+        self._queue.put(None)
 
     def wait(self) -> float:
         """Report ready, and sleep until the start signal. Returns the time of the return."""
         self.ready()
-        self.gate.wait()
+        self.signal.wait()
         return time.monotonic()
 
 
@@ -43,18 +43,19 @@ def run_together(jobs: Sequence[Job], folder: Path, ready: int | None = None) ->
     """Run each job (a function that can be pickled) in a process of its own. The start signal is
     sent after `ready` reports, by default one for each job. Returns the sum of all outcomes."""
     context = mp.get_context("spawn")
-    post = context.Queue()
-    gate = Gate(folder)
+    queue = context.Queue()
+    signal = StartSignal(folder)
     processes = [
-        context.Process(target=_serve, args=(job, Starter(gate, post)), daemon=True) for job in jobs
+        context.Process(target=_run_job, args=(job, Starter(signal, queue)), daemon=True)
+        for job in jobs
     ]
     for process in processes:
         process.start()
     try:
         for _ in range(ready or len(jobs)):
-            _hear(post)
-        gate.open()
-        outcomes: list[Outcome] = [_hear(post) for _ in jobs]
+            _receive(queue)
+        signal.send()
+        outcomes: list[Outcome] = [_receive(queue) for _ in jobs]
         for process in processes:
             process.join(_TIMEOUT_S)
     finally:
@@ -63,20 +64,20 @@ def run_together(jobs: Sequence[Job], folder: Path, ready: int | None = None) ->
     return sum(outcomes[1:], outcomes[0])
 
 
-def _hear(post: Any) -> Any:
-    said = post.get(timeout=_TIMEOUT_S)
-    if isinstance(said, str):
-        raise BenchmarkError(f"a process of a peer has failed:\n{said}")
-    return said
+def _receive(queue: Any) -> Any:
+    message = queue.get(timeout=_TIMEOUT_S)
+    if isinstance(message, str):
+        raise BenchmarkError(f"a process of a peer has failed:\n{message}")
+    return message
 
 
-def _serve(job: Job, starter: Starter) -> None:
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)  # Bytewax prints there that it retries to connect
-    os.dup2(nowhere, 2)
+def _run_job(job: Job, starter: Starter) -> None:
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, 1)  # Bytewax prints there that it retries to connect
+    os.dup2(devnull, 2)
     gc.freeze()  # as in Sunshower's workers: Bytewax is 10 to 20 % faster with it
     gc.set_threshold(100_000, 20, 50)
     try:
-        starter._post.put(job(starter))
+        starter._queue.put(job(starter))
     except BaseException:
-        starter._post.put(traceback.format_exc())
+        starter._queue.put(traceback.format_exc())

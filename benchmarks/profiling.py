@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks import results_file
 from benchmarks.figures import Target
-from benchmarks.measure import Entry, Match, MissingRequirement, Tell
+from benchmarks.measure import Comparison, Entry, Log, MissingRequirement
 from sunshower.actors.profiles.recording import record
 from sunshower.actors.profiles.stack_sampler import StackSampler
 from sunshower.actors.run import RayRun
@@ -44,18 +44,20 @@ class WorkerProfiles:
         self.stacks = record(run.id, run.plan.workers, self.seconds).stacks
 
 
-def profile(match: Match, workers: WorkerProfiles, run: results_file.Run, tell: Tell) -> None:
+def profile(
+    comparison: Comparison, workers: WorkerProfiles, run: results_file.Run, log: Log
+) -> None:
     """Run each entry of ours, and add its profile to the file. An entry whose figure comes from
     the run of the entry before it gets the same profile."""
-    workers.seconds = _LONGER.get(match.name, _SECONDS)
+    workers.seconds = _LONGER.get(comparison.name, _SECONDS)
     stacks: Stacks = {}
-    for entry in match.entries:
+    for entry in comparison.entries:
         if entry.key.system == "sunshower":
-            tell(f"{match.name}: {entry.key.name}")
+            log(f"{comparison.name}: {entry.key.name}")
             try:
                 stacks = _stacks(entry, workers) or stacks
             except MissingRequirement as error:
-                tell(f"{entry.key.name} is skipped: {error}")
+                log(f"{entry.key.name} is skipped: {error}")
                 continue
             found = {"date": run.date, "commit": run.commit, **shares(stacks)}
             if found["samples"] >= _SAMPLES:
@@ -97,8 +99,8 @@ def sentences(profiles: Mapping[str, Any], targets: Iterable[Target]) -> Iterato
     for name in names:
         if name in profiles:
             runs.setdefault(json.dumps(profiles[name]), []).append(f"`{name}`")
-    for told, same in runs.items():
-        one = json.loads(told)
+    for text, same in runs.items():
+        one = json.loads(text)
         parts = ", ".join(f"{part} {share}%" for part, share in one["parts"].items() if share)
         most = [f"`{name}` {n}%" for name, n in one["functions"].items() if n >= _LEAST]
         functions = f"; most samples are in {', '.join(most)}" if most else ""

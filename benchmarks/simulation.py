@@ -14,7 +14,7 @@ from functools import partial
 from random import Random
 
 from benchmarks.figures import Key
-from benchmarks.measure import BenchmarkError, Entry, Match, Outcome, Sample
+from benchmarks.measure import BenchmarkError, Comparison, Entry, Outcome, Sample
 from sunshower import Bolt, Context, Number, Spout, Topology
 from sunshower.errors import ClusterError
 from sunshower.runtime.cluster import Run
@@ -66,13 +66,13 @@ def topology() -> Graph:
     return topology.graph()
 
 
-def match(runs: int) -> Match:
+def comparison(runs: int) -> Comparison:
     """Both layouts; a sample consists of `runs` seeds."""
     entries = []
     for layout in Layout:
         key = Key("simulation", "sunshower", f"{layout}-10-faults", "runs/min")
         entries.append(Entry(key, partial(_sample, layout, runs)))
-    return Match("simulation", entries, rounds=2)
+    return Comparison("simulation", entries, rounds=2)
 
 
 def one_run(graph: Graph, layout: Layout, seed: int) -> int:

@@ -22,9 +22,9 @@ import pyarrow as pa
 import ray
 
 from benchmarks import machine
-from benchmarks.clusters import Arena
+from benchmarks.benchmark_cluster import BenchmarkCluster
 from benchmarks.figures import Key, Ratio
-from benchmarks.measure import BenchmarkError, Entry, Match, Sample
+from benchmarks.measure import BenchmarkError, Comparison, Entry, Sample
 from sunshower.actors.shipping import ship
 from sunshower.dev.jars import spark_kafka
 from sunshower.spark_integration.sessions.local_spark import LocalSpark
@@ -199,7 +199,7 @@ def local(stack: ExitStack) -> Bench:
     return Bench(LocalSpark(settings=_ARROW, jars=spark_kafka()), bare_local, stack)
 
 
-def match(_arena: Arena, here: Bench, many: int, stack: ExitStack) -> Match:
+def comparison(_cluster: BenchmarkCluster, here: Bench, many: int, stack: ExitStack) -> Comparison:
     """Both places in turn; RayDP uses the running Ray. `many`: batches in a memory measurement."""
     ship([sys.modules[__name__]])
     places = {"local": here, "ray": Bench(RayDPSpark("bench", settings=_ARROW), bare_on_ray, stack)}
@@ -211,7 +211,7 @@ def match(_arena: Arena, here: Bench, many: int, stack: ExitStack) -> Match:
         entries += [Entry(ours, bench.ours), Entry(bare, bench.bare)]
         entries += [Entry(growth, partial(bench.growth, many))]
         ratios += [Ratio(f"spark/{name}/bare", ours, bare)]
-    return Match("spark", entries, ratios, rounds=2)
+    return Comparison("spark", entries, ratios, rounds=2)
 
 
 def _stored() -> float:

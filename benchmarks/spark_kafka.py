@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.figures import Key, Ratio
 from benchmarks.kafka import BYTES, MILLION, PARTITIONS, Topic
-from benchmarks.measure import BenchmarkError, Entry, Match, Sample
+from benchmarks.measure import BenchmarkError, Comparison, Entry, Sample
 from benchmarks.spark import Bench
 from sunshower.kafka.exactly_once.offset_ranges import OffsetRange
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep, Ticket
@@ -32,12 +32,12 @@ def sizes(df: Any, _: BatchInfo) -> Any:
     return df.selectExpr("count(*) messages", "coalesce(sum(length(value)), 0L) bytes")
 
 
-def match(bench: Bench, topic: Topic) -> Match:
+def comparison(bench: Bench, topic: Topic) -> Comparison:
     """All messages of a topic, counted in Spark: one process of ours, and `local[*]`."""
     unit = "M messages/s"
     ranges = Entry(Key("spark_kafka", "sunshower", "ranges", unit), partial(_ranges, bench, topic))
     rows = Entry(Key("spark_kafka", "loop", "rows", unit), partial(_rows, bench, topic))
-    return Match(
+    return Comparison(
         "spark-kafka",
         [ranges, rows],
         [Ratio("spark_kafka/ranges/rows", ranges.key, rows.key)],

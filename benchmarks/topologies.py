@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.corpus import read_lines
-from benchmarks.gate import POLL_S, Gate
+from benchmarks.start_signal import POLL_S, StartSignal
 from sunshower import BatchBolt, Bolt, Context, Derived, Spout, Topology, batch, count
 from sunshower.trident import SqliteState
 
@@ -33,16 +33,16 @@ class Total(NamedTuple):
 class Gated(Spout[Any]):
     """Emits no record before the start signal, and notes the time of the first one."""
 
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
+    def __init__(self, signal: StartSignal) -> None:
+        self._signal = signal
         self._begun_s: float | None = None
         self._is_ready = False
 
     def open(self, context: Context) -> None:
         self._is_ready = True
 
-    def hold_back(self) -> Iterator[None]:
-        while not self._gate.is_open:
+    def wait_for_start(self) -> Iterator[None]:
+        while not self._signal.has_started:
             yield None
         self._begun_s = time.monotonic()
 
@@ -66,8 +66,8 @@ class Sink(Bolt[Any, Any]):
 class Prepared(Gated):
     """Emits records that were created before the start, so that only the runtime is measured."""
 
-    def __init__(self, gate: Gate, path: Path, record: Any, fields: Any) -> None:
-        super().__init__(gate)
+    def __init__(self, signal: StartSignal, path: Path, record: Any, fields: Any) -> None:
+        super().__init__(signal)
         self.emits = fields
         self._path, self._record = path, record
 
@@ -77,7 +77,7 @@ class Prepared(Gated):
         super().open(context)
 
     def records(self) -> Iterator[Any]:
-        yield from self.hold_back()
+        yield from self.wait_for_start()
         yield from self._prepared
 
 
@@ -86,8 +86,8 @@ class PreparedTable(Gated):
 
     emits = ("text",)
 
-    def __init__(self, gate: Gate, path: Path) -> None:
-        super().__init__(gate)
+    def __init__(self, signal: StartSignal, path: Path) -> None:
+        super().__init__(signal)
         self._path = path
 
     def open(self, context: Context) -> None:
@@ -96,7 +96,7 @@ class PreparedTable(Gated):
         super().open(context)
 
     def tables(self) -> Iterator[Any]:
-        yield from self.hold_back()
+        yield from self.wait_for_start()
         yield self._table
 
 
@@ -215,18 +215,18 @@ class CountColumns(BatchBolt[Any, Any]):
 
 
 def word_count(
-    variant: str, path: Path, gate: Gate, state: SqliteState | None = None, **settings: Any
+    variant: str, path: Path, signal: StartSignal, state: SqliteState | None = None, **settings: Any
 ) -> Topology:
     """`rows`: plain tuples, the count emits nothing; `classes`: NamedTuples, a Total for each word;
     `columns`: Arrow tables; `operators`: plain tuples, totals that a sink stores;
     `operators-columns`: the same operators on Arrow tables. `state`: of the operators' totals."""
     topology = Topology(f"word-count-{variant}", idle_poll_s=POLL_S, **settings)
     if variant.endswith("columns"):
-        source: Gated = PreparedTable(gate, path)
+        source: Gated = PreparedTable(signal, path)
     elif variant == "classes":
-        source = Prepared(gate, path, Line, Line)
+        source = Prepared(signal, path, Line, Line)
     else:
-        source = Prepared(gate, path, one, ("text",))
+        source = Prepared(signal, path, one, ("text",))
     near = topology.spout("source", source, parallelism=2).local_or_shuffle()
     if variant == "rows":
         parts = near.bolt("split", split_tuples, parallelism=2, fields=("word",))
@@ -254,12 +254,12 @@ class Numbers(Gated):
 
     emits = ("value",)
 
-    def __init__(self, gate: Gate, seconds: float) -> None:
-        super().__init__(gate)
+    def __init__(self, signal: StartSignal, seconds: float) -> None:
+        super().__init__(signal)
         self._seconds = seconds
 
     def records(self) -> Iterator[Any]:
-        yield from self.hold_back()
+        yield from self.wait_for_start()
         first, end_s = 0, time.monotonic() + self._seconds
         while time.monotonic() < end_s:
             for value in range(first, first + 1000):
@@ -284,10 +284,10 @@ class Null(Sink):
         return None, self.last_s
 
 
-def constants(hops: int, gate: Gate, seconds: float, **settings: Any) -> Topology:
+def constants(hops: int, signal: StartSignal, seconds: float, **settings: Any) -> Topology:
     """One hop, const → null, or two, const → id → null; one task each."""
     topology = Topology(f"constants-{hops}", idle_poll_s=POLL_S, **settings)
-    stream = topology.spout("source", Numbers(gate, seconds))
+    stream = topology.spout("source", Numbers(signal, seconds))
     if hops == 2:
         stream = stream.local_or_shuffle().bolt("id", identity, fields=("value",))
     stream.local_or_shuffle().bolt("sink", Null, fields=())

@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import kafka, word_count
-from benchmarks.clusters import Arena
+from benchmarks.benchmark_cluster import BenchmarkCluster
 from benchmarks.corpus import write_files
 from benchmarks.figures import Key, Ratio
-from benchmarks.measure import Entry, Match, Sample, Tell
-from benchmarks.peers import running
+from benchmarks.measure import Comparison, Entry, Log, Sample
+from benchmarks.peers import python_peers
 from benchmarks.processes import run_together
 from benchmarks.spark_words import Setup
 from benchmarks.trident_runs import commit_all, empty_batches, growth
@@ -35,47 +35,53 @@ _NAME, _UNIT, _MILLION = "trident", "M words/s", 1e6
 
 
 def exactly_once(
-    arena: Arena, lines: Path, count: int, with_peers: Callable[[], ZooKeeper] | None, tell: Tell
-) -> Match:
+    cluster: BenchmarkCluster,
+    lines: Path,
+    count: int,
+    with_peers: Callable[[], ZooKeeper] | None,
+    log: Log,
+) -> Comparison:
     """Words in files, exactly once, compared with the same operators at least once.
 
     `with_peers`: also compared with Spark, and with progress in the ZooKeeper that it returns.
     """
-    tell(f"writing the words into {FILES} files")
-    folder = write_files(arena.folder, count, FILES)
+    log(f"writing the words into {FILES} files")
+    folder = write_files(cluster.folder, count, FILES)
     kinds = (StateKind.OPAQUE, StateKind.TRANSACTIONAL)
-    opaque, transactional = (_files(arena, folder, count, kind) for kind in kinds)
-    plain = word_count.durable(arena, lines, count, Key(_NAME, "sunshower", "pack-plain", _UNIT))
+    opaque, transactional = (_files(cluster, folder, count, kind) for kind in kinds)
+    plain = word_count.durable(cluster, lines, count, Key(_NAME, "sunshower", "pack-plain", _UNIT))
     entries = [opaque, plain, transactional]
     ratios = [
         _ratio("pack-opaque", "at-least-once", opaque, plain),
         _ratio("pack-transactional", "at-least-once", transactional, plain),
     ]
     if with_peers is not None:
-        stored = _files(arena, folder, count, kinds[0], with_peers())
-        sparks = [spark_entry(arena, Setup(files), folder, count) for files in (4, FILES)]
+        stored = _files(cluster, folder, count, kinds[0], with_peers())
+        sparks = [spark_entry(cluster, Setup(files), folder, count) for files in (4, FILES)]
         entries += [stored, *sparks]
         ratios += [
             _ratio("pack-opaque-zookeeper", "sqlite", stored, opaque),
             _ratio("pack-opaque", "spark", opaque, sparks[0]),
             _ratio("pack-opaque", "spark-one-batch", opaque, sparks[1]),
         ]
-    return Match("exactly-once", entries, ratios)
+    return Comparison("exactly-once", entries, ratios)
 
 
-def batches(arena: Arena, count: int, seconds: float, zookeeper: ZooKeeper, tell: Tell) -> Match:
+def batches(
+    cluster: BenchmarkCluster, count: int, seconds: float, zookeeper: ZooKeeper, log: Log
+) -> Comparison:
     """Empty batches, and the memory growth with ten times as many words."""
-    tell(f"writing {LONGER} times the words into {FILES * LONGER} files")
-    longer = write_files(arena.folder, count, FILES, LONGER)
+    log(f"writing {LONGER} times the words into {FILES * LONGER} files")
+    longer = write_files(cluster.folder, count, FILES, LONGER)
     kinds = (StateKind.OPAQUE, StateKind.TRANSACTIONAL)
-    stored = _empty(arena, kinds[0], "wall", seconds, zookeeper=zookeeper)
-    empty = [_empty(arena, kind, what, seconds) for kind in kinds for what in ("wall", "cpu")]
-    alone = [_empty(arena, kinds[0], what, seconds, workers=1) for what in ("wall", "cpu")]
+    stored = _empty(cluster, kinds[0], "wall", seconds, zookeeper=zookeeper)
+    empty = [_empty(cluster, kind, what, seconds) for kind in kinds for what in ("wall", "cpu")]
+    alone = [_empty(cluster, kinds[0], what, seconds, workers=1) for what in ("wall", "cpu")]
     memory = Entry(
         Key(_NAME, "sunshower", "memory-growth", "MiB"),
-        partial(_growth, arena, longer, count * LONGER),
+        partial(_growth, cluster, longer, count * LONGER),
     )
-    return Match(
+    return Comparison(
         "trident",
         [stored, *empty, *alone, memory],
         [_ratio("empty-opaque-zookeeper-wall", "sqlite", stored, empty[0])],
@@ -83,16 +89,20 @@ def batches(arena: Arena, count: int, seconds: float, zookeeper: ZooKeeper, tell
     )
 
 
-def kafka_words(arena: Arena, topic: kafka.Topic, few: kafka.Topic, tell: Tell) -> Match:
+def kafka_words(
+    cluster: BenchmarkCluster, topic: kafka.Topic, few: kafka.Topic, log: Log
+) -> Comparison:
     """Words in a topic; Quix, which is slower, counts those of the smaller topic `few`."""
-    interpreter = running.python(tell)
-    ours = Entry(Key(_NAME, "sunshower", "kafka-opaque", _UNIT), partial(_kafka, arena, topic))
-    plain = kafka.counting(arena, topic, "operators", Key(_NAME, "sunshower", "kafka-plain", _UNIT))
+    interpreter = python_peers.python(log)
+    ours = Entry(Key(_NAME, "sunshower", "kafka-opaque", _UNIT), partial(_kafka, cluster, topic))
+    plain = kafka.counting(
+        cluster, topic, "operators", Key(_NAME, "sunshower", "kafka-plain", _UNIT)
+    )
     peers = [
         Entry(Key(_NAME, "quix", how, _UNIT), partial(_quix, interpreter, how, few))
         for how in ("group-by", "by-partition")
     ]
-    return Match(
+    return Comparison(
         "trident-kafka",
         [ours, plain, *peers],
         [
@@ -109,13 +119,19 @@ def _ratio(variant: str, peer: str, ours: Entry, theirs: Entry) -> Ratio:
 
 
 def _files(
-    arena: Arena, lines: Path, count: int, kind: StateKind, zookeeper: ZooKeeper | None = None
+    cluster: BenchmarkCluster,
+    lines: Path,
+    count: int,
+    kind: StateKind,
+    zookeeper: ZooKeeper | None = None,
 ) -> Entry:
     def run() -> Sample:
-        with arena.fresh_folder() as folder:
-            gate, store = arena.gate(), _store(zookeeper, folder)
-            topology = words_in_files(gate, lines, folder, RECORDS, kind, store)
-            return commit_all(arena, topology, gate, folder, kind).expect(count).sample(_MILLION)
+        with cluster.fresh_folder() as folder:
+            signal, store = cluster.start_signal(), _store(zookeeper, folder)
+            topology = words_in_files(signal, lines, folder, RECORDS, kind, store)
+            return (
+                commit_all(cluster, topology, signal, folder, kind).expect(count).sample(_MILLION)
+            )
 
     return Entry(Key(_NAME, "sunshower", f"pack-{kind.value}{_where(zookeeper)}", _UNIT), run)
 
@@ -129,15 +145,15 @@ def _where(zookeeper: ZooKeeper | None) -> str:
     return "-zookeeper" if zookeeper else ""
 
 
-def _kafka(arena: Arena, topic: kafka.Topic) -> Sample:
-    with arena.fresh_folder() as folder:
-        gate = arena.gate()
-        topology = words_in_kafka(gate, topic.settings(), topic.name, folder, MESSAGES)
-        return commit_all(arena, topology, gate, folder).expect(topic.words).sample(_MILLION)
+def _kafka(cluster: BenchmarkCluster, topic: kafka.Topic) -> Sample:
+    with cluster.fresh_folder() as folder:
+        signal = cluster.start_signal()
+        topology = words_in_kafka(signal, topic.settings(), topic.name, folder, MESSAGES)
+        return commit_all(cluster, topology, signal, folder).expect(topic.words).sample(_MILLION)
 
 
 def _empty(
-    arena: Arena,
+    cluster: BenchmarkCluster,
     kind: StateKind,
     what: str,
     seconds: float,
@@ -145,29 +161,29 @@ def _empty(
     zookeeper: ZooKeeper | None = None,
 ) -> Entry:
     def run() -> Sample:
-        with arena.fresh_folder() as folder:
-            gate, store = arena.gate(), _store(zookeeper, folder)
-            topology = nothing(gate, folder, kind, workers, store)
-            return Sample(empty_batches(arena, topology, gate, max(seconds, _EMPTY_S))[what])
+        with cluster.fresh_folder() as folder:
+            signal, store = cluster.start_signal(), _store(zookeeper, folder)
+            topology = nothing(signal, folder, kind, workers, store)
+            return Sample(empty_batches(cluster, topology, signal, max(seconds, _EMPTY_S))[what])
 
     where = "-one-worker" if workers == 1 else _where(zookeeper)
     return Entry(Key(_NAME, "sunshower", f"empty-{kind.value}{where}-{what}", "ms"), run)
 
 
-def _growth(arena: Arena, lines: Path, count: int) -> Sample:
-    with arena.fresh_folder() as folder:
-        gate = arena.gate()
-        topology = words_in_files(gate, lines, folder, RECORDS)
-        return growth(arena, topology, gate, folder, count)
+def _growth(cluster: BenchmarkCluster, lines: Path, count: int) -> Sample:
+    with cluster.fresh_folder() as folder:
+        signal = cluster.start_signal()
+        topology = words_in_files(signal, lines, folder, RECORDS)
+        return growth(cluster, topology, signal, folder, count)
 
 
 def spark_entry(
-    arena: Arena, setup: Setup, lines: Path, count: int, workload: str = _NAME
+    cluster: BenchmarkCluster, setup: Setup, lines: Path, count: int, workload: str = _NAME
 ) -> Entry:
     """Structured Streaming counts the words of a folder of files."""
 
     def run() -> Sample:
-        with arena.fresh_folder() as folder:
+        with cluster.fresh_folder() as folder:
             job = partial(setup.count_words, lines, folder)
             return run_together([job], folder).expect(count).sample(_MILLION)
 
@@ -176,5 +192,7 @@ def spark_entry(
 
 def _quix(interpreter: Path, how: str, topic: kafka.Topic) -> Sample:
     place = (topic.address, topic.name)
-    found = running.count_words(interpreter, "quix_once", how, *place, topic.messages, topic.words)
+    found = python_peers.count_words(
+        interpreter, "quix_once", how, *place, topic.messages, topic.words
+    )
     return found.sample(_MILLION)

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks import machine
-from benchmarks.clusters import Arena, wait, worker_pids
-from benchmarks.gate import Gate
+from benchmarks.benchmark_cluster import BenchmarkCluster, wait, worker_pids
 from benchmarks.measure import BenchmarkError, Outcome, Sample
+from benchmarks.start_signal import StartSignal
 from benchmarks.trident_topologies import BEGUN, SOURCE, SUCCEEDED, state_of
 from sunshower import Topology
 from sunshower.actors.run import RayRun
@@ -28,20 +28,20 @@ _MIB = float(1 << 20)
 
 
 def commit_all(
-    arena: Arena,
+    cluster: BenchmarkCluster,
     topology: Topology,
-    gate: Gate,
+    signal: StartSignal,
     folder: Path,
     kind: StateKind = StateKind.OPAQUE,
     look: Callable[[list[int]], None] | None = None,
 ) -> Outcome:
     """Run to the end. `done`: the words in the state. `look` is called ten times a second with the
     process ids of the workers."""
-    with _ready(arena, topology) as run:
+    with _ready(cluster, topology) as run:
         pids = worker_pids(run)
         before_s = machine.cpu_s(pids)
-        gate.open()
-        arena.watch(run)
+        signal.send()
+        cluster.watch(run)
         wait(lambda: (look and look(pids), run.finished())[1])
         after_s = machine.cpu_s(pids)
         snapshot = run.snapshot()
@@ -58,12 +58,18 @@ def commit_all(
     )
 
 
-def growth(arena: Arena, topology: Topology, gate: Gate, folder: Path, done: int) -> Sample:
+def growth(
+    cluster: BenchmarkCluster, topology: Topology, signal: StartSignal, folder: Path, done: int
+) -> Sample:
     """By how many MiB the highest memory of the workers in the second half of a run is above that
     in the first half."""
     seen: list[float] = []
     commit_all(
-        arena, topology, gate, folder, look=lambda pids: seen.append(machine.resident(pids) / _MIB)
+        cluster,
+        topology,
+        signal,
+        folder,
+        look=lambda pids: seen.append(machine.resident(pids) / _MIB),
     ).expect(done)
     half = len(seen) // 2
     if half < 2:
@@ -72,14 +78,16 @@ def growth(arena: Arena, topology: Topology, gate: Gate, folder: Path, done: int
     return Sample(second - first, more={"peak_mib": second, "start_mib": seen[0]})
 
 
-def empty_batches(arena: Arena, topology: Topology, gate: Gate, seconds: float) -> dict[str, float]:
+def empty_batches(
+    cluster: BenchmarkCluster, topology: Topology, signal: StartSignal, seconds: float
+) -> dict[str, float]:
     """Milliseconds for each batch: `wall`, and `cpu`, the processor time of all workers above what
     they use without batches."""
-    with _ready(arena, topology) as run:
+    with _ready(cluster, topology) as run:
         pids = worker_pids(run)
         time.sleep(_SETTLE_S)
         idle_s = _used(pids, seconds)
-        gate.open()
+        signal.send()
         time.sleep(_SETTLE_S)
         before = _batches(run)
         busy_s = _used(pids, seconds)
@@ -91,9 +99,9 @@ def empty_batches(arena: Arena, topology: Topology, gate: Gate, seconds: float) 
 
 
 @contextmanager
-def _ready(arena: Arena, topology: Topology) -> Iterator[RayRun]:
+def _ready(cluster: BenchmarkCluster, topology: Topology) -> Iterator[RayRun]:
     """A run whose master has opened its store, and waits for the start signal."""
-    with arena.running(topology, Layout.PACK) as run:
+    with cluster.running(topology, Layout.PACK) as run:
         wait(lambda: "txid" in run.snapshot().figures(_MASTER))
         yield run
 

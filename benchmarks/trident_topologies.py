@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from benchmarks.gate import Gate
+from benchmarks.start_signal import StartSignal
 from sunshower import Topology
 from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque
@@ -30,13 +30,13 @@ class Gated:
     """Begins no batch before the start signal. Notes when it was called for the first one, so that
     connecting and reading are measured, and when the last one was committed."""
 
-    def __init__(self, spout: Any, gate: Gate) -> None:
-        self._spout, self._gate = as_trident_spout(spout), gate
+    def __init__(self, spout: Any, signal: StartSignal) -> None:
+        self._spout, self._signal = as_trident_spout(spout), signal
         self.emits, self.kind = self._spout.emits, self._spout.kind
         self.commits, self.parallelism_max = self._spout.commits, self._spout.parallelism_max
 
     def coordinator(self, *about: Any) -> Any:
-        return _Coordinator(self._spout.coordinator(*about), self._gate)
+        return _Coordinator(self._spout.coordinator(*about), self._signal)
 
     def emitter(self, *about: Any) -> Any:
         return _Emitter(self._spout.emitter(*about))
@@ -51,12 +51,12 @@ class _Wrapping:
 
 
 class _Coordinator(_Wrapping):
-    def __init__(self, inner: Any, gate: Gate) -> None:
+    def __init__(self, inner: Any, signal: StartSignal) -> None:
         super().__init__(inner)
-        self._gate = gate
+        self._signal = signal
 
     def is_ready(self, txid: int) -> bool:
-        return self._gate.is_open and bool(self._inner.is_ready(txid))
+        return self._signal.has_started and bool(self._inner.is_ready(txid))
 
 
 class _Emitter(_Wrapping):
@@ -102,7 +102,7 @@ def split_line(line: Any) -> Iterator[tuple[str]]:
 
 
 def words_in_files(
-    gate: Gate,
+    signal: StartSignal,
     lines: Path,
     folder: Path,
     records: int,
@@ -111,26 +111,26 @@ def words_in_files(
 ) -> Topology:
     """All files of the folder `lines`, in batches with `records` lines for each of two tasks."""
     spout = TextFileBatches(lines / "*.txt", bounds=Bounds(records=records))
-    return _counting(spout, gate, folder, kind, store)
+    return _counting(spout, signal, folder, kind, store)
 
 
 def words_in_kafka(
-    gate: Gate, settings: Mapping[str, Any], topic: str, folder: Path, records: int
+    signal: StartSignal, settings: Mapping[str, Any], topic: str, folder: Path, records: int
 ) -> Topology:
     """All messages that a topic has now."""
     options = BatchOptions(
         first=StartPosition.EARLIEST, until_end=True, bounds=Bounds(records=records, bytes=64 << 20)
     )
     spout = KafkaOpaque(settings, topics=[topic], value=Text(), fields=("value",), options=options)
-    return _counting(spout, gate, folder, StateKind.OPAQUE)
+    return _counting(spout, signal, folder, StateKind.OPAQUE)
 
 
 def nothing(
-    gate: Gate, folder: Path, kind: StateKind, workers: int = 2, store: Store | None = None
+    signal: StartSignal, folder: Path, kind: StateKind, workers: int = 2, store: Store | None = None
 ) -> Topology:
     """The word count of a source without lines, opaque or transactional."""
     spout = NeverOpaque() if kind is StateKind.OPAQUE else NeverTransactional()
-    return _counting(spout, gate, folder, StateKind.OPAQUE, store, workers)
+    return _counting(spout, signal, folder, StateKind.OPAQUE, store, workers)
 
 
 def state_of(folder: Path, kind: StateKind = StateKind.OPAQUE) -> SqliteState:
@@ -140,7 +140,7 @@ def state_of(folder: Path, kind: StateKind = StateKind.OPAQUE) -> SqliteState:
 
 def _counting(
     spout: Any,
-    gate: Gate,
+    signal: StartSignal,
     folder: Path,
     kind: StateKind,
     store: Store | None = None,
@@ -151,7 +151,7 @@ def _counting(
     lines = batches(
         topology,
         SOURCE,
-        Gated(spout, gate),
+        Gated(spout, signal),
         parallelism=2,
         store=store or InSqlite(folder / "batches.db"),
         max_batches=MAX_BATCHES,

@@ -21,7 +21,7 @@ _PATIENCE_S = 20.0  # for an idle machine, at most; the results record how busy 
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
-    from benchmarks.endurance.nemesis import KINDS
+    from benchmarks.endurance.kills import KINDS
 
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.endurance",
@@ -57,7 +57,7 @@ def main() -> int:
     )
     begun_s = time.monotonic()
 
-    def tell(text: str) -> None:
+    def log(text: str) -> None:
         console.print(f"[dim]{time.monotonic() - begun_s:5.0f} s[/]  {escape(text)}")
 
     seconds = options.hours * 3600 if options.hours else options.seconds
@@ -65,7 +65,7 @@ def main() -> int:
     report: dict[str, Any] = {**describe(), "settings": {**settings, "victims": options.victims}}
     report["busy_cores"] = round(wait_for_quiet(_PATIENCE_S), 2)  # by other work, before the run
     try:
-        report |= experiments(options, tell)
+        report |= experiments(options, log)
     except (BenchmarkError, SunshowerError) as error:
         console.print("[red]The run has failed:[/]", escape(str(error)), soft_wrap=True)
         return 1
@@ -81,14 +81,14 @@ def main() -> int:
         console.print(tables(report))
         console.print(f"Written to benchmarks/results/{file.name}")
     if options.hours and page.write_figures(report):
-        tell("docs/RELIABILITY.md has these figures and their plot")
+        log("docs/RELIABILITY.md has these figures and their plot")
     return int(any(target["met"] is False for target in report["targets"]))
 
 
-def experiments(options: argparse.Namespace, tell: Any) -> dict[str, Any]:
+def experiments(options: argparse.Namespace, log: Any) -> dict[str, Any]:
     """Run the selected experiments in sequence, on one Ray."""
-    from benchmarks import gate
-    from benchmarks.endurance import evidence, nemesis, topologies
+    from benchmarks import start_signal
+    from benchmarks.endurance import kills, row_files, topologies
     from benchmarks.endurance.chaos import chaos
     from benchmarks.endurance.slow import slow
     from benchmarks.endurance.targets import LAYOUTS
@@ -100,8 +100,8 @@ def experiments(options: argparse.Namespace, tell: Any) -> dict[str, Any]:
     if options.hours:
         from benchmarks.endurance.soak import soak
 
-        return {"soak": soak(options.hours * 3600, options.seed, tell)}
-    ship([gate, evidence, nemesis, topologies])
+        return {"soak": soak(options.hours * 3600, options.seed, log)}
+    ship([start_signal, row_files, kills, topologies])
     found: dict[str, Any] = {}
     with (
         tempfile.TemporaryDirectory(prefix="sunshower-") as name,
@@ -110,17 +110,17 @@ def experiments(options: argparse.Namespace, tell: Any) -> dict[str, Any]:
     ):
         folder = Path(name)
         if "chaos" in options.what:
-            place = (options.seconds, RATE, options.seed, options.victims, tell)
+            place = (options.seconds, RATE, options.seed, options.victims, log)
             found["chaos"] = {
                 layout: chaos(cluster, folder / layout, Layout(layout), *place)
                 for layout in LAYOUTS
             }
         if "slow" in options.what:
-            found["slow"] = slow(cluster, folder / "slow", options.seconds, tell)
+            found["slow"] = slow(cluster, folder / "slow", options.seconds, log)
         if "poison" in options.what:
             from benchmarks.endurance.poison import poison
 
-            found["poison"] = poison(cluster, folder / "poison", options.seconds, tell)
+            found["poison"] = poison(cluster, folder / "poison", options.seconds, log)
     return found
 
 

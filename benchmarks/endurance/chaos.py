@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.endurance.accounts import Accounts, Kill, by_kind, causes
-from benchmarks.endurance.evidence import read
-from benchmarks.endurance.nemesis import choose, strike, victims
+from benchmarks.endurance.deliveries import Accounts, Kill, by_kind, causes
+from benchmarks.endurance.kills import choose, strike, victims
+from benchmarks.endurance.row_files import read
 from benchmarks.endurance.topologies import relayed
-from benchmarks.gate import Gate
-from benchmarks.measure import BenchmarkError, Tell
+from benchmarks.measure import BenchmarkError, Log
+from benchmarks.start_signal import StartSignal
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun
 from sunshower.runtime.plan import Layout
@@ -33,15 +33,15 @@ def chaos(
     rate: int,
     seed: int,
     kinds: Sequence[str],
-    tell: Tell,
+    log: Log,
 ) -> dict[str, Any]:
     """One run. Raises BenchmarkError if it does not finish."""
     folder.mkdir()
-    gate, total = Gate(folder), int(seconds * rate)
-    run = cluster.submit(relayed(gate, folder, rate, total).graph(), layout)
+    signal, total = StartSignal(folder), int(seconds * rate)
+    run = cluster.submit(relayed(signal, folder, rate, total).graph(), layout)
     try:
-        gate.open()
-        kills = _hail(run, seconds, kinds, np.random.default_rng(seed), tell)
+        signal.send()
+        kills = _hail(run, seconds, kinds, np.random.default_rng(seed), log)
         _heal(run, time.monotonic() + EVERY_S + HEALING_S)
         snapshot = run.snapshot()
     finally:
@@ -69,7 +69,7 @@ def chaos(
 
 
 def _hail(
-    run: RayRun, seconds: float, kinds: Sequence[str], generator: np.random.Generator, tell: Tell
+    run: RayRun, seconds: float, kinds: Sequence[str], generator: np.random.Generator, log: Log
 ) -> list[Kill]:
     """Kill a victim every 2 s, with jitter. If a successor takes longer, the following kills are
     delayed, but never closer together."""
@@ -82,7 +82,7 @@ def _hail(
             break
         at_s = due_s + generator.uniform(-_JITTER_S, _JITTER_S)
         time.sleep(max(at_s - time.monotonic(), 0))
-        kills.append(strike(run, victim, tell))
+        kills.append(strike(run, victim, log))
     time.sleep(max(begun_s + seconds - time.monotonic(), 0))
     return kills
 

@@ -58,7 +58,7 @@ def figures(report: Mapping[str, Any]) -> str:
     """The figures as Markdown."""
     run = report["soak"]
     faults = sum(run["faults"].values())
-    said = (
+    summary = (
         f"{run['seconds'] / 3600:g} h, {faults} faults, {report['busy_cores']:g} cores busy with "
         f"other work before it. It ended {run['state']}, with {run['dead_letters']:,} dead "
         f"letters, {run['quarantined']:,} tasks in quarantine, {run['restarts']:,} "
@@ -79,7 +79,7 @@ def figures(report: Mapping[str, Any]) -> str:
         if row["of"] in _SHOWN
     ]
     parts = (
-        textwrap.fill(said, 100),
+        textwrap.fill(summary, 100),
         _table(("figure", "number"), counts, numbers=1),
         "The longest time from the end of a fault until all chains continued:",
         _table(("fault", "times", "s"), recovered, numbers=2),

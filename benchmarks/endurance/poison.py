@@ -9,8 +9,8 @@ from statistics import median
 from typing import Any
 
 from benchmarks.endurance.topologies import FIRST_POISON, POISON_EVERY, Flood, Taster
-from benchmarks.gate import Gate
-from benchmarks.measure import BenchmarkError, Tell
+from benchmarks.measure import BenchmarkError, Log
+from benchmarks.start_signal import StartSignal
 from sunshower import Retry, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.runtime.plan import Layout
@@ -21,7 +21,7 @@ TUPLES_PER_S = 100_000  # for each of --seconds: 6 million in a run, by default,
 _ENOUGH_S = 120.0
 
 
-def poison(cluster: RayCluster, folder: Path, seconds: float, tell: Tell) -> dict[str, Any]:
+def poison(cluster: RayCluster, folder: Path, seconds: float, log: Log) -> dict[str, Any]:
     """Rounds without and with poison in turn. Raises BenchmarkError if a run does not finish."""
     folder.mkdir()
     total = int(seconds * TUPLES_PER_S)
@@ -34,7 +34,7 @@ def poison(cluster: RayCluster, folder: Path, seconds: float, tell: Tell) -> dic
         if poisoned:
             rows = map(json.loads, letters.read_text(encoding="utf-8").splitlines())
             wrong += mistakes(range(FIRST_POISON, total, POISON_EVERY), rows)
-        tell(f"poison {turn + 1}/{2 * ROUNDS}: {rates[poisoned][-1]:,.0f} tuples/s")
+        log(f"poison {turn + 1}/{2 * ROUNDS}: {rates[poisoned][-1]:,.0f} tuples/s")
     return {
         "tuples": total,
         "poison": len(range(FIRST_POISON, total, POISON_EVERY)),
@@ -67,14 +67,14 @@ def mistakes(poisoned: Iterable[int], letters: Iterable[Mapping[str, Any]]) -> l
 
 def _run(cluster: RayCluster, folder: Path, total: int, letters: Path, *, poisoned: bool) -> float:
     """The rate of acks of all tuples that are not poison, from the first emit to the last ack."""
-    gate = Gate(folder)
+    signal = StartSignal(folder)
     topology = Topology("poison")
     retry = Retry(attempts=ATTEMPTS, dead_letters=letters)
-    flood = topology.spout("flood", Flood(gate, total), parallelism=2, retry=retry)
+    flood = topology.spout("flood", Flood(signal, total), parallelism=2, retry=retry)
     flood.shuffle().bolt("taster", Taster(poisoned=poisoned), parallelism=2)
     run = cluster.submit(topology.graph(), Layout.PACK)
     try:
-        gate.open()
+        signal.send()
         if not run.wait(_ENOUGH_S):
             raise BenchmarkError(f"the run has not finished: {run.snapshot()}")
         results = run.results("flood")

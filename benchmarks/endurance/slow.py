@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.clusters import worker_pids
-from benchmarks.endurance.accounts import causes
-from benchmarks.endurance.evidence import read
+from benchmarks.benchmark_cluster import worker_pids
+from benchmarks.endurance.deliveries import causes
+from benchmarks.endurance.row_files import read
 from benchmarks.endurance.topologies import slowed
-from benchmarks.gate import Gate
-from benchmarks.measure import BenchmarkError, Tell
+from benchmarks.measure import BenchmarkError, Log
+from benchmarks.start_signal import StartSignal
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun
 from sunshower.config import Config
@@ -26,15 +26,15 @@ _ENOUGH_S = 60.0  # for the tuples that are open at the end
 _MIB = 1 << 20
 
 
-def slow(cluster: RayCluster, folder: Path, seconds: float, tell: Tell) -> dict[str, Any]:
+def slow(cluster: RayCluster, folder: Path, seconds: float, log: Log) -> dict[str, Any]:
     """One run. Raises BenchmarkError if the open tuples are not finished at the end."""
     folder.mkdir()
-    gate = Gate(folder)
-    topology = slowed(gate, folder, RATE, int((seconds + _ENOUGH_S) * RATE), PAUSE_S)
+    signal = StartSignal(folder)
+    topology = slowed(signal, folder, RATE, int((seconds + _ENOUGH_S) * RATE), PAUSE_S)
     run = cluster.submit(topology.graph(), Layout.ISOLATE)
     try:
-        gate.open()
-        sizes = _watch(run, seconds, tell)
+        signal.send()
+        sizes = _watch(run, seconds, log)
         run.drain()
         if not run.wait(_ENOUGH_S):
             raise BenchmarkError(f"the run has not finished: {run.snapshot()}")
@@ -66,7 +66,7 @@ def bound_mib(config: Config) -> float:
     return round((pending + packets) / _MIB, 1)
 
 
-def _watch(run: RayRun, seconds: float, tell: Tell) -> dict[str, tuple[float, float]]:
+def _watch(run: RayRun, seconds: float, log: Log) -> dict[str, tuple[float, float]]:
     """Each worker's resident memory in MiB: after the start, and its highest value."""
     pids = dict(zip(run.plan.workers, worker_pids(run), strict=True))
     names = {w: run.plan.tasks_on(w)[0].component.strip("_") for w in pids}
@@ -77,7 +77,7 @@ def _watch(run: RayRun, seconds: float, tell: Tell) -> dict[str, tuple[float, fl
     while (left_s := begun_s + seconds - time.monotonic()) > 0:
         time.sleep(min(1.0, left_s))
         peak = {worker: max(peak[worker], _resident_mib(pid)) for worker, pid in pids.items()}
-    tell(f"{run.snapshot().component('numbers').acked:,} tuples through the slow bolt")
+    log(f"{run.snapshot().component('numbers').acked:,} tuples through the slow bolt")
     return {names[worker]: (start[worker], peak[worker]) for worker in pids}
 
 

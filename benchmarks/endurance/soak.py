@@ -26,7 +26,7 @@ from benchmarks.endurance import resources, soak_pipelines, soak_topology
 from benchmarks.endurance.resources import Held
 from benchmarks.endurance.soak_pipelines import READER, committed, create_table, in_topic, wrong
 from benchmarks.endurance.soak_topology import SPOUTS, TOPIC, Places
-from benchmarks.measure import Tell
+from benchmarks.measure import Log
 from benchmarks.outage_scenarios import postgres, sink
 from benchmarks.outage_scenarios.disk import fill, small_disk
 from benchmarks.outage_scenarios.kafka import create_topics, is_read
@@ -71,7 +71,7 @@ class Fault:
     seconds: float = 0.0
 
 
-def soak(seconds: float, seed: int, tell: Tell) -> dict[str, Any]:
+def soak(seconds: float, seed: int, log: Log) -> dict[str, Any]:
     """One run. If an error ends it early, returns the figures up to then, and the reason."""
     ship([sink, postgres, soak_pipelines, soak_topology])
     os.environ |= _LOG_FILES
@@ -108,7 +108,7 @@ def soak(seconds: float, seed: int, tell: Tell) -> dict[str, Any]:
             Fault("master killed", run.kill_master),
             *_freeze(run, generator),
         ]
-        return _through(run, places, seconds, faults, generator, tell)
+        return _through(run, places, seconds, faults, generator, log)
 
 
 def kill_java() -> int:
@@ -145,7 +145,7 @@ def _through(
     seconds: float,
     faults: list[Fault],
     generator: np.random.Generator,
-    tell: Tell,
+    log: Log,
 ) -> dict[str, Any]:
     found: dict[str, Any] = {"faults": {}, "recovery_s": {}}
     samples: list[Timed] = []
@@ -159,7 +159,7 @@ def _through(
             if time.monotonic() - begun_s > seconds - EVERY_S:
                 break
             fault = faults[next(order)]
-            recovery_s = _apply(run, places, fault, watch, tell)
+            recovery_s = _apply(run, places, fault, watch, log)
             if recovery_s is None:
                 continue
             worst_s = found["recovery_s"].get(fault.name, 0.0)
@@ -182,14 +182,14 @@ def _through(
 
 
 def _apply(
-    run: RayRun, places: Places, fault: Fault, watch: Callable[[float], None], tell: Tell
+    run: RayRun, places: Places, fault: Fault, watch: Callable[[float], None], log: Log
 ) -> float | None:
     """Begin a fault, end it, and wait until all chains continue.
 
     Returns how long that took, or None if there was no target.
     """
     if fault.begin() is False:
-        tell(f"{fault.name}: there was no target")
+        log(f"{fault.name}: there was no target")
         return None
     try:
         watch(time.monotonic() + fault.seconds)
@@ -199,7 +199,7 @@ def _apply(
     recovery_s = until_all_continue(
         fault.name, progress, lambda: watch(time.monotonic() + 1.0), time.monotonic
     )
-    tell(f"{fault.name}: all chains continue {recovery_s:.1f} s after its end")
+    log(f"{fault.name}: all chains continue {recovery_s:.1f} s after its end")
     return recovery_s
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.endurance.accounts import worst
+from benchmarks.endurance.deliveries import worst
 from benchmarks.figures import Target
 
 LAYOUTS = ("isolate", "pack")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.endurance.evidence import CAUSES, Book
-from benchmarks.gate import Gate
+from benchmarks.endurance.row_files import CAUSES, Book
+from benchmarks.start_signal import StartSignal
 from sunshower import Bolt, Context, Spout, Topology
 from sunshower.failures import Failure
 
@@ -31,8 +31,8 @@ class Numbers(Spout[Item]):
     caught up.
     """
 
-    def __init__(self, gate: Gate, folder: Path, rate: float, total: int) -> None:
-        self._gate, self._folder = gate, folder
+    def __init__(self, signal: StartSignal, folder: Path, rate: float, total: int) -> None:
+        self._signal, self._folder = signal, folder
         self._rate, self._total = rate, total
 
     def open(self, context: Context) -> None:
@@ -42,9 +42,9 @@ class Numbers(Spout[Item]):
         self._failed = Book(self._folder, "failed", context)
 
     def records(self) -> Iterator[Item | None]:
-        while not self._gate.is_open:
+        while not self._signal.has_started:
             yield None
-        start_s = self._gate.start_s
+        start_s = self._signal.start_s
         mine = range(self._first, self._total, self._step)
         position = 0
         while position < len(mine):
@@ -104,8 +104,8 @@ class SlowSink(Sink):
 class Flood(Spout[Item]):
     """Numbered items at full speed; records when the last one that is not poison was acked."""
 
-    def __init__(self, gate: Gate, total: int) -> None:
-        self._gate, self._total = gate, total
+    def __init__(self, signal: StartSignal, total: int) -> None:
+        self._signal, self._total = signal, total
         self._begun_s = self._last_s = 0.0
         self._acks = 0
 
@@ -113,7 +113,7 @@ class Flood(Spout[Item]):
         self._first, self._step = context.index, context.parallelism
 
     def records(self) -> Iterator[Item | None]:
-        while not self._gate.is_open:
+        while not self._signal.has_started:
             yield None
         self._begun_s = time.monotonic()
         for number in range(self._first, self._total, self._step):
@@ -140,18 +140,18 @@ class Taster(Bolt[Item, None]):
             raise ValueError(f"{record.number} is poison")
 
 
-def relayed(gate: Gate, folder: Path, rate: float, total: int) -> Topology:
+def relayed(signal: StartSignal, folder: Path, rate: float, total: int) -> Topology:
     """Two tasks of each of spout, relay, sink and acker."""
     topology = Topology("chaos", ackers=2)
-    numbers = topology.spout("numbers", Numbers(gate, folder, rate, total), parallelism=2)
+    numbers = topology.spout("numbers", Numbers(signal, folder, rate, total), parallelism=2)
     items = numbers.shuffle().bolt("relay", relay, parallelism=2)
     items.fields("key").bolt("sink", Sink(folder), parallelism=2)
     return topology
 
 
-def slowed(gate: Gate, folder: Path, rate: float, total: int, pause_s: float) -> Topology:
+def slowed(signal: StartSignal, folder: Path, rate: float, total: int, pause_s: float) -> Topology:
     """A spout whose bolt pauses for each record."""
     topology = Topology("slow")
-    numbers = topology.spout("numbers", Numbers(gate, folder, rate, total))
+    numbers = topology.spout("numbers", Numbers(signal, folder, rate, total))
     numbers.shuffle().bolt("sink", SlowSink(folder, pause_s))
     return topology

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.network.node_drained import Figures, Load, Paced, drained
-from benchmarks.outage_scenarios import _gathered
-from benchmarks.outage_scenarios._gathered import Keyed, gather, missing, wrong
+from benchmarks.outage_scenarios import _keyed_bits
+from benchmarks.outage_scenarios._keyed_bits import Keyed, gather, missing, wrong
 from sunshower import Number, Topology
 from sunshower.actors.run import RayRun
 from sunshower.trident import InSqlite, PlainSpout, RedisState, batches, count
@@ -25,7 +25,7 @@ _CALL_S = 0.005
 def call(number: Number) -> Iterator[Keyed]:
     """Takes five milliseconds."""
     time.sleep(_CALL_S)
-    yield from _gathered.keyed(number.value)
+    yield from _keyed_bits.keyed(number.value)
 
 
 def declare(topology: Topology, source: Paced, url: str, folder: Path) -> None:
@@ -43,7 +43,7 @@ def results(run: RayRun, url: str, total: int) -> Figures:
     del run
     gathered = dict(RedisState(url, name="gathered").items())
     counted = dict(RedisState(url, name="counted").items())
-    expected = {key: len(range(key, total, _gathered.KEYS)) for key in range(_gathered.KEYS)}
+    expected = {key: len(range(key, total, _keyed_bits.KEYS)) for key in range(_keyed_bits.KEYS)}
     return {
         "lost": missing(gathered, total),
         "states_wrong": wrong(gathered, total),

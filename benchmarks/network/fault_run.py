@@ -24,8 +24,8 @@ from benchmarks.endurance.topologies import Item, relay
 from benchmarks.measure import BenchmarkError
 from benchmarks.network.namespaces import NODES, ROOT, ROUTER, Network, address
 from benchmarks.network.ray_nodes import PORT, RayNodes, commands, environment, until
-from benchmarks.outage_scenarios import _gathered
-from benchmarks.outage_scenarios._gathered import KEYS, Keyed, gather, keyed, wrong
+from benchmarks.outage_scenarios import _keyed_bits
+from benchmarks.outage_scenarios._keyed_bits import KEYS, Keyed, gather, keyed, wrong
 from sunshower import Topology
 
 Figures = dict[str, Any]
@@ -142,22 +142,22 @@ def main(
     prefix: str, what: str, seconds: float, folder: Path, store: str, tables: str = ""
 ) -> None:
     """Run the topology, disturb a node, and write the figures."""
-    from benchmarks import gate
-    from benchmarks.endurance import evidence, topologies
+    from benchmarks import start_signal
+    from benchmarks.endurance import row_files, topologies
     from sunshower.actors.cluster import RayCluster
     from sunshower.actors.shipping import ship
     from sunshower.trident import RedisState
 
-    ship([gate, evidence, topologies, _gathered])
+    ship([start_signal, row_files, topologies, _keyed_bits])
     network, total = Network(prefix), int((seconds + _BEFORE_S + _AFTER_S) * RATE)
     nodes = RayNodes(network, folder, tables, _head_away_max_s(seconds))
-    shut, state = gate.Gate(folder), RedisState(store, name="gathered")
-    source = topologies.Numbers(shut, folder, RATE, total)
+    signal, state = start_signal.StartSignal(folder), RedisState(store, name="gathered")
+    source = topologies.Numbers(signal, folder, RATE, total)
     _connect(address(_client_node(what)))
     with RayCluster() as cluster:
         until(lambda: _alive() == NODES, "all nodes", _START_MAX_S)
         run, there = _submitted(cluster, declared(source, topologies.Sink(folder), state))
-        shut.open()
+        signal.send()
         time.sleep(_BEFORE_S)
         begun_ns, restarts = time.monotonic_ns(), run.snapshot().restarts
         replaced_s = -1.0
@@ -243,8 +243,8 @@ def _has_ended(run: Any) -> bool:
 
 def _after(run: Any, folder: Path, total: int, begun_ns: int, healed_ns: int) -> Figures:
     """Wait for the end of the source, and evaluate the rows of the tasks."""
-    from benchmarks.endurance.accounts import NEVER, Accounts, causes
-    from benchmarks.endurance.evidence import read
+    from benchmarks.endurance.deliveries import NEVER, Accounts, causes
+    from benchmarks.endurance.row_files import read
     from sunshower.errors import SunshowerError
 
     try:

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import BenchmarkError
-from benchmarks.outage_scenarios import _gathered, redis
-from benchmarks.outage_scenarios._gathered import Keyed, gather, wrong
+from benchmarks.outage_scenarios import _keyed_bits, redis
+from benchmarks.outage_scenarios._keyed_bits import Keyed, gather, wrong
 from sunshower import Bolt, Context, Number, Spout, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.names import master_name
@@ -77,7 +77,7 @@ class Call(Bolt[Number, Keyed]):
     def process(self, record: Number) -> Iterator[Keyed]:
         time.sleep(_CALL_S)
         self._redis.rpush("numbers", record.value)
-        yield from _gathered.keyed(record.value)
+        yield from _keyed_bits.keyed(record.value)
 
     def snapshot(self) -> None:
         """It has no state, so it may move."""
@@ -143,10 +143,10 @@ def declare(topology: Topology, source: Paced, url: str, folder: Path) -> None:
 
 def results(run: RayRun, url: str, total: int) -> Figures:
     """Evaluates the states."""
-    held = dict(run.entries("held", 10 * _gathered.KEYS))
+    held = dict(run.entries("held", 10 * _keyed_bits.KEYS))
     stored = dict(RedisState(url, name="gathered").items())
     return {
-        "lost": _gathered.missing(stored, total),
+        "lost": _keyed_bits.missing(stored, total),
         "states_wrong": wrong(held, total) + wrong(stored, total),
     }
 
@@ -160,7 +160,7 @@ def drained(load: Load, seconds: float) -> Figures:
     """Drain two nodes under that load, the second during an outage of the Redis."""
     from ray.cluster_utils import Cluster
 
-    ship([sys.modules[load.module], sys.modules[__name__], _gathered])
+    ship([sys.modules[load.module], sys.modules[__name__], _keyed_bits])
     head = {**_NODE, "include_dashboard": False, "_system_config": SYSTEM_CONFIG}
     nodes = Cluster(initialize_head=True, head_node_args=head)
     try:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import BenchmarkError
-from benchmarks.outage_scenarios import _gathered, _load, postgres
-from benchmarks.outage_scenarios._gathered import Keyed, gather, keyed, missing, wrong
-from benchmarks.outage_scenarios._load import Figures, Watch, guarded
+from benchmarks.outage_scenarios import _keyed_bits, _outage_watch, postgres
+from benchmarks.outage_scenarios._keyed_bits import Keyed, gather, keyed, missing, wrong
+from benchmarks.outage_scenarios._outage_watch import Figures, Watch, guarded
 from sunshower import Context, KeyState, Number, Retry, Spout, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun
@@ -102,7 +102,7 @@ def changes(run: RayRun, folder: Path, dsn: str) -> dict[str, Callable[[], Any]]
 
 def run(seconds: float) -> Figures:
     """Four outages of that length, on a new Ray."""
-    ship([_load, _gathered, sys.modules[__name__]])
+    ship([_outage_watch, _keyed_bits, sys.modules[__name__]])
     with (
         tempfile.TemporaryDirectory() as name,
         postgres.running() as server,

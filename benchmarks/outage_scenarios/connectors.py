@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from time import sleep
 
-from benchmarks.outage_scenarios import _load, changes, postgres
-from benchmarks.outage_scenarios._load import Figures, Watch, guarded
+from benchmarks.outage_scenarios import _outage_watch, changes, postgres
+from benchmarks.outage_scenarios._outage_watch import Figures, Watch, guarded
 from benchmarks.outage_scenarios.changes import Endless
 from sunshower import Number, Retry, Topology
 from sunshower.actors.cluster import RayCluster
@@ -51,7 +51,7 @@ def taking(dsn: str, port: int) -> Topology:
 
 def run(seconds: float) -> Figures:
     """One outage of that length, on a new Ray."""
-    ship([_load, changes, sys.modules[__name__]])
+    ship([_outage_watch, changes, sys.modules[__name__]])
     ports = Ports()
     port = ports.claim()
     with (

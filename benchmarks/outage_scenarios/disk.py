@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.measure import BenchmarkError
-from benchmarks.outage_scenarios.load import Figures, Outage, loaded_topology, measure
+from benchmarks.outage_scenarios._measured_outage import Figures, Outage, loaded_topology, measure
 from sunshower import JsonLines
 from sunshower.trident import SqliteState
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.outage_scenarios._load import CAUGHT_UP_S, Figures, Numbers
+from benchmarks.outage_scenarios._outage_watch import CAUGHT_UP_S, Figures, Numbers
 from sunshower import Number, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun

@@ -7,7 +7,7 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from benchmarks.outage_scenarios._load import Figures
+from benchmarks.outage_scenarios._outage_watch import Figures
 from benchmarks.outage_scenarios.frozen_worker import measured
 from sunshower import Number
 from sunshower.actors.run import RayRun

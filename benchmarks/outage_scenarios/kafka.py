@@ -8,8 +8,8 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.outage_scenarios import _load
-from benchmarks.outage_scenarios._load import Figures, Numbers, Watch, guarded
+from benchmarks.outage_scenarios import _outage_watch
+from benchmarks.outage_scenarios._outage_watch import Figures, Numbers, Watch, guarded
 from sunshower import Bolt, DeadLetter, Retry, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.shipping import ship
@@ -66,7 +66,7 @@ def declare(bootstrap: str, end: Path) -> Topology:
 
 def run(seconds: float) -> Figures:
     """One outage of that length, on a new Ray."""
-    ship([_load, sys.modules[__name__]])
+    ship([_outage_watch, sys.modules[__name__]])
     with tempfile.TemporaryDirectory() as folder, Kafka() as kafka, RayCluster() as cluster:
         create_topics(kafka.bootstrap, "in", "out")
         end = Path(folder) / "end"

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from benchmarks.network.ray_nodes import environment
 from benchmarks.outage_scenarios import redis
-from benchmarks.outage_scenarios._load import Figures
+from benchmarks.outage_scenarios._outage_watch import Figures
 from benchmarks.outage_scenarios.changes import Endless
 from sunshower import Bolt, Context, Number, Stdout, Topology
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import BenchmarkError
-from benchmarks.outage_scenarios.load import Figures, Outage, loaded_topology, measure
+from benchmarks.outage_scenarios._measured_outage import Figures, Outage, loaded_topology, measure
 from sunshower import Bolt, Context, Number
 from sunshower.trident import RedisState
 

@@ -7,8 +7,8 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from benchmarks.outage_scenarios import _load, kafka
-from benchmarks.outage_scenarios._load import CAUGHT_UP_S, Figures, Numbers, Watch, guarded
+from benchmarks.outage_scenarios import _outage_watch, kafka
+from benchmarks.outage_scenarios._outage_watch import CAUGHT_UP_S, Figures, Numbers, Watch, guarded
 from sunshower import Bolt, Retry, Topology, Unavailable
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.shipping import ship
@@ -83,7 +83,7 @@ def _tree(watch: Watch, hosts: str) -> ZooKeeperTree:
 
 def run(seconds: float) -> Figures:
     """One outage of that length, on a new Ray."""
-    ship([_load, kafka, sys.modules[__name__]])
+    ship([_outage_watch, kafka, sys.modules[__name__]])
     with (
         tempfile.TemporaryDirectory() as folder,
         ZooKeeper() as zookeeper,

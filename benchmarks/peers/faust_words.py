@@ -35,8 +35,8 @@ async def count(values: faust.Stream[bytes]) -> None:
         done += 1
         if done == wanted:
             found = {"begun_s": begun_s, "ended_s": time.monotonic(), "done": done}
-            told = json.dumps(found | {"words": sum(counts.values())})
-            os.write(1, f"{told}\n".encode())
+            result = json.dumps(found | {"words": sum(counts.values())})
+            os.write(1, f"{result}\n".encode())
             os._exit(0)
 
 

@@ -48,8 +48,8 @@ class Words:
     def look(self) -> None:
         if self.done == WANTED and self.words == self.split_up:
             found = {"begun_s": self.begun_s, "ended_s": time.monotonic(), "done": self.done}
-            told = json.dumps(found | {"words": self.words})
-            os.write(1, f"{told}\n".encode())
+            result = json.dumps(found | {"words": self.words})
+            os.write(1, f"{result}\n".encode())
             os._exit(0)  # before the last commit, which is therefore not measured
 
 

@@ -26,8 +26,8 @@ class Words:
             self.begun_s = time.monotonic()
         if self.done == WANTED:
             found = {"begun_s": self.begun_s, "ended_s": time.monotonic(), "done": self.done}
-            told = json.dumps(found | {"words": sum(self.counts.values())})
-            os.write(1, f"{told}\n".encode())
+            result = json.dumps(found | {"words": sum(self.counts.values())})
+            os.write(1, f"{result}\n".encode())
             os._exit(0)
         self.done += 1
         return value.split()

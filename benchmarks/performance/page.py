@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks import profiling, results_file
 from benchmarks.figures import Target, with_spread
 from benchmarks.performance.charts import Plot, plots
-from benchmarks.performance.workloads import SECTIONS, Section
+from benchmarks.performance.sections import SECTIONS, Section
 from benchmarks.sweeps import model
 from benchmarks.targets import EARLIER, TO_REACH
 

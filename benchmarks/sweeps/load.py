@@ -8,11 +8,11 @@ from __future__ import annotations
 from functools import partial
 from math import inf
 
-from benchmarks.clusters import Arena, wait
+from benchmarks.benchmark_cluster import BenchmarkCluster, wait
 from benchmarks.figures import Key
-from benchmarks.measure import BenchmarkError, Entry, Match, Sample
-from benchmarks.sweeps import open_loop, shapes
-from benchmarks.sweeps.runs import Runs
+from benchmarks.measure import BenchmarkError, Comparison, Entry, Sample
+from benchmarks.sweeps import open_loop, sweep_topologies
+from benchmarks.sweeps.shared_run import Runs
 from sunshower.actors.shipping import ship
 from sunshower.runtime.plan import Layout
 
@@ -24,8 +24,8 @@ _NAME = "load"
 class _Highest:
     """Measures the highest speed of one layout, and its latency at fractions of that speed."""
 
-    def __init__(self, arena: Arena, layout: Layout, seconds: float) -> None:
-        self._arena, self._layout, self._seconds = arena, layout, seconds
+    def __init__(self, cluster: BenchmarkCluster, layout: Layout, seconds: float) -> None:
+        self._cluster, self._layout, self._seconds = cluster, layout, seconds
         self._rate: float | None = None
 
     def measure(self) -> Sample:
@@ -46,22 +46,22 @@ class _Highest:
 
     def _run(self, rate: float) -> tuple[float, dict[int, float]]:
         """(tuples acked a second, milliseconds by percentile)."""
-        gate = self._arena.gate()
-        topology = shapes.loaded(gate, self._seconds, rate)
-        with self._arena.running(topology, self._layout) as run:
-            wait(lambda: all(told and told[0] for told in run.results("source")))
-            gate.open()
+        signal = self._cluster.signal()
+        topology = sweep_topologies.loaded(signal, self._seconds, rate)
+        with self._cluster.running(topology, self._layout) as run:
+            wait(lambda: all(result and result[0] for result in run.results("source")))
+            signal.send()
             wait(run.finished)
             ((_, reached, found),) = run.results("source")
         return reached, found
 
 
-def match(arena: Arena, seconds: float) -> Match:
+def comparison(cluster: BenchmarkCluster, seconds: float) -> Comparison:
     """p50 and p99 at 10 to 90 % of the highest speed, which is measured first."""
-    ship([open_loop, shapes])
+    ship([open_loop, sweep_topologies])
     entries = []
     for layout in (Layout.PACK, Layout.ISOLATE):
-        highest = _Highest(arena, layout, min(seconds, SECONDS))
+        highest = _Highest(cluster, layout, min(seconds, SECONDS))
         key = Key(_NAME, "sunshower", f"{layout.value}-highest", "tuples/s")
         entries.append(Entry(key, highest.measure))
         for load in LOADS:
@@ -69,4 +69,4 @@ def match(arena: Arena, seconds: float) -> Match:
             for name in ("p50", "p99"):
                 key = Key(_NAME, "sunshower", f"{layout.value}-{name}-load-{load}", "ms")
                 entries.append(Entry(key, partial(runs.take, name)))
-    return Match(_NAME, entries, rounds=1)
+    return Comparison(_NAME, entries, rounds=1)

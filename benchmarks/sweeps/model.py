@@ -180,21 +180,21 @@ def rows(results: Mapping[str, Any], load: Load | None = None) -> list[tuple[str
 def findings(results: Mapping[str, Any], load: Load | None = None) -> list[str]:
     """The results of the model as sentences, and the measured costs."""
     load, (costs, measured) = load or Load(), costs_of(results)
-    told = ", ".join(f"`{name}` {getattr(costs, name):,.3g}" for name in measured) or "none"
-    return [*sentences(load, costs), f"Measured costs: {told}; the others are assumed."]
+    listed = ", ".join(f"`{name}` {getattr(costs, name):,.3g}" for name in measured) or "none"
+    return [*sentences(load, costs), f"Measured costs: {listed}; the others are assumed."]
 
 
 def _verdict(load: Load, costs: Costs) -> str:
-    said = (
+    prefix = (
         f"{load.nodes:,} nodes with {load.processes:,} workers in total and "
         f"{load.tuples_s:,.0f} tuples a second: "
     )
     worst = sorted(parts(load, costs), key=lambda part: -part.used)
     exceeded = [f"{one.name} ({_percent(one.used)})" for one in worst if one.used > 1]
     if exceeded:
-        return f"{said}above their limits are {', '.join(exceeded)}."
+        return f"{prefix}above their limits are {', '.join(exceeded)}."
     return (
-        f"{said}no limit is exceeded; the highest is {worst[0].name} ({_percent(worst[0].used)})."
+        f"{prefix}no limit is exceeded; the highest is {worst[0].name} ({_percent(worst[0].used)})."
     )
 
 

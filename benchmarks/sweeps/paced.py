@@ -10,7 +10,7 @@ from typing import Any
 
 import ray
 
-from benchmarks.gate import Gate
+from benchmarks.start_signal import StartSignal
 from benchmarks.sweeps.open_loop import UNDONE, Step, flat
 from benchmarks.topologies import Gated, Null, identity
 from sunshower import Topology
@@ -21,8 +21,8 @@ class Paced(Gated):
 
     emits = ("value",)
 
-    def __init__(self, gate: Gate, steps: Sequence[Step]) -> None:
-        super().__init__(gate)
+    def __init__(self, signal: StartSignal, steps: Sequence[Step]) -> None:
+        super().__init__(signal)
         self._due_s = flat(steps)
         self._emitted_s = [UNDONE] * len(self._due_s)
         self._acked_s = [UNDONE] * len(self._due_s)
@@ -37,21 +37,21 @@ class Paced(Gated):
             yield (number,)
 
     def _start(self) -> Iterator[None]:
-        yield from self.hold_back()
-        return self._gate.start_s
+        yield from self.wait_for_start()
+        return self._signal.start_s
 
     def ack(self, message_id: int) -> None:
         self._acked_s[message_id] = time.monotonic()
 
     def result(self) -> tuple[bool, float | None, list[float], list[float]]:
         """(whether it is open, start time, emit time of each, ack time of each)."""
-        return self._is_ready, self._gate.start_s, self._emitted_s, self._acked_s
+        return self._is_ready, self._signal.start_s, self._emitted_s, self._acked_s
 
 
-def chain(gate: Gate, steps: Sequence[Step], bolts: int, **settings: Any) -> Topology:
+def chain(signal: StartSignal, steps: Sequence[Step], bolts: int, **settings: Any) -> Topology:
     """A paced source, `bolts` bolts in a row that forward, and a sink; one task each."""
     topology = Topology("paced", **settings)
-    stream = topology.spout("source", Paced(gate, steps))
+    stream = topology.spout("source", Paced(signal, steps))
     for number in range(bolts):
         stream = stream.shuffle().bolt(f"id-{number}", identity, fields=("value",))
     stream.shuffle().bolt("sink", Null, fields=())

@@ -10,11 +10,11 @@ from functools import partial
 
 import ray
 
-from benchmarks.clusters import Arena, wait
+from benchmarks.benchmark_cluster import BenchmarkCluster, wait
 from benchmarks.figures import Key, Ratio
 from benchmarks.idle import Nothing
-from benchmarks.measure import Entry, Match, Sample
-from benchmarks.sweeps import open_loop, shapes
+from benchmarks.measure import Comparison, Entry, Sample
+from benchmarks.sweeps import open_loop, sweep_topologies
 from sunshower.actors.shipping import ship
 from sunshower.runtime.plan import Layout
 
@@ -22,21 +22,24 @@ _NAME = "start_up"
 _ACTORS = {Layout.ISOLATE: 5, Layout.PACK: 3}  # the master; three tasks and an acker, or 2 workers
 
 
-def match(arena: Arena) -> Match:
+def comparison(cluster: BenchmarkCluster) -> Comparison:
     """Seconds, compared with as many actors without any code, until each has answered a call."""
-    ship([open_loop, shapes])
+    ship([open_loop, sweep_topologies])
     entries, ratios = [], []
     for layout, actors in _ACTORS.items():
         key = Key(_NAME, "sunshower", layout.value, "s")
         bare = Key(_NAME, "ray", f"actors-{actors}", "s")
-        entries += [Entry(key, partial(_ours, arena, layout)), Entry(bare, partial(_bare, actors))]
+        entries += [
+            Entry(key, partial(_ours, cluster, layout)),
+            Entry(bare, partial(_bare, actors)),
+        ]
         ratios.append(Ratio(f"{_NAME}/{layout.value}/ray", key, bare))
-    return Match("start-up", entries, ratios, rounds=2)
+    return Comparison("start-up", entries, ratios, rounds=2)
 
 
-def _ours(arena: Arena, layout: Layout) -> Sample:
+def _ours(cluster: BenchmarkCluster, layout: Layout) -> Sample:
     begun_s = time.monotonic()
-    with arena.running(shapes.starting(), layout) as run:
+    with cluster.running(sweep_topologies.starting(), layout) as run:
         wait(lambda: all(run.results("sink")))
         return Sample(run.results("sink")[0] - begun_s)
 

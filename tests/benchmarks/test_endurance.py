@@ -12,13 +12,13 @@ import pytest
 from rich.console import Console
 
 from benchmarks.endurance.__main__ import NAMES, arguments
-from benchmarks.endurance.accounts import Accounts, Kill, by_kind, causes
-from benchmarks.endurance.evidence import CAUSES, ROW, Book, Rows, read
-from benchmarks.endurance.nemesis import KINDS, choose, victims
+from benchmarks.endurance.deliveries import Accounts, Kill, by_kind, causes
+from benchmarks.endurance.kills import KINDS, choose, victims
+from benchmarks.endurance.row_files import CAUSES, ROW, Book, Rows, read
 from benchmarks.endurance.tables import tables
 from benchmarks.endurance.targets import TARGETS, judged
 from benchmarks.endurance.topologies import relayed
-from benchmarks.gate import Gate
+from benchmarks.start_signal import StartSignal
 from sunshower import Cause, Context
 from sunshower.runtime.plan import Layout, Plan, make_plan
 
@@ -35,7 +35,7 @@ def accounts(total: int, emitted: Rows, acked: Rows, sunk: Rows | None = None) -
 
 
 def a_plan(folder: Path, layout: Layout) -> Plan:
-    return make_plan(relayed(Gate(folder), folder, 20_000, 40_000).graph(), layout)
+    return make_plan(relayed(StartSignal(folder), folder, 20_000, 40_000).graph(), layout)
 
 
 # ---- accounts -----------------------------------------------------------------------------------

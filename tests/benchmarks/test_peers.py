@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.beside_peers import compared_with
 from benchmarks.figures import Key
 from benchmarks.measure import (
     BenchmarkError,
@@ -16,9 +15,10 @@ from benchmarks.measure import (
     Sample,
     available,
 )
+from benchmarks.peer_comparisons import compared_with
 from benchmarks.peers import jvm
-from benchmarks.peers.made_once import made_once, output
-from benchmarks.peers.running import last_outcome
+from benchmarks.peers.cached_builds import cached_build, run_command
+from benchmarks.peers.python_peers import last_outcome
 
 
 def an_entry(system: str) -> Entry:
@@ -57,10 +57,12 @@ def test_a_peer_is_built_once_for_its_sources(
     source = tmp_path / "source"
     source.write_text("1")
     built: list[Path] = []
-    assert made_once("peer", [source], built.append) == made_once("peer", [source], built.append)
+    assert cached_build("peer", [source], built.append) == cached_build(
+        "peer", [source], built.append
+    )
     assert len(built) == 1
     source.write_text("2")
-    made_once("peer", [source], built.append)
+    cached_build("peer", [source], built.append)
     assert len(set(built)) == 2
 
 
@@ -76,14 +78,14 @@ def test_a_peer_that_could_not_be_built_is_built_anew(
         raise MissingRequirement("no network")
 
     with pytest.raises(MissingRequirement):
-        made_once("peer", [source], fail)
-    folder = made_once("peer", [source], lambda _: None)
+        cached_build("peer", [source], fail)
+    folder = cached_build("peer", [source], lambda _: None)
     assert [path.name for path in folder.iterdir()] == ["complete"]
 
 
 def test_the_error_of_a_command_has_what_it_said() -> None:
     with pytest.raises(BenchmarkError, match=r"(?s)sh failed.*no such word"):
-        output(["sh", "-c", "echo no such word >&2; exit 3"], 10)
+        run_command(["sh", "-c", "echo no such word >&2; exit 3"], 10)
 
 
 @pytest.mark.parametrize(

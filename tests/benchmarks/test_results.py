@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.find_regressions import find_regressions
 from rich.console import Console
 
 from benchmarks.__main__ import arguments, conclude
 from benchmarks.corpus import make_lines, write_files
 from benchmarks.figures import Key, Ratio, Series, Target, significant, with_spread
-from benchmarks.guard import regressions
 from benchmarks.measure import (
     BenchmarkError,
+    Comparison,
     Entry,
-    Match,
     MissingRequirement,
     Outcome,
     Sample,
-    play,
+    run_comparison,
 )
 from benchmarks.names import NAMES, SHORT
 from benchmarks.results_file import (
@@ -204,7 +204,7 @@ def test_all_that_are_compared_run_in_turn() -> None:
 
     entries = [Entry(OURS, lambda: run("ours", 4)), Entry(PEER, lambda: run("peer", 2))]
     told: list[str] = []
-    played = play(Match("pair", entries, [RATIO]), 3, 0.0, told.append)
+    played = run_comparison(Comparison("pair", entries, [RATIO]), 3, 0.0, told.append)
     series = played.series
     assert not played.failures
     assert order == ["ours", "peer"] * 3
@@ -219,7 +219,7 @@ def test_an_entry_that_fails_is_left_out_and_the_others_are_measured() -> None:
 
     told: list[str] = []
     entries = [Entry(PEER, fail), Entry(OURS, lambda: Sample(4.0))]
-    played = play(Match("pair", entries, [RATIO]), 2, 0.0, told.append)
+    played = run_comparison(Comparison("pair", entries, [RATIO]), 2, 0.0, told.append)
     assert played.failures == {PEER.name: "BenchmarkError: 99 were done, not 100"}
     assert [(one.key, list(one.samples)) for one in played.series] == [(OURS, [4.0, 4.0])]
     assert not measured(played.series, [RATIO], TODAY)["ratios"]
@@ -231,14 +231,14 @@ def test_an_entry_whose_requirements_are_missing_is_skipped_and_is_no_failure() 
         raise MissingRequirement("there is no Java")
 
     told: list[str] = []
-    played = play(Match("one", [Entry(PEER, miss)]), 2, 0.0, told.append)
+    played = run_comparison(Comparison("one", [Entry(PEER, miss)]), 2, 0.0, told.append)
     assert (list(played.series), played.failures) == ([], {})
     assert told == [f"one 1/2, round 1/2: {PEER.name} is skipped: there is no Java"]
 
 
 def test_a_match_may_have_fewer_rounds() -> None:
-    match = Match("one", [Entry(OURS, lambda: Sample(4.0))], rounds=1)
-    assert list(play(match, 3, 0.0, lambda _: None).series[0].samples) == [4.0]
+    match = Comparison("one", [Entry(OURS, lambda: Sample(4.0))], rounds=1)
+    assert list(run_comparison(match, 3, 0.0, lambda _: None).series[0].samples) == [4.0]
 
 
 def test_processes_of_one_run_are_timed_from_the_first_start_to_the_last_end() -> None:
@@ -314,13 +314,13 @@ def ratios_of(value: float, better: str = "more") -> dict[str, Any]:
 def test_a_ratio_is_worse_when_it_changed_for_the_bad_by_more_than_a_fifth(
     before: float, after: float, better: str, is_worse: bool
 ) -> None:
-    found = regressions(ratios_of(before, better), ratios_of(after, better))
+    found = find_regressions(ratios_of(before, better), ratios_of(after, better))
     assert [one.name for one in found] == ([RATIO.name] if is_worse else [])
 
 
 def test_ratios_that_one_of_both_lacks_are_not_compared() -> None:
-    assert not regressions(empty(), ratios_of(0.1))
-    assert not regressions(ratios_of(9.0), empty())
+    assert not find_regressions(empty(), ratios_of(0.1))
+    assert not find_regressions(ratios_of(9.0), empty())
 
 
 def test_a_ratio_of_times_is_worse_when_it_rises() -> None:
@@ -332,7 +332,7 @@ def test_a_ratio_of_times_is_worse_when_it_rises() -> None:
 
 def test_the_last_line_says_that_ratios_are_worse_and_the_status_is_one() -> None:
     console = Console(file=io.StringIO(), width=80)
-    assert conclude(console, {}, regressions(ratios_of(2.0), ratios_of(1.0))) == 1
+    assert conclude(console, {}, find_regressions(ratios_of(2.0), ratios_of(1.0))) == 1
     worse, last = console.file.getvalue().splitlines()
     assert worse == f"Worse: {RATIO.name}: 2 (1 to 4) before, 1 (0.5 to 2) now, -50%"
     assert last.startswith("Regression: 1 of the ratios")

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.endurance.accounts import NEVER, Accounts
+from benchmarks.endurance.deliveries import NEVER, Accounts
 from benchmarks.measure import Sample
 from benchmarks.sweeps import model
 from benchmarks.sweeps.costs import Costs, costs_of
 from benchmarks.sweeps.model import Load
 from benchmarks.sweeps.open_loop import GAP_S, Step, due_times, flat, latencies_ms, percentile
 from benchmarks.sweeps.recovery import first_ack_s
-from benchmarks.sweeps.runs import Runs
+from benchmarks.sweeps.shared_run import Runs
 
 STEPS = (Step(rate=2, count=2), Step(rate=10, count=3))
 

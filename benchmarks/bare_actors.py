@@ -35,7 +35,7 @@ class ControlSpout:
         self.emitted = self.acked = 0
         self.begun_s = self.last_s = 0.0
 
-    def wire(self, me: Any, bolt: Any, acker: Any) -> int:
+    def connect(self, me: Any, bolt: Any, acker: Any) -> int:
         self._me, self._bolt, self._acker = me, bolt, acker
         return os.getpid()
 
@@ -62,7 +62,7 @@ class ControlSpout:
         roots = self._free[self._free_count - count : self._free_count].tobytes()
         self._free_count -= count
         edges = self._edges.integers(1, 1 << 64, count, dtype=np.uint64).tobytes()
-        self._acker.hear.options(num_returns=0).remote(msgpack.packb((roots, edges)), True)
+        self._acker.update.options(num_returns=0).remote(msgpack.packb((roots, edges)), True)
         frame = msgpack.packb((records, roots, edges))
         self._calls.append(self._bolt.deliver.remote(frame))
         self.emitted += count
@@ -87,7 +87,7 @@ class ControlBolt:
         gc.disable()
         self.odd = 0
 
-    def wire(self, acker: Any) -> int:
+    def connect(self, acker: Any) -> int:
         self._acker = acker
         return os.getpid()
 
@@ -99,7 +99,7 @@ class ControlBolt:
         execute = self.execute
         for record in records:
             execute(record)
-        self._acker.hear.options(num_returns=0).remote(msgpack.packb((roots, edges)), False)
+        self._acker.update.options(num_returns=0).remote(msgpack.packb((roots, edges)), False)
 
 
 class ControlAcker:
@@ -109,13 +109,13 @@ class ControlAcker:
         self._xor = np.zeros(PENDING, np.uint64)
         self._started = np.zeros(PENDING, np.bool_)
 
-    def wire(self, spout: Any) -> int:
+    def connect(self, spout: Any) -> int:
         self._spout = spout
         return os.getpid()
 
-    def hear(self, report: bytes, starts: bool) -> None:
-        told, edges = msgpack.unpackb(report)
-        roots = np.frombuffer(told, np.uint64)
+    def update(self, report: bytes, starts: bool) -> None:
+        root_bytes, edges = msgpack.unpackb(report)
+        roots = np.frombuffer(root_bytes, np.uint64)
         slots = (roots & _SLOT_MASK).astype(np.int64)
         np.bitwise_xor.at(self._xor, slots, np.frombuffer(edges, np.uint64))
         if starts:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.endurance.evidence import CAUSES, Rows
+from benchmarks.endurance.row_files import CAUSES, Rows
 
 NEVER = np.iinfo(np.int64).max
 Times = NDArray[np.int64]  # shape (total,): nanoseconds by message number

@@ -14,16 +14,16 @@ from typing import Any, Self
 import ray
 
 from benchmarks import (
-    control,
+    bare_actors,
     corpus,
-    gate,
     kafka_topologies,
     machine,
+    start_signal,
     topologies,
     trident_topologies,
 )
-from benchmarks.gate import Gate
 from benchmarks.measure import BenchmarkError, Outcome
+from benchmarks.start_signal import StartSignal
 from sunshower import Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.names import NAMESPACE, master_name, worker_name
@@ -37,18 +37,18 @@ _TIMEOUT_S = 300.0
 _POLL_S = 0.1
 
 
-class Arena:
+class BenchmarkCluster:
     """One Ray for all runs, and a folder that all processes can read."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.watch: Callable[[RayRun], None] = lambda _: None  # called during each run
-        ship([control, corpus, gate, topologies, kafka_topologies, trident_topologies])
+        ship([bare_actors, corpus, start_signal, topologies, kafka_topologies, trident_topologies])
         self._cluster = RayCluster()
 
-    def gate(self) -> Gate:
+    def start_signal(self) -> StartSignal:
         """A start signal that is not sent yet."""
-        return Gate(self.folder)
+        return StartSignal(self.folder)
 
     @contextmanager
     def fresh_folder(self) -> Iterator[Path]:
@@ -68,7 +68,7 @@ class Arena:
             run.stop()
 
     def run(
-        self, topology: Topology, gate: Gate, layout: Layout, sample: int | None = None
+        self, topology: Topology, signal: StartSignal, layout: Layout, sample: int | None = None
     ) -> Outcome:
         """Run a topology to its end.
 
@@ -76,10 +76,10 @@ class Arena:
         they have executed. `sample`: record a history, which must contain each completed tuple.
         """
         with self.running(topology, layout, sample) as run:
-            wait(lambda: all(told and told[0] for told in run.results("source")))
+            wait(lambda: all(result and result[0] for result in run.results("source")))
             pids = worker_pids(run)
             before_s = machine.cpu_s(pids)
-            gate.open()
+            signal.send()
             self.watch(run)
             wait(run.finished)
             after_s = machine.cpu_s(pids)

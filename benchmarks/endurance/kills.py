@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import ray
 
-from benchmarks.endurance.accounts import Kill
-from benchmarks.measure import Tell
+from benchmarks.endurance.deliveries import Kill
+from benchmarks.measure import Log
 from sunshower.actors.names import NAMESPACE, master_name, worker_name
 from sunshower.actors.run import RayRun
 from sunshower.errors import ClusterError
@@ -57,7 +57,7 @@ def choose(found: Sequence[Victim], generator: np.random.Generator) -> Iterator[
             yield of_kind[int(generator.integers(len(of_kind)))]
 
 
-def strike(run: RayRun, victim: Victim, tell: Tell) -> Kill:
+def strike(run: RayRun, victim: Victim, log: Log) -> Kill:
     """Kill the victim, and wait until its successor has registered with the master."""
     name = master_name(run.id) if victim.worker is None else worker_name(run.id, victim.worker)
     restarts = _restarts(run)
@@ -65,7 +65,7 @@ def strike(run: RayRun, victim: Victim, tell: Tell) -> Kill:
     at_ns = time.monotonic_ns()
     os.kill(pid, signal.SIGKILL)
     back_s = _until_back(run, name, pid if victim.worker is None else None, restarts, at_ns)
-    tell(f"SIGKILL for {victim.label}, process {pid}: its successor came after {back_s:.2f} s")
+    log(f"SIGKILL for {victim.label}, process {pid}: its successor came after {back_s:.2f} s")
     return Kill(victim.kind, victim.label, at_ns, back_s)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.measure import BenchmarkError
 
 
-def made_once(name: str, sources: Iterable[Path], make: Callable[[Path], None]) -> Path:
+def cached_build(name: str, sources: Iterable[Path], make: Callable[[Path], None]) -> Path:
     """The folder for these sources; if it does not exist, `make` fills an empty one."""
     digest = hashlib.sha256(b"\0".join(source.read_bytes() for source in sources)).hexdigest()
     root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
@@ -27,7 +27,7 @@ def made_once(name: str, sources: Iterable[Path], make: Callable[[Path], None]) 
     return folder
 
 
-def output(command: list[str], timeout_s: float, folder: Path | None = None) -> str:
+def run_command(command: list[str], timeout_s: float, folder: Path | None = None) -> str:
     """The standard output of a command. It runs in `folder`, or in a temporary one.
 
     Raises BenchmarkError, with the end of its output, if it fails or takes too long.
@@ -45,10 +45,10 @@ def output(command: list[str], timeout_s: float, folder: Path | None = None) -> 
             )
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
             texts = [text for text in (error.stdout, error.stderr) if isinstance(text, str)]
-            said = "\n".join(texts)[-2000:]
+            printed = "\n".join(texts)[-2000:]
             name = Path(command[0]).name
             raise BenchmarkError(
-                f"{name} failed ({type(error).__name__}): {' '.join(command)[-300:]}\n{said}"
+                f"{name} failed ({type(error).__name__}): {' '.join(command)[-300:]}\n{printed}"
             ) from None
     return done.stdout
 

@@ -10,18 +10,18 @@ from pathlib import Path
 POLL_S = 0.005  # between two checks for the signal: the latest begin after the start time
 
 
-class Gate:
-    """A start time that `open` sets. Any process of this machine can receive a copy.
+class StartSignal:
+    """A start time that `send` sets. Any process of this machine can receive a copy.
 
     A run's time begins with the first record that a source emits, not with this start time, so the
     polling of the processes is not measured.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / f"gate-{uuid.uuid4().hex}"
+        self._path = folder / f"start-{uuid.uuid4().hex}"
         self._start_s: float | None = None
 
-    def open(self, in_s: float = 0.2) -> None:
+    def send(self, in_s: float = 0.2) -> None:
         """Set the start time: `in_s` from now."""
         draft = self._path.with_suffix(".draft")
         draft.write_text(repr(time.monotonic() + in_s), encoding="ascii")
@@ -38,11 +38,11 @@ class Gate:
         return self._start_s
 
     @property
-    def is_open(self) -> bool:
+    def has_started(self) -> bool:
         """Whether the start time has come."""
         return time.monotonic() >= self.start_s
 
     def wait(self) -> None:
         """Sleep until the start time."""
-        while not self.is_open:
+        while not self.has_started:
             time.sleep(POLL_S)

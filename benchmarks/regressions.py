@@ -28,7 +28,7 @@ class Regression:
         )
 
 
-def regressions(
+def find_regressions(
     before: Mapping[str, Any], now: Mapping[str, Any], allowed: float = ALLOWED
 ) -> list[Regression]:
     """The ratios of `now` that are worse than in `before` by more than `allowed` of the old value.

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from math import inf
 from typing import Any
 
-from benchmarks.gate import POLL_S, Gate
+from benchmarks.start_signal import POLL_S, StartSignal
 from benchmarks.sweeps.open_loop import percentile
 from benchmarks.topologies import Gated, Numbers, Sink, identity
 from benchmarks.topologies import Null as NullBolt
@@ -28,12 +28,12 @@ class Sized(Gated):
 
     emits = ("value",)
 
-    def __init__(self, gate: Gate, seconds: float, size: int) -> None:
-        super().__init__(gate)
+    def __init__(self, signal: StartSignal, seconds: float, size: int) -> None:
+        super().__init__(signal)
         self._seconds, self._size = seconds, size
 
     def records(self) -> Iterator[Any]:
-        yield from self.hold_back()
+        yield from self.wait_for_start()
         end_s, record = time.monotonic() + self._seconds, (bytes(self._size),)
         chunk = max(1, min(1_000, _CHUNK // self._size))
         while time.monotonic() < end_s:
@@ -56,8 +56,8 @@ class Keyed(Numbers):
 
     emits = ("key",)
 
-    def __init__(self, gate: Gate, seconds: float, keys: int) -> None:
-        super().__init__(gate, seconds)
+    def __init__(self, signal: StartSignal, seconds: float, keys: int) -> None:
+        super().__init__(signal, seconds)
         self._keys = keys
 
     def records(self) -> Iterator[Any]:
@@ -94,8 +94,8 @@ class Loaded(Gated):
 
     emits = ("value",)
 
-    def __init__(self, gate: Gate, seconds: float, rate: float) -> None:
-        super().__init__(gate)
+    def __init__(self, signal: StartSignal, seconds: float, rate: float) -> None:
+        super().__init__(signal)
         self._seconds, self._rate = seconds, rate
 
     def open(self, context: Context) -> None:
@@ -104,7 +104,7 @@ class Loaded(Gated):
         super().open(context)
 
     def records(self) -> Iterator[Any]:
-        yield from self.hold_back()
+        yield from self.wait_for_start()
         begun_s, number, total = self._begun_s or 0.0, 0, len(self._acked_s)
         while number < total:
             passed_s = time.monotonic() - begun_s
@@ -153,7 +153,7 @@ class Endless(Gated):
     emits = ("value",)
 
     def records(self) -> Iterator[Any]:
-        yield from self.hold_back()
+        yield from self.wait_for_start()
         number = 0
         while True:
             yield (number,)
@@ -190,38 +190,38 @@ class Few(Gated):
         return None
 
 
-def sized(gate: Gate, seconds: float, size: int) -> Topology:
+def sized(signal: StartSignal, seconds: float, size: int) -> Topology:
     """Records of `size` bytes that are discarded; at most 64 MB of them are pending."""
     pending = max(16, min(_PENDING, _VOLUME // size))
     topology = Topology("sized", idle_poll_s=POLL_S, spout_pending=pending)
-    source = topology.spout("source", Sized(gate, seconds, size))
+    source = topology.spout("source", Sized(signal, seconds, size))
     source.shuffle().bolt("sink", Taker, fields=())
     return topology
 
 
-def keyed(gate: Gate, seconds: float, keys: int) -> Topology:
+def keyed(signal: StartSignal, seconds: float, keys: int) -> Topology:
     """A count by key in two tasks, each with a dictionary of `keys` keys."""
     topology = Topology("keyed", idle_poll_s=POLL_S)
-    source = topology.spout("source", Keyed(gate, seconds, keys))
+    source = topology.spout("source", Keyed(signal, seconds, keys))
     source.fields("key").bolt("sink", CountKeys(keys), parallelism=2, fields=())
     return topology
 
 
-def fanned_out(gate: Gate, seconds: float, times: int) -> Topology:
+def fanned_out(signal: StartSignal, seconds: float, times: int) -> Topology:
     """`times` derived records for each tuple of the source."""
     topology = Topology("fanned-out", idle_poll_s=POLL_S)
-    source = topology.spout("source", Numbers(gate, seconds))
+    source = topology.spout("source", Numbers(signal, seconds))
     many = source.local_or_shuffle().bolt("many", Multiply(times), fields=("value",))
     many.local_or_shuffle().bolt("sink", Taker, fields=())
     return topology
 
 
 def lined_up(
-    gate: Gate, seconds: float, bolts: int = 1, tasks: int = 1, ackers: int | None = None
+    signal: StartSignal, seconds: float, bolts: int = 1, tasks: int = 1, ackers: int | None = None
 ) -> Topology:
     """A source, `bolts` bolts in a row that forward, and a sink; `tasks` tasks of each bolt."""
     topology = Topology("lined-up", idle_poll_s=POLL_S, ackers=ackers)
-    stream = topology.spout("source", Numbers(gate, seconds))
+    stream = topology.spout("source", Numbers(signal, seconds))
     for number in range(bolts):
         near = stream.shuffle()
         stream = near.bolt(f"id-{number}", identity, fields=("value",), parallelism=tasks)
@@ -229,19 +229,19 @@ def lined_up(
     return topology
 
 
-def loaded(gate: Gate, seconds: float, rate: float) -> Topology:
+def loaded(signal: StartSignal, seconds: float, rate: float) -> Topology:
     """Const → id → null at a fixed rate."""
     topology = Topology("loaded", idle_poll_s=POLL_S)
-    stream = topology.spout("source", Loaded(gate, seconds, rate))
+    stream = topology.spout("source", Loaded(signal, seconds, rate))
     through = stream.shuffle().bolt("id", identity, fields=("value",))
     through.shuffle().bolt("sink", NullBolt, fields=())
     return topology
 
 
-def holding(gate: Gate, roots: int) -> Topology:
+def holding(signal: StartSignal, roots: int) -> Topology:
     """`roots` pending roots, which are never acked."""
     topology = Topology("holding", spout_pending=roots, message_timeout_s=600.0)
-    topology.spout("source", Endless(gate)).shuffle().bolt("sink", Holding, fields=())
+    topology.spout("source", Endless(signal)).shuffle().bolt("sink", Holding, fields=())
     return topology
 
 
