@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from benchmarks.names import NAMES, SHORT
 
 if TYPE_CHECKING:
-    from benchmarks.find_regressions import Regression
     from rich.console import Console
 
     from benchmarks.comparisons import SharedResources
     from benchmarks.measure import Comparison, ComparisonResults, Log
+    from benchmarks.regressions import Regression
     from benchmarks.results_file import Run
 
 
@@ -88,20 +88,22 @@ def main() -> int:
         )
 
     settings = {"words": options.words, "messages": options.messages, "seconds": options.seconds}
-    place = {**machine.describe(), "settings": settings}
-    run = results_file.Run(datetime.now(UTC).date().isoformat(), place["commit"], options.repeat)
+    environment = {**machine.describe(), "settings": settings}
+    run = results_file.Run(
+        datetime.now(UTC).date().isoformat(), environment["commit"], options.repeat
+    )
     before, committed, now = (
         results_file.read(),
         results_file.read_committed(),
         results_file.empty(),
     )
 
-    def keep(comparison: Comparison, played: ComparisonResults) -> None:
-        part = results_file.measured(played.series, comparison.ratios, run)
-        now.update(results_file.add(now, part))
+    def keep(comparison: Comparison, results: ComparisonResults) -> None:
+        part = results_file.rows_and_ratios(results.series, comparison.ratios, run)
+        now.update(results_file.merge(now, part))
         if not options.quick:
-            found = results_file.add(before, now)
-            results_file.write(results_file.with_targets(found, place, TARGETS))
+            found = results_file.merge(before, now)
+            results_file.write(results_file.with_targets(found, environment, TARGETS))
 
     if options.profile:
         failures = record_profiles(options, log, run)
@@ -109,7 +111,7 @@ def main() -> int:
         console.print("Written: benchmarks/results/profiles.json, docs/PERFORMANCE.md.")
         return conclude(console, failures, None)
     failures = measure(options, log, keep)
-    console.print(tables(results_file.with_targets(now, place, TARGETS)))
+    console.print(tables(results_file.with_targets(now, environment, TARGETS)))
     if options.quick:
         worse: list[Regression] | None = None
         console.print("A quick run writes no results. Do not use its figures.")
@@ -130,11 +132,11 @@ def measure(
     from benchmarks.measure import run_comparison
 
     def take(comparison: Comparison, _: SharedResources) -> Mapping[str, str]:
-        played = run_comparison(comparison, options.repeat, options.patience, log)
-        keep(comparison, played)
-        return played.failures
+        results = run_comparison(comparison, options.repeat, options.patience, log)
+        keep(comparison, results)
+        return results.failures
 
-    return with_each_match(options, log, take)
+    return for_each_comparison(options, log, take)
 
 
 def record_profiles(options: argparse.Namespace, log: Log, run: Run) -> dict[str, str]:
@@ -148,10 +150,10 @@ def record_profiles(options: argparse.Namespace, log: Log, run: Run) -> dict[str
         profile(comparison, workers, run, log)
         return {}
 
-    return with_each_match(options, log, take)
+    return for_each_comparison(options, log, take)
 
 
-def with_each_match(
+def for_each_comparison(
     options: argparse.Namespace,
     log: Log,
     take: Callable[[Comparison, SharedResources], Mapping[str, str]],

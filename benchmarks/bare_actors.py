@@ -17,11 +17,11 @@ import ray
 
 PENDING = 1 << 16
 _WINDOW = 16  # unanswered calls to the bolt
-_REST_S = 0.0005
+_POLL_S = 0.0005
 _SLOT_MASK = np.uint64(PENDING - 1)
 
 
-class ControlSpout:
+class BareSpout:
     """Emits numbers in frames while slots are free."""
 
     def __init__(self, records: int) -> None:
@@ -52,7 +52,7 @@ class ControlSpout:
         if count:
             self._emit(count)
         else:
-            time.sleep(_REST_S)
+            time.sleep(_POLL_S)
         if time.monotonic() < end_s:
             self._me.step.options(num_returns=0).remote(end_s)
 
@@ -80,7 +80,7 @@ class ControlSpout:
         return self.emitted, self.acked, self.begun_s, self.last_s
 
 
-class ControlBolt:
+class BareBolt:
     """Reads every record and reports its edge."""
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class ControlBolt:
         self._acker.update.options(num_returns=0).remote(msgpack.packb((roots, edges)), False)
 
 
-class ControlAcker:
+class BareAcker:
     """XORs edges by root; a started root whose XOR is zero is complete."""
 
     def __init__(self) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 from benchmarks.corpus import read_lines
 from benchmarks.measure import Outcome
 from benchmarks.processes import Starter
-from benchmarks.topologies import CountWords, Line, one, split, split_tuples
+from benchmarks.topologies import CountWords, Line, one_field, split, split_tuples
 from sunshower import Context
 
 
 def bare_loop(path: Path, starter: Starter) -> Outcome:
     """Word count A: one loop through the same generator, into one dictionary."""
-    records = [one(line) for line in read_lines(path)]
+    records = [one_field(line) for line in read_lines(path)]
     counts: dict[str, int] = {}
     begun_s, cpu_s = starter.wait(), time.process_time()
     for record in records:

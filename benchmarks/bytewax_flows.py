@@ -145,14 +145,14 @@ def _flow(setup: Setup, source: _Source, tally: _Tally) -> Dataflow:
     lines = op.input("lines", flow, source)
     if setup.operator == "count_final":
         words = op.flat_map("split", lines, str.split)
-        counts: Any = op.count_final("count", words, _itself)
+        counts: Any = op.count_final("count", words, _identity)
     else:
-        counts = op.stateful_map("count", op.flat_map("split", lines, _pairs), _running)
+        counts = op.stateful_map("count", op.flat_map("split", lines, _pairs), _increment)
     op.output("out", counts, _Sink(tally, setup.operator == "count_final"))
     return flow
 
 
-def _itself(word: str) -> str:
+def _identity(word: str) -> str:
     return word
 
 
@@ -161,7 +161,7 @@ def _pairs(line: str) -> list[tuple[str, None]]:
     return [(word, None) for word in line.split()]
 
 
-def _running(count: int | None, _: None) -> tuple[int, int]:
+def _increment(count: int | None, _: None) -> tuple[int, int]:
     count = (count or 0) + 1
     return count, count
 

@@ -69,8 +69,8 @@ class SharedResources:
         return (lambda: self.zookeeper) if self.options.all else None
 
     @cached_property
-    def local_spark(self) -> spark.Bench:
-        return spark.local(self.stack)
+    def local_spark(self) -> spark.SparkBench:
+        return spark.local_bench(self.stack)
 
     def _topic(self, name: str = "lines", share: int = 1) -> kafka.Topic:
         messages = self.options.messages // share
@@ -104,7 +104,7 @@ def comparisons(shared: SharedResources) -> Iterator[tuple[str, Callable[[], Com
         "memory": lambda: memory.comparison(shared.cluster, options.seconds),
         "start-up": lambda: start_up.comparison(shared.cluster),
         "recovery": lambda: recovery.comparison(shared.cluster),
-        "kafka": lambda: kafka.reading(shared.cluster, shared.topic()),
+        "kafka": lambda: kafka.null_comparison(shared.cluster, shared.topic()),
         "kafka-words": lambda: kafka.words(shared.cluster, shared.topic(), log),
         "spark": lambda: spark.comparison(
             shared.cluster, shared.local_spark, options.batches, shared.stack

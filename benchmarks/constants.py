@@ -8,7 +8,7 @@ from functools import partial
 import ray
 
 from benchmarks import machine
-from benchmarks.bare_actors import ControlAcker, ControlBolt, ControlSpout
+from benchmarks.bare_actors import BareAcker, BareBolt, BareSpout
 from benchmarks.benchmark_cluster import BenchmarkCluster
 from benchmarks.figures import Key, Ratio
 from benchmarks.measure import BenchmarkError, Comparison, Entry, Outcome, Sample
@@ -28,13 +28,13 @@ def comparison(cluster: BenchmarkCluster, seconds: float) -> Comparison:
     isolated, packed = ours(null, Layout.ISOLATE), ours(null, Layout.PACK)
     isolated_bare = ours(null, Layout.ISOLATE, tracked=False)
     packed_bare = ours(null, Layout.PACK, tracked=False)
-    control = Entry(Key(null, "three-actors", f"rows-{FRAME}", UNIT), partial(_control, seconds))
+    bare = Entry(Key(null, "three-actors", f"rows-{FRAME}", UNIT), partial(_bare_actors, seconds))
     two_hops = [ours(THROUGH, Layout.ISOLATE), ours(THROUGH, Layout.PACK)]
     return Comparison(
         "constants",
-        [isolated, control, packed, packed_bare, isolated_bare, *two_hops],
+        [isolated, bare, packed, packed_bare, isolated_bare, *two_hops],
         [
-            Ratio(f"{null}/{isolated.key.variant}/three-actors", isolated.key, control.key),
+            Ratio(f"{null}/{isolated.key.variant}/three-actors", isolated.key, bare.key),
             Ratio(f"{null}/{isolated.key.variant}/untracked", isolated.key, isolated_bare.key),
             Ratio(f"{null}/{packed.key.variant}/untracked", packed.key, packed_bare.key),
         ],
@@ -62,17 +62,17 @@ def _ours(
     return cluster.run(constants(hops, signal, seconds, **settings), signal, layout).sample(MILLION)
 
 
-def _control(seconds: float) -> Sample:
+def _bare_actors(seconds: float) -> Sample:
     actor = {"num_cpus": 0}
-    spout = ray.remote(**actor)(ControlSpout).remote(FRAME)
-    bolt = ray.remote(**actor)(ControlBolt).remote()
-    acker = ray.remote(**actor)(ControlAcker).remote()
+    spout = ray.remote(**actor)(BareSpout).remote(FRAME)
+    bolt = ray.remote(**actor)(BareBolt).remote()
+    acker = ray.remote(**actor)(BareAcker).remote()
     calls = [spout.wire.remote(spout, bolt, acker), bolt.wire.remote(acker)]
     pids = ray.get([*calls, acker.wire.remote(spout)])
     before_s = machine.cpu_s(pids)
     spout.begin.remote(seconds)
     time.sleep(seconds)
-    emitted, acked, begun_s, last_s = _settled(spout)
+    emitted, acked, begun_s, last_s = _final_counts(spout)
     after_s = machine.cpu_s(pids)
     for one in (spout, bolt, acker):
         ray.kill(one)
@@ -82,7 +82,7 @@ def _control(seconds: float) -> Sample:
     return Outcome(begun_s, last_s, acked, used_s).sample(MILLION)
 
 
-def _settled(spout: object) -> tuple[int, int, float, float]:
+def _final_counts(spout: object) -> tuple[int, int, float, float]:
     """The counts of the spout when all tuples are acked, or after ten seconds."""
     end_s = time.monotonic() + 10
     while True:

@@ -16,7 +16,7 @@ TASKS = 6
 KEY = Key("idle", "sunshower", f"isolate-{TASKS}-tasks", "cores")
 
 
-class Nothing:
+class EmptyActor:
     """An actor without work, to measure what Ray itself uses."""
 
     def pid(self) -> int:
@@ -38,7 +38,7 @@ def _ours(cluster: BenchmarkCluster, seconds: float) -> Sample:
 
 
 def _bare(seconds: float) -> Sample:
-    actors = [ray.remote(num_cpus=0)(Nothing).remote() for _ in range(TASKS + 1)]
+    actors = [ray.remote(num_cpus=0)(EmptyActor).remote() for _ in range(TASKS + 1)]
     share = idle_share(ray.get([actor.pid.remote() for actor in actors]), seconds)
     for actor in actors:
         ray.kill(actor)

@@ -32,7 +32,7 @@ def _count(frame: FrameType, event: str, _argument: Any) -> None:
         entered[code.co_filename, code.co_qualname, code.co_firstlineno] += 1
 
 
-class _One(Spout[Number]):
+class _ThreeNumbers(Spout[Number]):
     def records(self) -> Iterator[Number | None]:
         for number in range(3):  # two as a warm-up; the third is counted
             while len(done) < number:
@@ -53,7 +53,7 @@ def _work(record: Number) -> None:
 
 def main(arguments: list[str]) -> None:
     topology = Topology("journey", workers=2, ackers=1)
-    topology.spout("numbers", _One()).shuffle().bolt("work", _work)
+    topology.spout("numbers", _ThreeNumbers()).shuffle().bolt("work", _work)
     plan = make_plan(topology.graph(), Layout.ISOLATE)
     clock = ManualClock()
     workers = {

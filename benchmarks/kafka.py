@@ -30,7 +30,7 @@ from sunshower.runtime.plan import Layout
 PARTITIONS = 4
 BYTES = 100
 MILLION = 1e6
-_AHEAD = {"queued.max.messages.kbytes": 8 << 10, "fetch.queue.backoff.ms": 2}
+_PREFETCH = {"queued.max.messages.kbytes": 8 << 10, "fetch.queue.backoff.ms": 2}
 _NEVER_S = 1e9
 _NAME = "kafka"
 
@@ -63,11 +63,11 @@ class Topic:
         return {
             "bootstrap.servers": self.address,
             "group.id": f"bench-{uuid.uuid4().hex}",
-            **_AHEAD,
+            **_PREFETCH,
         }
 
 
-def reading(cluster: BenchmarkCluster, topic: Topic) -> Comparison:
+def null_comparison(cluster: BenchmarkCluster, topic: Topic) -> Comparison:
     """KafkaSpout → null, with values only: with a commit every second, without commits, and
     without a guarantee; and with whole records."""
 
@@ -77,21 +77,21 @@ def reading(cluster: BenchmarkCluster, topic: Topic) -> Comparison:
 
     committing = ours("at-least-once")
     whole = ours("whole-records", ())
-    silent = ours("never-committed", commit_s=_NEVER_S)
-    careless = ours("no-guarantee", guarantee=Guarantee.NONE)
+    uncommitted = ours("never-committed", commit_s=_NEVER_S)
+    unguaranteed = ours("no-guarantee", guarantee=Guarantee.NONE)
     loop = Entry(Key(_NAME, "loop", "consume", "M messages/s"), partial(_bare, cluster, topic))
     return Comparison(
         "kafka",
-        [committing, loop, silent, careless, whole],
+        [committing, loop, uncommitted, unguaranteed, whole],
         [
             Ratio(f"{_NAME}/at-least-once/loop", committing.key, loop.key),
             Ratio(f"{_NAME}/whole-records/loop", whole.key, loop.key),
-            Ratio(f"{_NAME}/at-least-once/never-committed", committing.key, silent.key),
+            Ratio(f"{_NAME}/at-least-once/never-committed", committing.key, uncommitted.key),
         ],
     )
 
 
-def counting(
+def count_entry(
     cluster: BenchmarkCluster, topic: Topic, variant: str = "rows", key: Key | None = None
 ) -> Entry:
     """Our count of the words of all messages, by `rows`, `columns` or `operators`.
@@ -108,7 +108,7 @@ def words(cluster: BenchmarkCluster, topic: Topic, log: Log) -> Comparison:
     """Word counts from the topic. The peers, which are slower, count a tenth of the messages."""
     interpreter = python_peers.python(log)
     unit = "M words/s"
-    ours = [counting(cluster, topic, variant) for variant in ("operators", "rows", "columns")]
+    ours = [count_entry(cluster, topic, variant) for variant in ("operators", "rows", "columns")]
     peers = [
         Entry(Key("kafka_words", peer, how, unit), partial(_peer, interpreter, peer, how, topic))
         for peer, how in (("faust", "agent"), ("quix", "expand"), ("quix", "one-function"))

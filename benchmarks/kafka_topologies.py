@@ -19,7 +19,7 @@ from sunshower.topologies.logs import Polled
 from sunshower.trident import SqliteState
 
 
-class GatedKafka(KafkaSpout):
+class WaitingKafkaSpout(KafkaSpout):
     """Reads no messages before the start signal, and ends after its share of all messages."""
 
     def __init__(
@@ -56,7 +56,7 @@ class GatedKafka(KafkaSpout):
         return self._is_ready, self._begun_s
 
 
-class Nothing(Sink):
+class DiscardMessages(Sink):
     """Discards every message."""
 
     def prepare(self, context: Context) -> None:
@@ -98,8 +98,8 @@ def kafka_null(
 ) -> Topology:
     """One spout and one bolt, in one worker."""
     topology = Topology("kafka-null", idle_poll_s=POLL_S, workers=1)
-    source = GatedKafka(signal, settings, topic, messages, KafkaOptions(**options), fields)
-    topology.spout("source", source).local_or_shuffle().bolt("sink", Nothing, fields=())
+    source = WaitingKafkaSpout(signal, settings, topic, messages, KafkaOptions(**options), fields)
+    topology.spout("source", source).local_or_shuffle().bolt("sink", DiscardMessages, fields=())
     return topology
 
 
@@ -118,7 +118,9 @@ def kafka_words(
     `file`: for the state of the operators, which is in memory by default.
     """
     topology = Topology(f"kafka-words-{variant}", idle_poll_s=POLL_S)
-    source = topology.spout("source", GatedKafka(signal, settings, topic, messages), parallelism=2)
+    source = topology.spout(
+        "source", WaitingKafkaSpout(signal, settings, topic, messages), parallelism=2
+    )
     near = source.local_or_shuffle()
     if variant == "operators":
         words = near.stage("split", parallelism=2).flat_map(split_text, fields=("word",))

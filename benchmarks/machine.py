@@ -13,10 +13,10 @@ from typing import Any
 
 _PACKAGES = ("ray", "numpy", "msgpack", "pyarrow", "bytewax", "pyspark")
 _PROC = Path("/proc")
-_WRITTEN = ("benchmarks/results", "docs/PERFORMANCE.md", "docs/performance")  # by each run
-_MEASURED = (":/", *(f":(top,exclude){path}" for path in _WRITTEN))
-_LOOK_S = 0.25
-_QUIET_CORES = 0.15  # at most: what an idle Ray uses on an idle machine
+_RESULT_PATHS = ("benchmarks/results", "docs/PERFORMANCE.md", "docs/performance")  # by each run
+_SOURCE_PATHS = (":/", *(f":(top,exclude){path}" for path in _RESULT_PATHS))
+_SAMPLE_S = 0.25
+_IDLE_CORES = 0.15  # at most: what an idle Ray uses on an idle machine
 
 
 def describe() -> dict[str, Any]:
@@ -49,7 +49,7 @@ def resident(pids: Iterable[int]) -> int:
     return sum(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
-def wait_for_quiet(patience_s: float) -> float:
+def wait_until_idle(patience_s: float) -> float:
     """Wait until this machine is idle, for at most `patience_s`.
 
     Returns how many cores were busy in the last sample; 0 if there was none.
@@ -57,7 +57,7 @@ def wait_for_quiet(patience_s: float) -> float:
     end_s = time.monotonic() + patience_s
     while patience_s > 0:
         busy = _busy_cores()
-        if busy <= _QUIET_CORES or time.monotonic() >= end_s:
+        if busy <= _IDLE_CORES or time.monotonic() >= end_s:
             return busy
     return 0.0
 
@@ -65,11 +65,11 @@ def wait_for_quiet(patience_s: float) -> float:
 def _busy_cores() -> float:
     try:
         before = _idle_ticks()
-        time.sleep(_LOOK_S)
+        time.sleep(_SAMPLE_S)
         idle_s = (_idle_ticks() - before) / os.sysconf("SC_CLK_TCK")
     except OSError:
         return 0.0
-    return max(0.0, (os.cpu_count() or 1) - idle_s / _LOOK_S)
+    return max(0.0, (os.cpu_count() or 1) - idle_s / _SAMPLE_S)
 
 
 def _idle_ticks() -> int:
@@ -109,7 +109,7 @@ def _commit() -> str | None:
     git = ["git", "-C", str(Path(__file__).parent)]
     try:
         commit = subprocess.check_output([*git, "rev-parse", "--short", "HEAD"], text=True).strip()
-        status = [*git, "status", "--porcelain", "-uno", "--", *_MEASURED]
+        status = [*git, "status", "--porcelain", "-uno", "--", *_SOURCE_PATHS]
         changed = subprocess.check_output(status, text=True)
     except (OSError, subprocess.CalledProcessError):
         return None

@@ -123,8 +123,9 @@ def run_comparison(
         key = entry.key
         if key in skipped or key.name in failures:
             continue
-        busy = machine.wait_for_quiet(patience_s)
-        place = f"{comparison.name} {turn + 1}/{runs}, round {turn // len(comparison.entries) + 1}/{rounds}"
+        busy = machine.wait_until_idle(patience_s)
+        number = turn // len(comparison.entries) + 1
+        place = f"{comparison.name} {turn + 1}/{runs}, round {number}/{rounds}"
         try:
             sample = entry.run()
         except MissingRequirement as error:

@@ -24,7 +24,7 @@ SHORT_S, LONG_S = 30.0, 600.0
 OVERLOAD_LONG_S = 900.0  # 30 message timeouts
 # Figures that must be 0 in the scenarios that have them.
 _ZERO = ("lost", "missing", "timeouts", "dead_letters", "dead letters", "quarantined")
-_ZERO_TOO = (
+_ZERO_OF_SOME = (
     "batch_counts_wrong",
     "states_wrong",
     "lines_wrong",
@@ -79,11 +79,11 @@ def seconds_of(name: str, options: argparse.Namespace) -> float:
     return OVERLOAD_LONG_S if f".{OVERLOAD}." in modules()[name] else LONG_S
 
 
-def complaints(figures: dict[str, Any]) -> list[str]:
+def missed_bounds(figures: dict[str, Any]) -> list[str]:
     """The bounds that the figures of a scenario miss, one sentence each."""
     state = str(figures.get("state", ""))
     found = [f"it is {state}: {figures.get('why', '')}"] if state.startswith("failed") else []
-    found += [f"{figures[one]} {one}" for one in (*_ZERO, *_ZERO_TOO) if figures.get(one)]
+    found += [f"{figures[one]} {one}" for one in (*_ZERO, *_ZERO_OF_SOME) if figures.get(one)]
     if not 0 <= figures.get("recovery_s", 0) <= _RECOVERY_MAX_S:
         found.append(f"recovery took {figures['recovery_s']} s (-1: never)")
     if not 0 <= figures.get("replaced_s", 0) <= _REPLACED_MAX_S:
@@ -106,7 +106,7 @@ def run_scenario(name: str, seconds: float) -> dict[str, Any]:
     figures: dict[str, Any] = module.run(seconds)
     at = datetime.now(UTC).isoformat(timespec="seconds")
     took_s = round(time.monotonic() - begun_s)
-    wrong = complaints(figures)
+    wrong = missed_bounds(figures)
     return {"name": name, "seconds": seconds, "at": at, "took_s": took_s, "wrong": wrong} | {
         "figures": figures
     }

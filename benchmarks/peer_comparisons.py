@@ -31,7 +31,7 @@ _PARALLEL = (1, 2)  # tasks of Flink, threads of Pathway
 def words(cluster: BenchmarkCluster, lines: Path, count: int, log: Log) -> Comparison:
     """Our word counts and the bare loop, compared with the peers that can run here."""
     ours = {
-        name: _apart(word_count.our_entry(cluster, lines, count, variant))
+        name: _as_peer_row(word_count.our_entry(cluster, lines, count, variant))
         for name, variant in (
             ("operators-rows", "operators"),
             ("operators-columns", "operators-columns"),
@@ -39,7 +39,7 @@ def words(cluster: BenchmarkCluster, lines: Path, count: int, log: Log) -> Compa
             ("pack-classes", "classes"),
         )
     }
-    loop = _apart(word_count.bare_loop_entry(cluster.folder, lines, count))
+    loop = _as_peer_row(word_count.bare_loop_entry(cluster.folder, lines, count))
     peers = available(
         {
             "storm": lambda: _storm("wc", lines, count, log),
@@ -63,7 +63,7 @@ def constants(cluster: BenchmarkCluster, seconds: float, log: Log) -> Comparison
     """Our tracked constants in one worker, compared with Storm's."""
     workloads = {passing.NULL: "null", passing.THROUGH: "id"}
     ours = {
-        workload: _apart(passing.our_entry(cluster, seconds, workload, Layout.PACK))
+        workload: _as_peer_row(passing.our_entry(cluster, seconds, workload, Layout.PACK))
         for workload in workloads
     }
     peers = available(
@@ -80,7 +80,7 @@ def constants(cluster: BenchmarkCluster, seconds: float, log: Log) -> Comparison
     return Comparison("constants-peers", [*ours.values(), *peers.values()], ratios)
 
 
-def _apart(entry: Entry) -> Entry:
+def _as_peer_row(entry: Entry) -> Entry:
     """The same entry as a row of the workload `…_peers`."""
     return replace(entry, key=replace(entry.key, workload=f"{entry.key.workload}_peers"))
 

@@ -50,7 +50,7 @@ def write(found: Mapping[str, Any], path: Path = PATH) -> None:
     draft.replace(path)
 
 
-def measured(series: Sequence[Series], ratios: Iterable[Ratio], run: Run) -> dict[str, Any]:
+def rows_and_ratios(series: Sequence[Series], ratios: Iterable[Ratio], run: Run) -> dict[str, Any]:
     """The rows and ratios of a comparison, without ratios of which one key was not measured."""
     known = {one.key for one in series}
     possible = [ratio for ratio in ratios if {ratio.over, ratio.under} <= known]
@@ -67,7 +67,7 @@ def measured(series: Sequence[Series], ratios: Iterable[Ratio], run: Run) -> dic
     }
 
 
-def add(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+def merge(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     """The content of `before`, in which the rows and ratios of `now` replace the same ones."""
     rows = {_name(row): row for row in [*before["results"], *now["results"]]}
     parts = ("ratios", "ratio_spreads", "ratio_runs")

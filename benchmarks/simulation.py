@@ -26,7 +26,7 @@ from sunshower.topologies.graph import Graph
 
 TOTAL = 200
 _BURST, _PAUSE_S = 20, 0.2
-_PATIENCE_S = 120.0  # of simulated time
+_FINISH_MAX_S = 120.0  # of simulated time
 _MINUTE = 1 / 60
 
 Fault = Callable[[Run, int], None]  # called with the run and a random worker
@@ -51,7 +51,7 @@ def relay(number: Number) -> Iterator[Number]:
     yield number
 
 
-class WriteDown(Bolt[Number, None]):
+class RecordNumbers(Bolt[Number, None]):
     def prepare(self, context: Context) -> None:
         self.wrote = context.wrote
 
@@ -62,7 +62,7 @@ class WriteDown(Bolt[Number, None]):
 def topology() -> Graph:
     topology = Topology("simulated")
     numbers = topology.spout("numbers", Bursts)
-    numbers.shuffle().bolt("relay", relay).shuffle().bolt("sink", WriteDown)
+    numbers.shuffle().bolt("relay", relay).shuffle().bolt("sink", RecordNumbers)
     return topology.graph()
 
 
@@ -90,7 +90,7 @@ def one_run(graph: Graph, layout: Layout, seed: int) -> int:
                 continue  # its target has just died
         run.wait(_PAUSE_S)
         run.disturb(InjectedFaults())
-        if not run.wait(_PATIENCE_S):
+        if not run.wait(_FINISH_MAX_S):
             raise BenchmarkError(f"seed {seed} does not end: {run.snapshot()}")
         return len({e.detail[0] for e in run.history() if e.what is What.WROTE})
 

@@ -123,7 +123,7 @@ def memory(df: Any, _: BatchInfo) -> Any:
 
 
 @dataclass
-class Bench:
+class SparkBench:
     """A place for Spark. Its session starts with the first run, and ends with `stack`."""
 
     place: SparkPlace
@@ -153,14 +153,14 @@ class Bench:
 
     def growth(self, batches: int) -> Sample:
         """By how many MiB Java's heap, our process and the object store grow over `batches`."""
-        before = self._held()
+        before = self._memory_mib()
         for _ in range(batches):
             self._batch(self.gateway)
-        after = self._held()
+        after = self._memory_mib()
         kept = sum(after[name] - before[name] for name in ("heap", "own", "stored"))
         return Sample(kept, more={f"{name}_mib": value for name, value in after.items()})
 
-    def _held(self) -> dict[str, float]:
+    def _memory_mib(self) -> dict[str, float]:
         """Memory in MiB; `java` is the resident memory of its process."""
         (row,) = self._rows(SparkStep(memory, Memory))
         found = {
@@ -194,15 +194,20 @@ class Bench:
 TOTALS = SparkStep(totals, Total)
 
 
-def local(stack: ExitStack) -> Bench:
+def local_bench(stack: ExitStack) -> SparkBench:
     """A session in this process that can read Kafka."""
-    return Bench(LocalSpark(settings=_ARROW, jars=spark_kafka()), bare_local, stack)
+    return SparkBench(LocalSpark(settings=_ARROW, jars=spark_kafka()), bare_local, stack)
 
 
-def comparison(_cluster: BenchmarkCluster, here: Bench, many: int, stack: ExitStack) -> Comparison:
+def comparison(
+    _cluster: BenchmarkCluster, here: SparkBench, many: int, stack: ExitStack
+) -> Comparison:
     """Both places in turn; RayDP uses the running Ray. `many`: batches in a memory measurement."""
     ship([sys.modules[__name__]])
-    places = {"local": here, "ray": Bench(RayDPSpark("bench", settings=_ARROW), bare_on_ray, stack)}
+    places = {
+        "local": here,
+        "ray": SparkBench(RayDPSpark("bench", settings=_ARROW), bare_on_ray, stack),
+    }
     entries, ratios = list[Entry](), list[Ratio]()
     for name, bench in places.items():
         ours = Key("spark", "sunshower", name, "s")

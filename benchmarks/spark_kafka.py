@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 from benchmarks.figures import Key, Ratio
 from benchmarks.kafka import BYTES, MILLION, PARTITIONS, Topic
 from benchmarks.measure import BenchmarkError, Comparison, Entry, Sample
-from benchmarks.spark import Bench
+from benchmarks.spark import SparkBench
 from sunshower.kafka.exactly_once.offset_ranges import OffsetRange
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep, Ticket
 from sunshower.spark_integration.tables.kafka_rows import KafkaRows
@@ -32,7 +32,7 @@ def sizes(df: Any, _: BatchInfo) -> Any:
     return df.selectExpr("count(*) messages", "coalesce(sum(length(value)), 0L) bytes")
 
 
-def comparison(bench: Bench, topic: Topic) -> Comparison:
+def comparison(bench: SparkBench, topic: Topic) -> Comparison:
     """All messages of a topic, counted in Spark: one process of ours, and `local[*]`."""
     unit = "M messages/s"
     ranges = Entry(Key("spark_kafka", "sunshower", "ranges", unit), partial(_ranges, bench, topic))
@@ -45,7 +45,7 @@ def comparison(bench: Bench, topic: Topic) -> Comparison:
     )
 
 
-def _ranges(bench: Bench, topic: Topic) -> Sample:
+def _ranges(bench: SparkBench, topic: Topic) -> Sample:
     """One batch of all messages, as KafkaRanges plans it, after a small batch as a warm-up."""
     step = SparkStep(sizes, Size, reads=KafkaRows(topic.address))
     gateway = bench.gateway
@@ -63,7 +63,7 @@ def _planned(topic: Topic, messages: int) -> pa.Table:
     )
 
 
-def _rows(bench: Bench, topic: Topic) -> Sample:
+def _rows(bench: SparkBench, topic: Topic) -> Sample:
     """A bare loop of the client sends values only to Spark, two batches at a time."""
     step, gateway = SparkStep(sizes, Size), bench.gateway
     begun_s = time.perf_counter()

@@ -11,7 +11,7 @@ from rich.table import Table
 
 def tables(report: Mapping[str, Any]) -> Group:
     """All tables of the content of a results file."""
-    return Group(_results(report), _ratios(report), promised(report))
+    return Group(_results(report), _ratios(report), targets_table(report))
 
 
 def _results(report: Mapping[str, Any]) -> Table:
@@ -44,7 +44,7 @@ def _ratios(report: Mapping[str, Any]) -> Table:
     return table
 
 
-def promised(report: Mapping[str, Any]) -> Table:
+def targets_table(report: Mapping[str, Any]) -> Table:
     """The targets that were measured, and by how much they are missed."""
     table = Table("target", "bound", title="Targets", title_justify="left")
     table.add_column("value", justify="right")

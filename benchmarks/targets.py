@@ -20,7 +20,7 @@ _KAFKA_ONCE = "word count from Kafka, exactly once"
 _ONCE = "exactly once ÷ at least once, same operators"
 _EMPTY = "time of an empty batch, in ms"
 
-_TRAVELS = (
+_MESSAGES = (
     "An empty batch requires three synced writes to the disk, one after the other (6 ms), and four "
     "messages between the two workers."
 )
@@ -57,7 +57,7 @@ _PROFILE = (
 )
 
 # The first table of the page.
-TO_REACH = (
+CURRENT = (
     Target(
         "word_count/operators-rows/loop",
         1.0,
@@ -345,7 +345,7 @@ EARLIER = (
         "trident/sunshower/empty-opaque-wall",
         at_most=10,
         row=f"{_EMPTY}: opaque",
-        reason=_TRAVELS,
+        reason=_MESSAGES,
     ),
     Target(
         "trident/sunshower/empty-opaque-cpu",
@@ -357,7 +357,7 @@ EARLIER = (
         "trident/sunshower/empty-transactional-wall",
         at_most=10,
         row=f"{_EMPTY}: transactional",
-        reason=_TRAVELS,
+        reason=_MESSAGES,
     ),
     Target(
         "trident/sunshower/empty-transactional-cpu",
@@ -391,4 +391,4 @@ EARLIER = (
     Target("spark/sunshower/memory-growth-ray", at_most=16, row="growth of Spark, RayDP, in MiB"),
 )
 
-TARGETS = TO_REACH + EARLIER
+TARGETS = CURRENT + EARLIER

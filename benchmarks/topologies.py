@@ -30,7 +30,7 @@ class Total(NamedTuple):
     times: int
 
 
-class Gated(Spout[Any]):
+class WaitingSpout(Spout[Any]):
     """Emits no record before the start signal, and notes the time of the first one."""
 
     def __init__(self, signal: StartSignal) -> None:
@@ -63,7 +63,7 @@ class Sink(Bolt[Any, Any]):
 # ---- the word count -----------------------------------------------------------------------------
 
 
-class Prepared(Gated):
+class LineSpout(WaitingSpout):
     """Emits records that were created before the start, so that only the runtime is measured."""
 
     def __init__(self, signal: StartSignal, path: Path, record: Any, fields: Any) -> None:
@@ -81,7 +81,7 @@ class Prepared(Gated):
         yield from self._prepared
 
 
-class PreparedTable(Gated):
+class LineTableSpout(WaitingSpout):
     """Emits the same lines as one Arrow table; the runtime slices it."""
 
     emits = ("text",)
@@ -100,7 +100,7 @@ class PreparedTable(Gated):
         yield self._table
 
 
-def one(line: str) -> tuple[str]:
+def one_field(line: str) -> tuple[str]:
     return (line,)
 
 
@@ -222,11 +222,11 @@ def word_count(
     `operators-columns`: the same operators on Arrow tables. `state`: of the operators' totals."""
     topology = Topology(f"word-count-{variant}", idle_poll_s=POLL_S, **settings)
     if variant.endswith("columns"):
-        source: Gated = PreparedTable(signal, path)
+        source: WaitingSpout = LineTableSpout(signal, path)
     elif variant == "classes":
-        source = Prepared(signal, path, Line, Line)
+        source = LineSpout(signal, path, Line, Line)
     else:
-        source = Prepared(signal, path, one, ("text",))
+        source = LineSpout(signal, path, one_field, ("text",))
     near = topology.spout("source", source, parallelism=2).local_or_shuffle()
     if variant == "rows":
         parts = near.bolt("split", split_tuples, parallelism=2, fields=("word",))
@@ -249,7 +249,7 @@ def word_count(
 # ---- constants ----------------------------------------------------------------------------------
 
 
-class Numbers(Gated):
+class Numbers(WaitingSpout):
     """Emits numbers for `seconds`."""
 
     emits = ("value",)
@@ -271,7 +271,7 @@ def identity(record: Any) -> Iterator[Any]:
     yield record
 
 
-class Null(Sink):
+class NullBolt(Sink):
     """Discards records, with as little work as the bare actors do."""
 
     def prepare(self, context: Context) -> None:
@@ -290,14 +290,14 @@ def constants(hops: int, signal: StartSignal, seconds: float, **settings: Any) -
     stream = topology.spout("source", Numbers(signal, seconds))
     if hops == 2:
         stream = stream.local_or_shuffle().bolt("id", identity, fields=("value",))
-    stream.local_or_shuffle().bolt("sink", Null, fields=())
+    stream.local_or_shuffle().bolt("sink", NullBolt, fields=())
     return topology
 
 
 # ---- an idle topology ---------------------------------------------------------------------------
 
 
-class Silent(Spout[Any]):
+class IdleSpout(Spout[Any]):
     """Never has a record, and never ends."""
 
     emits = ("value",)
@@ -310,8 +310,8 @@ class Silent(Spout[Any]):
 def idle() -> Topology:
     """A spout without records, four bolts in a row, and an acker: six tasks."""
     topology = Topology("idle")
-    stream = topology.spout("source", Silent())
+    stream = topology.spout("source", IdleSpout())
     for number in range(3):
         stream = stream.shuffle().bolt(f"id-{number}", identity, fields=("value",))
-    stream.shuffle().bolt("sink", Null, fields=())
+    stream.shuffle().bolt("sink", NullBolt, fields=())
     return topology

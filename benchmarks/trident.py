@@ -20,7 +20,7 @@ from benchmarks.peers import python_peers
 from benchmarks.processes import run_together
 from benchmarks.spark_words import Setup
 from benchmarks.trident_runs import commit_all, empty_batches, growth
-from benchmarks.trident_topologies import nothing, words_in_files, words_in_kafka
+from benchmarks.trident_topologies import without_rows, words_in_files, words_in_kafka
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.topologies.operators.states import StateKind
 from sunshower.trident import InZooKeeper
@@ -95,7 +95,7 @@ def kafka_words(
     """Words in a topic; Quix, which is slower, counts those of the smaller topic `few`."""
     interpreter = python_peers.python(log)
     ours = Entry(Key(_NAME, "sunshower", "kafka-opaque", _UNIT), partial(_kafka, cluster, topic))
-    plain = kafka.counting(
+    plain = kafka.count_entry(
         cluster, topic, "operators", Key(_NAME, "sunshower", "kafka-plain", _UNIT)
     )
     peers = [
@@ -163,7 +163,7 @@ def _empty(
     def run() -> Sample:
         with cluster.fresh_folder() as folder:
             signal, store = cluster.start_signal(), _store(zookeeper, folder)
-            topology = nothing(signal, folder, kind, workers, store)
+            topology = without_rows(signal, folder, kind, workers, store)
             return Sample(empty_batches(cluster, topology, signal, max(seconds, _EMPTY_S))[what])
 
     where = "-one-worker" if workers == 1 else _where(zookeeper)

@@ -33,7 +33,7 @@ def commit_all(
     signal: StartSignal,
     folder: Path,
     kind: StateKind = StateKind.OPAQUE,
-    look: Callable[[list[int]], None] | None = None,
+    sample: Callable[[list[int]], None] | None = None,
 ) -> Outcome:
     """Run to the end. `done`: the words in the state. `look` is called ten times a second with the
     process ids of the workers."""
@@ -42,7 +42,7 @@ def commit_all(
         before_s = machine.cpu_s(pids)
         signal.send()
         cluster.watch(run)
-        wait(lambda: (look and look(pids), run.finished())[1])
+        wait(lambda: (sample and sample(pids), run.finished())[1])
         after_s = machine.cpu_s(pids)
         snapshot = run.snapshot()
     figures = _master(snapshot).figures
@@ -63,19 +63,19 @@ def growth(
 ) -> Sample:
     """By how many MiB the highest memory of the workers in the second half of a run is above that
     in the first half."""
-    seen: list[float] = []
+    samples: list[float] = []
     commit_all(
         cluster,
         topology,
         signal,
         folder,
-        look=lambda pids: seen.append(machine.resident(pids) / _MIB),
+        sample=lambda pids: samples.append(machine.resident(pids) / _MIB),
     ).expect(done)
-    half = len(seen) // 2
+    half = len(samples) // 2
     if half < 2:
-        raise BenchmarkError(f"a run with {len(seen)} samples is too short to measure growth")
-    first, second = max(seen[:half]), max(seen[half:])
-    return Sample(second - first, more={"peak_mib": second, "start_mib": seen[0]})
+        raise BenchmarkError(f"a run with {len(samples)} samples is too short to measure growth")
+    first, second = max(samples[:half]), max(samples[half:])
+    return Sample(second - first, more={"peak_mib": second, "start_mib": samples[0]})
 
 
 def empty_batches(
@@ -86,11 +86,11 @@ def empty_batches(
     with _ready(cluster, topology) as run:
         pids = worker_pids(run)
         time.sleep(_SETTLE_S)
-        idle_s = _used(pids, seconds)
+        idle_s = _cpu_used(pids, seconds)
         signal.send()
         time.sleep(_SETTLE_S)
         before = _batches(run)
-        busy_s = _used(pids, seconds)
+        busy_s = _cpu_used(pids, seconds)
         after = _batches(run)
     count, took_s = after[0] - before[0], after[1] - before[1]
     if count < 3:
@@ -117,7 +117,7 @@ def _batches(run: RayRun) -> tuple[float, float]:
     return count, count * figures["mean seconds"]
 
 
-def _used(pids: list[int], seconds: float) -> float:
+def _cpu_used(pids: list[int], seconds: float) -> float:
     before_s = machine.cpu_s(pids)
     time.sleep(seconds)
     after_s = machine.cpu_s(pids)

@@ -26,7 +26,7 @@ BEGUN, SUCCEEDED = "begun at", "succeeded at"
 MAX_BATCHES = 3
 
 
-class Gated:
+class WaitingBatches:
     """Begins no batch before the start signal. Notes when it was called for the first one, so that
     connecting and reading are measured, and when the last one was committed."""
 
@@ -35,14 +35,14 @@ class Gated:
         self.emits, self.kind = self._spout.emits, self._spout.kind
         self.commits, self.parallelism_max = self._spout.commits, self._spout.parallelism_max
 
-    def coordinator(self, *about: Any) -> Any:
-        return _Coordinator(self._spout.coordinator(*about), self._signal)
+    def coordinator(self, *arguments: Any) -> Any:
+        return _Coordinator(self._spout.coordinator(*arguments), self._signal)
 
-    def emitter(self, *about: Any) -> Any:
-        return _Emitter(self._spout.emitter(*about))
+    def emitter(self, *arguments: Any) -> Any:
+        return _Emitter(self._spout.emitter(*arguments))
 
 
-class _Wrapping:
+class _Wrapper:
     def __init__(self, inner: Any) -> None:
         self._inner = inner
 
@@ -50,7 +50,7 @@ class _Wrapping:
         return getattr(self._inner, name)
 
 
-class _Coordinator(_Wrapping):
+class _Coordinator(_Wrapper):
     def __init__(self, inner: Any, signal: StartSignal) -> None:
         super().__init__(inner)
         self._signal = signal
@@ -59,14 +59,14 @@ class _Coordinator(_Wrapping):
         return self._signal.has_started and bool(self._inner.is_ready(txid))
 
 
-class _Emitter(_Wrapping):
+class _Emitter(_Wrapper):
     def __init__(self, inner: Any) -> None:
         super().__init__(inner)
         self._times: dict[str, float] = {}
 
-    def emit_batch(self, *about: Any) -> None:
+    def emit_batch(self, *arguments: Any) -> None:
         self._times.setdefault(BEGUN, time.monotonic())
-        self._inner.emit_batch(*about)
+        self._inner.emit_batch(*arguments)
 
     def success(self, attempt: Any) -> None:
         self._times[SUCCEEDED] = time.monotonic()
@@ -76,7 +76,7 @@ class _Emitter(_Wrapping):
         return {**self._inner.figures(), **self._times}
 
 
-class _Never:
+class _EmptyPartitions:
     """Two partitions without any rows."""
 
     emits = ("text",)
@@ -88,11 +88,11 @@ class _Never:
         return {"at": 0}
 
 
-class NeverOpaque(_Never, OpaquePartitionedSpout):
+class EmptyOpaqueSpout(_EmptyPartitions, OpaquePartitionedSpout):
     pass
 
 
-class NeverTransactional(_Never, PartitionedSpout):
+class EmptyTransactionalSpout(_EmptyPartitions, PartitionedSpout):
     pass
 
 
@@ -125,11 +125,11 @@ def words_in_kafka(
     return _counting(spout, signal, folder, StateKind.OPAQUE)
 
 
-def nothing(
+def without_rows(
     signal: StartSignal, folder: Path, kind: StateKind, workers: int = 2, store: Store | None = None
 ) -> Topology:
     """The word count of a source without lines, opaque or transactional."""
-    spout = NeverOpaque() if kind is StateKind.OPAQUE else NeverTransactional()
+    spout = EmptyOpaqueSpout() if kind is StateKind.OPAQUE else EmptyTransactionalSpout()
     return _counting(spout, signal, folder, StateKind.OPAQUE, store, workers)
 
 
@@ -151,7 +151,7 @@ def _counting(
     lines = batches(
         topology,
         SOURCE,
-        Gated(spout, signal),
+        WaitingBatches(spout, signal),
         parallelism=2,
         store=store or InSqlite(folder / "batches.db"),
         max_batches=MAX_BATCHES,

@@ -47,8 +47,8 @@ def main() -> int:
 
     from benchmarks.endurance import page
     from benchmarks.endurance.tables import tables
-    from benchmarks.endurance.targets import judged
-    from benchmarks.machine import describe, wait_for_quiet
+    from benchmarks.endurance.targets import judge_all
+    from benchmarks.machine import describe, wait_until_idle
     from benchmarks.measure import BenchmarkError
     from sunshower.errors import SunshowerError
 
@@ -63,13 +63,13 @@ def main() -> int:
     seconds = options.hours * 3600 if options.hours else options.seconds
     settings = {"seconds": seconds, "seed": options.seed, "rate": RATE}
     report: dict[str, Any] = {**describe(), "settings": {**settings, "victims": options.victims}}
-    report["busy_cores"] = round(wait_for_quiet(_PATIENCE_S), 2)  # by other work, before the run
+    report["busy_cores"] = round(wait_until_idle(_PATIENCE_S), 2)  # by other work, before the run
     try:
         report |= experiments(options, log)
     except (BenchmarkError, SunshowerError) as error:
         console.print("[red]The run has failed:[/]", escape(str(error)), soft_wrap=True)
         return 1
-    report["targets"] = judged(report)
+    report["targets"] = judge_all(report)
     if options.hours:
         report["targets"] = [one for one in report["targets"] if one["value"] is not None]
     text = json.dumps(report, indent=1, ensure_ascii=False)

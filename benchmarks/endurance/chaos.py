@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.endurance.deliveries import Accounts, Kill, by_kind, causes
-from benchmarks.endurance.kills import choose, strike, victims
-from benchmarks.endurance.row_files import read
-from benchmarks.endurance.topologies import relayed
+from benchmarks.endurance.deliveries import DeliveryTimes, Kill, by_kind, causes
+from benchmarks.endurance.kills import draw_victims, kill_victim, victims
+from benchmarks.endurance.row_files import read_rows
+from benchmarks.endurance.topologies import chaos_topology
 from benchmarks.measure import BenchmarkError, Log
 from benchmarks.start_signal import StartSignal
 from sunshower.actors.cluster import RayCluster
@@ -22,7 +22,7 @@ from sunshower.runtime.plan import Layout
 
 EVERY_S = 2.0
 _JITTER_S = 0.25  # otherwise all kills might be between two bursts of the source
-HEALING_S = 60.0  # after the end of the schedule; a run that takes longer has failed
+RECOVERY_MAX_S = 60.0  # after the end of the schedule; a run that takes longer has failed
 
 
 def chaos(
@@ -38,23 +38,25 @@ def chaos(
     """One run. Raises BenchmarkError if it does not finish."""
     folder.mkdir()
     signal, total = StartSignal(folder), int(seconds * rate)
-    run = cluster.submit(relayed(signal, folder, rate, total).graph(), layout)
+    run = cluster.submit(chaos_topology(signal, folder, rate, total).graph(), layout)
     try:
         signal.send()
-        kills = _hail(run, seconds, kinds, np.random.default_rng(seed), log)
-        _heal(run, time.monotonic() + EVERY_S + HEALING_S)
+        kills = _kill_repeatedly(run, seconds, kinds, np.random.default_rng(seed), log)
+        _wait_for_end(run, time.monotonic() + EVERY_S + RECOVERY_MAX_S)
         snapshot = run.snapshot()
     finally:
         run.stop()
-    accounts = Accounts.of(total, *(read(folder, what) for what in ("emitted", "sunk", "acked")))
-    failures = read(folder, "failed")
-    felt = [accounts.felt(kill) for kill in kills]
+    deliveries = DeliveryTimes.of(
+        total, *(read_rows(folder, what) for what in ("emitted", "sunk", "acked"))
+    )
+    failures = read_rows(folder, "failed")
+    effects = [deliveries.effect_of(kill) for kill in kills]
     return {
         "layout": str(layout),
         "tuples": total,
-        "lost": accounts.lost,
-        "acked_early": accounts.acked_early,
-        "rate": round(accounts.rate),
+        "lost": deliveries.lost,
+        "acked_early": deliveries.acked_early,
+        "rate": round(deliveries.rate),
         "kills": len(kills),
         "restarts": snapshot.restarts,
         "quarantined": len(snapshot.degraded),
@@ -62,13 +64,13 @@ def chaos(
         "failures": causes(failures),
         "timeouts": causes(failures).get("timeout", 0),
         "replays": snapshot.component("numbers").replayed,
-        "duplicates": accounts.duplicates,
-        "victims": by_kind(felt),
-        "each": [{**asdict(one.kill), "touched": one.touched, "s": one.seconds} for one in felt],
+        "duplicates": deliveries.duplicates,
+        "victims": by_kind(effects),
+        "each": [{**asdict(one.kill), "touched": one.touched, "s": one.seconds} for one in effects],
     }
 
 
-def _hail(
+def _kill_repeatedly(
     run: RayRun, seconds: float, kinds: Sequence[str], generator: np.random.Generator, log: Log
 ) -> list[Kill]:
     """Kill a victim every 2 s, with jitter. If a successor takes longer, the following kills are
@@ -76,18 +78,18 @@ def _hail(
     begun_s = time.monotonic()
     kills: list[Kill] = []
     due_s = begun_s
-    for victim in choose(victims(run.plan, kinds), generator):
+    for victim in draw_victims(victims(run.plan, kinds), generator):
         due_s = max(due_s + EVERY_S, time.monotonic())
         if due_s >= begun_s + seconds:
             break
         at_s = due_s + generator.uniform(-_JITTER_S, _JITTER_S)
         time.sleep(max(at_s - time.monotonic(), 0))
-        kills.append(strike(run, victim, log))
+        kills.append(kill_victim(run, victim, log))
     time.sleep(max(begun_s + seconds - time.monotonic(), 0))
     return kills
 
 
-def _heal(run: RayRun, end_s: float) -> None:
+def _wait_for_end(run: RayRun, end_s: float) -> None:
     while not run.finished():
         if time.monotonic() >= end_s:
             raise BenchmarkError(f"the run has not finished: {run.snapshot()}")

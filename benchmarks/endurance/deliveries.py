@@ -28,7 +28,7 @@ class Kill:
 
 
 @dataclass(frozen=True)
-class Felt:
+class KillEffect:
     """The effect of one kill."""
 
     kill: Kill
@@ -37,7 +37,7 @@ class Felt:
 
 
 @dataclass(frozen=True)
-class Accounts:
+class DeliveryTimes:
     """The times at which each number was first emitted, written by the sink, and acked."""
 
     emitted: Times
@@ -46,7 +46,7 @@ class Accounts:
     duplicates: int  # further rows of the sink for the same numbers
 
     @classmethod
-    def of(cls, total: int, emitted: Rows, sunk: Rows, acked: Rows) -> Accounts:
+    def of(cls, total: int, emitted: Rows, sunk: Rows, acked: Rows) -> DeliveryTimes:
         """The delivery times of the numbers 0 … total - 1."""
         firsts = [_first_times(rows, total) for rows in (emitted, sunk, acked)]
         return cls(*firsts, len(sunk) - int(np.count_nonzero(firsts[1] != NEVER)))
@@ -67,7 +67,7 @@ class Accounts:
         done = self.acked[self.acked != NEVER]
         return len(done) / ((done.max() - self.emitted.min()) / 1e9) if len(done) else 0.0
 
-    def felt(self, kill: Kill) -> Felt:
+    def effect_of(self, kill: Kill) -> KillEffect:
         """How long the effect of a kill lasted; infinite if a touched tuple was never acked.
 
         Tuples that were emitted before the successor had registered are touched too, because they
@@ -77,13 +77,13 @@ class Accounts:
         touched = self.acked[(self.emitted <= back_ns) & (self.acked > kill.at_ns)]
         last = int(touched.max(initial=kill.at_ns))
         seconds = np.inf if last == NEVER else (last - kill.at_ns) / 1e9
-        return Felt(kill, len(touched), float(seconds))
+        return KillEffect(kill, len(touched), float(seconds))
 
 
-def by_kind(felt: Iterable[Felt]) -> list[dict[str, Any]]:
+def by_kind(effects: Iterable[KillEffect]) -> list[dict[str, Any]]:
     """A row for each kind of victim: its kills, and how many seconds their effects lasted."""
-    kinds: dict[str, list[Felt]] = {}
-    for one in felt:
+    kinds: dict[str, list[KillEffect]] = {}
+    for one in effects:
         kinds.setdefault(one.kill.kind, []).append(one)
     return [_row(kind, kinds[kind]) for kind in sorted(kinds)]
 
@@ -99,13 +99,13 @@ def worst(rows: Sequence[Mapping[str, Any]], figure: str) -> float:
     return max((row[figure] for row in rows), default=0.0)
 
 
-def _row(kind: str, felt: Sequence[Felt]) -> dict[str, Any]:
-    seconds = [one.seconds for one in felt]
-    back = [one.kill.back_s for one in felt if one.kill.back_s is not None]
+def _row(kind: str, effects: Sequence[KillEffect]) -> dict[str, Any]:
+    seconds = [one.seconds for one in effects]
+    back = [one.kill.back_s for one in effects if one.kill.back_s is not None]
     return {
         "victim": kind,
-        "kills": len(felt),
-        "touched": median(one.touched for one in felt),
+        "kills": len(effects),
+        "touched": median(one.touched for one in effects),
         "back_s": round(median(back), 3) if back else None,
         "median_s": round(median(seconds), 3),
         "worst_s": round(max(seconds), 3),

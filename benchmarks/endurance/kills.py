@@ -48,7 +48,7 @@ def victims(plan: Plan, kinds: Sequence[str]) -> list[Victim]:
     return [victim for victim in found if victim.kind in kinds]
 
 
-def choose(found: Sequence[Victim], generator: np.random.Generator) -> Iterator[Victim]:
+def draw_victims(found: Sequence[Victim], generator: np.random.Generator) -> Iterator[Victim]:
     """The next victims, endlessly: all kinds in a random order, then again; a random actor each."""
     kinds = sorted({victim.kind for victim in found})
     while kinds:
@@ -57,19 +57,21 @@ def choose(found: Sequence[Victim], generator: np.random.Generator) -> Iterator[
             yield of_kind[int(generator.integers(len(of_kind)))]
 
 
-def strike(run: RayRun, victim: Victim, log: Log) -> Kill:
+def kill_victim(run: RayRun, victim: Victim, log: Log) -> Kill:
     """Kill the victim, and wait until its successor has registered with the master."""
     name = master_name(run.id) if victim.worker is None else worker_name(run.id, victim.worker)
     restarts = _restarts(run)
     pid = _pid(name)
     at_ns = time.monotonic_ns()
     os.kill(pid, signal.SIGKILL)
-    back_s = _until_back(run, name, pid if victim.worker is None else None, restarts, at_ns)
+    back_s = _wait_for_successor(run, name, pid if victim.worker is None else None, restarts, at_ns)
     log(f"SIGKILL for {victim.label}, process {pid}: its successor came after {back_s:.2f} s")
     return Kill(victim.kind, victim.label, at_ns, back_s)
 
 
-def _until_back(run: RayRun, name: str, master: int | None, restarts: int, at_ns: int) -> float:
+def _wait_for_successor(
+    run: RayRun, name: str, master: int | None, restarts: int, at_ns: int
+) -> float:
     """Seconds until a worker's successor has registered, or until the new master answers."""
     end_s = time.monotonic() + _PATIENCE_S
     while _pid(name) == master if master is not None else _restarts(run) <= restarts:

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.endurance.topologies import FIRST_POISON, POISON_EVERY, Flood, Taster
+from benchmarks.endurance.topologies import FIRST_POISON, POISON_EVERY, FullSpeedSpout, PoisonBolt
 from benchmarks.measure import BenchmarkError, Log
 from benchmarks.start_signal import StartSignal
 from sunshower import Retry, Topology
@@ -18,7 +18,7 @@ from sunshower.runtime.plan import Layout
 ROUNDS = 5
 ATTEMPTS = 5
 TUPLES_PER_S = 100_000  # for each of --seconds: 6 million in a run, by default, which takes 4 s
-_ENOUGH_S = 120.0
+_FINISH_MAX_S = 120.0
 
 
 def poison(cluster: RayCluster, folder: Path, seconds: float, log: Log) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def poison(cluster: RayCluster, folder: Path, seconds: float, log: Log) -> dict[
         rates[poisoned].append(_run(cluster, folder, total, letters, poisoned=poisoned))
         if poisoned:
             rows = map(json.loads, letters.read_text(encoding="utf-8").splitlines())
-            wrong += mistakes(range(FIRST_POISON, total, POISON_EVERY), rows)
+            wrong += find_mistakes(range(FIRST_POISON, total, POISON_EVERY), rows)
         log(f"poison {turn + 1}/{2 * ROUNDS}: {rates[poisoned][-1]:,.0f} tuples/s")
     return {
         "tuples": total,
@@ -46,7 +46,7 @@ def poison(cluster: RayCluster, folder: Path, seconds: float, log: Log) -> dict[
     }
 
 
-def mistakes(poisoned: Iterable[int], letters: Iterable[Mapping[str, Any]]) -> list[str]:
+def find_mistakes(poisoned: Iterable[int], letters: Iterable[Mapping[str, Any]]) -> list[str]:
     """What is wrong with the dead letters of a run, one sentence for each mistake."""
     found: dict[int, int] = dict.fromkeys(poisoned, 0)
     wrong = []
@@ -70,12 +70,12 @@ def _run(cluster: RayCluster, folder: Path, total: int, letters: Path, *, poison
     signal = StartSignal(folder)
     topology = Topology("poison")
     retry = Retry(attempts=ATTEMPTS, dead_letters=letters)
-    flood = topology.spout("flood", Flood(signal, total), parallelism=2, retry=retry)
-    flood.shuffle().bolt("taster", Taster(poisoned=poisoned), parallelism=2)
+    flood = topology.spout("flood", FullSpeedSpout(signal, total), parallelism=2, retry=retry)
+    flood.shuffle().bolt("taster", PoisonBolt(poisoned=poisoned), parallelism=2)
     run = cluster.submit(topology.graph(), Layout.PACK)
     try:
         signal.send()
-        if not run.wait(_ENOUGH_S):
+        if not run.wait(_FINISH_MAX_S):
             raise BenchmarkError(f"the run has not finished: {run.snapshot()}")
         results = run.results("flood")
     finally:

@@ -25,7 +25,7 @@ CAUSES = tuple(Cause)  # the detail of a failure is an index into these
 Rows = NDArray[np.void]
 
 
-class Book:
+class RowFile:
     """The rows of one kind that one life of a task writes."""
 
     def __init__(self, folder: Path, what: str, context: Context) -> None:
@@ -33,17 +33,17 @@ class Book:
         self._file = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
         self._pack = struct.Struct("<qqq").pack
 
-    def note(self, number: int, detail: int = 0) -> None:
+    def write(self, number: int, detail: int = 0) -> None:
         """Write a row now. It is safe when this returns (1 µs)."""
         os.write(self._file, self._pack(number, time.monotonic_ns(), detail))
 
-    def note_all(self, numbers: Iterable[int]) -> None:
+    def write_all(self, numbers: Iterable[int]) -> None:
         """Write a row for each of `numbers`, all with the same time."""
         now = time.monotonic_ns()
         os.write(self._file, b"".join(self._pack(number, now, 0) for number in numbers))
 
 
-def read(folder: Path, what: str) -> Rows:
+def read_rows(folder: Path, what: str) -> Rows:
     """All rows of one kind, in no order."""
     parts = [np.fromfile(path, ROW) for path in sorted(folder.glob(f"{what}-*"))]
     return np.concatenate(parts) if parts else np.empty(0, ROW)

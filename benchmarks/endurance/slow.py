@@ -9,8 +9,8 @@ from typing import Any
 
 from benchmarks.benchmark_cluster import worker_pids
 from benchmarks.endurance.deliveries import causes
-from benchmarks.endurance.row_files import read
-from benchmarks.endurance.topologies import slowed
+from benchmarks.endurance.row_files import read_rows
+from benchmarks.endurance.topologies import slow_topology
 from benchmarks.measure import BenchmarkError, Log
 from benchmarks.start_signal import StartSignal
 from sunshower.actors.cluster import RayCluster
@@ -22,7 +22,7 @@ RATE = 100_000  # tuples a second that the spout could emit
 PAUSE_S = 0.001  # that the bolt takes for each
 _RECORD_BYTES = 120  # of an Item in memory: a tuple of two, and its number
 _SETTLED_S = 2.0  # after the start: code is loaded, buffers have their first size
-_ENOUGH_S = 60.0  # for the tuples that are open at the end
+_FINISH_MAX_S = 60.0  # for the tuples that are open at the end
 _MIB = 1 << 20
 
 
@@ -30,13 +30,13 @@ def slow(cluster: RayCluster, folder: Path, seconds: float, log: Log) -> dict[st
     """One run. Raises BenchmarkError if the open tuples are not finished at the end."""
     folder.mkdir()
     signal = StartSignal(folder)
-    topology = slowed(signal, folder, RATE, int((seconds + _ENOUGH_S) * RATE), PAUSE_S)
+    topology = slow_topology(signal, folder, RATE, int((seconds + _FINISH_MAX_S) * RATE), PAUSE_S)
     run = cluster.submit(topology.graph(), Layout.ISOLATE)
     try:
         signal.send()
-        sizes = _watch(run, seconds, log)
+        sizes = _measure_memory(run, seconds, log)
         run.drain()
-        if not run.wait(_ENOUGH_S):
+        if not run.wait(_FINISH_MAX_S):
             raise BenchmarkError(f"the run has not finished: {run.snapshot()}")
         counts = run.snapshot().component("numbers")
     finally:
@@ -46,7 +46,7 @@ def slow(cluster: RayCluster, folder: Path, seconds: float, log: Log) -> dict[st
     return {
         "acked": counts.acked,
         "rate": round(counts.acked / seconds),
-        "timeouts": causes(read(folder, "failed")).get("timeout", 0),
+        "timeouts": causes(read_rows(folder, "failed")).get("timeout", 0),
         "replays": counts.replayed,
         "memory_mib": {name: {"start": s, "peak": p} for name, (s, p) in sizes.items()},
         "growth_mib": growth,
@@ -66,7 +66,7 @@ def bound_mib(config: Config) -> float:
     return round((pending + packets) / _MIB, 1)
 
 
-def _watch(run: RayRun, seconds: float, log: Log) -> dict[str, tuple[float, float]]:
+def _measure_memory(run: RayRun, seconds: float, log: Log) -> dict[str, tuple[float, float]]:
     """Each worker's resident memory in MiB: after the start, and its highest value."""
     pids = dict(zip(run.plan.workers, worker_pids(run), strict=True))
     names = {w: run.plan.tasks_on(w)[0].component.strip("_") for w in pids}

@@ -40,7 +40,7 @@ TARGETS = (
 )
 
 
-def known(report: Mapping[str, Any]) -> dict[str, float]:
+def figures_of(report: Mapping[str, Any]) -> dict[str, float]:
     """The figures that a report has, by the names of the targets."""
     figures = {}
     for layout, run in report.get("chaos", {}).items():
@@ -52,7 +52,7 @@ def known(report: Mapping[str, Any]) -> dict[str, float]:
     return figures
 
 
-def judged(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+def judge_all(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     """All targets; those that were not measured are neither met nor missed."""
-    figures = known(report)
+    figures = figures_of(report)
     return [target.judge(figures.get(target.figure)) for target in TARGETS]

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.endurance.row_files import CAUSES, Book
+from benchmarks.endurance.row_files import CAUSES, RowFile
 from benchmarks.start_signal import StartSignal
 from sunshower import Bolt, Context, Spout, Topology
 from sunshower.failures import Failure
 
-_GRAIN_S = 0.02  # a source emits in bursts at this interval; single tuples would be single packets
+_INTERVAL_S = (
+    0.02  # a source emits in bursts at this interval; single tuples would be single packets
+)
 _BURST = 256  # numbers that are recorded as emitted, before they are emitted
 _KEYS = 1_000
 POISON_EVERY = 100_000
@@ -37,9 +39,9 @@ class Numbers(Spout[Item]):
 
     def open(self, context: Context) -> None:
         self._first, self._step = context.index, context.parallelism
-        self._emitted = Book(self._folder, "emitted", context)
-        self._acked = Book(self._folder, "acked", context)
-        self._failed = Book(self._folder, "failed", context)
+        self._emitted = RowFile(self._folder, "emitted", context)
+        self._acked = RowFile(self._folder, "acked", context)
+        self._failed = RowFile(self._folder, "failed", context)
 
     def records(self) -> Iterator[Item | None]:
         while not self._signal.has_started:
@@ -48,23 +50,23 @@ class Numbers(Spout[Item]):
         mine = range(self._first, self._total, self._step)
         position = 0
         while position < len(mine):
-            grains = (time.monotonic() - start_s) // _GRAIN_S
-            due = int(grains * _GRAIN_S * self._rate / self._step)
+            intervals = (time.monotonic() - start_s) // _INTERVAL_S
+            due = int(intervals * _INTERVAL_S * self._rate / self._step)
             burst = mine[position : min(due, position + _BURST)]
             if not burst:
                 yield None
                 continue
-            self._emitted.note_all(burst)
+            self._emitted.write_all(burst)
             for number in burst:
                 yield Item(number, number % _KEYS)
             position += len(burst)
 
     def ack(self, message_id: int) -> None:
-        self._acked.note(self._first + message_id * self._step)
+        self._acked.write(self._first + message_id * self._step)
 
     def fail(self, message_id: int, failure: Failure) -> None:
         number = self._first + message_id * self._step
-        self._failed.note(number, CAUSES.index(failure.cause))
+        self._failed.write(number, CAUSES.index(failure.cause))
 
 
 def relay(item: Item) -> Iterator[Item]:
@@ -79,13 +81,13 @@ class Sink(Bolt[Item, None]):
         self._seen: list[int] = []
 
     def prepare(self, context: Context) -> None:
-        self._sunk = Book(self._folder, "sunk", context)
+        self._sunk = RowFile(self._folder, "sunk", context)
 
     def process(self, record: Item) -> None:
         self._seen.append(record.number)
 
     def flush(self) -> None:
-        self._sunk.note_all(self._seen)
+        self._sunk.write_all(self._seen)
         self._seen.clear()
 
 
@@ -101,7 +103,7 @@ class SlowSink(Sink):
         super().process(record)
 
 
-class Flood(Spout[Item]):
+class FullSpeedSpout(Spout[Item]):
     """Numbered items at full speed; records when the last one that is not poison was acked."""
 
     def __init__(self, signal: StartSignal, total: int) -> None:
@@ -129,7 +131,7 @@ class Flood(Spout[Item]):
         return self._acks, self._begun_s, self._last_s
 
 
-class Taster(Bolt[Item, None]):
+class PoisonBolt(Bolt[Item, None]):
     """Raises an error for each poison item, if `poisoned`."""
 
     def __init__(self, *, poisoned: bool) -> None:
@@ -140,7 +142,7 @@ class Taster(Bolt[Item, None]):
             raise ValueError(f"{record.number} is poison")
 
 
-def relayed(signal: StartSignal, folder: Path, rate: float, total: int) -> Topology:
+def chaos_topology(signal: StartSignal, folder: Path, rate: float, total: int) -> Topology:
     """Two tasks of each of spout, relay, sink and acker."""
     topology = Topology("chaos", ackers=2)
     numbers = topology.spout("numbers", Numbers(signal, folder, rate, total), parallelism=2)
@@ -149,7 +151,9 @@ def relayed(signal: StartSignal, folder: Path, rate: float, total: int) -> Topol
     return topology
 
 
-def slowed(signal: StartSignal, folder: Path, rate: float, total: int, pause_s: float) -> Topology:
+def slow_topology(
+    signal: StartSignal, folder: Path, rate: float, total: int, pause_s: float
+) -> Topology:
     """A spout whose bolt pauses for each record."""
     topology = Topology("slow")
     numbers = topology.spout("numbers", Numbers(signal, folder, rate, total))

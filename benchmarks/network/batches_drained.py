@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.network.node_drained import Figures, Load, Paced, drained
+from benchmarks.network.node_drained import Figures, Load, Paced, run_drains
 from benchmarks.outage_scenarios import _keyed_bits
-from benchmarks.outage_scenarios._keyed_bits import Keyed, gather, missing, wrong
+from benchmarks.outage_scenarios._keyed_bits import Keyed, gather, missing_numbers, wrong_keys
 from sunshower import Number, Topology
 from sunshower.actors.run import RayRun
 from sunshower.trident import InSqlite, PlainSpout, RedisState, batches, count
@@ -45,12 +45,12 @@ def results(run: RayRun, url: str, total: int) -> Figures:
     counted = dict(RedisState(url, name="counted").items())
     expected = {key: len(range(key, total, _keyed_bits.KEYS)) for key in range(_keyed_bits.KEYS)}
     return {
-        "lost": missing(gathered, total),
-        "states_wrong": wrong(gathered, total),
+        "lost": missing_numbers(gathered, total),
+        "states_wrong": wrong_keys(gathered, total),
         "batch_counts_wrong": sum(counted.get(key) != n for key, n in expected.items()),
     }
 
 
 def run(seconds: float) -> Figures:
     """The Redis is unavailable for `seconds`, while the second node is drained."""
-    return drained(Load(__name__, "$mastercoord-numbers", declare, results), seconds)
+    return run_drains(Load(__name__, "$mastercoord-numbers", declare, results), seconds)

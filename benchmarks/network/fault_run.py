@@ -25,7 +25,7 @@ from benchmarks.measure import BenchmarkError
 from benchmarks.network.namespaces import NODES, ROOT, ROUTER, Network, address
 from benchmarks.network.ray_nodes import PORT, RayNodes, commands, environment, until
 from benchmarks.outage_scenarios import _keyed_bits
-from benchmarks.outage_scenarios._keyed_bits import KEYS, Keyed, gather, keyed, wrong
+from benchmarks.outage_scenarios._keyed_bits import KEYS, Keyed, gather, keyed, wrong_keys
 from sunshower import Topology
 
 Figures = dict[str, Any]
@@ -36,13 +36,13 @@ NODE = 2  # the disturbed node, unless that is the head
 HEAD_AWAY_S = 10.0
 _BEFORE_S, _AFTER_S = 15.0, 30.0  # of load before and after the fault
 _START_MAX_S, _HEAL_MAX_S = 180.0, 180.0
-_LOOK_S = 0.25
+_POLL_S = 0.25
 _TRIES = 40  # submissions, until each node has a worker
 _TABLES_PORT = 6380
 _HEAD_STARTS_S = 120  # at most
 
 
-def measured(what: str, seconds: float) -> Figures:
+def run_with_fault(what: str, seconds: float) -> Figures:
     """Disturb a node for `seconds`; `what` is a key of `Faults.all`.
 
     Raises MissingRequirement if the user may not create namespaces.
@@ -90,7 +90,7 @@ def keyed_item(item: Item) -> Iterator[Keyed]:
     yield from keyed(item.number)
 
 
-def declared(source: Any, sink: Any, state: Any) -> Any:
+def build_graph(source: Any, sink: Any, state: Any) -> Any:
     """The graph of the topology."""
     topology = Topology("partition", workers=NODES, ackers=NODES)
     items = topology.spout("numbers", source, NODES).shuffle()
@@ -156,7 +156,7 @@ def main(
     _connect(address(_client_node(what)))
     with RayCluster() as cluster:
         until(lambda: _alive() == NODES, "all nodes", _START_MAX_S)
-        run, there = _submitted(cluster, declared(source, topologies.Sink(folder), state))
+        run, there = _submit_spread(cluster, build_graph(source, topologies.Sink(folder), state))
         signal.send()
         time.sleep(_BEFORE_S)
         begun_ns, restarts = time.monotonic_ns(), run.snapshot().restarts
@@ -165,10 +165,10 @@ def main(
             while (passed_s := (time.monotonic_ns() - begun_ns) / 1e9) < seconds:
                 if replaced_s < 0 and _restarts(run, restarts) > restarts:
                     replaced_s = round(passed_s, 1)
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)
             healed_ns = time.monotonic_ns()
-        found = _after(run, folder, total, begun_ns, healed_ns)
-        found["states_wrong"] = wrong(dict(state.items()), total)
+        found = _evaluate(run, folder, total, begun_ns, healed_ns)
+        found["states_wrong"] = wrong_keys(dict(state.items()), total)
         found["workers_there"] = there
         if what in ("master", "lost") or (what == "isolated" and seconds > SHORT_S):
             found["replaced_s"] = replaced_s
@@ -199,7 +199,7 @@ def _connect(here: str) -> None:
     )
 
 
-def _submitted(cluster: Any, graph: Any) -> tuple[Any, list[int]]:
+def _submit_spread(cluster: Any, graph: Any) -> tuple[Any, list[int]]:
     """A run with its master on node 0 and a worker on each node, and the workers on NODE.
 
     Ray chooses the nodes of actors, so the topology is submitted until they are as needed.
@@ -241,10 +241,10 @@ def _has_ended(run: Any) -> bool:
         return False
 
 
-def _after(run: Any, folder: Path, total: int, begun_ns: int, healed_ns: int) -> Figures:
+def _evaluate(run: Any, folder: Path, total: int, begun_ns: int, healed_ns: int) -> Figures:
     """Wait for the end of the source, and evaluate the rows of the tasks."""
-    from benchmarks.endurance.deliveries import NEVER, Accounts, causes
-    from benchmarks.endurance.row_files import read
+    from benchmarks.endurance.deliveries import NEVER, DeliveryTimes, causes
+    from benchmarks.endurance.row_files import read_rows
     from sunshower.errors import SunshowerError
 
     try:
@@ -254,24 +254,26 @@ def _after(run: Any, folder: Path, total: int, begun_ns: int, healed_ns: int) ->
         state["quarantined"] = len(snapshot.degraded)
     except (BenchmarkError, SunshowerError) as error:
         state = {"state": f"failed: {error}", "restarts": _restarts(run, -1)}
-    accounts = Accounts.of(total, *(read(folder, what) for what in ("emitted", "sunk", "acked")))
-    acked = accounts.acked[accounts.acked != NEVER]
-    owed = accounts.acked[(accounts.emitted < healed_ns) & (accounts.acked > healed_ns)]
-    owed = owed[owed != NEVER]
+    deliveries = DeliveryTimes.of(
+        total, *(read_rows(folder, what) for what in ("emitted", "sunk", "acked"))
+    )
+    acked = deliveries.acked[deliveries.acked != NEVER]
+    delayed = deliveries.acked[(deliveries.emitted < healed_ns) & (deliveries.acked > healed_ns)]
+    delayed = delayed[delayed != NEVER]
     during = (acked > begun_ns) & (acked < healed_ns)
-    new = np.where(accounts.emitted > begun_ns, accounts.acked, NEVER)
+    new = np.where(deliveries.emitted > begun_ns, deliveries.acked, NEVER)
     flows_ns = max(int(new[key::KEYS].min()) for key in range(KEYS)) - begun_ns
     return {
         **state,
         "tuples": total,
-        "lost": accounts.lost,
-        "acked_early": accounts.acked_early,
+        "lost": deliveries.lost,
+        "acked_early": deliveries.acked_early,
         "acked_during": int(during.sum()),
         "all_keys_flow_s": round(flows_ns / 1e9, 1),
-        "resumed_s": round(float(owed.min() - healed_ns) / 1e9, 1) if len(owed) else 0.0,
-        "caught_up_s": round(float(owed.max() - healed_ns) / 1e9, 1) if len(owed) else 0.0,
-        "duplicates": accounts.duplicates,
-        "failures": str(causes(read(folder, "failed"))),
+        "resumed_s": round(float(delayed.min() - healed_ns) / 1e9, 1) if len(delayed) else 0.0,
+        "caught_up_s": round(float(delayed.max() - healed_ns) / 1e9, 1) if len(delayed) else 0.0,
+        "duplicates": deliveries.duplicates,
+        "failures": str(causes(read_rows(folder, "failed"))),
     }
 
 

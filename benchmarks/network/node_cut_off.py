@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from benchmarks.network.fault_run import LONG_S, Figures, measured
+from benchmarks.network.fault_run import LONG_S, Figures, run_with_fault
 
 
 def run(seconds: float) -> Figures:
     """The network is cut for `seconds`, but at least for as long as Ray's checks take."""
-    return measured("isolated", max(seconds, LONG_S))
+    return run_with_fault("isolated", max(seconds, LONG_S))

@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.measure import BenchmarkError
 from benchmarks.outage_scenarios import _keyed_bits, redis
-from benchmarks.outage_scenarios._keyed_bits import Keyed, gather, wrong
+from benchmarks.outage_scenarios._keyed_bits import Keyed, gather, wrong_keys
 from sunshower import Bolt, Context, Number, Spout, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.names import master_name
@@ -38,7 +38,7 @@ _CALL_S = 0.005
 _AROUND_S = 10.0  # of load before, between and after the drains
 _NOTICE_S = 120  # seconds from the command until a drained node ends
 _CAUGHT_UP_S = 180.0
-_LOOK_S = 0.2
+_POLL_S = 0.2
 _TRIES = 40  # submissions, until the placement is as needed
 _NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80_000_000}
 
@@ -95,7 +95,7 @@ class Load:
     results: Callable[[RayRun, str, int], Figures]  # also the URL, the number of numbers
 
 
-class Watch:
+class StatusWatch:
     """Polls the status of a topology, and measures how long its master is unavailable."""
 
     def __init__(self, run: RayRun) -> None:
@@ -105,7 +105,7 @@ class Watch:
         self.lines: dict[str, None] = {}
         self.master_away_s = 0.0  # the longest time
 
-    def until(self, is_so: Callable[[], bool], within_s: float) -> float:
+    def until(self, condition: Callable[[], bool], within_s: float) -> float:
         """Poll until `is_so` is true. Returns the seconds; -1 after `within_s`."""
         begun_s = answered_s = time.monotonic()
         while (now := time.monotonic()) < begun_s + within_s:
@@ -113,14 +113,14 @@ class Watch:
                 self._look()
                 self.master_away_s = max(self.master_away_s, time.monotonic() - answered_s)
                 answered_s = time.monotonic()
-                if is_so():
+                if condition():
                     return round(now - begun_s, 1)
             except ClusterError:  # the master is restarting
                 continue
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         return -1.0
 
-    def go_on(self, seconds: float) -> None:
+    def watch_for(self, seconds: float) -> None:
         """Poll for `seconds`."""
         self.until(lambda: False, seconds)
 
@@ -146,17 +146,17 @@ def results(run: RayRun, url: str, total: int) -> Figures:
     held = dict(run.entries("held", 10 * _keyed_bits.KEYS))
     stored = dict(RedisState(url, name="gathered").items())
     return {
-        "lost": _keyed_bits.missing(stored, total),
-        "states_wrong": wrong(held, total) + wrong(stored, total),
+        "lost": _keyed_bits.missing_numbers(stored, total),
+        "states_wrong": wrong_keys(held, total) + wrong_keys(stored, total),
     }
 
 
 def run(seconds: float) -> Figures:
     """The Redis is unavailable for `seconds`, while the second node is drained."""
-    return drained(Load(__name__, "numbers", declare, results), seconds)
+    return run_drains(Load(__name__, "numbers", declare, results), seconds)
 
 
-def drained(load: Load, seconds: float) -> Figures:
+def run_drains(load: Load, seconds: float) -> Figures:
     """Drain two nodes under that load, the second during an outage of the Redis."""
     from ray.cluster_utils import Cluster
 
@@ -169,14 +169,14 @@ def drained(load: Load, seconds: float) -> Figures:
             with RayCluster(nodes.address) as cluster:
                 try:
                     where = cluster, nodes, [second, third], server, Path(folder)
-                    return _drained(load, *where, seconds)
+                    return _drain_both(load, *where, seconds)
                 except TopologyFailed as error:
                     return {"state": "failed", "why": str(error)[:500]}
     finally:
         nodes.shutdown()
 
 
-def _drained(
+def _drain_both(
     load: Load,
     cluster: RayCluster,
     nodes: Any,
@@ -188,24 +188,24 @@ def _drained(
     source, topology = Paced(_RATE, folder / "end"), Topology("drained")
     load.declare(topology, source, server.url, folder)
     run = _with_master_on(cluster, topology, {one.node_id for one in leaving})
-    watch, found = Watch(run), Figures()
-    watch.go_on(_AROUND_S)
+    watch, found = StatusWatch(run), Figures()
+    watch.watch_for(_AROUND_S)
     node = next(one for one in leaving if one.node_id == _master_node(run))
-    found["left_s, flowing"] = _leave(nodes, node, watch)
+    found["left_s, flowing"] = _drain_node(nodes, node, watch)
     nodes.add_node(**_NODE)
-    watch.go_on(_AROUND_S)
+    watch.watch_for(_AROUND_S)
     server.stop()
-    watch.go_on(_AROUND_S)
+    watch.watch_for(_AROUND_S)
     there = sorted(nodes.worker_nodes, key=lambda one: one.node_id != _master_node(run))
     node = next(one for one in there if one.node_id in run.nodes())
     begun_s = time.monotonic()
-    found["left_s, away"] = _leave(nodes, node, watch)
-    watch.go_on(seconds - _AROUND_S - (time.monotonic() - begun_s))
+    found["left_s, away"] = _drain_node(nodes, node, watch)
+    watch.watch_for(seconds - _AROUND_S - (time.monotonic() - begun_s))
     server.start()
     acked = run.snapshot().component(load.spout).acked
     is_acked = lambda: run.snapshot().component(load.spout).acked > acked  # noqa: E731
     found["recovery_s"] = watch.until(is_acked, _CAUGHT_UP_S)
-    watch.go_on(_AROUND_S)
+    watch.watch_for(_AROUND_S)
     total = source.due()
     (folder / "new").write_text(str(total))
     (folder / "new").rename(folder / "end")
@@ -248,7 +248,7 @@ def _master_node(run: RayRun) -> str:
     return "" if there is None else there.node
 
 
-def _leave(nodes: Any, node: Any, watch: Watch) -> float:
+def _drain_node(nodes: Any, node: Any, watch: StatusWatch) -> float:
     """Drain a node as an operator does, and end it when its workers, and the master, have left.
     Returns the seconds until the workers had left. Raises BenchmarkError if one has not."""
     command = [sys.executable, "-m", "ray.scripts.scripts", "drain-node"]

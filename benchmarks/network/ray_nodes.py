@@ -18,7 +18,7 @@ from benchmarks.network.namespaces import NODES, ROOT, Network, address, pids
 
 PORT = 6379
 _START_MAX_S = _END_MAX_S = 180.0  # a cut-off raylet may end minutes after Ray declares it dead
-_LOOK_S = 0.25
+_POLL_S = 0.25
 _RECONNECT = "gcs_rpc_server_reconnect_timeout_s"
 
 
@@ -115,13 +115,13 @@ def environment() -> dict[str, str]:
     return {**os.environ, **settings, "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
 
 
-def until(is_so: Callable[[], bool], what: str, within_s: float) -> float:
+def until(condition: Callable[[], bool], what: str, within_s: float) -> float:
     """Wait until `is_so`. Returns the seconds. Raises BenchmarkError after `within_s`."""
     begun_s = time.monotonic()
-    while not is_so():
+    while not condition():
         if time.monotonic() - begun_s > within_s:
             raise BenchmarkError(f"timed out after {within_s:g} s, waiting for {what}")
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     return time.monotonic() - begun_s
 
 

@@ -28,12 +28,12 @@ def gather(record: Keyed, state: KeyState[bytes]) -> None:
     state.value = bytes(bits)
 
 
-def wrong(states: Mapping[Any, bytes], total: int) -> int:
+def wrong_keys(states: Mapping[Any, bytes], total: int) -> int:
     """How many keys do not have exactly the bits that a plain program sets for 0 … total - 1."""
     return sum(states.get(key, b"") != _expected(key, total) for key in range(KEYS))
 
 
-def missing(states: Mapping[Any, bytes], total: int) -> int:
+def missing_numbers(states: Mapping[Any, bytes], total: int) -> int:
     """How many of the numbers 0 … total - 1 are in no state."""
     there = sum(int.from_bytes(bits, "little").bit_count() for bits in states.values())
     return total - there

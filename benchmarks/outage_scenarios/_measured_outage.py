@@ -29,7 +29,7 @@ RATE = 5_000  # numbers a second
 _WORDS, _LINES = 1_000, 2_000_000
 _BATCH_ROWS, _BATCH_S = 777, 0.2  # no divisor of _WORDS, so a repeated batch changes the counts
 _START_MAX_S, _AROUND_S, _RECOVERY_MAX_S, _DRAIN_MAX_S = 60.0, 10.0, 120.0, 300.0
-_LOOK_S = 0.1
+_POLL_S = 0.1
 
 
 class Paced(Spout[Number]):
@@ -79,23 +79,23 @@ def measure(topology: Topology, outage: Outage, seconds: float) -> Figures:
     with RayCluster() as cluster:
         run = cluster.submit(topology.graph())
         try:
-            found |= _through(run, outage, seconds)
+            found |= _run_outage(run, outage, seconds)
         except TopologyFailed as failed:
             return found | {"state": f"failed: {str(failed).splitlines()[0]}"}
         finally:
             run.stop()
-    return found | _losses(int(found["emitted"]), outage)
+    return found | _compare(int(found["emitted"]), outage)
 
 
-def _through(run: RayRun, outage: Outage, seconds: float) -> Figures:
-    if _until_beyond(run, (0, 1), _START_MAX_S) is None:
+def _run_outage(run: RayRun, outage: Outage, seconds: float) -> Figures:
+    if _wait_for_progress(run, (0, 1), _START_MAX_S) is None:
         raise BenchmarkError(f"{run.topology} has not begun to work in {_START_MAX_S:g} s")
     time.sleep(_AROUND_S)
     outage.begin()
     time.sleep(seconds)
     before = run.snapshot()
     outage.end()
-    recovery_s = _until_beyond(run, _progress(before), _RECOVERY_MAX_S)
+    recovery_s = _wait_for_progress(run, _progress(before), _RECOVERY_MAX_S)
     time.sleep(_AROUND_S)
     run.drain()
     ended = run.wait(_DRAIN_MAX_S)
@@ -122,18 +122,18 @@ def _progress(snapshot: Snapshot) -> tuple[int, int]:
     return snapshot.component("numbers").acked, int(txid)
 
 
-def _until_beyond(run: RayRun, before: tuple[int, int], within_s: float) -> float | None:
+def _wait_for_progress(run: RayRun, before: tuple[int, int], within_s: float) -> float | None:
     """The seconds until numbers and batches have progressed; None if they have not."""
     begun_s = time.monotonic()
     while (passed_s := time.monotonic() - begun_s) < within_s:
         now = _progress(run.snapshot())
         if now[0] > before[0] and now[1] > before[1]:
             return passed_s
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     return None
 
 
-def _losses(emitted: int, outage: Outage) -> Figures:
+def _compare(emitted: int, outage: Outage) -> Figures:
     """Compare what has arrived with what was emitted. The counts must be those of the first
     `rows` lines."""
     written = [*outage.written()]

@@ -12,7 +12,7 @@ from sunshower.errors import SunshowerError
 from sunshower.runtime.events.metrics import Counts
 
 Figures = dict[str, float | int | str]
-_LOOK_S = 0.2
+_POLL_S = 0.2
 BEFORE_S = 5.0  # of load before the outage, and after the recovery
 CAUGHT_UP_S = 300.0  # at most, after the end of the outage
 
@@ -34,7 +34,7 @@ class Numbers(Spout[Number]):
                 number += 1
 
 
-class Watch:
+class OutageWatch:
     """Polls the status of a topology before, during and after an outage."""
 
     def __init__(self, run: RayRun, spouts: Sequence[str]) -> None:
@@ -47,9 +47,9 @@ class Watch:
         """Stop a server, wait `seconds`, restart it, and wait for new acks of all spouts. The
         outage ends when `start` returns, which it does when the server answers."""
         self.until(lambda: min(self._acked()) > 0, 60)
-        self.go_on(BEFORE_S)
+        self.watch_for(BEFORE_S)
         stop()
-        self.go_on(seconds)
+        self.watch_for(seconds)
         start()
         self._end_s, before = time.monotonic(), self._acked()
         self.until(
@@ -57,7 +57,7 @@ class Watch:
             CAUGHT_UP_S,
         )
         self._recovered_s = time.monotonic() - self._end_s
-        self.go_on(BEFORE_S)
+        self.watch_for(BEFORE_S)
 
     def catch_up(self, end: Path, is_done: Callable[[], bool]) -> None:
         """End the source, and wait until all numbers are processed."""
@@ -67,20 +67,20 @@ class Watch:
         self.until(is_done, CAUGHT_UP_S)
         self._caught_up_s = time.monotonic() - self._end_s
 
-    def go_on(self, seconds: float) -> None:
+    def watch_for(self, seconds: float) -> None:
         """Poll for `seconds`."""
         end_s = time.monotonic() + seconds
         self.until(lambda: time.monotonic() >= end_s, seconds + 1)
 
-    def until(self, is_so: Callable[[], bool], within_s: float) -> None:
+    def until(self, condition: Callable[[], bool], within_s: float) -> None:
         """Poll until `is_so` is true, for at most `within_s`."""
         end_s = time.monotonic() + within_s
-        while not is_so() and time.monotonic() < end_s:
+        while not condition() and time.monotonic() < end_s:
             for task in self._run.snapshot().waiting():
                 self._waited.add(task.component)
                 if task.health.wait is not None:
                     self._error = str(task.health.wait.error)
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
     def figures(self) -> Figures:
         """The figures. `recovery_s`: from the end of the outage until each spout had new acks;
@@ -106,7 +106,7 @@ class Watch:
         return [snapshot.component(one).acked for one in self._spouts]
 
 
-def guarded(watch: Watch, scenario: Callable[[], Figures]) -> Figures:
+def figures_or_failure(watch: OutageWatch, scenario: Callable[[], Figures]) -> Figures:
     """The figures of a scenario; if the topology fails, its state and the reason."""
     try:
         found = scenario()

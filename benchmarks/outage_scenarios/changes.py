@@ -15,8 +15,14 @@ from typing import Any
 
 from benchmarks.measure import BenchmarkError
 from benchmarks.outage_scenarios import _keyed_bits, _outage_watch, postgres
-from benchmarks.outage_scenarios._keyed_bits import Keyed, gather, keyed, missing, wrong
-from benchmarks.outage_scenarios._outage_watch import Figures, Watch, guarded
+from benchmarks.outage_scenarios._keyed_bits import (
+    Keyed,
+    gather,
+    keyed,
+    missing_numbers,
+    wrong_keys,
+)
+from benchmarks.outage_scenarios._outage_watch import Figures, OutageWatch, figures_or_failure
 from sunshower import Context, KeyState, Number, Retry, Spout, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun
@@ -65,15 +71,15 @@ class Gather:
 
 def declare(folder: Path, dsn: str, opens: bool = True) -> Topology:
     """The topology, in one of its versions."""
-    made = Topology("changed")
+    topology = Topology("changed")
     retry = Retry(dead_letters=folder / "dead.jsonl")
-    pairs = made.spout("numbers", Endless(folder), retry=retry).shuffle().bolt("slow", slow)
+    pairs = topology.spout("numbers", Endless(folder), retry=retry).shuffle().bolt("slow", slow)
     state = PostgresState(dsn, name="gathered")
     pairs.group_by("key").process(Gather(opens), state=state, name="gather", parallelism=2)
-    return made
+    return topology
 
 
-class Change(threading.Thread):
+class TimedCommand(threading.Thread):
     """Runs a command in a thread, and measures how long it takes."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
@@ -90,7 +96,7 @@ class Change(threading.Thread):
         self.took_s = round(time.monotonic() - begun_s, 1)
 
 
-def changes(run: RayRun, folder: Path, dsn: str) -> dict[str, Callable[[], Any]]:
+def commands(run: RayRun, folder: Path, dsn: str) -> dict[str, Callable[[], Any]]:
     """The commands, in the order of their execution."""
     return {
         "more tasks": lambda: run.rebalance(tasks={"gather": 8, ACKER: 4}),
@@ -110,15 +116,15 @@ def run(seconds: float) -> Figures:
     ):
         folder = Path(name)
         topology = cluster.submit(declare(folder, server.dsn).graph())
-        watch = Watch(topology, ["numbers"])
+        watch = OutageWatch(topology, ["numbers"])
 
         def scenario() -> Figures:
             found: Figures = {}
             recovery_s = 0.0
-            for what, call in changes(topology, folder, server.dsn).items():
-                change = Change(call)
+            for what, call in commands(topology, folder, server.dsn).items():
+                change = TimedCommand(call)
 
-                def stop(change: Change = change) -> None:
+                def stop(change: TimedCommand = change) -> None:
                     server.stop()
                     change.start()
 
@@ -132,9 +138,12 @@ def run(seconds: float) -> Figures:
             watch.catch_up(folder / "end", topology.finished)
             total = int((folder / "total").read_text())
             states = dict(PostgresState(server.dsn, name="gathered").items())
-            gathered = {"lost": missing(states, total), "states_wrong": wrong(states, total)}
+            gathered = {
+                "lost": missing_numbers(states, total),
+                "states_wrong": wrong_keys(states, total),
+            }
             return {**found, "recovery_s": recovery_s, "numbers": total, **gathered}
 
-        found = guarded(watch, scenario)
+        found = figures_or_failure(watch, scenario)
         topology.stop()
         return found

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.outage_scenarios._outage_watch import Figures
-from benchmarks.outage_scenarios.frozen_worker import measured
+from benchmarks.outage_scenarios.frozen_worker import run_frozen
 from sunshower import Number
 from sunshower.actors.run import RayRun
 
@@ -28,4 +28,4 @@ def run(seconds: float) -> Figures:
         def freeze(_: RayRun) -> None:
             begin.touch()
 
-        return measured(partial(hold, begin=begin, seconds=seconds), freeze, seconds)
+        return run_frozen(partial(hold, begin=begin, seconds=seconds), freeze, seconds)

@@ -9,7 +9,12 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.outage_scenarios import _outage_watch
-from benchmarks.outage_scenarios._outage_watch import Figures, Numbers, Watch, guarded
+from benchmarks.outage_scenarios._outage_watch import (
+    Figures,
+    Numbers,
+    OutageWatch,
+    figures_or_failure,
+)
 from sunshower import Bolt, DeadLetter, Retry, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.shipping import ship
@@ -31,8 +36,8 @@ _ALL = 1 << 30  # messages: more than there are
 def create_topics(bootstrap: str, *topics: str) -> None:
     """Create topics of two partitions."""
     client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    for made in client.create_topics([NewTopic(one, _PARTITIONS, 1) for one in topics]).values():
-        made.result(60)
+    for future in client.create_topics([NewTopic(one, _PARTITIONS, 1) for one in topics]).values():
+        future.result(60)
 
 
 def is_read(bootstrap: str, topic: str, group: str = _GROUP) -> bool:
@@ -43,7 +48,7 @@ def is_read(bootstrap: str, topic: str, group: str = _GROUP) -> bool:
         return False
 
 
-class Bury(Bolt[DeadLetter, None]):
+class DiscardDeadLetters(Bolt[DeadLetter, None]):
     """Discards dead letters; the spouts count them."""
 
     def process(self, record: DeadLetter) -> None: ...
@@ -52,16 +57,16 @@ class Bury(Bolt[DeadLetter, None]):
 def declare(bootstrap: str, end: Path) -> Topology:
     """Numbers → topic "in", and topic "in" → topic "out", with dead letters."""
     settings = {"bootstrap.servers": bootstrap}
-    made = Topology("outage", workers=2)
+    topology = Topology("outage", workers=2)
     retry = Retry(dead_letters=True)
-    numbers = made.spout("numbers", Numbers(RATE, end), retry=retry)
+    numbers = topology.spout("numbers", Numbers(RATE, end), retry=retry)
     numbers.shuffle().bolt("write", KafkaBolt(settings, "in", value="value"))
     spout = KafkaSpout({**settings, "group.id": _GROUP}, topics=["in"])
-    read = made.spout("read", spout, _PARTITIONS, retry=retry)
+    read = topology.spout("read", spout, _PARTITIONS, retry=retry)
     read.shuffle().bolt("copy", KafkaBolt(settings, "out", value="value"), parallelism=2)
-    for stream, name in ((numbers, "bury_numbers"), (read, "bury_read")):
-        stream.stream("dead_letters").shuffle().bolt(name, Bury)
-    return made
+    for stream, name in ((numbers, "discard_numbers"), (read, "discard_read")):
+        stream.stream("dead_letters").shuffle().bolt(name, DiscardDeadLetters)
+    return topology
 
 
 def run(seconds: float) -> Figures:
@@ -72,7 +77,7 @@ def run(seconds: float) -> Figures:
         end = Path(folder) / "end"
         graph = declare(kafka.bootstrap, end).graph()
         topology = cluster.submit(graph, Layout.ISOLATE)
-        watch = Watch(topology, ["numbers", "read"])
+        watch = OutageWatch(topology, ["numbers", "read"])
 
         def scenario() -> Figures:
             watch.outage(lambda: kafka.kill(1), seconds, lambda: kafka.restart(1))
@@ -87,6 +92,6 @@ def run(seconds: float) -> Figures:
                 "lost": len(lost),
             }
 
-        found = guarded(watch, scenario)
+        found = figures_or_failure(watch, scenario)
         topology.stop()
         return found

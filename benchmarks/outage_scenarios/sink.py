@@ -27,7 +27,7 @@ Figures = dict[str, float | int | str]
 RATE = 500.0
 _AROUND_S = 5.0  # of load before the outage, and after its end
 _RECOVERY_MAX_S = 120.0
-_ENOUGH_S = 120.0
+_DRAIN_MAX_S = 120.0
 _ANSWER_S = 5.0
 _SERVER = """
 import contextlib, socket, sys
@@ -112,7 +112,7 @@ class Paced(Spout[Number]):
             yield Number(number)
 
 
-def bury(letter: DeadLetter) -> None:
+def discard(letter: DeadLetter) -> None:
     """Discard a dead letter; there should be none."""
     del letter
 
@@ -128,10 +128,10 @@ def run(seconds: float) -> Figures:
             topology = Topology("sink-away")
             numbers = topology.spout("numbers", Paced(RATE), retry=Retry(dead_letters=True))
             numbers.shuffle().bolt("write", Write(server.port))
-            numbers.stream("dead_letters", DeadLetter).shuffle().bolt("bury", bury)
+            numbers.stream("dead_letters", DeadLetter).shuffle().bolt("discard", discard)
             running = cluster.submit(topology.graph())
             try:
-                found = _through(running, server, seconds)
+                found = _run_outage(running, server, seconds)
             finally:
                 running.stop()
         except TopologyFailed as failed:
@@ -143,7 +143,7 @@ def run(seconds: float) -> Figures:
     return found | {"lost": lost, "doubled": len(written) - len(set(written))}
 
 
-def _through(running: RayRun, server: Server, seconds: float) -> Figures:
+def _run_outage(running: RayRun, server: Server, seconds: float) -> Figures:
     if _until_acked(running, 1) is None:
         raise BenchmarkError(f"{running.topology} has not begun to work")
     time.sleep(_AROUND_S)
@@ -154,7 +154,7 @@ def _through(running: RayRun, server: Server, seconds: float) -> Figures:
     recovery_s = _until_acked(running, before.component("numbers").acked + 1)
     time.sleep(_AROUND_S)
     running.drain()
-    ended = running.wait(_ENOUGH_S)
+    ended = running.wait(_DRAIN_MAX_S)
     after = running.snapshot()
     counts = after.component("numbers")
     return {

@@ -18,16 +18,16 @@ from sunshower.errors import TopologyFailed
 Figures = dict[str, float | int | str]
 PAUSE_S = 0.001
 EVERY = 1_000
-_ENOUGH_S = 60.0  # for the tuples that are open at the end
+_FINISH_MAX_S = 60.0  # for the tuples that are open at the end
 
 
-class Times:
+class TimeFile:
     """Writes lines with a number and the wall-clock time."""
 
     def __init__(self, file: Path) -> None:
         self._lines = file.open("a", encoding="ascii", buffering=1)
 
-    def note(self, number: int) -> None:
+    def write(self, number: int) -> None:
         """Write a line now."""
         self._lines.write(f"{number} {time.time()}\n")
 
@@ -47,26 +47,26 @@ class Slow(Bolt[Number, None]):
         self._file = file
 
     def prepare(self, context: Context) -> None:
-        self._failures = Times(self._file)
+        self._failures = TimeFile(self._file)
 
     def process(self, record: Number) -> None:
         time.sleep(PAUSE_S)
         if record.value % EVERY == EVERY - 1:
-            self._failures.note(record.value)
+            self._failures.write(record.value)
             raise ValueError("one in a thousand")
 
 
-class Letters(Bolt[DeadLetter, None]):
+class RecordLetters(Bolt[DeadLetter, None]):
     """Notes when each dead letter arrived."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def prepare(self, context: Context) -> None:
-        self._letters = Times(self._file)
+        self._letters = TimeFile(self._file)
 
     def process(self, record: DeadLetter) -> None:
-        self._letters.note(int(record.record["value"]))
+        self._letters.write(int(record.record["value"]))
 
 
 def run(seconds: float) -> Figures:
@@ -78,13 +78,13 @@ def run(seconds: float) -> Figures:
         retry = Retry(attempts=2, dead_letters=True)
         numbers = topology.spout("n", Counter(), retry=retry)
         numbers.shuffle().bolt("slow", Slow(failed))
-        numbers.stream("dead_letters", DeadLetter).shuffle().bolt("letters", Letters(written))
+        numbers.stream("dead_letters", DeadLetter).shuffle().bolt("letters", RecordLetters(written))
         running = cluster.submit(topology.graph())
         begun_s = time.monotonic()
         try:
             finished = running.wait(seconds)
             running.drain()
-            finished = running.wait(_ENOUGH_S)
+            finished = running.wait(_FINISH_MAX_S)
             snapshot = running.snapshot()
         except TopologyFailed as error:
             lasted_s = round(time.monotonic() - begun_s)

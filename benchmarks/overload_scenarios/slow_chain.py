@@ -22,7 +22,7 @@ from sunshower.errors import TopologyFailed
 
 Figures = dict[str, float | int | str]
 PAUSE_S = 0.001
-_LOOK_S = 1.0
+_POLL_S = 1.0
 
 
 def parse(record: Number) -> Iterator[Number]:
@@ -44,12 +44,12 @@ def run(seconds: float) -> Figures:
     with RayCluster() as cluster:
         running = cluster.submit(topology.graph())
         try:
-            return _watch(running, seconds)
+            return _measure(running, seconds)
         finally:
             running.stop()
 
 
-class Alone:
+class ReferenceProcess:
     """A process that only calls the slow bolt, repeatedly."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Alone:
         self._calls = context.Value("q", 0)
         self._process = context.Process(target=_call, args=(self._calls,), daemon=True)
 
-    def __enter__(self) -> Alone:
+    def __enter__(self) -> ReferenceProcess:
         self._process.start()
         while not self.calls:  # it is still importing
             time.sleep(PAUSE_S)
@@ -81,18 +81,21 @@ def _call(calls: Synchronized[int]) -> None:
         calls.value += 1
 
 
-def _watch(running: RayRun, seconds: float) -> Figures:
+def _measure(running: RayRun, seconds: float) -> Figures:
     begun_s, acked, pauses_s, moved_s = time.monotonic(), 0, 0.0, time.monotonic()
     try:
-        with Alone() as alone:
-            acked_at_first, calls_at_first = running.snapshot().component("n").acked, alone.calls
+        with ReferenceProcess() as reference:
+            acked_at_first, calls_at_first = (
+                running.snapshot().component("n").acked,
+                reference.calls,
+            )
             while time.monotonic() - begun_s < seconds:
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)
                 now = running.snapshot().component("n").acked
                 if now > acked:
                     acked, moved_s = now, time.monotonic()
                 pauses_s = max(pauses_s, time.monotonic() - moved_s)
-            snapshot, calls = running.snapshot(), alone.calls
+            snapshot, calls = running.snapshot(), reference.calls
     except TopologyFailed as failed:
         lasted_s = round(time.monotonic() - begun_s)
         return {"state": f"failed after {lasted_s} s", "why": str(failed).splitlines()[0][:300]}

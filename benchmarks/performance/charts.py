@@ -32,7 +32,7 @@ class Plot:
 
     section: str
     name: str
-    says: str
+    description: str
     svg: str
 
 

@@ -13,7 +13,7 @@ from benchmarks.figures import Target, with_spread
 from benchmarks.performance.charts import Plot, plots
 from benchmarks.performance.sections import SECTIONS, Section
 from benchmarks.sweeps import model
-from benchmarks.targets import EARLIER, TO_REACH
+from benchmarks.targets import CURRENT, EARLIER
 
 DOCS = Path(__file__).parents[2] / "docs"
 NAME, FOLDER = "PERFORMANCE.md", "performance"
@@ -28,7 +28,7 @@ def files(
 ) -> dict[str, str]:
     """Path below docs/ → text: the page and its plots. The same results give the same text.
     `profiles`: those of `python -m benchmarks --profile`."""
-    drawn = plots(found, TO_REACH)
+    drawn = plots(found, CURRENT)
     page = "\n\n".join(_parts(found, drawn, frames, profiles or {})) + "\n"
     return {NAME: page, **{f"{FOLDER}/{plot.name}.svg": plot.svg for plot in drawn}}
 
@@ -51,7 +51,7 @@ def read_frames(path: Path = FRAMES) -> dict[str, Any] | None:
 
 def missed_without_reason(found: Mapping[str, Any]) -> list[str]:
     """The figures that miss their targets and have no reason."""
-    judged = [(target, _judged(found, target)["met"]) for target in (*TO_REACH, *EARLIER)]
+    judged = [(target, _judged(found, target)["met"]) for target in (*CURRENT, *EARLIER)]
     return [target.figure for target, met in judged if met is False and not target.reason]
 
 
@@ -67,7 +67,7 @@ def _parts(
         "[all samples](../benchmarks/results/latest.json); do not edit it. The method and its "
         "caveats are in [benchmarks/README.md](../benchmarks/README.md)."
     )
-    yield from _place(found)
+    yield from _environment(found)
     yield _wrapped(
         "A figure is the median of its rounds, with the lowest and the highest value in brackets. "
         "A ratio is computed in each round. *cores* is the number of cores that the processes of "
@@ -75,9 +75,9 @@ def _parts(
         "not trust a row in which *others* is above 0.2."
     )
     yield "## Targets"
-    yield _targets(found, TO_REACH)
+    yield _targets(found, CURRENT)
     yield from _pictures(drawn, "Targets")
-    yield from _reasons(found, TO_REACH, profiles)
+    yield from _reasons(found, CURRENT, profiles)
     yield "## Targets of earlier work"
     yield _targets(found, EARLIER)
     yield from _reasons(found, EARLIER, profiles)
@@ -94,7 +94,7 @@ def _parts(
         yield _table(("what", "value", "unit", "date", "commit"), _frame_rows(frames))
 
 
-def _place(found: Mapping[str, Any]) -> Iterator[str]:
+def _environment(found: Mapping[str, Any]) -> Iterator[str]:
     machine = found.get("machine")
     if not machine:
         return
@@ -163,8 +163,8 @@ def _sections(found: Mapping[str, Any]) -> list[Section]:
 
 def _section(found: Mapping[str, Any], section: Section, drawn: Sequence[Plot]) -> Iterator[str]:
     yield f"## {section.heading}"
-    if section.says:
-        yield _wrapped(section.says)
+    if section.description:
+        yield _wrapped(section.description)
     yield from _pictures(drawn, section.heading)
     rows = [
         (
@@ -199,7 +199,7 @@ def _variant(row: Mapping[str, Any]) -> str:
 def _pictures(drawn: Iterable[Plot], section: str) -> Iterator[str]:
     for plot in drawn:
         if plot.section == section:
-            yield f"![{plot.says}]({FOLDER}/{plot.name}.svg)"
+            yield f"![{plot.description}]({FOLDER}/{plot.name}.svg)"
 
 
 def _model(found: Mapping[str, Any]) -> Iterator[str]:

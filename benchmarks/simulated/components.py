@@ -39,7 +39,7 @@ class Source(Spout[Item]):
             number += self._step
 
 
-class Timed:
+class TimedBolt:
     """Base of the bolts: they wait `service_s` for each input, and emit it `copies` times.
 
     `cycles`: an input with rounds left goes to the stream AGAIN instead of the default one.
@@ -61,7 +61,7 @@ class Timed:
         return [item] * self.copies
 
 
-class ProcessBolt(Timed, Bolt[Item, Item]):
+class ProcessBolt(TimedBolt, Bolt[Item, Item]):
     """Yields its outputs."""
 
     def process(self, record: Item) -> Iterator[Item | OnStream]:
@@ -72,7 +72,7 @@ class ProcessBolt(Timed, Bolt[Item, Item]):
             yield from self.outputs(record)
 
 
-class ExecuteBolt(Timed, Bolt[Item, Item]):
+class ExecuteBolt(TimedBolt, Bolt[Item, Item]):
     """Emits with anchors, and acks."""
 
     def execute(self, tuple: Tuple[Item], out: Collector[Item]) -> None:
@@ -82,7 +82,7 @@ class ExecuteBolt(Timed, Bolt[Item, Item]):
         out.ack(tuple)
 
 
-class TableBolt(Timed, BatchBolt[Item, Item]):
+class TableBolt(TimedBolt, BatchBolt[Item, Item]):
     """Takes tables."""
 
     def process(self, table: pa.Table) -> Derived | None:
@@ -109,5 +109,5 @@ def bolt_of(kind: str, service_s: float, copies: int, cycles: bool) -> Any:
     """The code of a bolt of that kind: process, execute, batch or function."""
     if kind == "function":
         return relay if copies else end
-    made = {"process": ProcessBolt, "execute": ExecuteBolt, "batch": TableBolt}[kind]
-    return made(service_s, copies, cycles)
+    code = {"process": ProcessBolt, "execute": ExecuteBolt, "batch": TableBolt}[kind]
+    return code(service_s, copies, cycles)

@@ -136,14 +136,14 @@ class Dependent(Bolt[Item, Item]):
             self.dependency.ask()
 
 
-class Client(Dependent):
+class ProcessClient(Dependent):
     """Yields its outputs."""
 
     def process(self, record: Item) -> Iterator[Item]:
         yield from self.work(record)
 
 
-class Hand(Dependent):
+class ExecuteClient(Dependent):
     """Emits its outputs with anchors, and acks."""
 
     def execute(self, tuple: Tuple[Item], out: Collector[Item]) -> None:
@@ -152,7 +152,7 @@ class Hand(Dependent):
         out.ack(tuple)
 
 
-class Letters(Bolt[DeadLetter, None]):
+class DiscardLetters(Bolt[DeadLetter, None]):
     """Discards dead letters."""
 
     def process(self, record: DeadLetter) -> None:
@@ -170,7 +170,7 @@ class Day:
     """What a seed draws: a topology and its faults."""
 
     seed: int
-    dice: np.random.Generator
+    rng: np.random.Generator
     total: int
     poison: frozenset[int]
     letters: bool
@@ -195,11 +195,11 @@ class Day:
         stream = topology.spout("numbers", source, self.parallelism["numbers"], retry=retry)
         if self.letters:
             letters = stream.stream("dead_letters", DeadLetter)
-            letters.shuffle().bolt("letters", Letters())
+            letters.shuffle().bolt("letters", DiscardLetters())
         for name in self.bolts:
             last = name == self.bolts[-1]
             poison = self.poison if name == self.bolts[len(self.bolts) // 2] else frozenset[int]()
-            make = Hand if name in self.by_hand else Client
+            make = ExecuteClient if name in self.by_hand else ProcessClient
             code = make(self.dependencies[name], self.asks[name], poison, sink=last)
             grouped = stream.fields("key") if last else stream.shuffle()
             stream = grouped.bolt(name, code, self.parallelism[name])
@@ -207,23 +207,23 @@ class Day:
 
     def plan(self, away_max_s: float) -> list[Step]:
         """The outages, kills and rebalances, ordered by time."""
-        steps = [self._outage(away_max_s) for _ in range(int(self.dice.integers(1, 4)))]
+        steps = [self._outage(away_max_s) for _ in range(int(self.rng.integers(1, 4)))]
         over_s = max(step.at_s + step.fault.for_s for step in steps)
-        more = int(self.dice.integers(0, 4))
+        more = int(self.rng.integers(0, 4))
         steps += [Step(self._time(over_s), self._disturbance()) for _ in range(more)]
         return sorted(steps)
 
     def _outage(self, away_max_s: float) -> Step:
-        dice = self.dice
-        for_s = _rounded(AWAY_S[0] * (away_max_s / AWAY_S[0]) ** dice.random())
+        rng = self.rng
+        for_s = _rounded(AWAY_S[0] * (away_max_s / AWAY_S[0]) ** rng.random())
         at_s = max(self._time(_SOURCE_S), _DOUBTED_S if self.doubts else 0.0)
-        name = str(dice.choice(["numbers", *self.bolts]))
-        if name == "numbers" or dice.random() < 0.3:
+        name = str(rng.choice(["numbers", *self.bolts]))
+        if name == "numbers" or rng.random() < 0.3:
             return Step(at_s, away(name, for_s=for_s))
         kinds = OUTAGES
-        if self.doubts and dice.random() < 0.5:
+        if self.doubts and rng.random() < 0.5:
             kinds, for_s, at_s = DOUBTS, min(for_s, DOUBT_MAX_S / 3), _BEGUN_S
-        kind = str(dice.choice(sorted(kinds)))
+        kind = str(rng.choice(sorted(kinds)))
         one = self.dependencies[name]
         words = f"{name} ({kind})"
         fault = outage(words, lambda: one.take_down(kinds[kind]), one.bring_back, for_s=for_s)
@@ -233,40 +233,40 @@ class Day:
         kinds = [
             kill(worker()),
             kill(master()),
-            kill(component(str(self.dice.choice(self.bolts)))),
-            rebalance(None, list(Layout)[int(self.dice.integers(2))], 0.5),
+            kill(component(str(self.rng.choice(self.bolts)))),
+            rebalance(None, list(Layout)[int(self.rng.integers(2))], 0.5),
         ]
-        return kinds[int(self.dice.integers(len(kinds)))]
+        return kinds[int(self.rng.integers(len(kinds)))]
 
     def _time(self, most_s: float) -> float:
-        return _rounded(most_s * self.dice.random())
+        return _rounded(most_s * self.rng.random())
 
 
 def draw_day(seed: int) -> Day:
     """What that seed draws."""
-    dice = np.random.default_rng([seed, 78])
-    bolts = ["a", "b", "sink"][-int(dice.integers(1, 4)) :]
+    rng = np.random.default_rng([seed, 78])
+    bolts = ["a", "b", "sink"][-int(rng.integers(1, 4)) :]
     places = ("process", "prepare", "flush", "tick")
     asks = {}
     for name in bolts:
-        extra = {place for place in places[1:] if dice.random() < 0.4}
+        extra = {place for place in places[1:] if rng.random() < 0.4}
         asks[name] = frozenset({"flush" if "flush" in extra else "process", *extra})
-    doubts = bool(dice.random() < 0.3)
+    doubts = bool(rng.random() < 0.3)
     # Doubt requires ten failed inputs of a task before the first one has used all its attempts.
-    total = int(dice.integers(300, 600)) if doubts else int(dice.integers(60, 240))
-    letters = bool(dice.random() < 0.5)
-    count = int(dice.integers(0, 4)) if letters else 0
+    total = int(rng.integers(300, 600)) if doubts else int(rng.integers(60, 240))
+    letters = bool(rng.random() < 0.5)
+    count = int(rng.integers(0, 4)) if letters else 0
     return Day(
         seed,
-        dice,
+        rng,
         total,
-        frozenset(dice.choice(total, count, replace=False).tolist()),
+        frozenset(rng.choice(total, count, replace=False).tolist()),
         letters,
         doubts,
-        list(Layout)[int(dice.integers(2))],
-        {name: int(dice.integers(1, 4)) for name in ("numbers", *bolts)},
+        list(Layout)[int(rng.integers(2))],
+        {name: int(rng.integers(1, 4)) for name in ("numbers", *bolts)},
         asks,
-        frozenset(name for name in bolts if dice.random() < 0.3),
+        frozenset(name for name in bolts if rng.random() < 0.3),
         {name: Dependency() for name in bolts},
     )
 

@@ -15,7 +15,7 @@ from sunshower.simulation.worker import SimWorker
 SPEED_MIN = 0.9  # of the speed of the slowest worker alone; a seed below this is slow
 _SPEED_FLOOR = 0.7  # … and below this BROKEN
 LATENCY_MAX = 1 / 3  # p99 complete latency in message timeouts, with an adaptive limit
-_LOOKS = 21  # samples of the queues, two in each timeout
+_SAMPLES = 21  # samples of the queues, two in each timeout
 _CALL_S = 1e-5
 _GROWTH_MAX = 2.0  # of the queues, from the first half of a run to the second
 _QUEUE_MIN = 1_000  # records in all queues that are always allowed
@@ -71,15 +71,15 @@ def run_overload(seed: int, records_max: int = 20_000) -> Run:
         run = cluster.submit(shape.topology().graph(), shape.layout)
         begun_s = run.now()
         try:
-            for _ in range(_LOOKS):
-                run.wait(TIMEOUTS * shape.timeout_s / _LOOKS)
+            for _ in range(_SAMPLES):
+                run.wait(TIMEOUTS * shape.timeout_s / _SAMPLES)
                 found.queued.append(queued(run))
             snapshot = run.snapshot()
         except SunshowerError as error:
             found.error, found.seconds = str(error), run.now() - begun_s
             return found
         found.seconds = run.now() - begun_s
-        _weigh(found, snapshot, run.plan)
+        _add_results(found, snapshot, run.plan)
     return found
 
 
@@ -95,7 +95,7 @@ def queued(run: SimRun) -> int:
     )
 
 
-def _weigh(found: Run, snapshot: Snapshot, plan: Plan) -> None:
+def _add_results(found: Run, snapshot: Snapshot, plan: Plan) -> None:
     shape = found.shape
     found.busy = dict.fromkeys(plan.workers, 0.0)
     works = {spout.id: shape.work(plan, spout.id) for spout in shape.spouts}

@@ -152,62 +152,62 @@ class Shape:
 
 def draw_shape(seed: int, records_max: int = 20_000) -> Shape:
     """The topology of that seed, slow enough for about `records_max` inputs in a run."""
-    dice = np.random.default_rng([seed, 77])
-    family = FAMILIES[int(dice.integers(len(FAMILIES)))]
-    layout = list(Layout)[int(dice.integers(2))]
-    timeout_s = TIMEOUT_S if dice.random() < 0.75 else SHORT_TIMEOUT_S
-    pending = (32_767, "auto", 1_000, 20_000)[int(dice.integers(4))]
+    rng = np.random.default_rng([seed, 77])
+    family = FAMILIES[int(rng.integers(len(FAMILIES)))]
+    layout = list(Layout)[int(rng.integers(2))]
+    timeout_s = TIMEOUT_S if rng.random() < 0.75 else SHORT_TIMEOUT_S
+    pending = (32_767, "auto", 1_000, 20_000)[int(rng.integers(4))]
     settings = {
         "message_timeout_s": timeout_s,
         "spout_pending": pending,
-        "workers": int(dice.integers(1, 5)),
-        "ackers": int(dice.integers(1, 3)),
+        "workers": int(rng.integers(1, 5)),
+        "ackers": int(rng.integers(1, 3)),
     }
-    nodes = tuple(_kept_small([_node(dice, *one) for one in _edges(dice, family)]))
+    nodes = tuple(_limit_copies([_node(rng, *one) for one in _edges(rng, family)]))
     shape = Shape(seed, family, nodes, layout, settings)
     if family == "cycle":
-        shape = _closed(shape, dice)
-    return _scaled(shape, records_max)
+        shape = _close_cycle(shape, rng)
+    return _scale_service(shape, records_max)
 
 
-def _edges(dice: np.random.Generator, family: str) -> list[tuple[str, tuple[str, ...]]]:
+def _edges(rng: np.random.Generator, family: str) -> list[tuple[str, tuple[str, ...]]]:
     """(id, ids of its inputs) of each component, upstream first."""
     if family == "chain":
-        names = ["n", *"abcde"[: int(dice.integers(1, 6))]]
+        names = ["n", *"abcde"[: int(rng.integers(1, 6))]]
         return [("n", ()), *((b, (a,)) for a, b in pairwise(names))]
     if family == "fan":
-        width = int(dice.integers(2, 5))
+        width = int(rng.integers(2, 5))
         bolts = [(name, ("n",)) for name in "abcd"[:width]]
-        joined = [("end", tuple("abcd"[:width]))] if dice.random() < 0.5 else []
+        joined = [("end", tuple("abcd"[:width]))] if rng.random() < 0.5 else []
         return [("n", ()), *bolts, *joined]
     if family == "diamond":
         return [("n", ()), ("a", ("n",)), ("b", ("a",)), ("c", ("a",)), ("d", ("b", "c"))]
     if family == "join":
-        last = [("b", ("a",))] if dice.random() < 0.5 else []
+        last = [("b", ("a",))] if rng.random() < 0.5 else []
         return [("n", ()), ("m", ()), ("a", ("n", "m")), *last]
     if family == "cycle":
         return [("n", ()), ("a", ("n",)), ("b", ("a",)), ("end", ("b",))]
     edges: list[tuple[str, tuple[str, ...]]] = [("n", ())]
-    for name in "abcdef"[: int(dice.integers(2, 7))]:
+    for name in "abcdef"[: int(rng.integers(2, 7))]:
         there = [one for one, _ in edges]
-        count = min(len(there), int(dice.integers(1, 3)))
-        edges.append((name, tuple(map(str, dice.choice(there, count, replace=False)))))
+        count = min(len(there), int(rng.integers(1, 3)))
+        edges.append((name, tuple(map(str, rng.choice(there, count, replace=False)))))
     return edges
 
 
-def _node(dice: np.random.Generator, id: str, sources: tuple[str, ...]) -> Node:
-    parallelism = int(dice.integers(1, 4))
+def _node(rng: np.random.Generator, id: str, sources: tuple[str, ...]) -> Node:
+    parallelism = int(rng.integers(1, 4))
     if not sources:
         return Node(id, "source", 1 + parallelism // 3)
-    kind = KINDS[int(dice.integers(len(KINDS)))]
-    grouping = GROUPINGS[int(dice.choice(3, p=(0.5, 0.35, 0.15)))]
+    kind = KINDS[int(rng.integers(len(KINDS)))]
+    grouping = GROUPINGS[int(rng.choice(3, p=(0.5, 0.35, 0.15)))]
     inputs = tuple(Input(source, grouping) for source in sources)
-    service_s = 0.0 if kind == "function" else _magnitude(dice, *SERVICE_S)
-    copies = 2 if dice.random() < 0.2 and kind != "function" else 1
+    service_s = 0.0 if kind == "function" else _log_uniform(rng, *SERVICE_S)
+    copies = 2 if rng.random() < 0.2 and kind != "function" else 1
     return Node(id, kind, parallelism, inputs, service_s, copies)
 
 
-def _kept_small(nodes: list[Node]) -> list[Node]:
+def _limit_copies(nodes: list[Node]) -> list[Node]:
     """Limit how often records are multiplied; bolts without a reader emit nothing."""
     read = {one.source for node in nodes for one in node.inputs}
     made: dict[str, float] = {}
@@ -226,23 +226,23 @@ def _kept_small(nodes: list[Node]) -> list[Node]:
     return found
 
 
-def _closed(shape: Shape, dice: np.random.Generator) -> Shape:
+def _close_cycle(shape: Shape, rng: np.random.Generator) -> Shape:
     """Close a cycle b → a, or of b alone; its bolts are of kind `process`, and shuffled."""
-    start = "b" if dice.random() < 0.3 else "a"
+    start = "b" if rng.random() < 0.3 else "a"
     nodes = []
     for node in shape.nodes:
         if node.id not in "ab":
             nodes.append(node)
             continue
         inputs = tuple(replace(one, grouping="shuffle") for one in node.inputs)
-        service_s = node.service_s or _magnitude(dice, *SERVICE_S)
+        service_s = node.service_s or _log_uniform(rng, *SERVICE_S)
         changed = replace(node, kind="process", inputs=inputs, copies=1, service_s=service_s)
         nodes.append(replace(changed, cycles=node.id == "b"))
-    rounds = int(dice.integers(1, 4))
+    rounds = int(rng.integers(1, 4))
     return replace(shape, nodes=tuple(nodes), rounds=rounds, again=("b", start))
 
 
-def _scaled(shape: Shape, records_max: int) -> Shape:
+def _scale_service(shape: Shape, records_max: int) -> Shape:
     """Scale the service times, so that a tree takes much less than its timeout, and a run has
     fewer than `records_max` records."""
     plan = shape.plan()
@@ -251,7 +251,7 @@ def _scaled(shape: Shape, records_max: int) -> Shape:
         inputs, work = shape.inputs_per_root(spout.id), shape.work(plan, spout.id)
         whole_s = sum(inputs.get(node.id, 0.0) * node.service_s for node in shape.nodes)
         if not whole_s:
-            return _scaled(_with_work(shape), records_max)
+            return _scale_service(_with_work(shape), records_max)
         factor = min(factor, _WORK_MAX * shape.timeout_s / whole_s)
         queued_s = _WINDOW_MIN * shape.pairs * max(work.values())
         factor = min(factor, _QUEUED_MAX * shape.timeout_s / queued_s)
@@ -272,5 +272,5 @@ def _grouped(stream: Any, grouping: str) -> Any:
     return stream.fields("key") if grouping == "fields" else getattr(stream, grouping)()
 
 
-def _magnitude(dice: np.random.Generator, least: float, most: float) -> float:
-    return float(least * (most / least) ** dice.random())
+def _log_uniform(rng: np.random.Generator, least: float, most: float) -> float:
+    return float(least * (most / least) ** rng.random())

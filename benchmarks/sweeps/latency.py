@@ -17,7 +17,7 @@ from benchmarks.measure import BenchmarkError, Comparison, Entry, Sample
 from benchmarks.sweeps import open_loop, paced
 from benchmarks.sweeps.open_loop import Step, latencies_ms, percentile
 from benchmarks.sweeps.paced import chain, two_actors
-from benchmarks.sweeps.shared_run import Runs
+from benchmarks.sweeps.shared_run import SharedRun
 from sunshower.actors.shipping import ship
 from sunshower.runtime.plan import Layout
 
@@ -36,12 +36,12 @@ def comparison(cluster: BenchmarkCluster, seconds: float) -> Comparison:
     ship([open_loop, paced])
     counts = _COUNTS if seconds > 1 else _QUICK
     steps = [Step(rate, counts[rate]) for rate in RATES]
-    bare = _entries("ray", "call", Runs(partial(_bare, steps)), RATES)
+    bare = _entries("ray", "call", SharedRun(partial(_bare, steps)), RATES)
     ours: list[Entry] = []
     ratios = []
     for layout in (Layout.ISOLATE, Layout.PACK):
         for suffix, settings in (("", {}), ("-poll", {"idle_poll_s": _POLL_S})):
-            runs = Runs(partial(_ours, cluster, layout, steps, settings))
+            runs = SharedRun(partial(_ours, cluster, layout, steps, settings))
             entries = _entries("sunshower", f"{layout.value}{suffix}", runs, RATES)
             ours += entries
             ratios += [
@@ -51,7 +51,7 @@ def comparison(cluster: BenchmarkCluster, seconds: float) -> Comparison:
     return Comparison(_NAME, [*bare, *ours], ratios, rounds=ROUNDS)
 
 
-def _entries(system: str, variant: str, runs: Runs, rates: Sequence[int]) -> list[Entry]:
+def _entries(system: str, variant: str, runs: SharedRun, rates: Sequence[int]) -> list[Entry]:
     names = [f"{rate}-p{percent}" for rate in rates for percent in PERCENTS]
     return [
         Entry(Key(_NAME, system, f"{variant}-{name}", "ms"), partial(runs.take, name))

@@ -12,7 +12,7 @@ from benchmarks.benchmark_cluster import BenchmarkCluster, wait
 from benchmarks.figures import Key
 from benchmarks.measure import BenchmarkError, Comparison, Entry, Sample
 from benchmarks.sweeps import open_loop, sweep_topologies
-from benchmarks.sweeps.shared_run import Runs
+from benchmarks.sweeps.shared_run import SharedRun
 from sunshower.actors.shipping import ship
 from sunshower.runtime.plan import Layout
 
@@ -21,7 +21,7 @@ SECONDS = 2.0
 _NAME = "load"
 
 
-class _Highest:
+class _SpeedAndLatency:
     """Measures the highest speed of one layout, and its latency at fractions of that speed."""
 
     def __init__(self, cluster: BenchmarkCluster, layout: Layout, seconds: float) -> None:
@@ -61,11 +61,11 @@ def comparison(cluster: BenchmarkCluster, seconds: float) -> Comparison:
     ship([open_loop, sweep_topologies])
     entries = []
     for layout in (Layout.PACK, Layout.ISOLATE):
-        highest = _Highest(cluster, layout, min(seconds, SECONDS))
+        highest = _SpeedAndLatency(cluster, layout, min(seconds, SECONDS))
         key = Key(_NAME, "sunshower", f"{layout.value}-highest", "tuples/s")
         entries.append(Entry(key, highest.measure))
         for load in LOADS:
-            runs = Runs(partial(highest.at, load))
+            runs = SharedRun(partial(highest.at, load))
             for name in ("p50", "p99"):
                 key = Key(_NAME, "sunshower", f"{layout.value}-{name}-load-{load}", "ms")
                 entries.append(Entry(key, partial(runs.take, name)))

@@ -12,7 +12,7 @@ from benchmarks.benchmark_cluster import BenchmarkCluster, wait, worker_pids
 from benchmarks.figures import Key
 from benchmarks.measure import Comparison, Entry, Sample
 from benchmarks.sweeps import open_loop, sweep_topologies
-from benchmarks.sweeps.shared_run import Runs
+from benchmarks.sweeps.shared_run import SharedRun
 from sunshower.actors.shipping import ship
 from sunshower.runtime.plan import ACKER, Layout
 
@@ -26,7 +26,7 @@ def comparison(cluster: BenchmarkCluster, seconds: float) -> Comparison:
     """Bytes of resident memory for each pending root: of its spout, of its acker, and of both."""
     ship([open_loop, sweep_topologies])
     roots = ROOTS if seconds > 1 else ROOTS // 10
-    runs = Runs(partial(_bytes_per_root, cluster, roots))
+    runs = SharedRun(partial(_bytes_per_root, cluster, roots))
     return Comparison(
         _NAME,
         [
@@ -50,7 +50,7 @@ def _bytes_per_root(cluster: BenchmarkCluster, roots: int) -> dict[str, Sample]:
 def _held(cluster: BenchmarkCluster, roots: int) -> dict[str, int]:
     """The resident bytes of the processes of spout and acker with `roots` pending roots."""
     signal = cluster.start_signal()
-    with cluster.running(sweep_topologies.holding(signal, roots), Layout.ISOLATE) as run:
+    with cluster.running(sweep_topologies.never_acking(signal, roots), Layout.ISOLATE) as run:
         wait(lambda: all(result and result[0] for result in run.results("source")))
         signal.send()
         wait(lambda: run.snapshot().component("sink").executed >= roots)

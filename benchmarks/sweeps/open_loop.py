@@ -55,6 +55,6 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return sorted(values)[max(ceil(len(values) * percent / 100), 1) - 1]
 
 
-def flat(steps: Sequence[Step]) -> list[float]:
+def flat_due_times(steps: Sequence[Step]) -> list[float]:
     """The due times of all steps in one list."""
     return list(chain.from_iterable(due_times(steps)))

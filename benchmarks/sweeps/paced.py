@@ -11,19 +11,19 @@ from typing import Any
 import ray
 
 from benchmarks.start_signal import StartSignal
-from benchmarks.sweeps.open_loop import UNDONE, Step, flat
-from benchmarks.topologies import Gated, Null, identity
+from benchmarks.sweeps.open_loop import UNDONE, Step, flat_due_times
+from benchmarks.topologies import NullBolt, WaitingSpout, identity
 from sunshower import Topology
 
 
-class Paced(Gated):
+class Paced(WaitingSpout):
     """Emits each number when it is due; notes when each was emitted and acked."""
 
     emits = ("value",)
 
     def __init__(self, signal: StartSignal, steps: Sequence[Step]) -> None:
         super().__init__(signal)
-        self._due_s = flat(steps)
+        self._due_s = flat_due_times(steps)
         self._emitted_s = [UNDONE] * len(self._due_s)
         self._acked_s = [UNDONE] * len(self._due_s)
 
@@ -54,11 +54,11 @@ def chain(signal: StartSignal, steps: Sequence[Step], bolts: int, **settings: An
     stream = topology.spout("source", Paced(signal, steps))
     for number in range(bolts):
         stream = stream.shuffle().bolt(f"id-{number}", identity, fields=("value",))
-    stream.shuffle().bolt("sink", Null, fields=())
+    stream.shuffle().bolt("sink", NullBolt, fields=())
     return topology
 
 
-class Answering:
+class AnswerActor:
     """An actor that answers with its argument."""
 
     def answer(self, value: int) -> int:
@@ -71,13 +71,13 @@ class Answering:
         return os.getpid()
 
 
-class Calling(Answering):
+class CallActor(AnswerActor):
     """An actor that calls another one, at a fixed rate or as fast as possible."""
 
     def call(self, other: Any, steps: Sequence[Step]) -> tuple[float, list[float]]:
         """(start time, time of each answer)."""
         ray.get(other.answer.remote(0))
-        due_s = flat(steps)
+        due_s = flat_due_times(steps)
         done_s = [UNDONE] * len(due_s)
         open_calls: dict[Any, int] = {}
         number, start_s = 0, time.monotonic() + 0.1
@@ -95,7 +95,7 @@ class Calling(Answering):
                     done_s[open_calls.pop(call)] = time.monotonic()
         return start_s, done_s
 
-    def call_often(self, other: Any, calls: int, data: bytes, at_once: int) -> None:
+    def call_repeatedly(self, other: Any, calls: int, data: bytes, at_once: int) -> None:
         """Make `calls` calls with `data`, `at_once` of them unanswered at a time."""
         for _ in range(calls // at_once):
             ray.get([other.take.remote(data) for _ in range(at_once)])
@@ -105,7 +105,10 @@ class Calling(Answering):
 def two_actors() -> Iterator[tuple[Any, Any]]:
     """A calling and an answering actor, which end with the block."""
     actor = {"num_cpus": 0}
-    caller, other = ray.remote(**actor)(Calling).remote(), ray.remote(**actor)(Answering).remote()
+    caller, other = (
+        ray.remote(**actor)(CallActor).remote(),
+        ray.remote(**actor)(AnswerActor).remote(),
+    )
     try:
         yield caller, other
     finally:

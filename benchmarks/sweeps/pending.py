@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.benchmark_cluster import BenchmarkCluster
 from benchmarks.figures import Key, Ratio
 from benchmarks.measure import Comparison, Entry, Sample
-from benchmarks.sweeps.shared_run import Runs
+from benchmarks.sweeps.shared_run import SharedRun
 from benchmarks.topologies import word_count
 from sunshower.runtime.plan import Layout
 
@@ -29,7 +29,7 @@ def comparison(cluster: BenchmarkCluster, path: Path, words: int) -> Comparison:
 def _entries(
     cluster: BenchmarkCluster, path: Path, words: int, variant: str, settings: dict[str, int]
 ) -> list[Entry]:
-    runs = Runs(partial(_run, cluster, path, words, settings))
+    runs = SharedRun(partial(_run, cluster, path, words, settings))
     speed = Key(_NAME, "sunshower", variant, "M words/s")
     latency = Key(_NAME, "sunshower", f"{variant}-p50", "ms")
     return [Entry(speed, partial(runs.take, "speed")), Entry(latency, partial(runs.take, "p50"))]

@@ -17,7 +17,7 @@ from benchmarks.measure import BenchmarkError, Comparison, Entry, Sample
 from benchmarks.start_signal import StartSignal
 from benchmarks.sweeps import open_loop, paced, sweep_topologies
 from benchmarks.sweeps.paced import two_actors
-from benchmarks.sweeps.shared_run import Runs
+from benchmarks.sweeps.shared_run import SharedRun
 from sunshower import Topology
 from sunshower.actors.shipping import ship
 from sunshower.runtime.plan import Layout
@@ -51,10 +51,14 @@ def comparison(cluster: BenchmarkCluster, seconds: float) -> Comparison:
     entries += [
         packed(f"fan-out-{n}", partial(sweep_topologies.fanned_out, times=n)) for n in FAN_OUTS
     ]
-    entries += [packed(f"tasks-{n}", partial(sweep_topologies.lined_up, tasks=n)) for n in TASKS]
-    entries += [packed(f"chain-{n}", partial(sweep_topologies.lined_up, bolts=n)) for n in LENGTHS]
-    entries += [packed(f"shards-{n}", partial(sweep_topologies.lined_up, ackers=n)) for n in SHARDS]
-    runs = Runs(partial(_calls, int(_CALLS * seconds / SECONDS)))
+    entries += [packed(f"tasks-{n}", partial(sweep_topologies.bolt_chain, tasks=n)) for n in TASKS]
+    entries += [
+        packed(f"chain-{n}", partial(sweep_topologies.bolt_chain, bolts=n)) for n in LENGTHS
+    ]
+    entries += [
+        packed(f"shards-{n}", partial(sweep_topologies.bolt_chain, ackers=n)) for n in SHARDS
+    ]
+    runs = SharedRun(partial(_calls, int(_CALLS * seconds / SECONDS)))
     entries += [
         Entry(Key(_NAME, "ray", f"call-cpu-{side}", "µs"), partial(runs.take, side))
         for side in ("caller", "answerer")
@@ -82,7 +86,7 @@ def _sized(cluster: BenchmarkCluster, seconds: float, size: int) -> list[Entry]:
         found = _run(cluster, Layout.ISOLATE, seconds, partial(sweep_topologies.sized, size=size))
         return {_UNIT: found, "MB/s": Sample(found.value * size / 1e6, found.cores)}
 
-    runs = Runs(run)
+    runs = SharedRun(run)
     names = {_UNIT: f"record-bytes-{size}", "MB/s": f"volume-of-record-bytes-{size}"}
     return [
         Entry(Key(_NAME, "sunshower", name, unit), partial(runs.take, unit))
@@ -101,7 +105,7 @@ def _calls(calls: int) -> dict[str, Sample]:
             )
         )
         before_s = {side: machine.cpu_s([pid]) for side, pid in pids.items()}
-        ray.get(caller.call_often.remote(other, calls, bytes(_CALL_BYTES), _AT_ONCE))
+        ray.get(caller.call_repeatedly.remote(other, calls, bytes(_CALL_BYTES), _AT_ONCE))
         after_s = {side: machine.cpu_s([pid]) for side, pid in pids.items()}
     if None in (*before_s.values(), *after_s.values()):
         raise BenchmarkError("this machine does not report the processor time of a process")

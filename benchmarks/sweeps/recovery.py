@@ -13,8 +13,8 @@ import numpy as np
 
 from benchmarks.benchmark_cluster import BenchmarkCluster, wait
 from benchmarks.endurance import kills, row_files, topologies
-from benchmarks.endurance.deliveries import NEVER, Accounts
-from benchmarks.endurance.kills import strike, victims
+from benchmarks.endurance.deliveries import NEVER, DeliveryTimes
+from benchmarks.endurance.kills import kill_victim, victims
 from benchmarks.endurance.topologies import Numbers, Sink, relay
 from benchmarks.figures import Key
 from benchmarks.measure import BenchmarkError, Comparison, Entry, Sample
@@ -54,20 +54,22 @@ def _run(cluster: BenchmarkCluster, layout: Layout, kind: str, seconds: float) -
             signal.send()
             time.sleep(_KILL_S)
             victim = victims(run.plan, (kind,))[0]
-            kill = strike(run, victim, lambda _: None)
+            kill = kill_victim(run, victim, lambda _: None)
             wait(run.finished)
         names = ("emitted", "sunk", "acked")
-        accounts = Accounts.of(total, *(row_files.read(folder, name) for name in names))
-    if accounts.lost:
-        raise BenchmarkError(f"{accounts.lost:,} tuples were lost after the kill of {victim.label}")
-    felt = accounts.felt(kill)
-    more = {"successor_s": kill.back_s or 0.0, "last_touched_s": felt.seconds}
-    return Sample(first_ack_s(accounts, kill.at_ns), more=more)
+        deliveries = DeliveryTimes.of(total, *(row_files.read_rows(folder, name) for name in names))
+    if deliveries.lost:
+        raise BenchmarkError(
+            f"{deliveries.lost:,} tuples were lost after the kill of {victim.label}"
+        )
+    effect = deliveries.effect_of(kill)
+    more = {"successor_s": kill.back_s or 0.0, "last_touched_s": effect.seconds}
+    return Sample(first_ack_s(deliveries, kill.at_ns), more=more)
 
 
-def first_ack_s(accounts: Accounts, kill_ns: int) -> float:
+def first_ack_s(deliveries: DeliveryTimes, kill_ns: int) -> float:
     """Seconds from the kill to the first ack of a tuple that was first emitted after it."""
-    later = accounts.acked[accounts.emitted > kill_ns]
+    later = deliveries.acked[deliveries.emitted > kill_ns]
     first = int(later.min(initial=NEVER))
     return float(np.inf) if first == NEVER else (first - kill_ns) / 1e9
 

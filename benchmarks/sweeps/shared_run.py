@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from benchmarks.measure import Sample
 
 
-class Runs:
+class SharedRun:
     """The first requested figure starts a run; the others are taken from the same run."""
 
     def __init__(self, measure: Callable[[], Mapping[str, Sample]]) -> None:

@@ -12,7 +12,7 @@ import ray
 
 from benchmarks.benchmark_cluster import BenchmarkCluster, wait
 from benchmarks.figures import Key, Ratio
-from benchmarks.idle import Nothing
+from benchmarks.idle import EmptyActor
 from benchmarks.measure import Comparison, Entry, Sample
 from benchmarks.sweeps import open_loop, sweep_topologies
 from sunshower.actors.shipping import ship
@@ -46,7 +46,7 @@ def _ours(cluster: BenchmarkCluster, layout: Layout) -> Sample:
 
 def _bare(actors: int) -> Sample:
     begun_s = time.monotonic()
-    started = [ray.remote(num_cpus=0)(Nothing).remote() for _ in range(actors)]
+    started = [ray.remote(num_cpus=0)(EmptyActor).remote() for _ in range(actors)]
     ray.get([actor.pid.remote() for actor in started])
     seconds = time.monotonic() - begun_s
     for actor in started:

@@ -10,8 +10,7 @@ from typing import Any
 
 from benchmarks.start_signal import POLL_S, StartSignal
 from benchmarks.sweeps.open_loop import percentile
-from benchmarks.topologies import Gated, Numbers, Sink, identity
-from benchmarks.topologies import Null as NullBolt
+from benchmarks.topologies import NullBolt, Numbers, Sink, WaitingSpout, identity
 from sunshower import Bolt, Context, Topology
 
 _VOLUME = 1 << 26  # bytes of large records that may be pending
@@ -23,7 +22,7 @@ _WARM_S = 0.5  # records that are due earlier are not part of the latencies
 _FASTEST = 4_000_000  # records a second for which a source allocates memory
 
 
-class Sized(Gated):
+class Sized(WaitingSpout):
     """Records of `size` bytes, at full speed for `seconds`."""
 
     emits = ("value",)
@@ -41,7 +40,7 @@ class Sized(Gated):
                 yield record
 
 
-class Taker(Sink):
+class DiscardBolt(Sink):
     """Discards records."""
 
     def process(self, record: Any) -> None:
@@ -65,7 +64,7 @@ class Keyed(Numbers):
             yield None if record is None else (record[0] * _STRIDE % self._keys,)
 
 
-class CountKeys(Taker):
+class CountKeys(DiscardBolt):
     """Counts by key, in a dictionary that contains all keys from the start."""
 
     def __init__(self, keys: int) -> None:
@@ -89,7 +88,7 @@ class Multiply(Bolt[Any, Any]):
             yield record
 
 
-class Loaded(Gated):
+class Loaded(WaitingSpout):
     """`rate` numbers a second for `seconds`, in an open loop; at full speed if it is infinite."""
 
     emits = ("value",)
@@ -140,14 +139,14 @@ class Loaded(Gated):
         return {percent: percentile(found, percent) for percent in (50, 99)} if found else {}
 
 
-class Holding(Bolt[Any, Any]):
+class NeverAck(Bolt[Any, Any]):
     """Never acks: its inputs stay pending at their spout and acker."""
 
     def execute(self, tuple: Any, out: Any) -> None:
         pass
 
 
-class Endless(Gated):
+class Endless(WaitingSpout):
     """Numbers without end."""
 
     emits = ("value",)
@@ -160,7 +159,7 @@ class Endless(Gated):
             number += 1
 
 
-class First(Bolt[Any, Any]):
+class FirstTime(Bolt[Any, Any]):
     """Notes when it processed its first tuple."""
 
     first_s = 0.0
@@ -172,7 +171,7 @@ class First(Bolt[Any, Any]):
         return self.first_s
 
 
-class Few(Gated):
+class TenNumbers(WaitingSpout):
     """Ten numbers, at once."""
 
     emits = ("value",)
@@ -195,7 +194,7 @@ def sized(signal: StartSignal, seconds: float, size: int) -> Topology:
     pending = max(16, min(_PENDING, _VOLUME // size))
     topology = Topology("sized", idle_poll_s=POLL_S, spout_pending=pending)
     source = topology.spout("source", Sized(signal, seconds, size))
-    source.shuffle().bolt("sink", Taker, fields=())
+    source.shuffle().bolt("sink", DiscardBolt, fields=())
     return topology
 
 
@@ -212,11 +211,11 @@ def fanned_out(signal: StartSignal, seconds: float, times: int) -> Topology:
     topology = Topology("fanned-out", idle_poll_s=POLL_S)
     source = topology.spout("source", Numbers(signal, seconds))
     many = source.local_or_shuffle().bolt("many", Multiply(times), fields=("value",))
-    many.local_or_shuffle().bolt("sink", Taker, fields=())
+    many.local_or_shuffle().bolt("sink", DiscardBolt, fields=())
     return topology
 
 
-def lined_up(
+def bolt_chain(
     signal: StartSignal, seconds: float, bolts: int = 1, tasks: int = 1, ackers: int | None = None
 ) -> Topology:
     """A source, `bolts` bolts in a row that forward, and a sink; `tasks` tasks of each bolt."""
@@ -238,16 +237,18 @@ def loaded(signal: StartSignal, seconds: float, rate: float) -> Topology:
     return topology
 
 
-def holding(signal: StartSignal, roots: int) -> Topology:
+def never_acking(signal: StartSignal, roots: int) -> Topology:
     """`roots` pending roots, which are never acked."""
     topology = Topology("holding", spout_pending=roots, message_timeout_s=600.0)
-    topology.spout("source", Endless(signal)).shuffle().bolt("sink", Holding, fields=())
+    topology.spout("source", Endless(signal)).shuffle().bolt("sink", NeverAck, fields=())
     return topology
 
 
 def starting() -> Topology:
     """Const → id → null, ten tuples."""
     topology = Topology("starting")
-    through = topology.spout("source", Few()).shuffle().bolt("id", identity, fields=("value",))
-    through.shuffle().bolt("sink", First, fields=())
+    through = (
+        topology.spout("source", TenNumbers()).shuffle().bolt("id", identity, fields=("value",))
+    )
+    through.shuffle().bolt("sink", FirstTime, fields=())
     return topology

@@ -10,7 +10,7 @@ from benchmarks import profiling
 from benchmarks.figures import Key, Ratio, Series, Target
 from benchmarks.performance.page import DOCS, FOLDER, files, missed_without_reason, read_frames
 from benchmarks.performance.page import write_page as write
-from benchmarks.results_file import Run, measured, read, with_targets
+from benchmarks.results_file import Run, read, rows_and_ratios, with_targets
 
 RUN = Run("2026-11-24", "abc", 2)
 PLACE = {
@@ -41,7 +41,7 @@ def results() -> dict[str, Any]:
     }
     series = [Series(key, samples) for key, samples in variants.items()]
     ratio = Ratio("word_count/operators-rows/loop", OURS, LOOP)
-    return with_targets(measured(series, [ratio], RUN), PLACE, [])
+    return with_targets(rows_and_ratios(series, [ratio], RUN), PLACE, [])
 
 
 def test_the_page_and_its_plots_are_what_the_generator_makes_of_the_results() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.find_regressions import find_regressions
 from rich.console import Console
 
 from benchmarks.__main__ import arguments, conclude
@@ -24,13 +23,14 @@ from benchmarks.measure import (
     run_comparison,
 )
 from benchmarks.names import NAMES, SHORT
+from benchmarks.regressions import find_regressions
 from benchmarks.results_file import (
     Run,
-    add,
     empty,
-    measured,
+    merge,
     read,
     read_committed,
+    rows_and_ratios,
     with_targets,
     write,
 )
@@ -49,7 +49,7 @@ TODAY = Run("2026-11-24", "abc", 3)
 
 
 def a_report(targets: list[Target]) -> dict[str, Any]:
-    return with_targets(measured(SERIES, [RATIO], TODAY), PLACE, targets)
+    return with_targets(rows_and_ratios(SERIES, [RATIO], TODAY), PLACE, targets)
 
 
 # ---- figures ------------------------------------------------------------------------------------
@@ -143,9 +143,9 @@ def test_what_was_not_measured_is_neither_met_nor_missed() -> None:
 
 def test_a_run_replaces_what_it_measured_and_keeps_the_rest(tmp_path: Path) -> None:
     before, later = a_report([]), Run("2026-12-01", "def", 1)
-    now = measured([Series(OURS, [7.0])], [RATIO], later)
+    now = rows_and_ratios([Series(OURS, [7.0])], [RATIO], later)
     target = Target(RATIO.name, at_least=2)
-    merged = with_targets(add(before, now), PLACE, [target])
+    merged = with_targets(merge(before, now), PLACE, [target])
     ours, peer = merged["results"]
     assert (ours["median"], ours["date"], ours["commit"], ours["rounds"]) == (7, *of_run(later))
     assert (peer["median"], peer["date"], peer["commit"], peer["rounds"]) == (1, *of_run(TODAY))
@@ -162,9 +162,9 @@ def of_run(run: Run) -> tuple[Any, ...]:
 
 def test_another_set_up_of_a_peer_replaces_the_former_one() -> None:
     def peer(setup: str) -> dict[str, Any]:
-        return measured([Series(PEER, [1.0], setup=setup)], [], TODAY)
+        return rows_and_ratios([Series(PEER, [1.0], setup=setup)], [], TODAY)
 
-    merged = add(add(empty(), peer("1 × 2")), peer("2 × 1"))
+    merged = merge(merge(empty(), peer("1 × 2")), peer("2 × 1"))
     assert [row["setup"] for row in merged["results"]] == ["2 × 1"]
 
 
@@ -204,26 +204,26 @@ def test_all_that_are_compared_run_in_turn() -> None:
 
     entries = [Entry(OURS, lambda: run("ours", 4)), Entry(PEER, lambda: run("peer", 2))]
     told: list[str] = []
-    played = run_comparison(Comparison("pair", entries, [RATIO]), 3, 0.0, told.append)
-    series = played.series
-    assert not played.failures
+    results = run_comparison(Comparison("pair", entries, [RATIO]), 3, 0.0, told.append)
+    series = results.series
+    assert not results.failures
     assert order == ["ours", "peer"] * 3
     assert [list(one.samples) for one in series] == [[4] * 3, [2] * 3]
     assert series[0].more["p50_s"] == 4
     assert told[-1].startswith("pair 6/6, round 3/3: word_count/bytewax/count_final")
 
 
-def test_an_entry_that_fails_is_left_out_and_the_others_are_measured() -> None:
+def test_an_entry_that_fails_is_omitted_and_the_others_are_measured() -> None:
     def fail() -> Sample:
         raise BenchmarkError("99 were done, not 100")
 
     told: list[str] = []
     entries = [Entry(PEER, fail), Entry(OURS, lambda: Sample(4.0))]
-    played = run_comparison(Comparison("pair", entries, [RATIO]), 2, 0.0, told.append)
-    assert played.failures == {PEER.name: "BenchmarkError: 99 were done, not 100"}
-    assert [(one.key, list(one.samples)) for one in played.series] == [(OURS, [4.0, 4.0])]
-    assert not measured(played.series, [RATIO], TODAY)["ratios"]
-    assert sum("left out" in line for line in told) == 1
+    results = run_comparison(Comparison("pair", entries, [RATIO]), 2, 0.0, told.append)
+    assert results.failures == {PEER.name: "BenchmarkError: 99 were done, not 100"}
+    assert [(one.key, list(one.samples)) for one in results.series] == [(OURS, [4.0, 4.0])]
+    assert not rows_and_ratios(results.series, [RATIO], TODAY)["ratios"]
+    assert sum("omitted" in line for line in told) == 1
 
 
 def test_an_entry_whose_requirements_are_missing_is_skipped_and_is_no_failure() -> None:
@@ -231,8 +231,8 @@ def test_an_entry_whose_requirements_are_missing_is_skipped_and_is_no_failure() 
         raise MissingRequirement("there is no Java")
 
     told: list[str] = []
-    played = run_comparison(Comparison("one", [Entry(PEER, miss)]), 2, 0.0, told.append)
-    assert (list(played.series), played.failures) == ([], {})
+    results = run_comparison(Comparison("one", [Entry(PEER, miss)]), 2, 0.0, told.append)
+    assert (list(results.series), results.failures) == ([], {})
     assert told == [f"one 1/2, round 1/2: {PEER.name} is skipped: there is no Java"]
 
 
@@ -327,7 +327,7 @@ def test_a_ratio_of_times_is_worse_when_it_rises() -> None:
     keys = [Key("latency", system, "100-p50", "ms") for system in ("sunshower", "ray")]
     ratio = Ratio("latency/100-p50/ray", *keys)
     series = [Series(key, [1.0]) for key in keys]
-    assert measured(series, [ratio], TODAY)["ratio_runs"][ratio.name]["better"] == "less"
+    assert rows_and_ratios(series, [ratio], TODAY)["ratio_runs"][ratio.name]["better"] == "less"
 
 
 def test_the_last_line_says_that_ratios_are_worse_and_the_status_is_one() -> None:

@@ -17,7 +17,7 @@ from benchmarks.endurance import page
 from benchmarks.endurance.__main__ import arguments
 from benchmarks.endurance.resources import ALL, SPARK, Held, descendants, growth, name_of, sample
 from benchmarks.endurance.soak import SPARK_SUBMIT, kill_java, until_all_continue
-from benchmarks.endurance.targets import judged
+from benchmarks.endurance.targets import judge_all
 
 SAMPLES: list[dict[str, Any]] = [
     {"at_s": 5, ALL: [300.0, 30, 13, 2, 0], "worker-0": [300.0, 30, 13, 1, 0]},
@@ -133,7 +133,7 @@ def report(hours: float, **figures: Any) -> dict[str, Any]:
     some = {"drawn": 2_163_462, "rows_of_spark": 719_000, "not_flat": 0}
     run = {"seconds": 3600 * hours, "state": "finished", **faults, **counts, **others, **some}
     found = {"busy_cores": 0.1, "soak": {**run, "growth": rows, "samples": SAMPLES, **figures}}
-    return {**found, "targets": judged(found)}
+    return {**found, "targets": judge_all(found)}
 
 
 @pytest.mark.parametrize(
