@@ -67,8 +67,8 @@ def _bare_actors(seconds: float) -> Sample:
     spout = ray.remote(**actor)(BareSpout).remote(FRAME)
     bolt = ray.remote(**actor)(BareBolt).remote()
     acker = ray.remote(**actor)(BareAcker).remote()
-    calls = [spout.wire.remote(spout, bolt, acker), bolt.wire.remote(acker)]
-    pids = ray.get([*calls, acker.wire.remote(spout)])
+    calls = [spout.connect.remote(spout, bolt, acker), bolt.connect.remote(acker)]
+    pids = ray.get([*calls, acker.connect.remote(spout)])
     before_s = machine.cpu_s(pids)
     spout.begin.remote(seconds)
     time.sleep(seconds)

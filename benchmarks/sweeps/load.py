@@ -46,7 +46,7 @@ class _SpeedAndLatency:
 
     def _run(self, rate: float) -> tuple[float, dict[int, float]]:
         """(tuples acked a second, milliseconds by percentile)."""
-        signal = self._cluster.signal()
+        signal = self._cluster.start_signal()
         topology = sweep_topologies.loaded(signal, self._seconds, rate)
         with self._cluster.running(topology, self._layout) as run:
             wait(lambda: all(result and result[0] for result in run.results("source")))
