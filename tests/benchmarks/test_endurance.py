@@ -1,4 +1,4 @@
-"""The endurance runs: what counts as lost, how long a kill is felt, and who dies next."""
+"""Endurance runs: lost tuples, the effects of kills, the choice of victims, targets, tables."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ def a_plan(folder: Path, layout: Layout) -> Plan:
     return make_plan(chaos_topology(StartSignal(folder), folder, 20_000, 40_000).graph(), layout)
 
 
-# ---- accounts -----------------------------------------------------------------------------------
+# ---- delivery times -----------------------------------------------------------------------------
 
 
-def test_lost_is_what_was_never_acked_or_what_no_sink_has_seen() -> None:
+def test_a_tuple_that_was_not_acked_or_not_written_by_a_sink_is_lost() -> None:
     emitted = rows((0, 0), (1, 0), (2, 0))
     found = deliveries(3, emitted, acked=rows((0, 1), (1, 1)), sunk=rows((0, 1), (2, 1)))
     assert found.lost == 2
 
 
-def test_what_was_never_emitted_is_lost_too() -> None:
+def test_a_tuple_that_was_not_emitted_is_lost() -> None:
     assert deliveries(3, rows((0, 0)), rows((0, 1))).lost == 2
 
 
-def test_an_ack_before_any_sink_has_seen_the_tuple_is_found() -> None:
+def test_an_ack_before_a_sink_has_written_the_tuple_is_counted() -> None:
     emitted = rows((0, 0), (1, 0))
     found = deliveries(2, emitted, acked=rows((0, 2), (1, 2)), sunk=rows((0, 1), (1, 3)))
     assert (found.lost, found.acked_early) == (0, 1)
 
 
-def test_first_times_count_and_further_rows_of_the_sink_are_duplicates() -> None:
+def test_the_first_time_of_a_tuple_counts_and_further_rows_of_the_sink_are_duplicates() -> None:
     emitted, twice = rows((0, 0), (0, 5)), rows((0, 9), (0, 1), (0, 3))
     found = deliveries(1, emitted, acked=rows((0, 10), (0, 2)), sunk=twice)
     assert found.duplicates == 2
@@ -65,31 +65,31 @@ def test_first_times_count_and_further_rows_of_the_sink_are_duplicates() -> None
     assert found.rate == 1 / 2
 
 
-def test_a_kill_is_felt_until_the_last_tuple_that_was_open_then_is_acked() -> None:
+def test_the_effect_of_a_kill_lasts_until_the_last_tuple_that_was_open_is_acked() -> None:
     emitted = rows((0, 0), (1, 1), (2, 1), (3, 9))
     found = deliveries(4, emitted, acked=rows((0, 1.5), (1, 4), (2, 6.5), (3, 99)))
     effect = found.effect_of(Kill("bolt", "relay[0]", 2 * S))
     assert (effect.touched, effect.seconds) == (2, 4.5)
 
 
-def test_what_is_emitted_while_the_victim_is_away_is_touched_too() -> None:
+def test_tuples_emitted_before_the_successor_has_registered_are_touched() -> None:
     emitted = rows((0, 2.5), (1, 3.5))
     found = deliveries(2, emitted, acked=rows((0, 5), (1, 99)))
     effect = found.effect_of(Kill("bolt", "relay[0]", 2 * S, back_s=1.0))
     assert (effect.touched, effect.seconds) == (1, 3.0)
 
 
-def test_a_kill_that_touches_nothing_is_not_felt() -> None:
+def test_a_kill_that_touches_no_tuple_has_no_effect() -> None:
     effect = deliveries(1, rows((0, 0)), rows((0, 1))).effect_of(Kill("bolt", "relay[0]", 2 * S))
     assert (effect.touched, effect.seconds) == (0, 0.0)
 
 
-def test_a_kill_whose_tuple_is_never_acked_is_felt_for_ever() -> None:
+def test_the_effect_of_a_kill_whose_tuple_is_never_acked_is_infinite() -> None:
     effect = deliveries(1, rows((0, 0)), rows()).effect_of(Kill("bolt", "relay[0]", 2 * S))
     assert effect.seconds == np.inf
 
 
-def test_kinds_have_their_median_and_their_worst() -> None:
+def test_each_kind_of_victim_has_a_median_and_a_worst_effect() -> None:
     found = deliveries(3, rows((0, 0), (1, 0), (2, 0)), rows((0, 3), (1, 4), (2, 9)))
     kills = [Kill("bolt", "x", at * S, back_s=1.0) for at in (1, 3, 5)]
     (row,) = by_kind(map(found.effect_of, kills))
@@ -103,10 +103,10 @@ def test_failures_are_counted_by_cause() -> None:
     assert causes(failures) == {"actor died": 2, "timeout": 1}
 
 
-# ---- evidence -----------------------------------------------------------------------------------
+# ---- row files ----------------------------------------------------------------------------------
 
 
-def test_rows_of_all_lives_are_read_and_other_books_are_not(tmp_path: Path) -> None:
+def test_rows_of_one_kind_are_read_from_the_files_of_all_lives(tmp_path: Path) -> None:
     context = Context("t", "sink", 1, 0, 1)
     for numbers in ([1, 2], [2, 3]):
         RowFile(tmp_path, "sunk", context).write_all(numbers)
@@ -117,10 +117,12 @@ def test_rows_of_all_lives_are_read_and_other_books_are_not(tmp_path: Path) -> N
     assert len(read_rows(tmp_path, "failed")) == 0
 
 
-# ---- who dies -----------------------------------------------------------------------------------
+# ---- victims ------------------------------------------------------------------------------------
 
 
-def test_isolated_actors_are_told_apart_and_packed_ones_are_workers(tmp_path: Path) -> None:
+def test_isolated_actors_have_kinds_of_components_and_packed_ones_are_workers(
+    tmp_path: Path,
+) -> None:
     isolated = victims(a_plan(tmp_path, Layout.ISOLATE), KINDS)
     kinds = [victim.kind for victim in isolated]
     counts = {"master": 1, "spout": 2, "bolt": 4, "acker": 2}
@@ -129,7 +131,7 @@ def test_isolated_actors_are_told_apart_and_packed_ones_are_workers(tmp_path: Pa
     assert [victim.kind for victim in packed] == ["master", "worker", "worker"]
 
 
-def test_the_same_seed_kills_the_same_and_nobody_is_spared(tmp_path: Path) -> None:
+def test_the_same_seed_draws_the_same_victims_and_each_victim_is_drawn(tmp_path: Path) -> None:
     found = victims(a_plan(tmp_path, Layout.ISOLATE), ["bolt", "spout", "acker"])
 
     def first(seed: int, count: int) -> list[Any]:
@@ -140,11 +142,11 @@ def test_the_same_seed_kills_the_same_and_nobody_is_spared(tmp_path: Path) -> No
     assert set(first(4, 100)) == set(found)
 
 
-def test_without_victims_nobody_is_killed() -> None:
+def test_without_victims_none_is_drawn() -> None:
     assert list(draw_victims([], np.random.default_rng(1))) == []
 
 
-# ---- what is shown ------------------------------------------------------------------------------
+# ---- targets and tables -------------------------------------------------------------------------
 
 RUN = {
     "layout": "pack",
@@ -173,7 +175,7 @@ POISON = {"wrong": 0, "rate": 0.9, "clean": [10], "poisoned": [9]}
 REPORT = {"chaos": {"pack": RUN}, "slow": SLOW, "poison": POISON}
 
 
-def test_targets_are_judged_by_the_worst_kind_and_what_is_missing_is_said() -> None:
+def test_targets_are_judged_by_the_worst_kind_and_missing_figures_have_no_verdict() -> None:
     found = {target["figure"]: target["met"] for target in judge_all(REPORT)}
     assert found["chaos/pack/lost"] is found["chaos/pack/median_s"] is False
     assert found["chaos/pack/worst_s"] is found["slow/of_bound"] is True
@@ -186,11 +188,11 @@ def test_the_tables_show_every_part() -> None:
     console = Console(file=io.StringIO(), width=160)
     console.print(tables({**REPORT, "targets": judge_all(REPORT)}))
     shown = console.file.getvalue()
-    for said in ("Killed, layout pack", "2 actor died", "resident", "poisoned", "missed by 20%"):
-        assert said in shown
+    for text in ("Killed, layout pack", "2 actor died", "resident", "poisoned", "missed by 20%"):
+        assert text in shown
 
 
-def test_all_is_run_unless_some_are_named() -> None:
+def test_all_experiments_run_unless_some_are_named() -> None:
     assert arguments([]).what == list(NAMES)
     assert arguments(["slow"]).what == ["slow"]
 

@@ -1,4 +1,4 @@
-"""The runners of outages and overload: what they run, for how long, and what they call missed."""
+"""The commands for outages and overload: their scenarios, their lengths, and missed bounds."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from benchmarks.measure import MissingRequirement
 from benchmarks.overload_scenarios.letters import TimeFile, last_times
 
 
-def test_scenarios_are_the_modules_that_can_run() -> None:
+def test_scenarios_are_the_modules_with_a_run_function() -> None:
     assert {"sink", "slow_chain", "letters", "node_lost"} <= set(outages.names())
     assert outages.arguments([]).names == outages.names()
     with pytest.raises(SystemExit):
         outages.arguments(["snik"])
 
 
-def test_overload_runs_for_thirty_timeouts_in_the_long_form() -> None:
+def test_long_overload_runs_take_thirty_message_timeouts() -> None:
     short, long = outages.arguments([]), outages.arguments(["--long"])
     assert outages.seconds_of("sink", short) == 30
     assert outages.seconds_of("sink", long) == 600
@@ -60,7 +60,7 @@ def test_each_run_is_appended(tmp_path: Path) -> None:
     assert [one["name"] for one in json.loads(file.read_text())] == ["sink", "disk"]
 
 
-def test_the_last_failure_of_a_number_is_what_counts(tmp_path: Path) -> None:
+def test_the_last_time_of_a_number_is_read(tmp_path: Path) -> None:
     file = tmp_path / "times"
     assert last_times(file) == {}
     times = TimeFile(file)
@@ -70,7 +70,7 @@ def test_the_last_failure_of_a_number_is_what_counts(tmp_path: Path) -> None:
     assert last_times(file)[999] >= first
 
 
-def test_a_seed_whose_code_raises_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_seed_that_raises_an_error_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     def crash(seed: int, away_s: float) -> None:
         raise ZeroDivisionError(f"seed {seed}")
 
@@ -78,7 +78,7 @@ def test_a_seed_whose_code_raises_is_broken(monkeypatch: pytest.MonkeyPatch) -> 
     assert overload.try_seed("outages", 0, 0.0, 7) == (7, ["ZeroDivisionError: seed 7"], 1.0)
 
 
-def test_a_scenario_without_the_right_to_run_is_skipped(
+def test_a_scenario_without_the_required_permissions_is_skipped(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(name: str, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Peers of the benchmarks: what they print is read, and those that cannot run here are skipped."""
+"""Peers of the benchmarks: their results, their builds, and peers that cannot run here."""
 
 from __future__ import annotations
 
@@ -35,19 +35,21 @@ def test_a_peer_that_prints_no_result_is_an_error() -> None:
         last_outcome("ready\n")
 
 
-def test_a_peer_without_maven_or_java_is_skipped_and_the_others_stay(
+def test_a_peer_without_maven_or_java_is_skipped_and_the_others_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    told: list[str] = []
+    logged: list[str] = []
 
     def storm() -> Entry:
-        jvm.storm(told.append)
+        jvm.storm(logged.append)
         return an_entry("storm")
 
-    found = available({"storm": storm, "flink": lambda: an_entry("flink")}, told.append)
+    found = available({"storm": storm, "flink": lambda: an_entry("flink")}, logged.append)
     assert list(found) == ["flink"]
-    assert told == ["storm is skipped: it needs Maven and a JDK, and there is no java on the PATH"]
+    assert logged == [
+        "storm is skipped: it needs Maven and a JDK, and there is no java on the PATH"
+    ]
 
 
 def test_a_peer_is_built_once_for_its_sources(
@@ -66,7 +68,7 @@ def test_a_peer_is_built_once_for_its_sources(
     assert len(set(built)) == 2
 
 
-def test_a_peer_that_could_not_be_built_is_built_anew(
+def test_a_failed_build_is_repeated_in_an_empty_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -83,7 +85,7 @@ def test_a_peer_that_could_not_be_built_is_built_anew(
     assert [path.name for path in folder.iterdir()] == ["complete"]
 
 
-def test_the_error_of_a_command_has_what_it_said() -> None:
+def test_the_error_of_a_command_has_its_output() -> None:
     with pytest.raises(BenchmarkError, match=r"(?s)sh failed.*no such word"):
         run_command(["sh", "-c", "echo no such word >&2; exit 3"], 10)
 
@@ -97,7 +99,7 @@ def test_the_error_of_a_command_has_what_it_said() -> None:
         ("pathway", "silent", ("operators-rows",)),
     ],
 )
-def test_a_peer_iscompared_with_with_what_does_the_same(
+def test_a_peer_is_compared_with_our_variants_that_do_the_same(
     system: str, variant: str, ours: tuple[str, ...]
 ) -> None:
     assert compared_with(Key("word_count", system, variant, "M words/s")) == ours

@@ -1,4 +1,4 @@
-"""The pure parts of `benchmarks/sweeps`: the open loop, recovery, and the model on paper."""
+"""Parts of `benchmarks/sweeps` without Ray: open loop, shared runs, recovery, and the model."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_records_are_due_at_the_rate_of_their_step() -> None:
 def test_a_latency_begins_when_the_record_is_due_and_not_when_it_was_emitted() -> None:
     start_s = 50.0
     done_s = [start_s + due_s + 0.004 for due_s in flat_due_times(STEPS)]
-    done_s[1] = start_s + 0.9  # due at 0.5: whatever held the source up counts
+    done_s[1] = start_s + 0.9  # due at 0.5: a delay of the source is part of the latency
     first, second = latencies_ms(STEPS, done_s, start_s)
     assert first == pytest.approx([4.0, 400.0])
     assert second == pytest.approx([4.0, 4.0, 4.0])
@@ -64,7 +64,7 @@ def test_a_percentile_is_the_value_of_the_nearest_rank(
     assert percentile([float(value) for value in range(count, 0, -1)], percent) == expected
 
 
-def test_no_values_have_no_percentile() -> None:
+def test_a_percentile_needs_values() -> None:
     with pytest.raises(ValueError, match="no percentile"):
         percentile([], 50)
 
@@ -72,7 +72,7 @@ def test_no_values_have_no_percentile() -> None:
 # ---- runs that measure several figures ----------------------------------------------------------
 
 
-def test_the_figures_of_a_round_are_of_one_run() -> None:
+def test_the_figures_of_a_round_come_from_one_run() -> None:
     values = iter((1.0, 2.0))
 
     def measure() -> dict[str, Sample]:
@@ -128,7 +128,7 @@ def test_a_node_sends_its_share_of_records_and_updates_to_the_other_nodes() -> N
     assert model.network_bytes_s(replace(SMALL, nodes=1), costs) == 0
 
 
-def test_a_turn_over_all_peers_is_longer_the_more_else_a_worker_does() -> None:
+def test_a_turn_over_all_peers_takes_longer_if_a_worker_has_more_other_work() -> None:
     idle = replace(SMALL, tuples_s=0.0)
     assert model.turn(idle, COSTS) == pytest.approx(0.007)
     assert model.turn(SMALL, COSTS) > model.turn(idle, COSTS)
