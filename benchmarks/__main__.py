@@ -146,7 +146,7 @@ def record_profiles(options: argparse.Namespace, log: Log, run: Run) -> dict[str
     workers = WorkerProfiles()
 
     def take(comparison: Comparison, shared: SharedResources) -> Mapping[str, str]:
-        shared.cluster.watch = workers.take
+        shared.cluster.during_run = workers.take
         profile(comparison, workers, run, log)
         return {}
 

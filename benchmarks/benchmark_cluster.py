@@ -42,7 +42,7 @@ class BenchmarkCluster:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.watch: Callable[[RayRun], None] = lambda _: None  # called during each run
+        self.during_run: Callable[[RayRun], None] = lambda _: None  # called during each run
         ship([bare_actors, corpus, start_signal, topologies, kafka_topologies, trident_topologies])
         self._cluster = RayCluster()
 
@@ -80,7 +80,7 @@ class BenchmarkCluster:
             pids = worker_pids(run)
             before_s = machine.cpu_s(pids)
             signal.send()
-            self.watch(run)
+            self.during_run(run)
             wait(run.finished)
             after_s = machine.cpu_s(pids)
             found = _outcome(run, None if None in (before_s, after_s) else after_s - before_s)
@@ -91,7 +91,7 @@ class BenchmarkCluster:
     def idle(self, topology: Topology, seconds: float) -> float | None:
         """The share of one core that the processes of an idle topology use."""
         with self.running(topology, Layout.ISOLATE) as run:
-            self.watch(run)
+            self.during_run(run)
             return idle_share([*worker_pids(run), _pid(master_name(run.id))], seconds)
 
     def __enter__(self) -> Self:

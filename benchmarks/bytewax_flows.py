@@ -33,8 +33,8 @@ class Setup:
 
     @property
     def name(self) -> str:
-        places = f"{self.processes} × {self.threads}"  # processes × threads
-        return f"{places}, {self.lines:,} lines a batch"
+        processes = f"{self.processes} × {self.threads}"  # processes × threads
+        return f"{processes}, {self.lines:,} lines a batch"
 
     @property
     def workers(self) -> int:
@@ -98,7 +98,7 @@ class _Partition(StatefulSourcePartition[str, None]):
 
     def __init__(self, lines: list[str], size: int, starter: Starter, tally: _Tally) -> None:
         self._lines, self._size, self._starter, self._tally = lines, size, starter, tally
-        self._place = 0
+        self._position = 0
         self._has_begun = False
 
     def next_batch(self) -> list[str]:
@@ -107,10 +107,10 @@ class _Partition(StatefulSourcePartition[str, None]):
                 return []
             self._has_begun = True
             self._tally.begin()
-        if self._place >= len(self._lines):
+        if self._position >= len(self._lines):
             raise StopIteration
-        self._place += self._size
-        return self._lines[self._place - self._size : self._place]
+        self._position += self._size
+        return self._lines[self._position - self._size : self._position]
 
     def next_awake(self) -> datetime | None:
         return None if self._has_begun else datetime.now(UTC) + timedelta(seconds=POLL_S)

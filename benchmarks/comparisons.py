@@ -65,7 +65,7 @@ class SharedResources:
 
     @property
     def zookeeper_when_all(self) -> Callable[[], ZooKeeper] | None:
-        """Starts the ZooKeeper; None in a run without all peers."""
+        """A function that starts the ZooKeeper; None in a run without all peers."""
         return (lambda: self.zookeeper) if self.options.all else None
 
     @cached_property

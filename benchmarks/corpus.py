@@ -33,14 +33,14 @@ def read_lines(path: Path) -> list[str]:
 def write_files(folder: Path, words: int, files: int, times: int = 1) -> Path:
     """Write the lines to `files` files in a folder, each `times` times; an existing folder is
     reused."""
-    place = folder / f"{words}-words-{files}-files-{times}-times"
-    if place.exists():
-        return place
+    target = folder / f"{words}-words-{files}-files-{times}-times"
+    if target.exists():
+        return target
     lines = make_lines(words)
-    place.mkdir()
+    target.mkdir()
     share = -(-len(lines) // files)
     for number in range(files):
         text = "\n".join([*lines[number * share : (number + 1) * share], ""])
         for turn in range(times):
-            (place / f"{turn:03d}-{number:03d}.txt").write_text(text, encoding="ascii")
-    return place
+            (target / f"{turn:03d}-{number:03d}.txt").write_text(text, encoding="ascii")
+    return target

@@ -50,10 +50,10 @@ class Topic:
         producer = Producer(
             {"bootstrap.servers": self.address, "queue.buffering.max.messages": 1_000_000}
         )
-        for place, value in enumerate(values):
-            partition = place % PARTITIONS
+        for index, value in enumerate(values):
+            partition = index % PARTITIONS
             producer.produce(self.name, value, str(partition), partition)
-            if place % 1000 == 0:
+            if index % 1000 == 0:
                 producer.poll(0)
         if producer.flush(120):
             raise BenchmarkError("the topic could not be filled")
@@ -140,8 +140,8 @@ def _words(cluster: BenchmarkCluster, topic: Topic, variant: str, durable: bool)
 def _peer(interpreter: Path, peer: str, how: str, topic: Topic) -> Sample:
     messages = max(topic.messages // 10, 1000)
     share = topic.words * messages // topic.messages
-    place = (topic.address, topic.name)
-    found = python_peers.count_words(interpreter, peer, how, *place, messages, share)
+    source = (topic.address, topic.name)
+    found = python_peers.count_words(interpreter, peer, how, *source, messages, share)
     return found.sample(MILLION)
 
 

@@ -125,20 +125,20 @@ def run_comparison(
             continue
         busy = machine.wait_until_idle(patience_s)
         number = turn // len(comparison.entries) + 1
-        place = f"{comparison.name} {turn + 1}/{runs}, round {number}/{rounds}"
+        prefix = f"{comparison.name} {turn + 1}/{runs}, round {number}/{rounds}"
         try:
             sample = entry.run()
         except MissingRequirement as error:
             skipped.add(key)
-            log(f"{place}: {key.name} is skipped: {error}")
+            log(f"{prefix}: {key.name} is skipped: {error}")
             continue
         except Exception as error:
             failures[key.name] = f"{type(error).__name__}: {error}"
-            log(f"{place}: {key.name} has failed, and is omitted: {failures[key.name]}")
+            log(f"{prefix}: {key.name} has failed, and is omitted: {failures[key.name]}")
             continue
         samples[key].append(sample)
         others[key].append(busy)
-        log(f"{place}: {key.name} {sample.value:,.3g} {key.unit}")
+        log(f"{prefix}: {key.name} {sample.value:,.3g} {key.unit}")
     whole = [
         entry
         for entry in comparison.entries

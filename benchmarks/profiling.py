@@ -122,13 +122,13 @@ def _name_of(figure: str, profiles: Iterable[str]) -> str:
 
 def _stacks(entry: Entry, workers: WorkerProfiles) -> Stacks:
     workers.stacks = {}
-    with _sampled() as sampler:
+    with _sampling() as sampler:
         entry.run()
     return sampler.stacks() if entry.key.workload in _HERE else workers.stacks
 
 
 @contextmanager
-def _sampled() -> Iterator[StackSampler]:
+def _sampling() -> Iterator[StackSampler]:
     """Samples this thread during the block."""
     sampler, ended = StackSampler({threading.get_ident(): LOOP}), threading.Event()
     thread = threading.Thread(target=sampler.run, args=(3600.0, ended), daemon=True)

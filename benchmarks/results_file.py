@@ -78,12 +78,12 @@ def merge(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_targets(
-    found: Mapping[str, Any], place: Mapping[str, Any], targets: Sequence[Target]
+    found: Mapping[str, Any], environment: Mapping[str, Any], targets: Sequence[Target]
 ) -> dict[str, Any]:
-    """The content of the file. `place`: machine, versions, commit and settings of the last run."""
+    """The content of the file. `environment`: machine, versions, commit, settings (last run)."""
     known = {_name(row): row["median"] for row in found["results"]} | found["ratios"]
     judged = [target.judge(known.get(target.figure)) for target in targets]
-    return {**place, **found, "targets": judged}
+    return {**environment, **found, "targets": judged}
 
 
 def _name(row: Mapping[str, Any]) -> str:

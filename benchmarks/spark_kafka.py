@@ -49,13 +49,13 @@ def _ranges(bench: SparkBench, topic: Topic) -> Sample:
     """One batch of all messages, as KafkaRanges plans it, after a small batch as a warm-up."""
     step = SparkStep(sizes, Size, reads=KafkaRows(topic.address))
     gateway = bench.gateway
-    gateway.submit(step, [_planned(topic, PARTITIONS)], BatchInfo("0", PARTITIONS)).result()
+    gateway.submit(step, [_planned_ranges(topic, PARTITIONS)], BatchInfo("0", PARTITIONS)).result()
     begun_s = time.perf_counter()
-    table = _planned(topic, topic.messages)
+    table = _planned_ranges(topic, topic.messages)
     return _sample([gateway.submit(step, [table], BatchInfo("1", PARTITIONS))], topic, begun_s)
 
 
-def _planned(topic: Topic, messages: int) -> pa.Table:
+def _planned_ranges(topic: Topic, messages: int) -> pa.Table:
     """The ranges of the first `messages` messages, spread over the partitions."""
     each, more = divmod(messages, PARTITIONS)
     return RecordColumns.of(OffsetRange).table(

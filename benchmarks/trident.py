@@ -49,7 +49,9 @@ def exactly_once(
     folder = write_files(cluster.folder, count, FILES)
     kinds = (StateKind.OPAQUE, StateKind.TRANSACTIONAL)
     opaque, transactional = (_files(cluster, folder, count, kind) for kind in kinds)
-    plain = word_count.durable(cluster, lines, count, Key(_NAME, "sunshower", "pack-plain", _UNIT))
+    plain = word_count.sqlite_entry(
+        cluster, lines, count, Key(_NAME, "sunshower", "pack-plain", _UNIT)
+    )
     entries = [opaque, plain, transactional]
     ratios = [
         _ratio("pack-opaque", "at-least-once", opaque, plain),
@@ -133,7 +135,7 @@ def _files(
                 commit_all(cluster, topology, signal, folder, kind).expect(count).sample(_MILLION)
             )
 
-    return Entry(Key(_NAME, "sunshower", f"pack-{kind.value}{_where(zookeeper)}", _UNIT), run)
+    return Entry(Key(_NAME, "sunshower", f"pack-{kind.value}{_suffix(zookeeper)}", _UNIT), run)
 
 
 def _store(zookeeper: ZooKeeper | None, folder: Path) -> InZooKeeper | None:
@@ -141,7 +143,7 @@ def _store(zookeeper: ZooKeeper | None, folder: Path) -> InZooKeeper | None:
     return InZooKeeper(f"{zookeeper.connect}/{folder.name}") if zookeeper else None
 
 
-def _where(zookeeper: ZooKeeper | None) -> str:
+def _suffix(zookeeper: ZooKeeper | None) -> str:
     return "-zookeeper" if zookeeper else ""
 
 
@@ -166,7 +168,7 @@ def _empty(
             topology = without_rows(signal, folder, kind, workers, store)
             return Sample(empty_batches(cluster, topology, signal, max(seconds, _EMPTY_S))[what])
 
-    where = "-one-worker" if workers == 1 else _where(zookeeper)
+    where = "-one-worker" if workers == 1 else _suffix(zookeeper)
     return Entry(Key(_NAME, "sunshower", f"empty-{kind.value}{where}-{what}", "ms"), run)
 
 
@@ -191,8 +193,8 @@ def spark_entry(
 
 
 def _quix(interpreter: Path, how: str, topic: kafka.Topic) -> Sample:
-    place = (topic.address, topic.name)
+    source = (topic.address, topic.name)
     found = python_peers.count_words(
-        interpreter, "quix_once", how, *place, topic.messages, topic.words
+        interpreter, "quix_once", how, *source, topic.messages, topic.words
     )
     return found.sample(_MILLION)

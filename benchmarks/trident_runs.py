@@ -35,13 +35,13 @@ def commit_all(
     kind: StateKind = StateKind.OPAQUE,
     sample: Callable[[list[int]], None] | None = None,
 ) -> Outcome:
-    """Run to the end. `done`: the words in the state. `look` is called ten times a second with the
-    process ids of the workers."""
+    """Run to the end. `done`: the words in the state. `sample` is called ten times a second, with
+    the process ids of the workers."""
     with _ready(cluster, topology) as run:
         pids = worker_pids(run)
         before_s = machine.cpu_s(pids)
         signal.send()
-        cluster.watch(run)
+        cluster.during_run(run)
         wait(lambda: (sample and sample(pids), run.finished())[1])
         after_s = machine.cpu_s(pids)
         snapshot = run.snapshot()

@@ -111,7 +111,7 @@ def words_in_files(
 ) -> Topology:
     """All files of the folder `lines`, in batches with `records` lines for each of two tasks."""
     spout = TextFileBatches(lines / "*.txt", bounds=Bounds(records=records))
-    return _counting(spout, signal, folder, kind, store)
+    return _count_words(spout, signal, folder, kind, store)
 
 
 def words_in_kafka(
@@ -122,7 +122,7 @@ def words_in_kafka(
         first=StartPosition.EARLIEST, until_end=True, bounds=Bounds(records=records, bytes=64 << 20)
     )
     spout = KafkaOpaque(settings, topics=[topic], value=Text(), fields=("value",), options=options)
-    return _counting(spout, signal, folder, StateKind.OPAQUE)
+    return _count_words(spout, signal, folder, StateKind.OPAQUE)
 
 
 def without_rows(
@@ -130,7 +130,7 @@ def without_rows(
 ) -> Topology:
     """The word count of a source without lines, opaque or transactional."""
     spout = EmptyOpaqueSpout() if kind is StateKind.OPAQUE else EmptyTransactionalSpout()
-    return _counting(spout, signal, folder, StateKind.OPAQUE, store, workers)
+    return _count_words(spout, signal, folder, StateKind.OPAQUE, store, workers)
 
 
 def state_of(folder: Path, kind: StateKind = StateKind.OPAQUE) -> SqliteState:
@@ -138,7 +138,7 @@ def state_of(folder: Path, kind: StateKind = StateKind.OPAQUE) -> SqliteState:
     return SqliteState(folder / "counts.db", kind)
 
 
-def _counting(
+def _count_words(
     spout: Any,
     signal: StartSignal,
     folder: Path,

@@ -33,7 +33,9 @@ def rows_and_columns(cluster: BenchmarkCluster, path: Path, words: int, log: Log
     rows, columns = ours("rows"), ours("columns")
     untracked, free = ours("rows", ackers=0), ours("operators", ackers=0)
     operators, by_kernels = ours("operators"), ours("operators-columns")
-    stored = durable(cluster, path, words, Key(NAME, "sunshower", "operators-rows-sqlite", UNIT))
+    stored = sqlite_entry(
+        cluster, path, words, Key(NAME, "sunshower", "operators-rows-sqlite", UNIT)
+    )
     bytewax = _bytewax("count_final", cluster.folder, path, words, log)
     loop = bare_loop_entry(cluster.folder, path, words)
     return Comparison(
@@ -54,7 +56,7 @@ def rows_and_columns(cluster: BenchmarkCluster, path: Path, words: int, log: Log
     )
 
 
-def durable(cluster: BenchmarkCluster, path: Path, words: int, key: Key) -> Entry:
+def sqlite_entry(cluster: BenchmarkCluster, path: Path, words: int, key: Key) -> Entry:
     """The operators over rows with their state in SQLite, in a new file for each run."""
 
     def run() -> Sample:

@@ -89,8 +89,8 @@ def experiments(options: argparse.Namespace, log: Any) -> dict[str, Any]:
     """Run the selected experiments in sequence, on one Ray."""
     from benchmarks import start_signal
     from benchmarks.endurance import kills, row_files, topologies
-    from benchmarks.endurance.chaos import chaos
-    from benchmarks.endurance.slow import slow
+    from benchmarks.endurance.chaos import run_chaos
+    from benchmarks.endurance.slow import run_slow
     from benchmarks.endurance.targets import LAYOUTS
     from sunshower.actors.cluster import RayCluster
     from sunshower.actors.output import worker_output
@@ -98,9 +98,9 @@ def experiments(options: argparse.Namespace, log: Any) -> dict[str, Any]:
     from sunshower.runtime.plan import Layout
 
     if options.hours:
-        from benchmarks.endurance.soak import soak
+        from benchmarks.endurance.soak import run_soak
 
-        return {"soak": soak(options.hours * 3600, options.seed, log)}
+        return {"soak": run_soak(options.hours * 3600, options.seed, log)}
     ship([start_signal, row_files, kills, topologies])
     found: dict[str, Any] = {}
     with (
@@ -110,17 +110,17 @@ def experiments(options: argparse.Namespace, log: Any) -> dict[str, Any]:
     ):
         folder = Path(name)
         if "chaos" in options.what:
-            place = (options.seconds, RATE, options.seed, options.victims, log)
+            parameters = (options.seconds, RATE, options.seed, options.victims, log)
             found["chaos"] = {
-                layout: chaos(cluster, folder / layout, Layout(layout), *place)
+                layout: run_chaos(cluster, folder / layout, Layout(layout), *parameters)
                 for layout in LAYOUTS
             }
         if "slow" in options.what:
-            found["slow"] = slow(cluster, folder / "slow", options.seconds, log)
+            found["slow"] = run_slow(cluster, folder / "slow", options.seconds, log)
         if "poison" in options.what:
-            from benchmarks.endurance.poison import poison
+            from benchmarks.endurance.poison import run_poison
 
-            found["poison"] = poison(cluster, folder / "poison", options.seconds, log)
+            found["poison"] = run_poison(cluster, folder / "poison", options.seconds, log)
     return found
 
 

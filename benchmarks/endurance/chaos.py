@@ -25,7 +25,7 @@ _JITTER_S = 0.25  # otherwise all kills might be between two bursts of the sourc
 RECOVERY_MAX_S = 60.0  # after the end of the schedule; a run that takes longer has failed
 
 
-def chaos(
+def run_chaos(
     cluster: RayCluster,
     folder: Path,
     layout: Layout,

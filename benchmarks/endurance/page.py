@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.endurance.resources import ALL, Held
+from benchmarks.endurance.resources import ALL, ResourceUse
 from benchmarks.performance.plots import Panel, panels
 
 PAGE = Path(__file__).parents[2] / "docs/RELIABILITY.md"
@@ -96,7 +96,7 @@ def plot(samples: Sequence[Mapping[str, Any]]) -> str:
     the right."""
     peaks: dict[str, float] = {}  # of memory: the names with most get the first colours
     for name, held in ((name, held) for one in samples for name, held in one.items()):
-        if name not in ("at_s", ALL) and (mib := Held(*held).mib):
+        if name not in ("at_s", ALL) and (mib := ResourceUse(*held).mib):
             peaks[name] = max(mib, peaks.get(name, 0.0))
     names = sorted(peaks, key=lambda name: -peaks[name])
     rows = []
@@ -111,7 +111,11 @@ def _over_time(
     samples: Iterable[Mapping[str, Any]], name: str, field: str
 ) -> list[tuple[float, float]]:
     """The minutes of the samples, and what the processes of this name held."""
-    return [(one["at_s"] / 60, getattr(Held(*one[name]), field)) for one in samples if name in one]
+    return [
+        (one["at_s"] / 60, getattr(ResourceUse(*one[name]), field))
+        for one in samples
+        if name in one
+    ]
 
 
 def _table(names: Sequence[str], rows: Iterable[Sequence[str]], numbers: int) -> str:

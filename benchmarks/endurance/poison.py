@@ -21,7 +21,7 @@ TUPLES_PER_S = 100_000  # for each of --seconds: 6 million in a run, by default,
 _FINISH_MAX_S = 120.0
 
 
-def poison(cluster: RayCluster, folder: Path, seconds: float, log: Log) -> dict[str, Any]:
+def run_poison(cluster: RayCluster, folder: Path, seconds: float, log: Log) -> dict[str, Any]:
     """Rounds without and with poison in turn. Raises BenchmarkError if a run does not finish."""
     folder.mkdir()
     total = int(seconds * TUPLES_PER_S)

@@ -39,7 +39,7 @@ _NAMES = (  # the first pattern that matches a command determines the name of th
 JAVA = "Java: "
 
 
-class Held(NamedTuple):
+class ResourceUse(NamedTuple):
     """What the processes of one name hold."""
 
     mib: float = 0.0  # resident
@@ -48,12 +48,12 @@ class Held(NamedTuple):
     processes: int = 0
     nodes: int = 0  # of ZooKeeper
 
-    def __add__(self, other: object) -> Held:
-        assert isinstance(other, Held)
-        return Held(*(one + two for one, two in zip(self, other, strict=True)))
+    def __add__(self, other: object) -> ResourceUse:
+        assert isinstance(other, ResourceUse)
+        return ResourceUse(*(one + two for one, two in zip(self, other, strict=True)))
 
 
-Sample = Mapping[str, Held]
+Sample = Mapping[str, ResourceUse]
 ALL = "all processes"
 
 
@@ -80,23 +80,23 @@ WARM_UP = 0.2  # fraction of the samples, the first ones, that are ignored
 WINDOW = 0.2  # fraction of the samples whose medians are compared: after the warm-up, and the last
 
 
-def sample(actors: Mapping[int, str]) -> dict[str, Held]:
+def sample(actors: Mapping[int, str]) -> dict[str, ResourceUse]:
     """What is held now, by name. `actors`: process id → name of Ray's live actors."""
-    found: dict[str, Held] = defaultdict(Held)
+    found: dict[str, ResourceUse] = defaultdict(ResourceUse)
     for pid in descendants(os.getpid()):
         try:
-            held = _held(pid)
+            held = _use_of(pid)
             command = (_PROC / str(pid) / "cmdline").read_bytes()
         except OSError:  # it has just ended
             continue
         name = actors.get(pid) or name_of(command, pid == os.getpid())
         if name == SPARK:
-            held = held._replace(threads=held.threads - _pooled(pid))
+            held = held._replace(threads=held.threads - _pool_threads(pid))
         found[name] = found[name] + held
         found[ALL] = found[ALL] + held
-    found["actors"] = Held(processes=len(actors))
+    found["actors"] = ResourceUse(processes=len(actors))
     java = [held.processes for name, held in found.items() if name.startswith(JAVA)]
-    found["Java processes"] = Held(processes=sum(java))
+    found["Java processes"] = ResourceUse(processes=sum(java))
     return dict(found)
 
 
@@ -153,7 +153,7 @@ def growth(samples: Sequence[Sample]) -> list[dict[str, object]]:
             if figure == "processes" and name not in ("actors", "Java processes"):
                 continue
             before, after = (
-                median(getattr(one.get(name, Held()), figure) for one in window)
+                median(getattr(one.get(name, ResourceUse()), figure) for one in window)
                 for window in windows
             )
             if before or after:
@@ -163,14 +163,14 @@ def growth(samples: Sequence[Sample]) -> list[dict[str, object]]:
     return rows
 
 
-def _held(pid: int) -> Held:
+def _use_of(pid: int) -> ResourceUse:
     folder = _PROC / str(pid)
     pages = int((folder / "statm").read_text(encoding="ascii").split()[1])
     threads = len(os.listdir(folder / "task"))
-    return Held(pages * _PAGE_MIB, len(os.listdir(folder / "fd")), threads, 1)
+    return ResourceUse(pages * _PAGE_MIB, len(os.listdir(folder / "fd")), threads, 1)
 
 
-def _pooled(pid: int) -> int:
+def _pool_threads(pid: int) -> int:
     """How many threads of Spark's block manager a process has."""
     found = 0
     for file in (_PROC / str(pid) / "task").glob("*/comm"):

@@ -26,7 +26,7 @@ _FINISH_MAX_S = 60.0  # for the tuples that are open at the end
 _MIB = 1 << 20
 
 
-def slow(cluster: RayCluster, folder: Path, seconds: float, log: Log) -> dict[str, Any]:
+def run_slow(cluster: RayCluster, folder: Path, seconds: float, log: Log) -> dict[str, Any]:
     """One run. Raises BenchmarkError if the open tuples are not finished at the end."""
     folder.mkdir()
     signal = StartSignal(folder)

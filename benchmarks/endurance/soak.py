@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.endurance import resources, soak_pipelines, soak_topology
-from benchmarks.endurance.resources import Held
+from benchmarks.endurance.resources import ResourceUse
 from benchmarks.endurance.soak_pipelines import (
     READER,
     committed_rows,
@@ -61,7 +61,7 @@ _LOG_FILES = {"RAY_LOG_MONITOR_MAX_OPEN_FILES": "30"}
 SPARK_SUBMIT = "org.apache.spark.deploy.SparkSubmit"
 _READERS = ("from_kafka", READER)
 CHAINS = (*SPOUTS, *_READERS, "rows of Spark")
-TimedSample = tuple[float, dict[str, Held]]  # a sample, and when it was taken
+TimedSample = tuple[float, dict[str, ResourceUse]]  # a sample, and when it was taken
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Fault:
     seconds: float = 0.0
 
 
-def soak(seconds: float, seed: int, log: Log) -> dict[str, Any]:
+def run_soak(seconds: float, seed: int, log: Log) -> dict[str, Any]:
     """One run. If an error ends it early, returns the figures up to then, and the reason."""
     ship([sink, postgres, soak_pipelines, soak_topology])
     os.environ |= _LOG_FILES
@@ -244,7 +244,7 @@ def _take_samples(
             actors = {one.pid: name.partition("/")[2] for name, one in processes_of(run.id).items()}
             held = resources.sample(actors)
             if (nodes := resources.zookeeper_nodes(endpoints.zookeeper)) is not None:
-                held["ZooKeeper"] = Held(nodes=nodes)
+                held["ZooKeeper"] = ResourceUse(nodes=nodes)
             samples.append((time.monotonic() - begun_s, held))
         time.sleep(min(1.0, left_s))
 

@@ -74,11 +74,11 @@ def add_double(rows: Any, _: Any) -> Any:
     return rows.selectExpr("*", "value * 2 twice")
 
 
-def parsed(record: Any) -> Iterator[Number]:
+def parse(record: Any) -> Iterator[Number]:
     yield Number(int(record.value))
 
 
-def keyed(number: Number) -> Iterator[Keyed]:
+def with_key(number: Number) -> Iterator[Keyed]:
     yield Keyed(number.value % _KEYS, number.value)
 
 
@@ -100,8 +100,8 @@ def declare_pipelines(
     rows.apply(step).named("spark")
     spout = KafkaSpout({**settings, "group.id": READER}, topics=[endpoints.topic])
     read = topology.spout(READER, spout, 2, retry=retry)
-    numbers = read.shuffle().bolt("parsed", parsed)
-    numbers.shuffle().bolt("keyed", keyed).group_by("key").aggregate(
+    numbers = read.shuffle().bolt("parsed", parse)
+    numbers.shuffle().bolt("keyed", with_key).group_by("key").aggregate(
         count(), state=endpoints.totals
     )
     numbers.shuffle().bolt("rows", PostgresSink(endpoints.dsn))

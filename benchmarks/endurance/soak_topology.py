@@ -135,7 +135,7 @@ def declare(endpoints: Endpoints, seconds: float) -> Topology:
 
 
 def count_missing(endpoints: Endpoints, emitted: Sequence[Iterable[range]]) -> dict[str, int]:
-    """What is missing at the end of each chain. `drawn`: by the tasks of each of SPOUTS."""
+    """What is missing at the end of each chain. `emitted`: by the tasks of each of SPOUTS."""
     found = {
         "to_server": _numbers(endpoints.server.file),
         "to_disk": {json.loads(one)["value"] for one in endpoints.lines.read_text().splitlines()},

@@ -106,11 +106,11 @@ class StatusWatch:
         self.master_away_s = 0.0  # the longest time
 
     def until(self, condition: Callable[[], bool], within_s: float) -> float:
-        """Poll until `is_so` is true. Returns the seconds; -1 after `within_s`."""
+        """Poll until `condition` is true. Returns the seconds; -1 after `within_s`."""
         begun_s = answered_s = time.monotonic()
         while (now := time.monotonic()) < begun_s + within_s:
             try:
-                self._look()
+                self._poll()
                 self.master_away_s = max(self.master_away_s, time.monotonic() - answered_s)
                 answered_s = time.monotonic()
                 if condition():
@@ -124,7 +124,7 @@ class StatusWatch:
         """Poll for `seconds`."""
         self.until(lambda: False, seconds)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         snapshot = self.run.snapshot()
         if self.states[-1:] != [snapshot.state]:
             self.states.append(snapshot.state)

@@ -116,7 +116,7 @@ def environment() -> dict[str, str]:
 
 
 def until(condition: Callable[[], bool], what: str, within_s: float) -> float:
-    """Wait until `is_so`. Returns the seconds. Raises BenchmarkError after `within_s`."""
+    """Wait until `condition`. Returns the seconds. Raises BenchmarkError after `within_s`."""
     begun_s = time.monotonic()
     while not condition():
         if time.monotonic() - begun_s > within_s:

@@ -22,9 +22,9 @@ def keyed(number: int) -> Iterator[Keyed]:
 
 def gather(record: Keyed, state: KeyState[bytes]) -> None:
     """Set the bit of a number."""
-    bits, place = bytearray(state.value or b""), record.number // KEYS
-    bits.extend(bytes(max(0, place // 8 + 1 - len(bits))))
-    bits[place // 8] |= 1 << place % 8
+    bits, position = bytearray(state.value or b""), record.number // KEYS
+    bits.extend(bytes(max(0, position // 8 + 1 - len(bits))))
+    bits[position // 8] |= 1 << position % 8
     state.value = bytes(bits)
 
 

@@ -73,7 +73,7 @@ class OutageWatch:
         self.until(lambda: time.monotonic() >= end_s, seconds + 1)
 
     def until(self, condition: Callable[[], bool], within_s: float) -> None:
-        """Poll until `is_so` is true, for at most `within_s`."""
+        """Poll until `condition` is true, for at most `within_s`."""
         end_s = time.monotonic() + within_s
         while not condition() and time.monotonic() < end_s:
             for task in self._run.snapshot().waiting():

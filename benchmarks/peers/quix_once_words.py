@@ -37,15 +37,15 @@ class Words:
     def count(self, word: str, state: State) -> None:
         state.set("n", state.get("n", 0) + 1)
         self.words += 1
-        self.look()
+        self.print_when_done()
 
-    def both(self, value: bytes, state: State) -> None:
+    def split_and_count(self, value: bytes, state: State) -> None:
         for word in self.split(value):
             state.set(word, state.get(word, 0) + 1)
             self.words += 1
-        self.look()
+        self.print_when_done()
 
-    def look(self) -> None:
+    def print_when_done(self) -> None:
         if self.done == WANTED and self.words == self.split_up:
             found = {"begun_s": self.begun_s, "ended_s": time.monotonic(), "done": self.done}
             result = json.dumps(found | {"words": self.words})
@@ -73,5 +73,5 @@ if HOW == "group-by":
     grouped = messages.apply(words.split, expand=True).group_by(key_of, name="word", **texts)
     grouped.update(words.count, stateful=True)
 else:
-    messages.update(words.both, stateful=True)
+    messages.update(words.split_and_count, stateful=True)
 app.run()

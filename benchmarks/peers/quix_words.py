@@ -35,7 +35,7 @@ class Words:
     def count(self, word: bytes) -> None:
         self.counts[word] = self.counts.get(word, 0) + 1
 
-    def both(self, value: bytes) -> None:
+    def split_and_count(self, value: bytes) -> None:
         counts = self.counts
         for word in self.split(value):
             counts[word] = counts.get(word, 0) + 1
@@ -53,5 +53,5 @@ messages = app.dataframe(app.topic(NAME, value_deserializer="bytes"))
 if HOW == "expand":
     messages.apply(words.split, expand=True).update(words.count)
 else:
-    messages.update(words.both)
+    messages.update(words.split_and_count)
 app.run()

@@ -51,7 +51,7 @@ def read_frames(path: Path = FRAMES) -> dict[str, Any] | None:
 
 def missed_without_reason(found: Mapping[str, Any]) -> list[str]:
     """The figures that miss their targets and have no reason."""
-    judged = [(target, _judged(found, target)["met"]) for target in (*CURRENT, *EARLIER)]
+    judged = [(target, _judge(found, target)["met"]) for target in (*CURRENT, *EARLIER)]
     return [target.figure for target, met in judged if met is False and not target.reason]
 
 
@@ -62,13 +62,13 @@ def _parts(
     profiles: Mapping[str, Any],
 ) -> Iterator[str]:
     yield "# Performance"
-    yield _wrapped(
+    yield _wrap(
         "`make bench` (15 minutes) and `make bench-all` (everything) generate this page from "
         "[all samples](../benchmarks/results/latest.json); do not edit it. The method and its "
         "caveats are in [benchmarks/README.md](../benchmarks/README.md)."
     )
     yield from _environment(found)
-    yield _wrapped(
+    yield _wrap(
         "A figure is the median of its rounds, with the lowest and the highest value in brackets. "
         "A ratio is computed in each round. *cores* is the number of cores that the processes of "
         "the run kept busy, *others* the number that other processes kept busy before the run. Do "
@@ -86,7 +86,7 @@ def _parts(
     yield from _model(found)
     if frames:
         yield "## The web page"
-        yield _wrapped(
+        yield _wrap(
             "[The page](UI.md) shows a topology with 50 components of 100 tasks each, with "
             "prepared numbers, in Chromium without a graphics card; `python -m "
             "tests.web.screenshots` measures it."
@@ -100,7 +100,7 @@ def _environment(found: Mapping[str, Any]) -> Iterator[str]:
         return
     versions = found["versions"].items()
     had = ", ".join(f"{name} {version}" for name, version in versions if version)
-    yield _wrapped(
+    yield _wrap(
         f"The last run: {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
         f"commit {found['commit']}. Versions: {had}."
     )
@@ -110,7 +110,7 @@ def _targets(found: Mapping[str, Any], targets: Iterable[Target]) -> str:
     rows: list[tuple[str, ...]] = []
     above = ""
     for target in targets:
-        judged = _judged(found, target)
+        judged = _judge(found, target)
         spread = found["ratio_spreads"].get(target.figure, ())
         bound = f"{target.bound} × {target.against}" if target.against else target.bound
         value = "–" if judged["value"] is None else with_spread(judged["value"], spread)
@@ -121,7 +121,7 @@ def _targets(found: Mapping[str, Any], targets: Iterable[Target]) -> str:
     return _table(("workload", "target", "value", "", "figure"), rows)
 
 
-def _judged(found: Mapping[str, Any], target: Target) -> dict[str, Any]:
+def _judge(found: Mapping[str, Any], target: Target) -> dict[str, Any]:
     known = {
         f"{row['workload']}/{row['system']}/{row['variant']}": row["median"]
         for row in found["results"]
@@ -134,18 +134,17 @@ def _reasons(
 ) -> Iterator[str]:
     by_reason: dict[str, list[Target]] = {}
     for target in targets:
-        if _judged(found, target)["met"] is False and target.reason:
+        if _judge(found, target)["met"] is False and target.reason:
             by_reason.setdefault(target.reason, []).append(target)
     if by_reason:
         yield "Why targets are missed:"
         yield "\n".join(
-            _wrapped(f"- {_figures(missed)}: {reason}", "  ")
-            for reason, missed in by_reason.items()
+            _wrap(f"- {_figures(missed)}: {reason}", "  ") for reason, missed in by_reason.items()
         )
         missed = [one for those in by_reason.values() for one in those]
         if said := list(profiling.sentences(profiles, missed)):
             yield "Profiles of these runs (`python -m benchmarks --profile`):"
-            yield "\n".join(_wrapped(f"- {one}", "  ") for one in said)
+            yield "\n".join(_wrap(f"- {one}", "  ") for one in said)
 
 
 def _figures(targets: Iterable[Target]) -> str:
@@ -164,7 +163,7 @@ def _sections(found: Mapping[str, Any]) -> list[Section]:
 def _section(found: Mapping[str, Any], section: Section, drawn: Sequence[Plot]) -> Iterator[str]:
     yield f"## {section.heading}"
     if section.description:
-        yield _wrapped(section.description)
+        yield _wrap(section.description)
     yield from _pictures(drawn, section.heading)
     rows = [
         (
@@ -205,12 +204,12 @@ def _pictures(drawn: Iterable[Plot], section: str) -> Iterator[str]:
 def _model(found: Mapping[str, Any]) -> Iterator[str]:
     """The results of the model of a large cluster, with the measured costs."""
     yield "## Model of a large cluster"
-    yield _wrapped(
+    yield _wrap(
         "[A model](../benchmarks/sweeps/model.py) computes the load of 100 nodes at 10 M tuples a "
         "second, with a worker for each core, or with as few workers as the processor time allows. "
         "It was not measured."
     )
-    yield "\n".join(_wrapped(f"- {said}", "  ") for said in model.findings(found))
+    yield "\n".join(_wrap(f"- {said}", "  ") for said in model.findings(found))
     yield _table(model.HEADS, model.rows(found))
 
 
@@ -230,7 +229,7 @@ def _or_dash(value: float | None) -> str:
     return "–" if value is None else f"{value:.3g}"
 
 
-def _wrapped(text: str, indent: str = "") -> str:
+def _wrap(text: str, indent: str = "") -> str:
     lines = [""]
     for word in text.split():
         if lines[-1].strip() and len(lines[-1]) + 1 + len(word) > _LINE_MAX:

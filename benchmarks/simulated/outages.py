@@ -47,7 +47,7 @@ _TOO_LATE = ("was finished before", "is rebalancing")  # a fault that could not 
 _DOUBTED_S = 4.0  # by then ten inputs of each task have failed; other outages begin later
 
 
-class Library(Exception):
+class ClientLibraryError(Exception):
     """An error of a client that sunshower does not know: it is in Retry(unavailable=…)."""
 
 
@@ -63,7 +63,7 @@ OUTAGES: Mapping[str, Callable[[], Exception]] = {
     "unreachable": lambda: TimeoutError(errno.ETIMEDOUT, "timed out"),
     "locked": _locked,
     "unavailable": lambda: Unavailable("the service fails over"),
-    "listed": lambda: Library("try later"),
+    "listed": lambda: ClientLibraryError("try later"),
 }
 DOUBTS: Mapping[str, Callable[[], Exception]] = {
     "runtime": lambda: RuntimeError("something is wrong with the service"),
@@ -191,7 +191,7 @@ class Day:
         config = {"workers": 1 + self.seed % 3, "ackers": 1 + self.seed % 2}
         topology = Topology(f"day-{self.seed}", idle_poll_s=_IDLE_POLL_S, **config)
         source = numbers(self.total, self.total / _SOURCE_S)
-        retry = Retry(dead_letters=self.letters, unavailable=(Library,))
+        retry = Retry(dead_letters=self.letters, unavailable=(ClientLibraryError,))
         stream = topology.spout("numbers", source, self.parallelism["numbers"], retry=retry)
         if self.letters:
             letters = stream.stream("dead_letters", DeadLetter)

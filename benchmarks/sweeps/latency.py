@@ -66,7 +66,7 @@ def _ours(
     with cluster.running(chain(signal, steps, BOLTS, **settings), layout) as run:
         wait(lambda: all(result and result[0] for result in run.results("source")))
         signal.send()
-        cluster.watch(run)
+        cluster.during_run(run)
         wait(run.finished)
         (result,) = run.results("source")
     _, start_s, emitted_s, acked_s = result

@@ -41,13 +41,13 @@ def comparison(cluster: BenchmarkCluster, seconds: float) -> Comparison:
 
 
 def _bytes_per_root(cluster: BenchmarkCluster, roots: int) -> dict[str, Sample]:
-    many, few = _held(cluster, roots), _held(cluster, FEW)
+    many, few = _resident_bytes(cluster, roots), _resident_bytes(cluster, FEW)
     found = {part: (many[part] - few[part]) / (roots - FEW) for part in many}
     found["both"] = sum(found.values())
     return {part: Sample(value, more={"roots": roots}) for part, value in found.items()}
 
 
-def _held(cluster: BenchmarkCluster, roots: int) -> dict[str, int]:
+def _resident_bytes(cluster: BenchmarkCluster, roots: int) -> dict[str, int]:
     """The resident bytes of the processes of spout and acker with `roots` pending roots."""
     signal = cluster.start_signal()
     with cluster.running(sweep_topologies.never_acking(signal, roots), Layout.ISOLATE) as run:

@@ -15,7 +15,15 @@ import pytest
 
 from benchmarks.endurance import page
 from benchmarks.endurance.__main__ import arguments
-from benchmarks.endurance.resources import ALL, SPARK, Held, descendants, growth, name_of, sample
+from benchmarks.endurance.resources import (
+    ALL,
+    SPARK,
+    ResourceUse,
+    descendants,
+    growth,
+    name_of,
+    sample,
+)
 from benchmarks.endurance.soak import SPARK_SUBMIT, kill_java, until_all_continue
 from benchmarks.endurance.targets import judge_all
 
@@ -26,18 +34,24 @@ SAMPLES: list[dict[str, Any]] = [
 ]
 
 
-def samples(first: Held, last: Held, count: int = 100) -> list[dict[str, Held]]:
+def samples(
+    first: ResourceUse, last: ResourceUse, count: int = 100
+) -> list[dict[str, ResourceUse]]:
     """Samples from `first` to `last` in equal steps."""
     steps = [number / (count - 1) for number in range(count)]
     return [
-        {"it": Held(*(one + step * (two - one) for one, two in zip(first, last, strict=True)))}
+        {
+            "it": ResourceUse(
+                *(one + step * (two - one) for one, two in zip(first, last, strict=True))
+            )
+        }
         for step in steps
     ]
 
 
 @pytest.mark.parametrize("figure", ["mib", "files", "threads"])
 def test_a_growing_figure_is_not_flat(figure: str) -> None:
-    held = Held(100.0, 50, 20, 1)
+    held = ResourceUse(100.0, 50, 20, 1)
     grown = held._replace(**{figure: 3 * getattr(held, figure)})
     assert [row["figure"] for row in growth(samples(held, grown)) if not row["flat"]] == [figure]
     assert all(row["flat"] for row in growth(samples(held, held)))
@@ -46,15 +60,15 @@ def test_a_growing_figure_is_not_flat(figure: str) -> None:
 
 @pytest.mark.parametrize("name", ["actors", "Java processes"])
 def test_one_more_actor_or_java_process_is_not_flat(name: str) -> None:
-    def of(processes: int) -> dict[str, Held]:
-        return {name: Held(processes=processes), ALL: Held(processes=processes)}
+    def of(processes: int) -> dict[str, ResourceUse]:
+        return {name: ResourceUse(processes=processes), ALL: ResourceUse(processes=processes)}
 
     rows = growth([of(3)] * 80 + [of(4)] * 20)
     assert [(row["of"], row["flat"]) for row in rows] == [(name, False)]
 
 
 def test_a_start_that_settles_is_flat_and_a_peak_at_the_end_is_not() -> None:
-    low, high = {"it": Held(100.0)}, {"it": Held(400.0)}
+    low, high = {"it": ResourceUse(100.0)}, {"it": ResourceUse(400.0)}
     assert growth([low] * 15 + [high] * 85)[0]["flat"]
     assert not growth([low] * 85 + [high] * 15)[0]["flat"]
 
