@@ -1,4 +1,4 @@
-"""Bolts that a test calls by hand, as a worker does, and that are closed at its end."""
+"""The fixture `drive`: a bolt that a test calls as a worker does, and that is closed at the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Drive = Callable[..., Driven]
 
 @pytest.fixture
 def drive() -> Iterator[Drive]:
-    """Prepare a bolt; on a clock, if one is given."""
+    """Call it with a bolt, and a clock if needed; it prepares the bolt."""
     with ExitStack() as stack:
 
         def prepared(bolt: Any, clock: Any = None) -> Driven:

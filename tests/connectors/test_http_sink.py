@@ -1,4 +1,4 @@
-"""Records sent to a real HTTP server: acked after its answer, refused alone, waiting for it."""
+"""HttpSink with a real HTTP server: records are acked after the answer, refused alone, or wait."""
 
 from __future__ import annotations
 
@@ -123,7 +123,8 @@ def test_a_server_that_asks_to_come_again_is_an_outage(
     ((_, reason),) = driven.out.failed
     assert isinstance(reason, HttpUnavailable)
     assert f"answers {status}" in str(reason)
-    with pytest.raises(HttpUnavailable):  # the next one alone: the runtime counts outages in a row
+    # The next record is sent alone, and raises: the runtime counts outages in a row.
+    with pytest.raises(HttpUnavailable):
         driven.give(Order(2, "b"))
     server.answer = lambda _: Answer()
     driven.take(Order(3, "c"))
@@ -334,7 +335,7 @@ def test_a_server_that_is_killed_under_load_loses_nothing(records_max: int) -> N
             server.kill()
             is_ready = True
             run.until(lambda: any(one.wait is not None for one in run.core.supervisions))
-            run.go_on(0.5)  # it tries again and again
+            run.go_on(0.5)  # the sink retries
             server.start()
             run.until(lambda: run.core.finished)
         sent = server.bodies if records_max == 1 else [*chain(*server.bodies)]

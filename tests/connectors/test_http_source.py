@@ -1,4 +1,4 @@
-"""Records from real HTTP clients: a request is answered when its tuple trees have ended."""
+"""HttpSource with real HTTP clients: a request is answered when its tuple trees have ended."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Client:
         return self.held().inputs
 
     def wait(self, true: Callable[[], bool]) -> None:
-        """Wait without a step of the topology."""
+        """Wait without stepping the topology."""
         clock = SystemClock()
         end_s = clock.now() + WITHIN_S
         while not true():
@@ -149,7 +149,7 @@ def test_a_record_that_fails_is_not_replayed_and_its_client_gets_500(client: Cli
     answer = client.answer(begun)
     assert answer.status_code == 500
     assert answer.json() == {"error": "not processed: failed by bolt in held"}
-    second[1].ack(second[0])  # the other one of the request: nobody waits for it
+    second[1].ack(second[0])  # the request is answered already
     again = client.begin({"id": 3, "item": "tea"})
     *_, (tuple, out) = client.until_held(3)
     assert tuple.record.id == 3
@@ -158,7 +158,7 @@ def test_a_record_that_fails_is_not_replayed_and_its_client_gets_500(client: Cli
 
 
 def test_an_outage_asks_the_client_to_come_again(client: Client) -> None:
-    Held.error = Unavailable("the store is away")
+    Held.error = Unavailable("the store is unavailable")
     answer = client.post({"id": 1, "item": "tea"})
     assert answer.status_code == 503
     assert answer.headers["retry-after"] == "1"
@@ -357,7 +357,7 @@ def test_a_process_that_dies_loses_no_record_that_it_has_answered(
     command = [sys.executable, "-m", http_program.__name__, str(port), str(path)]
 
     def post(number: int) -> int:
-        """Repeat the request until it is answered with 200; returns how often."""
+        """Repeat the request until the answer is 200. Returns the number of attempts."""
         for attempt in range(1, 10_000):
             try:
                 answer = client.post(url, json={"value": number})
@@ -380,6 +380,6 @@ def test_a_process_that_dies_loses_no_record_that_it_has_answered(
         finally:
             process.kill()
             process.wait()
-    assert sum(attempts) > total  # the kill hit something
+    assert sum(attempts) > total  # the kill has interrupted requests
     stored = {json.loads(line)["value"] for line in path.read_text().splitlines()}
     assert stored == {*range(total)}

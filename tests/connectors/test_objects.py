@@ -213,7 +213,7 @@ def test_objects_that_appear_later_are_read_in_the_order_of_their_names(
     folder.write("2.jsonl", lines(orders(0, 2)))
     drive.clock.advance(2.0)
     assert drive.emit(2) == orders(0, 2)
-    folder.write("1.jsonl", lines(orders(8, 9)))  # before what was read: left out
+    folder.write("1.jsonl", lines(orders(8, 9)))  # sorted before the last object: left out
     folder.write("3.jsonl", lines(orders(2, 4)))
     drive.clock.advance(2.0)
     assert drive.emit(3) == orders(2, 4)
@@ -264,7 +264,7 @@ def test_a_store_that_is_away_is_an_outage() -> None:
 
 
 def contents(folder: ObjectFolder) -> dict[str, list[int]]:
-    """Object → the ids in it."""
+    """Object name → the ids in it."""
     found = {}
     for name in folder.names():
         data = folder.read(name)
@@ -279,7 +279,7 @@ def contents(folder: ObjectFolder) -> dict[str, list[int]]:
 
 
 def writer(place: str, index: int = 0, tasks: int = 1) -> Any:
-    """The operator of one task."""
+    """The writing operator of one task."""
     found = _Writer(ObjectFolder(place, "test"), "jsonl", Schema.of(Order))
     found.prepare(Context("t", "out", index, index, tasks))
     return found
@@ -322,7 +322,7 @@ def test_objects_of_other_batches_are_not_replaced(folder: ObjectFolder, place: 
 
 
 def copying(source: str, target: str, store: Any, **options: Any) -> Topology:
-    """A program that copies all orders, three in a batch."""
+    """A topology that copies all orders, three in a batch."""
     topology = Topology("copy", workers=1)
     spout = ObjectBatches(source, type=Order, bounds=Bounds(records=3), shares=2, ends=True)
     rows = batches(topology, "in", spout, store=store)
@@ -365,7 +365,7 @@ def test_a_process_that_dies_between_batches_writes_no_row_twice(
     folder.write("in/1.jsonl", lines(orders(0, 30)))
     source, target = below(place, "in"), below(place, "out")
     store, out = InSqlite(tmp_path / "batches.db"), ObjectFolder(target, "test")
-    for life in (1, 2, 3):  # each is abandoned, the last one ends
+    for life in (1, 2, 3):  # the first two are abandoned in the middle, the last one ends
         run = Run(copying(source, target, store), life)
         run.until(lambda: len(out.names()) > 3 * life or run.core.finished)  # noqa: B023
     run.until(lambda: run.core.finished)

@@ -1,4 +1,4 @@
-"""Rows of a real PostgreSQL: written before they are acked, and refused alone."""
+"""PostgresTable on a real PostgreSQL: rows are written before the ack, and refused alone."""
 
 from __future__ import annotations
 
@@ -291,7 +291,7 @@ def test_a_database_that_is_killed_under_load_loses_nothing(tmp_path: Path) -> N
             ready.set()
             run.until(lambda: any(one.wait is not None for one in run.core.supervisions))
             killer.join()
-            run.go_on(0.5)  # it tries again and again
+            run.go_on(0.5)  # the bolt retries
             server.start()
             run.until(lambda: run.core.finished)
         assert stored(server.dsn) == [tuple(one) for one in sales(0, total)]

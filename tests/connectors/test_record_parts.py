@@ -1,4 +1,4 @@
-"""Tests of RecordParts, which sinks use to read parts of records, also of plain tuples."""
+"""RecordParts, with which sinks read fields and other parts of records, also of plain tuples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Throw-away certificates: two who trust the same authority talk, a stranger is refused."""
+"""Test certificates: peers that trust the same authority connect, all others are refused."""
 
 from __future__ import annotations
 

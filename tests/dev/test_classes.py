@@ -1,4 +1,4 @@
-"""Java's archive of classes: made at the first start, used from the next on, and a mere gain."""
+"""Java's class data archives: made at the first start, used from the second on, never required."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Without servers, their tests are skipped on a laptop and fail where all must run."""
+"""Without servers, their tests are skipped; if CI is set, they fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jars come from the cache if they are right, from Maven's repository if not, or not at all."""
+"""Jars are taken from the cache if their checksum is right, and fetched otherwise."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TWO = Jar(SHA256, "org.example", "two", "2.0")
 
 
 class Repository:
-    """Gives `content` for every jar, and remembers who was asked for."""
+    """Fetches `content` for every jar, and records the names."""
 
     def __init__(self, content: bytes = RIGHT) -> None:
         self.content = content

@@ -1,4 +1,4 @@
-"""Which Java runs the servers, as it runs Spark, and the error when there is none."""
+"""Which Java runs the servers, and the error if there is none."""
 
 from __future__ import annotations
 

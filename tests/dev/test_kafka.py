@@ -1,4 +1,4 @@
-"""A real Kafka: it takes messages and gives them back, with one broker of three killed, too."""
+"""A real Kafka of `sunshower dev`: it stores messages, also while one of three brokers is down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers end with their owner, whatever happens to it; here they are programs that only wait."""
+"""Servers end with their owner, however it ends. The servers here are programs that only wait."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pathlib import Path
 from sunshower.dev.keeper_client import KeeperClient
 client = KeeperClient(Path(sys.argv[1]), remove=True)
 pids = [client.start(name, ["sleep", "1000"], Path(sys.argv[1]) / name) for name in "ab"]
-if fork := "fork" in sys.argv:  # somebody who holds on to all that is open
+if fork := "fork" in sys.argv:  # a child process that keeps all files of its parent open
     import os
     if not (pid := os.fork()):
         os.close(1)
@@ -36,7 +36,7 @@ input()
 
 
 def gone(pid: int, within_s: float = 30) -> bool:
-    """Whether a process ends in time; it may be nobody's child by now."""
+    """Whether a process ends in time; it need not be a child of this one."""
     try:
         file = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -48,7 +48,7 @@ def gone(pid: int, within_s: float = 30) -> bool:
 
 
 def owner(folder: Path, *more: str) -> tuple[subprocess.Popen[str], list[int]]:
-    """A process with two servers: it, and the pids of its keeper, the servers, and its fork."""
+    """Start a process with two servers. Returns it, and the pids of keeper, servers and fork."""
     process = subprocess.Popen(
         [sys.executable, "-c", OWNER, str(folder), *more],
         stdin=subprocess.PIPE,
@@ -81,7 +81,7 @@ def test_a_server_that_ends_by_itself_is_noticed(tmp_path: Path) -> None:
     client.start("one", ["sh", "-c", "echo why; exit 3"], tmp_path / "log")
     assert client.wait("one", 30) == 3
     assert (tmp_path / "log").read_text() == "why\n"
-    client.start("one", WAIT, tmp_path / "log")  # under the same name again
+    client.start("one", WAIT, tmp_path / "log")  # the name may be used again
     assert client.status("one") is None
     client.signal("one", signal.SIGKILL)
     assert client.wait("one", 30) == -signal.SIGKILL
@@ -101,7 +101,7 @@ def test_a_server_that_does_not_listen_is_killed_after_the_grace(tmp_path: Path)
     client = KeeperClient(tmp_path, remove=False, grace_s=0.2)
     reader = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
     pid = client.start("one", STUBBORN, log)
-    assert select.select([reader], [], [], 30)[0]  # its trap is set
+    assert select.select([reader], [], [], 30)[0]  # it ignores SIGTERM from now on
     client.end()
     os.close(reader)
     assert gone(pid)

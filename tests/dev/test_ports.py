@@ -1,4 +1,4 @@
-"""Ports that are claimed: nobody else has them, not even by accident."""
+"""Claimed ports are given to no other process, and are not used for outgoing connections."""
 
 from __future__ import annotations
 

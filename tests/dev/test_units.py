@@ -1,4 +1,4 @@
-"""`down` ends exactly what `up` has started, and knows when that is gone already."""
+"""`down` ends exactly the servers that `up` has started, and detects when they are gone already."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.dev.test_keeper import WAIT, gone
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    with units.locked():  # makes the folder, as each command does
+    with units.locked():  # creates the folder, as each command does
         return units.state()
 
 

@@ -1,4 +1,4 @@
-"""A real ZooKeeper: it answers, keeps what it was told through SIGKILL, and ends with its owner."""
+"""A real ZooKeeper of `sunshower dev`: it keeps data through SIGKILL, and ends with its owner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spouts and bolts over a client that stands still, without a broker."""
+"""Fixtures: Kafka spouts and batch spouts over a fake client, without a broker."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tests.kafka.fakes import BatchDesk, Desk, NewBatchDesk, NewDesk
 
 @pytest.fixture
 def new_desk(monkeypatch: pytest.MonkeyPatch) -> NewDesk:
-    """Call it with the bounds of each partition, and options."""
+    """Call it with the offset bounds of each partition, and options."""
     return partial(Desk, monkeypatch)
 
 
 @pytest.fixture
 def new_batches(monkeypatch: pytest.MonkeyPatch) -> NewBatchDesk:
-    """Call it with the kind of the spout, the bounds of each partition, and options."""
+    """Call it with the class of the spout, the offset bounds of each partition, and options."""
     return partial(BatchDesk, monkeypatch)

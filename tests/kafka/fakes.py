@@ -1,4 +1,4 @@
-"""A client of Kafka, a place for offsets and a clock that stand still, for the spout's parts."""
+"""Fake Kafka clients and offset stores with a manual clock, for tests of the spouts' parts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,11 @@ def message(offset: int, partition: int = 0, *, error: int = 0, topic: str = "a"
 
 
 class Client:
-    """What a Consumer does. `bounds_of`: what each partition has; without it, nobody leads it."""
+    """A fake Consumer.
+
+    `bounds_of`: the first offset and the end of each partition. A partition that is missing in it
+    has no leader.
+    """
 
     def __init__(self, *_: object) -> None:
         self.address, self.group = "nowhere:1", "g"
@@ -62,14 +66,14 @@ class Client:
     def retained(self, partition: Partition) -> RetainedOffsets:
         self.asked += 1
         if partition not in self.bounds_of:
-            raise KafkaUnreachable(f"nobody leads {partition}")
+            raise KafkaUnreachable(f"{partition} has no leader")
         return RetainedOffsets(*self.bounds_of[partition])
 
     def since(self, partition: Partition, where: object) -> None: ...
 
     def check(self) -> None:
         if self.is_cut:
-            raise KafkaUnreachable("all brokers are away")
+            raise KafkaUnreachable("all brokers are unavailable")
 
     def end(self, partition: Partition) -> int | None:
         return self.bounds_of.get(partition, (0, None))[1]
@@ -79,15 +83,18 @@ class Client:
 
 
 class LogClient(Client):
-    """Reads logs of topic `a`: of each partition the offsets that are there, ascending. `ends`:
-    where a partition ends, if that is not after its last offset. `late`: called if nobody leads the
-    partition that is asked for."""
+    """Reads logs of topic `a`.
+
+    `logs`: the offsets of the messages of each partition, ascending.
+    `ends`: where a partition ends, unless it ends after its last message.
+    `late`: is called when the bounds of a partition without a leader are requested.
+    """
 
     def __init__(self, logs: dict[int, Sequence[int]]) -> None:
         super().__init__()
         self.logs, self.ends = logs, dict[int, int]()
-        self.odd: list[Message] = []  # what comes next, before all else
-        self.told: set[Partition] = set()  # of which the end, or an error, was reported
+        self.odd: list[Message] = []  # the next call of `consume` returns these first
+        self.told: set[Partition] = set()  # partitions whose end or error was reported
         self.seeks: list[tuple[Partition, int]] = []
         self.taken = 0
         self.late: Callable[[], None] = lambda: None
@@ -102,7 +109,7 @@ class LogClient(Client):
         log = self.logs.get(partition.number)
         if log is None or self.is_cut:
             self.late()
-            raise KafkaUnreachable(f"nobody leads {partition}")
+            raise KafkaUnreachable(f"{partition} has no leader")
         end = self.ends.get(partition.number, log[-1] + 1 if log else 0)
         return RetainedOffsets(log[0] if log else end, end)
 
@@ -125,7 +132,7 @@ class LogClient(Client):
 
 
 class Kept(Offsets):
-    """Offsets that are kept here. `away`: what a write raises."""
+    """Offsets in memory. `away`: the error that a write raises."""
 
     def __init__(self, **offsets: int) -> None:
         self.kept = {Partition("a", int(n[1:])): Committed(at) for n, at in offsets.items()}
@@ -149,14 +156,14 @@ class Kept(Offsets):
 
 
 def reading(client: Client, offsets: Any, **options: Any) -> PartitionReader:
-    """Of the deployment `t-1`."""
+    """A PartitionReader of the deployment `t-1`."""
     metadata = '{"topologyId": "t-1"}'
     made: Any = client
     return PartitionReader(made, offsets, KafkaOptions(**options), "t-1", metadata)
 
 
 class Desk:
-    """A KafkaSpout of topic `a` that is open, over these."""
+    """A KafkaSpout of topic `a`, over a fake client, fake offsets and a manual clock."""
 
     def __init__(self, patch: pytest.MonkeyPatch, *bounds: tuple[int, int], **options: Any) -> None:
         self.clock = ManualClock()
@@ -177,15 +184,15 @@ class Desk:
         self.spout.open(Context("t", "in", 0, 0, 1, clock=self.clock))
 
     def poll(self, limit: int = 100) -> list[tuple[int, int]]:
-        """The records: partition, offset."""
+        """(partition, offset) of each record."""
         polled = self.spout.poll(limit)
         return [] if polled is None else [*polled.records]
 
 
 class BatchDesk:
-    """A batch spout of topic `a` that is open, over a client whose time passes while it is asked.
+    """An open batch spout of topic `a`, over a fake client that advances the clock as it waits.
 
-    `bounds`: what each partition has; without it, nobody leads it.
+    `bounds`: the first offset and the end of each partition.
     """
 
     def __init__(
@@ -211,14 +218,14 @@ class BatchDesk:
         self.kept: dict[str, Any] = {}  # the metadata of the last batch
 
     def batch(self, **last: Any) -> tuple[list[Any], dict[str, Any]]:
-        """Rows, and metadata. `p0` stands for a@0."""
+        """Emit a new batch: its rows, and its metadata. `p0=` is the last metadata of a@0."""
         room = Room(self.spout.bounds, self.clock)
         found = self.spout.emit_all_new({f"a@{n[1:]}": one for n, one in last.items()}, room)
         self.kept |= found
         return room.rows, found
 
     def again(self) -> list[Any]:
-        """The rows of the last batch."""
+        """Emit the last batch again: its rows."""
         room = Room(self.spout.bounds, self.clock)
         self.spout.emit_all_again(self.kept, room)
         return room.rows

@@ -1,4 +1,4 @@
-"""A ZooKeeper group on a stage: members stepped by hand, and disturbed at any of their calls."""
+"""A ZooKeeper group in memory: its members are stepped by hand, and faults can hit any call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CALLS = {"get", "children", "create", "set", "delete", "withdraw", "watch"}
 
 
 class Crash(BaseException):
-    """A process dies here."""
+    """The process of a member dies."""
 
 
 def raises(error: BaseException) -> Callable[..., None]:
@@ -31,7 +31,7 @@ def raises(error: BaseException) -> Callable[..., None]:
 
 
 class Topics:
-    """A directory: topics and how many partitions they have."""
+    """A directory: the number of partitions of each topic."""
 
     def __init__(self, **counts: int) -> None:
         self.counts = counts
@@ -49,7 +49,7 @@ class Topics:
 
 
 class Line:
-    """A member's way to its tree: each call may be disturbed before or after it is done."""
+    """A member's connection to its tree. `before` and `after` are called around each call."""
 
     def __init__(self, forest: MemoryForest) -> None:
         self.tree = MemoryTree(forest)
@@ -76,7 +76,7 @@ class Line:
             self.calls += 1
             self.before()
             if self.away:
-                raise StoreUnreachable("away")
+                raise StoreUnreachable("unavailable")
             answer = call(*arguments, **named)
             self.after()
             return answer
@@ -85,17 +85,17 @@ class Line:
 
 
 class Member:
-    """One of them, which is also whoever reads. It complains about two who read one partition."""
+    """A member of the group, which also reads. It asserts that no two read one partition."""
 
     def __init__(self, stage: Stage, number: int, group: ZooKeeperGroup, line: Line) -> None:
         self.stage = stage
         self.number = number
         self.group = group
         self.line = line
-        self.of = ""  # which group it is of
+        self.of = ""  # the name of its group
         self.reads: set[Partition] = set()
         self.history: list[str] = []
-        self.unaware = False  # its session has ended, and it could not know yet
+        self.unaware = False  # its session has ended, and it has not been informed yet
         self.suspended_s: float | None = None
 
     def assigned(self, partitions: Collection[Partition]) -> None:
@@ -112,7 +112,7 @@ class Member:
         if not lost and not self.unaware and not self.line.away:
             for one in partitions:
                 node = self.stage.in_zookeeper()[one]
-                assert f"host{self.number:04}-" in node, "others could have them by now"
+                assert f"host{self.number:04}-" in node, "another member could own it by now"
         self.reads -= {*partitions}
         self.history.append(("!" if lost else "-") + " ".join(map(str, sorted(partitions))))
 
@@ -121,7 +121,7 @@ class Member:
         self.group.look(self)
 
     def expire(self) -> None:
-        """The session ends, and a new one begins, before anything is heard of it."""
+        """The session ends and a new one begins, before the member is informed."""
         if self.suspended_s is None:
             self.unaware = True
         self.line.tree.expire()
@@ -140,7 +140,7 @@ class Member:
 
 
 class Stage:
-    """A group, a clock that stands still, and one seed for all chance."""
+    """The members of groups, their topics, a manual clock, and one seed for all random choices."""
 
     def __init__(self, topics: Topics, seed: int = 0, rule: Rule = by_range_of_threads) -> None:
         self.forest = MemoryForest()
@@ -178,7 +178,7 @@ class Stage:
         return made
 
     def crash(self, member: Member) -> None:
-        """It is gone, and its session with it."""
+        """Remove a member and end its session, without `leave`."""
         self.members.remove(member)
         member.line.tree.close()
 
@@ -188,7 +188,7 @@ class Stage:
         self.members.remove(member)
 
     def settle(self, rounds: int = 40) -> None:
-        """Let all look, in any order, until nothing more can change."""
+        """Let all members look, in random order, until nothing changes any more."""
         for _ in range(rounds):
             self.clock.advance(0.5)
             for member in self.random.sample(self.members, len(self.members)):
@@ -198,7 +198,10 @@ class Stage:
         return {one for topic in self.topics.topics() for one in self.topics.partitions(topic)}
 
     def owners(self) -> dict[Partition, int]:
-        """Who reads each; fails if two do. Who cannot know yet that it lost them does not count."""
+        """The reader of each partition; fails if there are two.
+
+        A member that has not been informed yet that its session has ended is ignored.
+        """
         found: dict[Partition, int] = {}
         for member in self.members:
             for partition in member.reads if not member.unaware else ():
@@ -207,7 +210,7 @@ class Stage:
         return found
 
     def in_zookeeper(self) -> dict[Partition, str]:
-        """The nodes of the owners."""
+        """The contents of the owner nodes."""
         home = "/consumers/g/owners"
         found = {}
         for topic in self.tree.children(home):

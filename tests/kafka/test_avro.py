@@ -1,4 +1,4 @@
-"""Avro as Confluent's registry frames it, against a registry that speaks its protocol."""
+"""Avro messages in the framing of Confluent's registry, read with a registry over HTTP."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Sale(NamedTuple):
 
 
 class Registry(BaseHTTPRequestHandler):
-    """GET /schemas/ids/7, as in the registry's REST interface."""
+    """Answers GET /schemas/ids/7, as the registry's REST interface does."""
 
     def do_GET(self) -> None:
         found = self.path.partition("?")[0] == f"/schemas/ids/{KNOWN}"
@@ -56,7 +56,7 @@ def registry() -> Iterator[str]:
 
 
 def framed(sale: Sale, schema: int = KNOWN) -> bytes:
-    """A zero, the id of the schema in four bytes, and Avro without its schema."""
+    """A zero byte, the id of the schema in four bytes, and the record in Avro."""
     body = BytesIO()
     fastavro.schemaless_writer(body, SCHEMA, sale._asdict())
     return struct.pack(">bI", 0, schema) + body.getvalue()

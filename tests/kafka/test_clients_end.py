@@ -1,4 +1,4 @@
-"""Clients that are dropped end at once, with their threads, also without a garbage collection."""
+"""Dropped Kafka clients end at once, with their threads, also without a garbage collection."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def threads() -> int:
 @pytest.mark.parametrize("kind", [Producer, Consumer])
 def test_dropped_client_ends_its_threads(kind: type[Producer] | type[Consumer]) -> None:
     settings = NOBODY if kind is Consumer else {"bootstrap.servers": "127.0.0.1:1"}
-    kind(settings)  # what a first one starts for all
+    kind(settings)  # the first client starts threads that all clients share
     before = threads()
     client = kind(settings)
     assert threads() > before

@@ -1,4 +1,4 @@
-"""Messages that are read as Arrow tables: many at a time, and each settled by itself."""
+"""Messages that are read as Arrow tables, many at a time, are settled individually."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Sale(NamedTuple):
 
 
 class Open:
-    """Whether shop 3 is open."""
+    """Refuses the sales of shop 3 while it is closed."""
 
     def __init__(self) -> None:
         self.is_open = False
@@ -63,7 +63,7 @@ def shop(
 
 
 def replay(run: Run, letter: DeadLetter) -> list[Any]:
-    """Send a letter to the spout, as a worker's process does."""
+    """Send a letter to the spout, as the process of a worker does."""
     heard: list[Any] = []
     request = Request(letter.reason, letter._asdict(), inf)
     run.core.open_spouts("sales")[0].letters.ask(request, lambda said, _: heard.append(said))
@@ -104,7 +104,7 @@ def test_letters_in_a_topic_are_listed_and_exported_and_their_records_processed_
 
         shop_3.is_open = False
         assert replay(run, found.letter._replace(reason="again")) == ["dead letter"]
-        assert run.contiguous() == {f"{topic}[0]": 5}, "its offsets are not those of the topic"
+        assert run.contiguous() == {f"{topic}[0]": 5}, "replayed letters change no offset"
     again = read_topic(settings, dead).letters
     assert [one.letter.record for one in again] == [found.letter.record] * 2
     assert len({one.id for one in again}) == 2

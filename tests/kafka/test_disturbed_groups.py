@@ -1,4 +1,4 @@
-"""A group of consumers in ZooKeeper to which anything happens, at any call; and a large one."""
+"""A consumer group in ZooKeeper with faults at any call of its members; and a large group."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.seeds import seeds
 
 
 def to(member: Member, how: str) -> Callable[[], None]:
-    """What happens to a member at one of its calls."""
+    """The fault that hits a member at one of its calls."""
     return {
         "expires": member.expire,
         "is not answered": raises(StoreUnreachable("silence")),
@@ -25,8 +25,8 @@ def to(member: Member, how: str) -> Callable[[], None]:
 
 
 def play(how: str, when: str, call: int) -> int:
-    """Two members, a third, more partitions, one leaves; something happens to the second at one of
-    its calls. Returns how many it has made in all."""
+    """Two members; a third joins, partitions are added, one leaves; a fault hits the second member
+    at its call number `call`. Returns how many calls it has made in all."""
     stage = Stage(Topics(t=5))
     stage.join()
     second = stage.join()
@@ -49,7 +49,7 @@ def play(how: str, when: str, call: int) -> int:
             try:
                 member.look()
             except KafkaUnreachable:
-                assert not member.reads, "only who was never in fails"
+                assert not member.reads, "only a member that has never joined fails"
             except Crash:
                 stage.crash(member)
         stage.owners()
@@ -69,8 +69,8 @@ def test_whatever_happens_at_any_call_nothing_has_two_owners_or_none(how: str, w
 
 
 class Play:
-    """Members that come, go, die, lose their sessions and are cut off, also within each other's
-    calls."""
+    """Members that join, leave, crash, lose their sessions and lose their connections, also during
+    calls of other members."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -83,7 +83,7 @@ class Play:
         member.line.before = member.line.after = lambda: self.within(member)
 
     def within(self, member: Member) -> None:
-        """At a call of one of them."""
+        """Let something happen to any member during a call of this one."""
         if len(self.busy) < 3 and self.random.random() < 0.05:
             self.something()
         if member in self.gone:
@@ -115,7 +115,7 @@ class Play:
         return None
 
     def act(self, member: Member, does: Callable[[], None]) -> None:
-        """Unless it is in the middle of something."""
+        """Let the member do something, unless it is in the middle of a call."""
         if member in self.busy:
             return
         self.busy.append(member)
@@ -150,7 +150,7 @@ def test_nothing_ever_has_two_owners_and_in_the_end_all_have_one(seed: int) -> N
     assert len(play.stage.tree.children("/consumers/g/ids")) == len(play.stage.members)
 
 
-# ---- many ---------------------------------------------------------------------------------------
+# ---- a large group ------------------------------------------------------------------------------
 
 
 def test_many_members_do_not_all_ask_at_once_and_ask_little() -> None:
@@ -158,7 +158,7 @@ def test_many_members_do_not_all_ask_at_once_and_ask_little() -> None:
     members = [stage.join() for _ in range(60)]
     stage.settle(10)
     before = [member.line.calls for member in members]
-    stage.join()  # the last: its share is nothing
+    stage.join()  # it gets no partition
     stage.clock.advance(0.001)
     stage.members[-1].look()
     asked: Counter[int] = Counter()
@@ -168,6 +168,6 @@ def test_many_members_do_not_all_ask_at_once_and_ask_little() -> None:
             member.look()
             asked[moment] += member.line.calls > had
     calls = [member.line.calls - had for member, had in zip(members, before, strict=True)]
-    assert max(calls) <= 3, "the list, the new member, and no other"
+    assert max(calls) <= 3, "they read the list and the new member, and no other"
     new = [asked[moment] - asked[moment - 1] for moment in range(1, 200)]
-    assert max(new) <= 6, "not all in one moment"
+    assert max(new) <= 6, "the members do not all ask in the same millisecond"

@@ -1,4 +1,4 @@
-"""Protobuf messages become records, also in the framing that Confluent's registry defines."""
+"""Protobuf messages become records, with and without the framing of Confluent's registry."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_what_is_not_set_is_none_or_the_default() -> None:
 
 
 def framed(message: Any) -> bytes:
-    """As Confluent's own serializer writes it."""
+    """The bytes that Confluent's own serializer writes."""
     registry = SchemaRegistryClient.new_client({"url": "mock://"})
     write = ProtobufSerializer(type(message), registry, {"use.deprecated.format": False})
     data = write(message, SerializationContext("sales", MessageField.VALUE))

@@ -1,4 +1,4 @@
-"""How a test ends the session of a client of ZooKeeper that is well and connected."""
+"""Ends the ZooKeeper session of a connected client, as if the session had expired."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ _CLOSE = struct.pack(">iii", 8, 1, -11)  # length, number of the request, closeS
 def expire(server: ZooKeeper, tree: ZooKeeperTree) -> None:
     """Resume the session, and close it.
 
-    The server has one connection for a session: its owner, thrown out, comes back at once, and may
-    throw us out before we have closed it. So both go in one packet, until the session is gone.
+    The server keeps one connection for each session. The client, disconnected by the resumption,
+    reconnects at once, and may disconnect this connection before it has closed the session. So
+    both requests are sent in one packet, and repeated until the session is gone.
     """
     session = tree.client.client_id
     assert session
@@ -31,7 +32,7 @@ def expire(server: ZooKeeper, tree: ZooKeeperTree) -> None:
 
 
 def sessions(server: ZooKeeper) -> set[int]:
-    """Those that the server keeps."""
+    """The ids of the server's sessions."""
     with socket.create_connection((HOST, server.port), timeout=WITHIN_S) as line:
         line.sendall(b"dump")
         text = line.makefile().read()

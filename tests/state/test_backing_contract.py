@@ -1,4 +1,4 @@
-"""What the backings of states promise, by each of them: memory, SQLite, and three real servers."""
+"""Rules that all backings of states fulfil: memory, SQLite, ZooKeeper, Redis and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FIRST, SECOND, THIRD = (Mark(f'{{"txid": {txid}}}', f"journal {txid} 你") for t
 
 @dataclass
 class Store:
-    """One store, and its clients."""
+    """A store under test, which opens backings and closes them at the end."""
 
     new: Callable[[Home], Backing]
     homes: Callable[[], list[Home]]
@@ -164,7 +164,7 @@ def test_a_put_that_comes_twice_happens_once(store: Store) -> None:
     one.put({"1": "two"}, SECOND, FIRST.word)
     two.put({"1": "two"}, SECOND, FIRST.word)
     with pytest.raises(WrongVersion):
-        two.put({"1": "one"}, FIRST, None)  # later still
+        two.put({"1": "one"}, FIRST, None)  # a repetition after the next batch
     assert dict(two.items()) == {"1": "two"}
 
 
@@ -257,7 +257,7 @@ def test_names_that_the_database_needs_itself_are_refused(tmp_path: Path, name: 
 
 
 def test_many_open_a_new_file_at_once(tmp_path: Path) -> None:
-    """SQLite waits for nobody when the first ones change the file's mode; so others do."""
+    """SQLite does not wait while another client changes the file's mode, so the backing waits."""
 
     def open_one(number: int) -> None:
         with closing(SqliteBacking(tmp_path / f"{number // 6}.db", Home("counts", number % 6))):
@@ -268,7 +268,7 @@ def test_many_open_a_new_file_at_once(tmp_path: Path) -> None:
 
 
 def test_a_table_that_differs_in_case_alone_is_anothers(tmp_path: Path) -> None:
-    """SQLite's names of tables ignore case, and two programs would write into one."""
+    """SQLite ignores the case of table names, so two states would share a table."""
     with closing(SqliteBacking(tmp_path / "states.db", Home("Sums", 0))) as backing:
         backing.put({"1": "1"}, FIRST, None)
     with pytest.raises(ConfigError, match="there is a table 'Sums' already"):

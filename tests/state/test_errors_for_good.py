@@ -1,4 +1,4 @@
-"""What waiting does not mend is told as StoreError, which counts; what may pass is unreachable."""
+"""Permanent errors of stores are StoreError and count as failures; transient ones are outages."""
 
 from __future__ import annotations
 
@@ -104,13 +104,13 @@ def test_results_that_the_file_is_to_blame_for_are_told_as_its_errors(
     tmp_path: Path, code: int, kind: type[StoreError]
 ) -> None:
     def write(_: sqlite3.Connection) -> None:
-        error = sqlite3.DatabaseError("said by SQLite")
+        error = sqlite3.DatabaseError("an error of SQLite")
         error.sqlite_errorcode = code
         raise error
 
     with (
         closing(SqliteResults(tmp_path / "counts.db", "words")) as results,
-        pytest.raises(StoreError, match="said by SQLite") as told,
+        pytest.raises(StoreError, match="an error of SQLite") as told,
     ):
         results.write({("a", 0): ([(0, 1)], 0)}, write)
     assert type(told.value) is kind

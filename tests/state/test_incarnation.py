@@ -1,4 +1,4 @@
-"""The word that says which making of some folders this is."""
+"""The incarnation of folders in a tree: it changes when all of them are removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store that hangs is left before the tuple that waits for it times out."""
+"""A call to a store that hangs ends before the tuple that waits for it times out."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_file_that_somebody_else_holds_is_left(tmp_path: Path) -> None:
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """The address of a PostgreSQL that lets everybody in and then says nothing."""
+    """The address of a PostgreSQL that accepts every client and then does not answer."""
     server = socket.create_server(("127.0.0.1", 0))
     wires: list[socket.socket] = []
 
@@ -77,7 +77,7 @@ def _welcome(wire: socket.socket) -> None:
         body = wire.recv(length - 4, socket.MSG_WAITALL)
         if struct.unpack("!i", body[:4])[0] == 3 << 16:
             break
-        wire.sendall(b"N")  # no encryption of any kind
+        wire.sendall(b"N")  # refuses every kind of encryption
     told = {"server_version": "16.0", "client_encoding": "UTF8"}
     parts = [b"\0".join([*(one.encode() for one in pair), b""]) for pair in told.items()]
     messages = [(b"R", struct.pack("!i", 0)), *((b"S", part) for part in parts), (b"Z", b"I")]

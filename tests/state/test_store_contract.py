@@ -1,4 +1,4 @@
-"""What the trees promise, by each of their bodies: memory, SQLite, and a real ZooKeeper."""
+"""Rules that all trees fulfil: in memory, in SQLite, and in a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WITHIN_S = 60
 
 @dataclass
 class Store:
-    """One store, its clients, and the power to end a client's session."""
+    """A store under test, its clients, and a function that ends the session of a client."""
 
     new: Callable[[], Tree]
     expire: Callable[[Tree], None]
@@ -60,7 +60,7 @@ def in_sqlite(tmp_path: Path) -> Store:
     file = tmp_path / "tree.sqlite"
 
     def expire(tree: Tree) -> None:
-        """What another client does that has seen no heartbeat for long enough."""
+        """Remove the session, as another client does after too many missed heartbeats."""
         assert isinstance(tree, SqliteTree)
         with sqlite3.connect(file, 30) as db:
             db.execute("DELETE FROM nodes WHERE owner = ?", (tree.session,))
@@ -93,7 +93,7 @@ every_store = pytest.mark.parametrize(
 
 
 class Hears:
-    """Counts calls, and waits for them."""
+    """A callback for watches and sessions that queues its calls, so that a test can wait."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[object] = queue.SimpleQueue()
@@ -339,7 +339,7 @@ def test_a_watch_outlives_the_session(store: Store) -> None:
 def test_each_kind_of_change_is_told(store: Store) -> None:
     one, two = store.open(), store.open()
     seen = Hears()
-    one.watch(store.root, seen)  # of a node that is not there yet
+    one.watch(store.root, seen)  # the node does not exist yet
     two.create(store.root, b"0")
     seen.until(lambda: one.get(store.root) == Node(b"0", 0))
     two.set(store.root, b"1")

@@ -1,4 +1,4 @@
-"""Stores of another release: refused when they are opened, in one sentence with both versions."""
+"""Stores of another release are refused with both versions, or upgraded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A ZooKeeper that lets in only whom it knows: by certificate, and by name and password."""
+"""ZooKeeper clients with TLS certificates, with name and password, and their errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sunshower.state.zookeeper_tree import ZooKeeperTree
 from tests.state.test_store_contract import Hears
 
 pytestmark = pytest.mark.servers
-BAD_INPUT_S = 10.0  # within which it is told
+BAD_INPUT_S = 10.0  # an error must be raised within this time
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What only a real ZooKeeper can do to its clients: to be down, to come back, to let nobody in."""
+"""What only a real ZooKeeper does to its clients: it restarts, refuses them, or loses answers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_server_that_comes_back_finds_calls_watches_and_nodes_of_its_clients(
     tree.watch(f"{root}/new", seen)
     zookeeper.kill()
     writer = threading.Thread(target=lambda: written(tree.create(f"{root}/new", b"kept")))
-    writer.start()  # is tried until the server is back
+    writer.start()  # the write is retried until the server is back
     zookeeper.restart()
     written.next()
     writer.join()
@@ -96,7 +96,7 @@ def test_nodes_with_a_password_are_for_those_who_know_it(zookeeper: ZooKeeper) -
 
 
 class LosesAnswers:
-    """Calls of kazoo's that reach the server, and whose first answer never comes back."""
+    """Wraps a method of kazoo: the call reaches the server, and its first answer is lost."""
 
     def __init__(self, tree: ZooKeeperTree, name: str, patch: pytest.MonkeyPatch) -> None:
         self.call = getattr(tree.client, name)
@@ -172,7 +172,7 @@ def test_a_session_that_ends_within_a_withdrawal_removes_nothing_of_others(
     slow.listen(told)
 
     def late() -> object:
-        if slow.client.client_id == first:  # the node is ours, and in a moment it is not
+        if slow.client.client_id == first:  # the node was checked; now the session expires
             expire(zookeeper, slow)
             while told.next() is not SessionState.CONNECTED or slow.client.client_id == first:
                 pass

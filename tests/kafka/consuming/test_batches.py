@@ -1,4 +1,4 @@
-"""Batches of a real Kafka: each record in one, the same again where that is promised."""
+"""Batch spouts on a real Kafka: each record is in one batch, and a replayed batch is the same."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_bounded_job_reads_all_that_is_there_in_batches_and_ends(
         fill(kafka.bootstrap, topic, numbered(500, partition * 500), partition)
     with driven(spout(kafka, topic, kind, until_end=True), tasks=2) as drive:
         txid, rows = 1, list[Any]()
-        # A new broker has no coordinator for a while, and its client may be late for one partition.
+        # A new broker has no coordinator at first, and its client may get one partition late.
         while not {*values(first := drive.emit(txid))} & {*range(500, 1000)}:
             drive.commit(txid)
             drive.success(txid)
@@ -98,7 +98,7 @@ def test_a_transactional_batch_is_the_same_again_also_in_another_life(kafka: Kaf
 
 
 def removed(kafka: Kafka, topic: str, before: int) -> None:
-    """As retention does it."""
+    """Remove all messages of partition 0 before this offset, as retention does."""
     place, client = TopicPartition(topic, 0, before), admin(kafka.bootstrap)
     client.delete_records([place])[place].result(60)
 
@@ -152,7 +152,7 @@ def test_marks_of_transactions_are_no_records_and_what_was_aborted_is_not_read(
         drive.close()
         drive.restart()
         assert drive.batch(1, 1) == first
-        assert drive.is_last(1), "the last mark is passed over"
+        assert drive.is_last(1), "the marker of the transaction at the end is skipped"
 
 
 def test_a_broker_that_is_away_for_a_while_costs_no_record(kafka: Kafka) -> None:
@@ -162,7 +162,7 @@ def test_a_broker_that_is_away_for_a_while_costs_no_record(kafka: Kafka) -> None
         rows = drive.batch(1)
         kafka.kill(1)
         try:
-            second = drive.emit(2)  # what the client has already
+            second = drive.emit(2)  # messages that the client has fetched already
             drive.restart()
             with pytest.raises(KafkaUnreachable, match="could not be read again within"):
                 drive.emit(2, 1)
@@ -193,7 +193,7 @@ def test_a_message_that_cannot_be_read_fails_its_batch_or_becomes_what_is_said(
         with pytest.raises(FailedBatch, match=said):
             next(
                 filter(None, map(drive.batch, count(1)))
-            )  # a busy broker may have nothing at first
+            )  # a busy broker may return no messages at first
     told: list[Any] = []
 
     def put_aside(record: Any, reason: str) -> Any:

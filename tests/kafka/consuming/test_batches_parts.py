@@ -1,4 +1,4 @@
-"""What batches of Kafka are made of, against a client that stands still."""
+"""Batch spouts over a fake Kafka client: extents, bounds, replays, metadata of deployments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ A0, A1 = Partition("a", 0), Partition("a", 1)
 
 
 def batch(desk: BatchDesk, **last: Any) -> tuple[list[int], dict[str, Any]]:
-    """Offsets, and metadata."""
+    """The offsets of a new batch, and its metadata."""
     rows, metadata = desk.batch(**last)
     return [row.offset for row in rows], metadata
 
@@ -43,7 +43,7 @@ def test_a_batch_ends_at_its_bytes_and_what_is_over_is_in_the_next(
         kept = metadata["a@0"]
         found.append(offsets)
     assert found == [[0, 1], [2], [3], [4], []]
-    assert (kept["firstOffset"], kept["lastOffset"]) == (4, 4), "nothing new, nothing to write"
+    assert (kept["firstOffset"], kept["lastOffset"]) == (4, 4), "an empty batch changes nothing"
 
 
 def test_a_bounded_job_ends_only_when_what_waits_has_been_taken(new_batches: NewBatchDesk) -> None:
@@ -74,7 +74,7 @@ def test_partitions_of_which_nobody_tells_are_left_out(new_batches: NewBatchDesk
     assert (offsets, [*metadata]) == ([0], ["a@1"])
     desk.client.bounds_of = {}
     assert batch(desk, p0=None) == ([], {})
-    assert desk.clock.now() > 0, "it is not asked again at once"
+    assert desk.clock.now() > 0, "the spout waits before it asks again"
 
 
 @pytest.mark.parametrize("same_deployment", [True, False])
@@ -121,7 +121,7 @@ def test_a_message_may_be_several_rows_of_its_batch(new_batches: NewBatchDesk) -
     desk.client.waiting = [*map(message, range(4)), message(4, error=EOF)]
     rows, metadata = desk.batch(p0=None)
     assert rows == [("one",), ("two",), ("three",)]
-    assert Extent.of(metadata["a@0"], "a@0").count == 4, "of messages"
+    assert Extent.of(metadata["a@0"], "a@0").count == 4, "it counts messages, not rows"
     desk.client.waiting = [*map(message, range(4)), message(4, error=EOF)]
     assert desk.again() == rows
 

@@ -1,4 +1,4 @@
-"""How far a group has read: the figures, and the command that shows them."""
+"""The lag of a consumer group: the figures of a spout, and the command `sunshower kafka lag`."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ WORDS = Partition("words", 0)
         (None, 4, 10, 6, 0),
         (7, 0, 10, 3, 0),
         (10, 0, 10, 0, 0),
-        (3, 5, 10, 5, 2),  # retention was faster
-        (12, 0, 10, 0, 0),  # the topic was made anew, and is shorter
+        (3, 5, 10, 5, 2),  # retention has removed unread messages
+        (12, 0, 10, 0, 0),  # the topic was created again, and is shorter
     ],
 )
 def test_lag_is_what_is_still_there_to_be_read(
@@ -66,7 +66,7 @@ def test_while_it_catches_up_a_spout_knows_the_end_and_who_waits_to_be_emitted_a
 ) -> None:
     monkeypatch.setattr(
         log_source, "_POLL_S", 0.01
-    )  # it takes 64 polls without room until it rests
+    )  # a spout backs off after 64 polls without room
     topic = new_topic(kafka.bootstrap)
     fill(kafka.bootstrap, topic, [b"x"] * 500)
     made = topology(
@@ -122,7 +122,7 @@ def test_the_command_shows_the_lag_of_a_group(
     assert sunshower(*command, "--topic", topic) == 0
     table = capfd.readouterr().out
     assert f"group {group}  ·  lag 8" in table
-    assert f"{topic}[2]" in table  # nothing is committed there
+    assert f"{topic}[2]" in table  # a partition without a committed offset
 
 
 def test_the_command_shows_where_an_open_transaction_holds_readers_back(
@@ -149,7 +149,7 @@ def test_the_command_shows_where_an_open_transaction_holds_readers_back(
 
 
 class Silent:
-    """A consumer that is never answered, and what it was told to wait for."""
+    """A consumer whose requests time out. `waits`: the time-outs that it was given."""
 
     waits: ClassVar[list[float]] = []
 

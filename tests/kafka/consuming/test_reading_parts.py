@@ -1,4 +1,4 @@
-"""The parts of the spout that need no broker: formats, where to begin, what is read, commits."""
+"""Parts of the Kafka spout without a broker: formats, start positions, subscriptions, commits."""
 
 from __future__ import annotations
 
@@ -110,16 +110,16 @@ ANYONE, ANYONE_LATEST = StartPosition.UNCOMMITTED_EARLIEST, StartPosition.UNCOMM
 @pytest.mark.parametrize(
     ("where", "stored", "behind_max", "expected"),
     [
-        (StartTime(7), None, None, Start(90)),  # a time after all messages is the end
-        # what was removed is skipped and reported, also where Storm begins at the start
+        (StartTime(7), None, None, Start(90)),  # a time after all messages means the end
+        # removed messages are skipped and reported, also where Storm begins at the start
         (ANYONE_LATEST, OLD, None, Start(10, (3, 10))),
         (StartPosition.STORM, OLD, None, Start(10, (3, 10))),
         (StartPosition.STORM_FORCED, Committed(3, OURS.metadata), 5, Start(10, (3, 10))),
         (StartPosition.STORM_FORCED, Committed(3, OURS.metadata), 50, Start(10, (3, 10))),
-        # what is too far behind is skipped with what was removed
+        # messages that are too far behind are skipped together with the removed ones
         (ANYONE, OLD, 20, Start(70, (3, 70))),
         (ANYONE, LATE, 20, Start(75)),
-        # beyond the end of a topic that was made anew: as if nothing had been committed
+        # a commit beyond the end, because the topic was created again, is ignored
         (ANYONE, BEYOND, None, Start(10)),
         (ANYONE_LATEST, BEYOND, None, Start(90, (10, 90))),
     ],
@@ -152,7 +152,7 @@ def test_a_partition_that_is_not_there_is_told_with_how_many_there_are() -> None
 
 
 class Noted:
-    """An owner that only remembers."""
+    """A group owner that only records its partitions."""
 
     def __init__(self) -> None:
         self.has: set[Partition] = set()
@@ -179,7 +179,7 @@ def test_tasks_share_by_index_also_when_partitions_are_added() -> None:
 
     assert numbers() == [[0, 3], [1, 4], [2]]
     topics.counts["a"] = 7
-    assert numbers() == [[0, 3], [1, 4], [2]], "nobody has looked yet"
+    assert numbers() == [[0, 3], [1, 4], [2]], "it is not time to refresh yet"
     clock.advance(10.0)
     assert numbers() == [[0, 3, 6], [1, 4], [2, 5]]
     tasks[0].leave(owners[0])
@@ -192,7 +192,7 @@ def test_an_index_beyond_the_tasks_is_refused() -> None:
 
 
 class Slow(Offsets):
-    """Offsets whose writes hang until they are let go, and then end as `outcomes` say."""
+    """Offsets whose writes hang until `go` is set, and then have the next of `outcomes`."""
 
     def __init__(self, *outcomes: Exception | None) -> None:
         self.go = threading.Event()
@@ -223,7 +223,7 @@ def test_a_commit_that_hangs_stops_nobody_and_the_next_one_takes_all_along() -> 
     assert committer.finish({HERE: Committed(6)}, 30)
     assert [one[HERE].offset for one in offsets.written] == [1, 6]
     assert committer.finish({HERE: Committed(6)}, 30)
-    assert committer.commits == 2, "what is kept is not written again"
+    assert committer.commits == 2, "an offset that is stored already is not written again"
     committer.close()
 
 
@@ -241,7 +241,7 @@ def test_an_error_that_is_not_ours_is_raised_once_and_commits_go_on() -> None:
 
 
 class Late(Topics):
-    """A directory that takes five seconds to find out that nobody answers."""
+    """A directory; while it is unavailable, each request takes five seconds and fails."""
 
     def __init__(self, clock: ManualClock, **counts: int) -> None:
         super().__init__(**counts)
@@ -251,7 +251,7 @@ class Late(Topics):
         self.asked += 1
         if self.away:
             self.clock.advance(5.0)
-            raise KafkaUnreachable("away")
+            raise KafkaUnreachable("unavailable")
         return super().partitions(topic)
 
 
@@ -293,7 +293,7 @@ def test_an_answer_is_there_also_when_another_thread_refreshes_meanwhile() -> No
     directory = RefreshedDirectory(Topics(a=2), ManualClock())
 
     class Forgets(dict[Any, float]):
-        """Another thread clears it after each look into it."""
+        """Is cleared after each look-up, as if by another thread."""
 
         def __contains__(self, key: object) -> bool:
             found = super().__contains__(key)

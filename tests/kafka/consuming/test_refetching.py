@@ -1,4 +1,4 @@
-"""Messages that are read once more: what comes, what is gone, and how little is read for it."""
+"""Failed messages that are read from Kafka again: which are found, which are gone, what is read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> LogClient:
 
 
 def find(again: Refetcher, limit: int = 1000, **wanted: Collection[int]) -> Any:
-    """(partition, offset) of what came, and what is gone."""
+    """(partition, offset) of each message that was found, and the messages that are gone."""
     offsets = {Partition("a", int(p[1:])): np.array(some, np.int64) for p, some in wanted.items()}
     messages, gone = again.find(offsets, limit)
     return [(one.partition(), one.offset()) for one in messages], gone

@@ -1,4 +1,4 @@
-"""KafkaSpout against a real broker: what it reads, what it commits, what becomes of the rest."""
+"""KafkaSpout on a real broker: what it reads and commits, and what it does with bad records."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def values(run: Run) -> list[int]:
 
 
 def committed(kafka: Kafka, base: dict[str, Any], topic: str, partition: int = 0) -> int:
-    """What the brokers know."""
+    """The committed offset, as the brokers report it."""
     with closing(Consumer({**base, "enable.auto.commit": False})) as client:  # see groups.py
         (found,) = client.committed([TopicPartition(topic, partition)], WITHIN_S)
     assert found.error is None
@@ -74,7 +74,7 @@ def test_a_new_life_goes_on_at_what_is_committed_and_nothing_is_left_out(kafka: 
     made = topology(spout(kafka, topic, base), refuses, attempts_max=1_000_000)
     run = Run(made)
     run.until(lambda: committed(kafka, base, topic) == 120)
-    run.core._wired.spouts.popitem()[1].spout._consumer.close()  # it dies: nothing is said
+    run.core._wired.spouts.popitem()[1].spout._consumer.close()  # dies without a last commit
     with running(topology(spout(kafka, topic, base))) as again:
         again.until(lambda: again.contiguous() == {f"{topic}[0]": 300})
         assert values(again) == list(range(120, 300))
@@ -112,7 +112,7 @@ def test_a_strategy_applies_to_a_deployment_and_not_to_what_is_started_again(kaf
 def test_where_a_spout_begins_that_has_committed_nothing(
     kafka: Kafka, first: Any, expected: list[int]
 ) -> None:
-    topic = new_topic(kafka.bootstrap, retention_ms="-1")  # these messages are of 1970
+    topic = new_topic(kafka.bootstrap, retention_ms="-1")  # the timestamps are of 1970
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     for number in range(3):
         producer.produce(topic, str(number), timestamp=1_000 + 1_000 * number)
@@ -221,7 +221,7 @@ def test_of_what_has_too_much_uncommitted_no_more_is_fetched(kafka: Kafka) -> No
         run.until(lambda: run.contiguous().get(f"{topic}[1]") == 5_000)
         standing = run.spout().standing()[Partition(topic, 0)]
         assert standing.paused
-        assert 1_005 <= standing.emitted <= 1_305, "a batch more, at most"
+        assert 1_005 <= standing.emitted <= 1_305, "the limit is exceeded by one batch at most"
         assert (standing.contiguous, standing.holes) == (5, 1)
         stuck[0] = False
         run.until(lambda: run.contiguous() == dict.fromkeys((f"{topic}[0]", f"{topic}[1]"), 5_000))
@@ -264,7 +264,7 @@ def test_markers_of_transactions_are_settled_and_what_was_aborted_is_not_read(ka
 
 
 def removed(kafka: Kafka, topic: str, before: int) -> None:
-    """As retention does it."""
+    """Remove all messages of partition 0 before this offset, as retention does."""
     place, client = TopicPartition(topic, 0, before), admin(kafka.bootstrap)
     client.delete_records([place])[place].result(60)
 
@@ -302,7 +302,7 @@ def test_a_spout_without_room_is_still_heard_of_by_its_group(kafka: Kafka) -> No
         run.until(lambda: run.contiguous() == {f"{topic}[0]": 0})
         place = run.spout()._reader.places[Partition(topic, 0)]
         run.go_on(8.0)
-        assert run.spout()._reader.places.get(place.partition) is place, "it was thrown out"
+        assert run.spout()._reader.places.get(place.partition) is place, "it left the group"
         held[0] = False
         run.until(lambda: run.contiguous() == {f"{topic}[0]": 500})
     assert committed(kafka, base, topic) == 500

@@ -1,4 +1,4 @@
-"""What cannot be is said at the declaration, or within ten seconds: what it is, and where."""
+"""Wrong Kafka settings and options raise when they are declared, or within ten seconds."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_options_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
 
 
 def test_a_guarantee_that_is_no_guarantee_says_what_to_write() -> None:
-    """It was taken for Guarantee.NONE, and nothing that failed came again."""
+    """A string was taken for Guarantee.NONE, so failed messages were not emitted again."""
     with pytest.raises(ConfigError, match=r"'at least once'; give Guarantee\.AT_LEAST_ONCE"):
         KafkaOptions(guarantee="at least once")  # type: ignore[arg-type]
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Spouts that share partitions by the brokers' group: who joins, who leaves, and stale commits."""
+"""Spouts that share partitions by the brokers' group: joining, leaving, and stale commits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sunshower.kafka.spout import KafkaSpout
 from tests.kafka.stage import Run, Seen, running, topology
 from tests.kafka.topics import fill, new_topic
 
-# What differs for us is whether a rebalance takes all partitions away.
+# For a spout the strategies differ in whether a rebalance revokes all partitions.
 STRATEGIES = ("range", pytest.param("roundrobin", marks=pytest.mark.long), "cooperative-sticky")
 BOTH = ("range", pytest.param("cooperative-sticky", marks=pytest.mark.long))
 
@@ -50,7 +50,7 @@ def numbers(*runs: Run) -> list[int]:
 
 
 def both(first: Run, second: Run, until: Any) -> None:
-    """Work with both, turn by turn."""
+    """Step both runs in turn, until the condition is true."""
 
     def happened() -> bool:
         second.core.step()

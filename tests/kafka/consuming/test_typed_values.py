@@ -1,4 +1,4 @@
-"""What KafkaBolt writes of a record is read again with the types of its fields."""
+"""Values that KafkaBolt has written are read again with the types of the record's fields."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ annotations = st.recursive(
 
 
 def values_of(annotation: Any) -> st.SearchStrategy[Any]:
-    """Values of one of `annotations`."""
+    """A strategy for the values of an annotation."""
     if annotation in LEAVES:
         return LEAVES[annotation]
     origin, args = get_origin(annotation), get_args(annotation)
@@ -120,7 +120,7 @@ def values_of(annotation: Any) -> st.SearchStrategy[Any]:
 
 
 def parts(value: Any) -> Any:
-    """What is equal only for values of the same types, at any depth."""
+    """A form of the value that is equal only for values of the same types, at any depth."""
     if isinstance(value, Stop):
         return Stop, *map(exactly, (value.at, value.price)), parts(value.before)
     if isinstance(value, Counter):

@@ -1,4 +1,4 @@
-"""Where batches of Kafka begin and end, and where they go on, on a client that is a list."""
+"""Where batches of Kafka begin, end and continue, over a fake client with logs in memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BOTH = pytest.mark.parametrize("kind", [KafkaOpaque, KafkaTransactional])
 
 
 class Site:
-    """A topic, and a store; `run` makes a Drive of a spout over both."""
+    """A topic and a store; `drive` returns a Drive of a spout over both."""
 
     def __init__(self, patch: pytest.MonkeyPatch, *sizes: int) -> None:
         self.logs: dict[int, Sequence[int]] = {n: range(size) for n, size in enumerate(sizes)}
@@ -54,7 +54,7 @@ class Site:
 
 
 def to_end(drive: Drive, txid: int, last: Any = None) -> tuple[list[tuple[int, int]], int, Any]:
-    """Places that are read, and the txid and the coordinator's metadata of the last batch."""
+    """Read to the end: the (partition, offset) of each row, the last txid, and its metadata."""
     if last is not None:
         drive.metadata[txid - 1] = last
     found: list[tuple[int, int]] = []
@@ -81,7 +81,7 @@ def test_a_bounded_job_that_is_run_again_reads_what_has_come_since(
     assert second == [(0, 3), (0, 4)]
     spout = site.spout(kind, until_end=True) if declared_anew else spout
     assert to_end(site.drive(spout, 2), txid + 1, last)[0] == [], (
-        "it ends, also if there is nothing"
+        "the job also ends if there is nothing to read"
     )
 
 
@@ -121,7 +121,7 @@ def test_a_batch_of_the_run_before_is_not_the_last_of_this_one(
 ) -> None:
     site = Site(monkeypatch, 3)
     first = site.drive(site.spout(KafkaTransactional, until_end=True))
-    assert len(first.emit(1)) == 3, "and dies before it is committed"
+    assert len(first.emit(1)) == 3  # dies before the batch is committed
     site.logs[0] = range(4)
     second = site.drive(site.spout(KafkaTransactional, until_end=True))
     second.metadata = first.metadata
@@ -132,7 +132,7 @@ def test_a_batch_of_the_run_before_is_not_the_last_of_this_one(
 
 
 class NoOffsets:
-    """What the group of a client has committed."""
+    """The offsets of a group that has committed nothing."""
 
     def __init__(self, *_: object) -> None: ...
 
@@ -156,7 +156,7 @@ def test_a_partition_that_is_added_is_read_from_its_first_record(
     assert len(drive.emit(2)) == 3
     again = site.drive(spout)
     again.metadata = drive.metadata
-    assert len(again.batch(2, 1)) == 3, "also in another life, and another attempt"
+    assert len(again.batch(2, 1)) == 3, "also after a restart, in another attempt"
     anew = site.drive(site.spout(kind, first=first, deployment="another"))
     site.logs[2] = range(3)
     site.topics.counts["a"] = 3
@@ -164,7 +164,7 @@ def test_a_partition_that_is_added_is_read_from_its_first_record(
     anew.tree_says(3)
     found = {row.partition for row in anew.batch(3)}
     assert found == (set() if first is StartPosition.LATEST else {2}), (
-        "LATEST is of each deployment"
+        "LATEST is the end at the start of each deployment"
     )
 
 

@@ -26,7 +26,7 @@ PARTITIONS = 4
 
 
 class Group:
-    """What ZooKeeper says of a group with one topic."""
+    """The state of a group with one topic in ZooKeeper."""
 
     def __init__(self, tree: ZooKeeperTree, name: str, topic: str) -> None:
         self._tree, self._home, self._topic = tree, f"/consumers/{name}", topic
@@ -43,7 +43,7 @@ class Group:
         return {number: int(value) for number, value in self._values("offsets").items()}
 
     def is_shared(self, members: int) -> bool:
-        """Whether so many have all partitions, each some."""
+        """Whether this number of members own all partitions, each at least one."""
         owners = self.owners()
         return (
             len(owners) == PARTITIONS

@@ -1,4 +1,4 @@
-"""Each key counts once: in memory, over restarts with a store, and at the end of a Kafka topic."""
+"""Each key counts once: in memory, after restarts with a store, and in a Kafka topic."""
 
 from __future__ import annotations
 
@@ -144,11 +144,11 @@ def test_a_function_makes_the_key_of_plain_tuples_with_different_names() -> None
     assert bolt.key_of((7, "tea")) == 7
 
 
-# ---- over deaths --------------------------------------------------------------------------------
+# ---- restarts -----------------------------------------------------------------------------------
 
 
 def test_each_key_counts_once_whoever_dies_and_whenever(tmp_path: Path) -> None:
-    """Batches are stored or not, a death comes before or after: what was not acked comes again."""
+    """The process dies before or after it stores a batch; an unacked batch is replayed."""
     dice = random.Random(7)
     sales = [Sale(number, f"item {number % 5}") for number in range(200)]
     left = list(sales)
@@ -158,9 +158,9 @@ def test_each_key_counts_once_whoever_dies_and_whenever(tmp_path: Path) -> None:
         for sale in batch:
             bolt.process(sale)
         fate = dice.random()
-        if fate > 0.2:  # else it dies with what is not stored
+        if fate > 0.2:  # else it dies before the batch is stored
             bolt.flush()
-        if fate > 0.4:  # else it dies before anybody hears that it is done
+        if fate > 0.4:  # else it dies before the batch is acked
             left = [sale for sale in left if sale not in batch]
             continue
         bolt.cleanup()
@@ -174,7 +174,7 @@ def test_a_process_that_was_taken_for_dead_counts_nothing_twice() -> None:
     former, successor = (open_one(lambda: MemoryTree(forest)) for _ in range(2))
     feed(former, Sale(1, "tea"))
     with pytest.raises(StoreError):
-        feed(successor, Sale(1, "tea"))  # its batch fails, and comes again
+        feed(successor, Sale(1, "tea"))  # the batch fails, and is replayed below
     feed(successor, Sale(1, "tea"), Sale(2, "tea"))
     with pytest.raises(StoreError):
         feed(former, Sale(2, "tea"))
@@ -201,7 +201,7 @@ class Flaky(MemoryTree):
 
     def _reach(self) -> None:
         if self.away:
-            raise StoreUnreachable("nobody answers")
+            raise StoreUnreachable("no answer")
 
 
 @pytest.mark.parametrize("before", [(), (Sale(0, "tea"),)])
@@ -212,7 +212,7 @@ def test_a_store_out_of_reach_makes_nothing_count_twice(before: tuple[Sale, ...]
     store.away = True
     with pytest.raises(StoreUnreachable):
         feed(bolt, Sale(1, "tea"))
-    for _ in range(2):  # it comes again too early
+    for _ in range(2):  # replays while the store is still unavailable
         with pytest.raises(StoreUnreachable):
             bolt.process(Sale(1, "tea"))
         with pytest.raises(StoreUnreachable):
@@ -269,7 +269,7 @@ def test_what_arrived_before_a_death_is_not_sent_again(kafka: Kafka) -> None:
     sales = [Sale(number, f"{number:03}") for number in range(30)]
     before = Driven(sole_writer(kafka, topic))
     before.take(*sales[:20])
-    before.bolt._producer.flush(60)  # they have arrived, and nobody has heard of it: it dies
+    before.bolt._producer.flush(60)  # they have arrived; the process dies before they are acked
     after = Driven(sole_writer(kafka, topic))
     after.take(*sales)
     after.until(lambda out: len(out.acked) == 30)
@@ -286,7 +286,7 @@ def test_a_repeat_of_what_is_on_its_way_fares_as_that(kafka: Kafka) -> None:
         driven.take(Sale(1, "tea"), Sale(1, "tea"))
         assert driven.out.acked == []
         driven.until(lambda out: len(out.failed) == 2)
-    driven.take(Sale(1, "tea"))  # it has failed, so it is none
+    driven.take(Sale(1, "tea"))  # the first one has failed, so this one is no repeat
     driven.until(lambda out: out.acked)
     driven.take(Sale(1, "tea"))
     assert driven.out.acked == [Sale(1, "tea")] * 2

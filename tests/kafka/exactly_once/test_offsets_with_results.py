@@ -1,4 +1,4 @@
-"""Exactly once by offsets in the results' transaction: whatever is repeated, and whoever dies."""
+"""Exactly once by storing offsets in the transaction of the results, also after crashes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from tests.kafka.topics import fill, new_topic
 
 TABLE = "CREATE TABLE IF NOT EXISTS counts (word TEXT PRIMARY KEY, number INTEGER)"
 CONTEXT = Context("words", "results", 1, 0, 1)
-POST: Any = None  # it asks nothing of it
+POST: Any = None  # OffsetsWithResults does not use its argument
 
 
 class Line(NamedTuple):
@@ -74,7 +74,7 @@ def count(db: Any, lines: Sequence[Line]) -> None:
 
 
 def opened(kept: OffsetsWithResults) -> ResultsBolt:
-    """The bolt, as it is in a worker."""
+    """The bolt, pickled and prepared as in a worker."""
     bolt = kept.bolt(count, TABLE)
     bolt.check_input(Schema.of(Line))
     found: ResultsBolt = pickle.loads(pickle.dumps(bolt))
@@ -89,12 +89,12 @@ def batch(bolt: ResultsBolt, *lines: Line) -> None:
 
 
 def count_values(db: Any, records: Sequence[Any]) -> None:
-    """Of plain tuples: topic, partition, offset, value."""
+    """Count the values of plain tuples (topic, partition, offset, value)."""
     count(db, [Line(*record[:3], record[3].decode()) for record in records])
 
 
 def rows(kept: OffsetsWithResults, sql: str) -> list[Any]:
-    """What a program of the user's reads."""
+    """The rows of a query by another program."""
     if isinstance(kept.place, Secret):
         import psycopg
 
@@ -139,7 +139,7 @@ def test_who_was_thought_dead_writes_nothing(kept: OffsetsWithResults) -> None:
     with pytest.raises(WrongVersion, match="another task has written results"):
         late.flush()
     assert counts(kept) == {"word 0": 1}
-    batch(late, line(0), line(1))  # it has read again what is there
+    batch(late, line(0), line(1))  # after the error it has read the stored offsets again
     assert counts(kept) == {"word 0": 1, "word 1": 1}
 
 
@@ -180,7 +180,7 @@ def test_a_wrong_statement_is_the_users_own_error(kept: OffsetsWithResults) -> N
         batch(bolt, line(0))
     assert not isinstance(raised.value, StoreError)
     batch(opened(kept), line(0))
-    assert counts(kept) == {"word 0": 1}, "it is not taken for a repeat"
+    assert counts(kept) == {"word 0": 1}, "a message whose results failed is no repeat"
 
 
 def test_the_address_of_a_server_is_shown_without_its_password() -> None:
@@ -205,7 +205,7 @@ def test_a_reader_begins_where_the_results_end(kept: OffsetsWithResults) -> None
     first, other = Partition("a", 0), Partition("a", 1)
     assert offsets.read([first, other]) == {}
     batch(opened(kept), *map(line, [0, 1, 2, 4, 7]))
-    assert offsets.read([first, other]) == {}  # nobody has said that it began at 0
+    assert offsets.read([first, other]) == {}  # no reader has stored that it began at 0
     offsets.write({first: Committed(1)})
     assert offsets.read([first, other]) == {first: Committed(3)}
     offsets.write({first: Committed(5)})
@@ -214,7 +214,7 @@ def test_a_reader_begins_where_the_results_end(kept: OffsetsWithResults) -> None
 
 def test_what_is_settled_is_forgotten_one_by_one(kept: OffsetsWithResults) -> None:
     bolt, offsets = opened(kept), offsets_of(kept)
-    for start in range(0, 1000, 10):  # as where a transaction's marker takes each tenth offset
+    for start in range(0, 1000, 10):  # each tenth offset is missing, like a transaction marker
         batch(bolt, *map(line, range(start, start + 9)))
         offsets.write({Partition("a", 0): Committed(start + 10)})
     found = rows(kept, "SELECT settled, done FROM sunshower_offsets")
@@ -264,7 +264,7 @@ def test_a_kafka_spout_goes_on_where_the_results_end(
     desk, emitted = life()
     assert [offset for _, offset in emitted] == [*range(10)]
     batch(opened(kept), *map(line, range(6)))
-    desk.spout.close()  # it has heard of no ack
+    desk.spout.close()  # before any ack has reached it
     assert [offset for _, offset in life()[1]] == [6, 7, 8, 9]
 
 
@@ -300,14 +300,14 @@ def test_each_message_counts_once_whatever_happens(kept: OffsetsWithResults) -> 
             try:
                 for one in some:
                     bolt.process(one)
-                if random.random() < 0.2:  # dies before, or is late
+                if random.random() < 0.2:  # the task dies before the flush, or flushes later
                     bolts[bolts.index(bolt)] = opened(kept)
                     bolts = [*bolts[:2], bolt][: random.choice([2, 3])]
                     continue
                 bolt.flush()
             except StoreError:
                 continue
-            if random.random() < 0.7:  # else all acks are lost
+            if random.random() < 0.7:  # else the acks are lost
                 open_ones = [one for one in open_ones if one not in some]
                 for one in some:
                     acked[one.partition].add(one.offset)
@@ -320,7 +320,7 @@ def test_each_message_counts_once_whatever_happens(kept: OffsetsWithResults) -> 
 def test_on_kafka_each_message_counts_once_over_lives(
     kept: OffsetsWithResults, kafka: Kafka
 ) -> None:
-    """A process dies, and goes on for a moment when it has a successor."""
+    """A worker is replaced, and continues for a moment beside its successor."""
     topic = new_topic(kafka.bootstrap, partitions=2)
     wanted = Counter({f"word {number % 7}": 0 for number in range(7)})
 

@@ -1,4 +1,4 @@
-"""Ranges of a real Kafka: what transactions have committed, and what is gone."""
+"""KafkaRanges on a real Kafka: a range ends before messages of open transactions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def driven(kafka: Kafka, topic: str, **options: Any) -> Iterator[Drive]:
 
 
 def settled(drive: Drive) -> list[Any]:
-    """The rows of the first batch that has some: a new broker has no coordinator for a while."""
+    """The rows of the first batch that is not empty: a new broker has no coordinator at first."""
     return next(rows for txid in range(1, 100) if (rows := drive.batch(txid)))
 
 
@@ -49,4 +49,4 @@ def test_a_range_ends_before_what_no_transaction_has_committed(kafka: Kafka) -> 
         producer.commit_transaction(60)
         txid = max(drive.metadata)
         later = next(rows for one in range(txid + 1, txid + 100) if (rows := drive.batch(one)))
-        assert later == [(topic, 0, 2, 5)], "with the mark of the commit"
+        assert later == [(topic, 0, 2, 5)], "it contains the marker of the commit"

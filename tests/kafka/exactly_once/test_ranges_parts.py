@@ -1,4 +1,4 @@
-"""What ranges batches have, against a client that stands still."""
+"""KafkaRanges over a fake client: which offset ranges a batch has, and how the room is shared."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def new_ranges(new_batches: NewBatchDesk) -> NewRanges:
 
 
 def batch(desk: BatchDesk, *partitions: int) -> list[OffsetRange]:
-    """The next one, of these partitions."""
+    """The ranges of the next batch, of these partitions."""
     return desk.batch(**{f"p{number}": desk.kept.get(f"a@{number}") for number in partitions})[0]
 
 
@@ -35,7 +35,7 @@ def test_batches_go_on_where_the_last_one_ended_and_fetch_nothing(new_ranges: Ne
     desk = new_ranges((3, 10), (0, 250))
     assert batch(desk, 0, 1) == [("a", 0, 3, 10), ("a", 1, 0, 93)]
     assert batch(desk, 0, 1) == [("a", 1, 93, 193)]
-    assert desk.again() == [("a", 1, 93, 193)], "the very same"
+    assert desk.again() == [("a", 1, 93, 193)], "a replayed batch has the same ranges"
     desk.client.bounds_of[A0] = (3, 11)
     assert batch(desk, 0, 1) == [("a", 0, 10, 11), ("a", 1, 193, 250)]
     assert desk.client.reads == {}
@@ -126,4 +126,4 @@ def test_shares_use_the_room_and_let_nobody_wait(waiting: dict[Partition, int], 
     assert sum(found.values()) >= min(sum(waiting.values()), room)
     cut = [found[one] for one in waiting if found[one] < waiting[one]]
     if cut:
-        assert max(found.values()) - min(cut) <= 1, "who has more gives as much as the others"
+        assert max(found.values()) - min(cut) <= 1, "larger partitions get equal shares"

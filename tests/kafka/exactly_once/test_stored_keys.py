@@ -1,4 +1,4 @@
-"""What `deduplicate` stores is restored exactly, and decoding it runs no code."""
+"""Keys and results that `deduplicate` stores are restored exactly; decoding them runs no code."""
 
 from __future__ import annotations
 

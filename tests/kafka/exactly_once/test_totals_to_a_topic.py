@@ -1,6 +1,6 @@
-"""Totals of batches in a Kafka topic: the last message of a word has counted it exactly once.
+"""Totals of batches in a Kafka topic: the last message of each word has its exact count.
 
-The worker that writes is killed meanwhile. This is the recipe in docs/EXACTLY_ONCE.md.
+The worker that writes is killed meanwhile. The topology is the recipe in docs/EXACTLY_ONCE.md.
 """
 
 from __future__ import annotations

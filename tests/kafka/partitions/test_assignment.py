@@ -40,7 +40,7 @@ def shown(assigned: ThreadAssignment) -> dict[str, str]:
 
 def test_task_one_of_three_takes_one_and_four_of_five() -> None:
     assert short(modulo(of("t", 5), 3, 1)) == "tp1 tp4"
-    both = [*of("t1", 3), *of("t0", 2)]  # the partitions of several topics are one row
+    both = [*of("t1", 3), *of("t0", 2)]  # partitions of several topics are sorted into one list
     assert short(modulo(both, 2, 0)) == "t0p0 t1p0 t1p2"
     assert short(modulo(both, 2, 1)) == "t0p1 t1p1"
 
@@ -76,7 +76,7 @@ def test_threads_are_sorted_as_strings() -> None:
 
 
 def test_names_are_sorted_as_java_sorts_them() -> None:
-    private, beyond = "\uffee", "\U00010000"  # by their UTF-16 units, the other way round
+    private, beyond = "\uffee", "\U00010000"  # sorted by UTF-16 units, `beyond` is the first
     assigned = by_range_of_threads(of("t", 2), {private: {"t": 1}, beyond: {"t": 1}})
     assert short(assigned[StreamThread(beyond, 0)]) == "tp0"
 
@@ -115,7 +115,7 @@ def test_round_robin_of_threads_wants_equal_subscriptions(streams: Streams) -> N
         round_robin_of_threads(TWO_TOPICS, streams)
 
 
-# ---- what holds for all -------------------------------------------------------------------------
+# ---- all rules ----------------------------------------------------------------------------------
 
 TOPICS = [f"t{number}" for number in range(4)]
 MEMBERS = [f"c{number}" for number in (0, 1, 2, 10, 11)]
@@ -164,7 +164,7 @@ def test_each_partition_goes_to_one_thread_that_reads_its_topic(
     assert owned_once(assigned.values(), [one for one in partitions if one.topic in known])
     for thread, some in assigned.items():
         assert all(thread.number < read[thread.member][one.topic] for one in some)
-    for topic in TOPICS:  # a topic's runs do not depend on the others
+    for topic in TOPICS:  # the partitions of a topic are assigned independently of other topics
         alone = by_range_of_threads([one for one in partitions if one.topic == topic], read)
         runs = {who: [one for one in some if one.topic == topic] for who, some in assigned.items()}
         assert {who: [*some] for who, some in alone.items()} == runs
@@ -173,7 +173,7 @@ def test_each_partition_goes_to_one_thread_that_reads_its_topic(
         )
     shuffled = random.sample(partitions, len(partitions))
     other = {member: read[member] for member in random.sample(sorted(read), len(read))}
-    assert by_range_of_threads(shuffled, other) == assigned, "their order says nothing"
+    assert by_range_of_threads(shuffled, other) == assigned, "in any order"
 
 
 @given(partitions_of_topics, equal_streams)

@@ -1,4 +1,4 @@
-"""A member of a brokers' group, without brokers: what it subscribes to."""
+"""What a member of a brokers' group subscribes to, with a fake client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.kafka.groups import Topics
 
 
 class Client:
-    """A consumer, and its client: remembers the subscriptions."""
+    """A consumer and its client in one; records the subscriptions."""
 
     strategy = "range"
 
@@ -39,12 +39,13 @@ def test_a_pattern_is_of_python_and_new_topics_are_subscribed_to_when_they_are_s
     look()
     topics.counts |= {"orders_2": 1, "other": 1}
     look()
-    assert client.subscriptions == [["orders_1"]], "only now and then"
+    assert client.subscriptions == [["orders_1"]], "it is not time to refresh yet"
     clock.advance(10.0)
     look()
     clock.advance(10.0)
     look()
-    assert client.subscriptions == [["orders_1"], ["orders_1", "orders_2"]], "a change alone"
+    # The last look has found no new topic, so it has not subscribed again.
+    assert client.subscriptions == [["orders_1"], ["orders_1", "orders_2"]]
     topics.counts = {}
     clock.advance(10.0)
     look()

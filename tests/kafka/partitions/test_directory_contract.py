@@ -1,4 +1,4 @@
-"""What the directories promise, by each of their bodies, on real servers."""
+"""Rules that all directories of topics fulfil, on real servers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WITHIN_S = 60.0
 
 
 class Told(NamedTuple):
-    """Who tells, and of which Kafka."""
+    """A directory, and the Kafka that it describes."""
 
     directory: Directory
     kafka: Kafka

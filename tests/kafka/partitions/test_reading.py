@@ -1,4 +1,4 @@
-"""What one task reads, without a broker: where it begins, what it puts back, what it tells."""
+"""PartitionReader without a broker: where it begins, what it gives back, and what it reports."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_what_was_removed_is_told_and_the_first_that_is_there_is_emitted() -> No
     assert client.reads == {A0: 10}
     _, numbers = read.sort([message(10), message(11)])
     assert [read.places.name(number) for number in numbers] == [(A0, 10), (A0, 11)]
-    assert read.settled()[A0].offset == 3, "until it has been told"
+    assert read.settled()[A0].offset == 3, "the skipped range has not been reported yet"
 
 
 @pytest.mark.parametrize("first", [StartPosition.LATEST, StartPosition.EARLIEST])
@@ -77,9 +77,9 @@ def test_an_error_of_one_partition_takes_nothing_of_the_others_along() -> None:
         assert refusal not in taken
     _, numbers = read.sort([*taken, message(9, 1, error=EOF)])
     assert [read.places.name(number) for number in numbers] == [(A1, 0)]
-    assert read.places[A1].progress.emitted == 9, "its end was heard of"
+    assert read.places[A1].progress.emitted == 9, "the end of the partition was noted"
     read.look_up_positions(lambda: 0.0)
-    assert client.reads[A0] == 10, "it goes on where there is something"
+    assert client.reads[A0] == 10, "it continues at the first message that exists"
 
 
 def test_partitions_that_cannot_be_given_back_are_not_read_any_more() -> None:
@@ -87,7 +87,7 @@ def test_partitions_that_cannot_be_given_back_are_not_read_any_more() -> None:
     client.bounds_of = {A0: (0, 100)}
     read = reading(client, Kept(p0=5))
     read.assigned([A0])
-    client.reads = {}  # the client knows nothing of it
+    client.reads = {}  # the client does not read the partition
     with pytest.raises(KeyError):
         read.revoked([A0], lost=False)
     assert not read.places
@@ -102,7 +102,7 @@ def test_who_begins_at_the_end_and_dies_goes_on_there(first: StartPosition) -> N
     client.bounds_of = {A0: (10, 90)}
     reading(client, stored, first=first).assigned([A0])
     assert stored.at() == 90
-    client.bounds_of = {A0: (10, 95)}  # five are emitted, none is settled, and it dies
+    client.bounds_of = {A0: (10, 95)}  # five are emitted, none is settled, and the task dies
     reading(client, stored, first=first).assigned([A0])
     assert client.reads == {A0: 90}
 
@@ -120,13 +120,14 @@ def test_a_partition_without_a_leader_begins_later_and_stops_no_other() -> None:
     client.bounds_of = {one: (0, 7) for one in parts if one.number not in (1, 3)}
     read = reading(client, Kept(p2=4), first=StartPosition.UNCOMMITTED_EARLIEST)
     read.assigned(parts)
-    assert client.reads == {parts[0]: 0, parts[2]: 4}, "one question is too many already"
+    # Partition 4 waits, too: after a failed request no other position is looked up.
+    assert client.reads == {parts[0]: 0, parts[2]: 4}
     for _ in range(3):
         read.look_up_positions(clock.now)
         read.look_up_positions(clock.now)
         clock.advance(10.0)
     assert client.reads == {parts[0]: 0, parts[2]: 4, parts[4]: 0}
-    assert client.asked == 6, "not before a while is over"
+    assert client.asked == 6, "requests are repeated after a delay only"
     client.bounds_of |= {parts[1]: (3, 7), parts[3]: (0, 7)}
     clock.advance(30.0)
     read.all_new = True

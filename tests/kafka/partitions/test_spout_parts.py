@@ -1,4 +1,4 @@
-"""The spout without a broker: what goes wrong between what it takes and what it gives."""
+"""KafkaSpout over a fake client: errors between a poll of the client and the records it emits."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_an_error_in_reading_lets_the_sharing_look_for_partitions_at_once(
     desk.topics.counts["a"] = 2
     desk.client.bounds_of[Partition("a", 1)] = (0, 9)
     desk.poll()
-    assert len(desk.spout.standing()) == 1, "it is not time to look yet"
+    assert len(desk.spout.standing()) == 1, "it is not time to refresh yet"
     desk.client.waiting = [message(0, error=FORBIDDEN)]
     with pytest.raises(NotAuthorised):
         desk.poll()
@@ -130,7 +130,7 @@ def test_an_error_in_reading_lets_the_sharing_look_for_partitions_at_once(
 
 
 class Follows(RebalanceListener):
-    """Notes what it is told, and what is committed and read then."""
+    """Records each call, with the committed offset and the number of partitions that are read."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, list[int], int | None, int]] = []
@@ -178,6 +178,6 @@ def test_who_begins_nowhere_but_at_a_commit_says_what_to_do(new_desk: NewDesk) -
     desk.client.waiting = [message(20, error=RESET)]
     desk.client.bounds_of[Partition("a", 0)] = (50, 100)
     desk.poll()
-    for _ in range(2):  # it does not go on by itself
+    for _ in range(2):  # the spout does not continue without a decision of the user
         with pytest.raises(BadOffset, match=r"a\[0\]: offset 20 was to be read next.*EARLIEST"):
             desk.poll()

@@ -1,4 +1,4 @@
-"""A KafkaSpout whose partitions, group and offsets are in ZooKeeper, and what happens to that."""
+"""A KafkaSpout whose partitions, group and offsets are in a real ZooKeeper, also under faults."""
 
 from __future__ import annotations
 
@@ -208,17 +208,17 @@ def test_a_consumer_that_comes_and_goes_under_load_loses_nothing(site: Site) -> 
             steady.until(lambda: parts(steady) == 4)
         steady.until(lambda: stored(site) == dict.fromkeys(range(4), 120))
         twice = len(found) + len(seen(steady)) - len(site.all())
-        assert 0 <= twice <= 3 * 40, "what was open when it changed hands, and no more"
+        assert 0 <= twice <= 3 * 40, "only messages that were open in a rebalance are read twice"
 
 
 def parts(run: Run) -> int:
-    """How many partitions it reads."""
+    """How many partitions the spout of a run reads."""
     opened = hasattr(run.spout(), "_reader")
     return len(run.spout().standing()) if opened else 0
 
 
 def together(one: Run, other: Run, happened: Callable[[], bool]) -> None:
-    """Let both work until then."""
+    """Step both runs in turn until `happened` is true."""
     while not happened():
         one.go_on(0.02)
         other.go_on(0.02)

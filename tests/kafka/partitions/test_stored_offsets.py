@@ -1,4 +1,4 @@
-"""Offsets in a tree: as Storm wrote them, as Kafka's old consumer did, and what is none."""
+"""Offsets in a tree, in the formats of Storm and of Kafka's old consumer; invalid values."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ each_layout = pytest.mark.parametrize("name", ["plain", "storm", "storm with top
 
 
 def layout(name: str) -> OffsetLayout:
-    """Each test has its own place."""
+    """A layout with a path of its own."""
     unique = uuid.uuid4().hex
     if name == "plain":
         return PlainLayout(unique)
@@ -186,7 +186,7 @@ def test_a_store_that_does_not_answer_is_told_with_the_place() -> None:
         offsets.read([FIRST])
 
 
-# ---- where to begin -----------------------------------------------------------------------------
+# ---- start positions ----------------------------------------------------------------------------
 
 HERE, OTHER = (json.dumps({"topologyId": id}) for id in ("here", "other"))
 
@@ -198,10 +198,10 @@ HERE, OTHER = (json.dumps({"topologyId": id}) for id in ("here", "other"))
         (None, True, 20),
         (Committed(50, OTHER), True, 20),  # 2: another deployment, and the start is forced
         (Committed(50, ""), True, 20),
-        (Committed(50, OTHER), False, 50),  # 3: in all other cases where it is stored
+        (Committed(50, OTHER), False, 50),  # 3: in all other cases the stored offset
         (Committed(50, HERE), True, 50),
         (Committed(50, HERE), False, 50),
-        (Committed(0, HERE), False, 0),  # Storm takes 0 for nothing
+        (Committed(0, HERE), False, 0),  # Storm treats 0 as if nothing were stored
     ],
 )
 def test_the_three_cases_of_a_start(

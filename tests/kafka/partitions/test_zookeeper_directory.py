@@ -1,4 +1,4 @@
-"""What brokers publish in ZooKeeper, read by hand: what is missing, and what is none of it."""
+"""Brokers and topics read from their nodes in ZooKeeper: missing nodes, and invalid values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def numbers(partitions: tuple[Partition, ...]) -> list[int]:
 
 def test_a_broker_that_is_away_shifts_no_partition_to_another_task(tree: MemoryTree) -> None:
     stand_up(tree, 1)
-    publish(tree, "t", {0: 1, 1: 2, 2: 1, 3: -1, 4: 1})  # 2 is away, and 3 has no leader
+    # Broker 2 is unavailable, and partition 3 has no leader.
+    publish(tree, "t", {0: 1, 1: 2, 2: 1, 3: -1, 4: 1})
     directory = ZooKeeperDirectory(tree)
     assert numbers(directory.partitions("t")) == [0, 1, 2, 3, 4]
     assert numbers(modulo(directory.partitions("t"), 3, 1)) == [1, 4]
@@ -108,11 +109,11 @@ def test_what_is_no_json_is_an_error_with_its_place(tree: MemoryTree) -> None:
         ZooKeeperDirectory(tree).partitions("t")
 
 
-# ---- asked now and then -------------------------------------------------------------------------
+# ---- the cache ----------------------------------------------------------------------------------
 
 
 class Fails:
-    """A tree, until it is not reached any more."""
+    """A tree that can be made unavailable."""
 
     def __init__(self, tree: MemoryTree) -> None:
         self._tree = tree
@@ -153,7 +154,7 @@ def test_the_last_answer_holds_while_nobody_answers(tree: MemoryTree) -> None:
     directory.refresh()
     assert numbers(directory.partitions("t")) == [0]
     with pytest.raises(KafkaUnreachable, match="/brokers/ids cannot be used: away"):
-        directory.leaders("t")  # was never asked before
+        directory.leaders("t")  # has no cached answer
     fails.away = False
     tree.delete("/brokers/topics/t/partitions/0/state")
     tree.delete("/brokers/topics/t/partitions/0")

@@ -1,4 +1,4 @@
-"""A group of consumers in ZooKeeper, step by step: who reads what, and never two."""
+"""A consumer group in ZooKeeper, step by step: each partition has at most one reader."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def short(partitions: set[Partition]) -> list[int]:
     return sorted(one.number for one in partitions)
 
 
-# ---- what becomes of partitions -----------------------------------------------------------------
+# ---- assignment ---------------------------------------------------------------------------------
 
 
 def test_all_members_come_to_one_answer() -> None:
@@ -196,7 +196,7 @@ def test_new_partitions_are_shared_too_even_in_the_middle_of_a_rebalance() -> No
     third = stage.join()
     stage.clock.advance(0.5)
     third.look()
-    first.look()  # the first knows of a third; and now there are more
+    first.look()  # the first member has seen the third when partitions are added
     stage.topics.counts["t"] = 6
     stage.settle()
     assert [short(one.reads) for one in (first, second, third)] == [[0, 1], [2, 3], [4, 5]]
@@ -275,7 +275,7 @@ def test_after_a_long_silence_nothing_is_read_any_more_until_it_ends(expired: bo
     member.suspend()
     stage.clock.advance(TIMEOUTS.suspended_max_s)
     member.look()
-    assert member.history[-1] == "!t[0] t[1]", "its nodes may be somebody else's by now"
+    assert member.history[-1] == "!t[0] t[1]", "its nodes may belong to another member by now"
     for _ in range(3):
         stage.clock.advance(10.0)
         with pytest.raises(KafkaUnreachable, match="/consumers/g"):

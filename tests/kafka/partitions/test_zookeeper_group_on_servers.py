@@ -1,4 +1,4 @@
-"""A group in a real ZooKeeper: sessions that expire, a server that is killed."""
+"""A consumer group in a real ZooKeeper: sessions that expire, and a server that is killed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALL = {*TOPICS.partitions("t")}
 
 
 class Reader:
-    """A member, which reads what is its own and commits how far."""
+    """A member of the group that commits offset 7 of each partition that it releases."""
 
     def __init__(
         self, zookeeper: ZooKeeper, group: str, session_s: float, suspended_max_s: float
@@ -54,7 +54,7 @@ class Reader:
 
 
 class Group:
-    """Readers of one group, that look in turn."""
+    """Readers of one group, which look in turn."""
 
     def __init__(self, zookeeper: ZooKeeper) -> None:
         self.name = f"g{uuid.uuid4().hex}"
@@ -72,12 +72,12 @@ class Group:
         while not true():
             assert clock.now() < end_s, [sorted(one.reads) for one in self.readers]
             for one in self.readers:
-                with suppress(KafkaUnreachable):  # while it may read nothing it says so
+                with suppress(KafkaUnreachable):  # raised while it may not read
                     one.group.look(one)
             clock.sleep(0.01)
 
     def shared(self) -> bool:
-        """Whether all is read, by as many as possible, each partition by one."""
+        """Whether each partition has one reader, and all readers about as many partitions."""
         read = [partition for one in self.readers for partition in one.reads]
         counts = [len(one.reads) for one in self.readers]
         return sorted(read) == sorted(ALL) and max(counts) - min(counts) <= 1
@@ -113,11 +113,12 @@ def test_a_session_that_expires_costs_its_partitions_and_a_commit_of_them_is_ref
     had = {*unlucky.reads}
     expire(zookeeper, unlucky.tree)
     group.readers = [other]
-    group.until(group.shared)  # the other has all, before the first looks again
+    group.until(group.shared)  # the other has all partitions before the first looks again
     with pytest.raises(StaleGeneration):
         unlucky.offsets.write(dict.fromkeys(had, Committed(99)))
     late = StoredOffsets(other.tree, PlainLayout(group.name), lambda _: True, unlucky.group.member)
-    with pytest.raises(StaleGeneration, match="is gone"):  # it was asked a moment too early
+    # The check of the owner has passed, but the member is gone at the write.
+    with pytest.raises(StaleGeneration, match="is gone"):
         late.write(dict.fromkeys(had, Committed(99)))
     assert not other.offsets.read(had)
     group.readers = [unlucky, other]
@@ -132,7 +133,7 @@ def test_a_server_that_is_killed_and_restarted_costs_nobody_anything(
     group.until(group.shared)
     zookeeper.kill()
     zookeeper.restart()
-    group.join(1)  # needs the server, and the others
+    group.join(1)  # gets partitions only if the server and the other members work
     group.until(group.shared)
     assert [reader.lost for reader in group.readers] == [[], [], []]
 

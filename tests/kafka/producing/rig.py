@@ -1,4 +1,4 @@
-"""Bolts that are called as a worker calls them, by hand."""
+"""Calls a bolt directly, as a worker calls it, and collects its acks and fails."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.kafka.topics import WITHIN_S
 
 
 class Input:
-    """One input of a manual bolt."""
+    """An input tuple of a bolt that acks its inputs itself."""
 
     def __init__(self, record: Any) -> None:
         self.record = record
@@ -21,7 +21,7 @@ class Input:
 
 
 class Collected:
-    """A collector that remembers."""
+    """A collector that records all calls."""
 
     def __init__(self) -> None:
         self.acked: list[Any] = []
@@ -39,7 +39,7 @@ class Collected:
 
 
 class Driven:
-    """A bolt and what becomes of its inputs."""
+    """A prepared bolt, and the acks and fails of its inputs."""
 
     def __init__(self, bolt: Any, clock: Any = None) -> None:
         self.bolt, self.out = bolt, Collected()

@@ -1,4 +1,4 @@
-"""Out to a real Kafka: a record is acked when the brokers have it, and fails with the cause."""
+"""KafkaBolt on a real Kafka: a record is acked when the brokers have it, or fails with a cause."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_no_record_is_acked_before_the_broker_has_it(kafka: Kafka) -> None:
         driven.take(Total("a", 1), Total("b", 2))
         driven.bolt._producer.poll(0.5)
         assert driven.out.acked == [Total("before", 1)]
-        for _ in range(2):  # those that are on their way for longer than one look are renewed
+        for _ in range(2):  # the timeout of unconfirmed inputs is reset from the second tick on
             clock.advance(2.1)
             driven.bolt.tick()
         assert driven.out.renewed == [Total("a", 1), Total("b", 2)]
@@ -124,7 +124,7 @@ def test_a_record_that_is_too_large_fails_alone(kafka: Kafka) -> None:
     driven.take(Total("x" * 3000, 1))
     driven.until(lambda out: out.failed)
     assert "larger than" in str(driven.out.failed[0][1])
-    with pytest.raises(KafkaError, match="larger than"):  # beyond what the client takes itself
+    with pytest.raises(KafkaError, match="larger than"):  # above the limit of the client itself
         driven.take(Total("x" * 2_000_000, 1))
     driven.take(Total("small", 2))
     driven.until(lambda out: out.acked)
@@ -156,7 +156,7 @@ def test_settings_that_make_no_producer_are_an_error(settings: Any, says: str) -
 
 
 class Away:
-    """A directory that knows no topic, and counts who asks."""
+    """A directory that counts its calls; from the third call on it knows the topic."""
 
     asked = 0
 

@@ -1,4 +1,4 @@
-"""What a real Kafka does to those who read it: nothing is lost that it still had, and lag is 0."""
+"""Faults of a real Kafka under load: no existing message is lost, and at the end the lag is 0."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PATIENT = Retry(attempts=100, initial_s=0.05, max_s=0.5)
 
 
 def reader(bootstrap: str, topic: str, **options: Any) -> KafkaSpout:
-    """A spout of a group that is called like its topic."""
+    """A spout whose group has the name of its topic."""
     quick = {"commit_s": 0.1, "refresh_s": 1.0}
     more = {name: options.pop(name) for name in ("value",) if name in options}
     return KafkaSpout(
@@ -41,7 +41,7 @@ def reader(bootstrap: str, topic: str, **options: Any) -> KafkaSpout:
 def lag(bootstrap: str, topic: str) -> int:
     try:
         return total(lags({"bootstrap.servers": bootstrap}, topic, [topic]))
-    except KafkaError:  # a broker is just coming back
+    except KafkaError:  # a broker is restarting
         return 1
 
 
@@ -55,7 +55,7 @@ def numbered(first: int, end: int) -> list[bytes]:
 
 
 def send(bootstrap: str, topic: str, messages: list[bytes]) -> None:
-    """Messages in all partitions."""
+    """Write messages to all partitions, by their hash."""
     producer = Producer({"bootstrap.servers": bootstrap})
     for value in messages:
         assert producer.send(Message(topic, value, key=value))
@@ -85,7 +85,7 @@ DOWN_S = 5.0
 
 
 def test_the_only_broker_is_away_for_longer_than_messages_have(kafka: Kafka) -> None:
-    """A shorter absence is tested with the example, by tests/kafka/test_example.py."""
+    """tests/kafka/test_example.py tests a shorter outage."""
     source, target = new_topic(kafka.bootstrap, 2), new_topic(kafka.bootstrap, 2)
     send(kafka.bootstrap, source, numbered(0, 20_000))
     settings = {"bootstrap.servers": kafka.bootstrap, "message.timeout.ms": 3000, "linger.ms": 1}
@@ -105,7 +105,7 @@ def test_the_only_broker_is_away_for_longer_than_messages_have(kafka: Kafka) -> 
         send(kafka.bootstrap, source, numbered(20_000, 21_000))
         settled(run, kafka.bootstrap, source)
         (stats,) = (task for task in run.core.stats().tasks if task.component == "in")
-        assert bolt.stats().counts.failed, "what could not be delivered in time has failed"
+        assert bolt.stats().counts.failed, "messages that were not delivered in time have failed"
     found = Counter(message.value() for message in read_all(kafka.bootstrap, target))
     assert set(found) == set(numbered(0, 21_000))
     assert found.total() - 21_000 <= stats.counts.replayed
@@ -129,10 +129,7 @@ def test_a_leader_is_killed_and_another_one_takes_over(kafka_cluster: Kafka) -> 
         assert set(values(run)) == set(numbered(0, 1000))
 
 
-# ---- readers and partitions ---------------------------------------------------------------------
-
-
-# ---- what becomes of messages -------------------------------------------------------------------
+# ---- messages -----------------------------------------------------------------------------------
 
 
 def test_a_compacted_topic_is_read_over_its_gaps(kafka: Kafka) -> None:
@@ -147,7 +144,7 @@ def test_a_compacted_topic_is_read_over_its_gaps(kafka: Kafka) -> None:
     clock = SystemClock()
     end_s = clock.now() + WITHIN_S
     count = 0
-    while True:  # until the cleaner has been here: it leaves the last segment alone
+    while True:  # until the log cleaner has run; it does not clean the last segment
         for _ in range(50):
             producer.send(Message(topic, f"{count}".encode(), key=f"{count % 5}".encode()))
             count += 1
@@ -156,7 +153,7 @@ def test_a_compacted_topic_is_read_over_its_gaps(kafka: Kafka) -> None:
         left = [message.offset() for message in read_all(kafka.bootstrap, topic)]
         if len(left) < count - 40:
             break
-        assert clock.now() < end_s, "the cleaner does not come"
+        assert clock.now() < end_s, "the log cleaner has not run"
     with running(topology(reader(kafka.bootstrap, topic))) as run:
         settled(run, kafka.bootstrap, topic)
         newest = {f"{number}".encode() for number in range(count - 5, count)}

@@ -1,4 +1,4 @@
-"""Brokers, ZooKeeper and a schema registry that are away: whoever needs them waits, and goes on."""
+"""Outages of brokers, ZooKeeper and a schema registry: spouts and bolts wait, then continue."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_all_codes_of_an_outage_are_codes_of_the_client() -> None:
     assert not [name for name in KAFKA_CODES if not hasattr(ClientError, name)]
 
 
-# ---- an address that nobody answers -------------------------------------------------------------
+# ---- an address without a broker ----------------------------------------------------------------
 
 
 @pytest.fixture
@@ -95,11 +95,11 @@ def test_an_address_that_nobody_answers_is_named_within_five_seconds(ask: Any, n
     assert CONTEXT.clock.now() - begun_s < 5.0
 
 
-# ---- all brokers are away in the middle of a run ------------------------------------------------
+# ---- all brokers are unavailable in the middle of a run -----------------------------------------
 
 
 class Brokers:
-    """A directory that is asked by another thread: it fails twice, and answers when it may."""
+    """A directory for another thread: two calls fail, the third waits for `may_answer`."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -111,7 +111,7 @@ class Brokers:
     def topics(self) -> frozenset[str]:
         self.asked += 1
         if self.asked < 3:
-            raise KafkaUnreachable("away")
+            raise KafkaUnreachable("unavailable")
         self.is_away.set()
         assert self.may_answer.wait(60)
         return frozenset()
@@ -127,7 +127,7 @@ def test_a_client_that_is_cut_off_is_asked_until_there_is_an_answer(
     made.check()
     made.on_error(ClientError(ClientError._TRANSPORT, "one of three"))
     made.check()
-    assert brokers.asked == 0, "the others are there"
+    assert brokers.asked == 0, "the other brokers are available"
     made.on_error(ClientError(ClientError._ALL_BROKERS_DOWN))
     for _ in range(2):
         with pytest.raises(KafkaUnreachable, match=r"host:1.*one of three"):
@@ -154,7 +154,7 @@ def test_a_spout_hands_out_what_it_has_and_raises_until_the_brokers_are_back(
     for _ in range(3):
         with pytest.raises(KafkaUnreachable):
             desk.poll()
-        desk.spout.poll(0)  # what else is due is done
+        desk.spout.poll(0)  # with no room it does its other work, and does not raise
     desk.client.is_cut = False
     desk.client.waiting = [message(2)]
     assert desk.poll() == [(0, 2)]
@@ -175,7 +175,7 @@ def test_partitions_that_were_lost_are_reported_before_the_outage(new_desk: NewD
 
 
 class Cut:
-    """A producer; what it was handed is on its way until the brokers are back."""
+    """A producer whose messages stay unconfirmed while the brokers are unavailable."""
 
     is_cut = False
     fatal = None
@@ -188,7 +188,7 @@ class Cut:
 
     def check(self) -> None:
         if Cut.is_cut:
-            raise KafkaUnreachable("all brokers are away")
+            raise KafkaUnreachable("all brokers are unavailable")
 
     def send(self, message: Any, delivered: Any) -> bool:
         self.sent.append((message, delivered))
@@ -220,7 +220,7 @@ def test_a_bolt_waits_for_the_brokers_and_keeps_what_is_on_its_way(
     assert driven.out.acked == [Word("first"), Word("second")]
 
 
-# ---- what reading needs besides the brokers -----------------------------------------------------
+# ---- other dependencies -------------------------------------------------------------------------
 
 
 def test_a_schema_registry_that_is_away_is_an_outage_and_no_fault_of_a_message() -> None:

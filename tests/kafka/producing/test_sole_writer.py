@@ -1,4 +1,4 @@
-"""SoleWriterBolt and the tails it reads, with a client that does as told: no broker is needed."""
+"""SoleWriterBolt, and the tails of partitions that it reads, with fake clients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.kafka.producing.rig import Driven
 
 
 class Consumer:
-    """Hands out what it was given, a batch at a time."""
+    """Returns the given batches of messages, one for each call."""
 
     def __init__(self, *batches: list[ClientMessage]) -> None:
         self._batches = list(batches)
@@ -35,7 +35,7 @@ class Consumer:
 def test_the_end_of_one_partition_told_twice_is_not_that_of_another() -> None:
     client: Any = Consumer(
         [message(0), message(1, error=EOF)],
-        [message(1), message(2, error=EOF)],  # more has come meanwhile
+        [message(1), message(2, error=EOF)],  # a message has arrived meanwhile
         [message(0, 1), message(1, 1, error=EOF)],
     )
     both = (Partition("a", 0), Partition("a", 1))
@@ -43,7 +43,7 @@ def test_the_end_of_one_partition_told_twice_is_not_that_of_another() -> None:
     assert found == [(0, 0), (0, 1), (1, 0)]
 
 
-# ---- what was not confirmed ---------------------------------------------------------------------
+# ---- unconfirmed messages -----------------------------------------------------------------------
 
 
 class Sale(NamedTuple):
@@ -51,7 +51,7 @@ class Sale(NamedTuple):
 
 
 class Topic:
-    """What has arrived, and whether its brokers answer."""
+    """The ids that have arrived in a topic, and whether its brokers answer."""
 
     def __init__(self) -> None:
         self.ids: list[bytes] = []
@@ -61,7 +61,7 @@ class Topic:
     def tails(self, *_: Any) -> Any:
         self.asked += 1
         if not self.answers:
-            raise KafkaUnreachable("nobody answers")
+            raise KafkaUnreachable("no answer")
         return [Arrived(id) for id in self.ids]
 
 
@@ -73,7 +73,7 @@ class Arrived(NamedTuple):
 
 
 class Client:
-    """A producer whose messages are where the test says."""
+    """A producer whose messages are confirmed or failed by the test."""
 
     def __init__(self, *_: Any) -> None:
         self.fatal: KafkaError | None = None
@@ -110,7 +110,7 @@ def driven(clock: ManualClock | None = None) -> Driven:
 
 
 def ids(one: Driven) -> list[bytes]:
-    """Of what was handed to the producer that is used now."""
+    """The ids of the messages that were given to the current producer."""
     client: Any = one.bolt._producer
     return [message.headers[-1][1] for message, _ in client.sent]
 
@@ -131,7 +131,7 @@ def test_what_was_not_confirmed_in_time_and_has_arrived_is_not_sent_again(topic:
     one.take(Sale(1), Sale(2))
     assert one.out.acked == [Sale(1)]
     assert ids(one) == [b"1", b"2", b"2"]
-    assert topic.asked == 2, "once at the beginning, and once after the errors"
+    assert topic.asked == 2, "once at the start, and once after the errors"
 
 
 def test_after_a_producer_that_cannot_go_on_what_has_arrived_is_not_sent_again(
@@ -175,7 +175,7 @@ def test_nothing_is_sent_while_it_is_open_what_has_arrived(topic: Topic) -> None
     for _ in range(3):
         with pytest.raises(KafkaUnreachable):
             one.take(Sale(1))
-    assert topic.asked == 2, "nobody is asked for each record: it takes seconds"
+    assert topic.asked == 2, "the topic is not read for each record: that takes seconds"
     topic.answers = True
     clock.advance(5.0)
     one.take(Sale(1))

@@ -34,7 +34,7 @@ class Word(NamedTuple):
 
 
 class Broker:
-    """In the place of a Producer: each `poll` sends a batch, of at most `most` bytes in all."""
+    """A fake Producer: `poll` sends its batches, and refuses those of more than `most` bytes."""
 
     most = 1000
 
@@ -100,7 +100,7 @@ def test_record_that_is_too_large_fails_alone(driven: Driven) -> None:
     assert (record, str(error)) == (Word("x" * 1001), "MSG_SIZE_TOO_LARGE")
     assert driven.out.acked == [Word("a"), Word("b")]
     driven.take(Word("c"))
-    assert driven.bolt._producer.refused == 2, "the next batch is one again"
+    assert driven.bolt._producer.refused == 2, "the next record is sent in a batch again"
 
 
 def test_closing_delivers_also_what_was_refused(driven: Driven) -> None:
@@ -156,7 +156,7 @@ def test_letter_is_clipped_to_what_the_topic_takes(monkeypatch: pytest.MonkeyPat
     assert b"clipped to" not in short
     refused = driven.bolt._producer.refused
     driven.take(letter_of(os.urandom(400_000)))
-    assert driven.bolt._producer.refused == refused, "the limit is known by now"
+    assert driven.bolt._producer.refused == refused, "the bolt knows the limit by now"
 
 
 def test_letter_that_not_even_clipped_is_taken_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +232,7 @@ def test_message_that_cannot_be_read_and_one_that_cannot_be_sent_end_as_dead_let
     sales = topology.spout("sales", spout, retry=Retry(attempts=1, dead_letters=True))
     sales.shuffle().bolt("out", KafkaBolt(settings, sink, key="item"))
     bury(sales, KafkaBolt.dead_letters(settings, dead))
-    with pytest.raises(ClusterError, match="is not finished"):  # as a Kafka has no end
+    with pytest.raises(ClusterError, match="is not finished"):  # a KafkaSpout never finishes
         run_inline(topology.graph(), steps_max=1_000)
     (sent,) = read_all(kafka.bootstrap, sink)
     assert Json().decoder(sink, "value")(sent.value() or b"")["item"] == "\ud800"

@@ -1,4 +1,4 @@
-"""Transactions on a real Kafka: all of a batch, or nothing; one bad record fails alone."""
+"""Transactional writes to a real Kafka: batches arrive whole or not, a bad record fails alone."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_each_batch_is_committed_and_one_bad_record_fails_alone(kafka: Kafka) ->
 
 
 class Client:
-    """In the place of Transactions: refuses a commit with one of the `bad` words."""
+    """A fake of Transactions: it refuses to commit one of the `bad` words."""
 
     made: ClassVar[list[Client]] = []
     bad: ClassVar[set[bytes]] = set()
@@ -86,7 +86,7 @@ class Client:
     def __init__(self, settings: Any, _id: str) -> None:
         self.check()
         self.batch = settings.get("batch.num.messages", math.inf)
-        assert all(former.gone for former in self.made), "one of an id at a time"
+        assert all(former.gone for former in self.made), "an id has one producer at a time"
         self.made.append(self)
         self.sent: list[bytes] = []
         self.committed: list[list[bytes]] = []
@@ -106,12 +106,12 @@ class Client:
         self.committed.append(self.sent)
 
     def abort(self) -> None:
-        assert not self.away, "the next producer of that id aborts what is open"
+        assert not self.away, "the next producer of this id aborts the open transaction"
 
     def poll(self, _: float) -> None: ...
     def check(self) -> None:
         if Client.away:
-            raise KafkaUnreachable("nobody answers")
+            raise KafkaUnreachable("no answer")
 
     def let_go(self) -> None:
         self.gone = True
@@ -133,7 +133,8 @@ def test_a_bad_record_is_found_by_halves(driven: Driven, monkeypatch: pytest.Mon
     driven.take(*WORDS)
     assert [word for word, _ in driven.out.failed] == [Word("77")]
     assert driven.out.acked == [word for word in WORDS if word.word != "77"], "in their order"
-    assert len(Client.made) == 11, "10 were refused, of 256 twice, down to 1; the rest has one more"
+    # 256 records are refused twice, then the half with the bad record, down to 1: 10 refusals.
+    assert len(Client.made) == 11, "one producer for each refusal, and one for the other records"
     assert sum(len(client.committed) for client in Client.made) == 8
 
 
@@ -164,7 +165,7 @@ def test_while_the_brokers_are_away_a_batch_fails_as_a_whole_and_the_next_record
         patch.setattr(Client, "away", True)
         driven.take(*WORDS)
         assert [type(error) for _, error in driven.out.failed] == [KafkaUnreachable] * 256
-        assert len(Client.made) == 1, "nobody looks for a bad record"
+        assert len(Client.made) == 1, "no search for a bad record has begun"
         with pytest.raises(KafkaUnreachable):
             driven.give(Word("next"))
         driven.take()
