@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.kafka.producing.rig import Driven
+from tests.kafka.producing.rig import BoltRig
 
-Drive = Callable[..., Driven]
+Drive = Callable[..., BoltRig]
 
 
 @pytest.fixture
@@ -18,8 +18,8 @@ def drive() -> Iterator[Drive]:
     """Call it with a bolt, and a clock if needed; it prepares the bolt."""
     with ExitStack() as stack:
 
-        def prepared(bolt: Any, clock: Any = None) -> Driven:
-            driven = Driven(bolt, clock)
+        def prepared(bolt: Any, clock: Any = None) -> BoltRig:
+            driven = BoltRig(bolt, clock)
             stack.callback(bolt.cleanup)
             return driven
 

@@ -47,7 +47,7 @@ class Server:
 
 
 @contextmanager
-def started(folder: Path) -> Iterator[Server]:
+def postgres_server(folder: Path) -> Iterator[Server]:
     server = Server(folder)
     try:
         yield server

@@ -6,16 +6,16 @@ from functools import partial
 
 import pytest
 
-from tests.kafka.fakes import BatchDesk, Desk, NewBatchDesk, NewDesk
+from tests.kafka.fakes import BatchRig, NewBatchRig, NewSpoutRig, SpoutRig
 
 
 @pytest.fixture
-def new_desk(monkeypatch: pytest.MonkeyPatch) -> NewDesk:
+def new_spout_rig(monkeypatch: pytest.MonkeyPatch) -> NewSpoutRig:
     """Call it with the offset bounds of each partition, and options."""
-    return partial(Desk, monkeypatch)
+    return partial(SpoutRig, monkeypatch)
 
 
 @pytest.fixture
-def new_batches(monkeypatch: pytest.MonkeyPatch) -> NewBatchDesk:
+def new_batch_rig(monkeypatch: pytest.MonkeyPatch) -> NewBatchRig:
     """Call it with the class of the spout, the offset bounds of each partition, and options."""
-    return partial(BatchDesk, monkeypatch)
+    return partial(BatchRig, monkeypatch)

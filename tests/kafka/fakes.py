@@ -27,8 +27,8 @@ FORBIDDEN = ClientError.TOPIC_AUTHORIZATION_FAILED
 
 
 def message(offset: int, partition: int = 0, *, error: int = 0, topic: str = "a") -> Message:
-    told = ClientError(error) if error else None
-    return Message(topic=topic, partition=partition, offset=offset, value=b"", error=told)
+    client_error = ClientError(error) if error else None
+    return Message(topic=topic, partition=partition, offset=offset, value=b"", error=client_error)
 
 
 class Client:
@@ -87,34 +87,34 @@ class LogClient(Client):
 
     `logs`: the offsets of the messages of each partition, ascending.
     `ends`: where a partition ends, unless it ends after its last message.
-    `late`: is called when the bounds of a partition without a leader are requested.
+    `on_no_leader`: is called when the bounds of a partition without a leader are requested.
     """
 
     def __init__(self, logs: dict[int, Sequence[int]]) -> None:
         super().__init__()
         self.logs, self.ends = logs, dict[int, int]()
-        self.odd: list[Message] = []  # the next call of `consume` returns these first
-        self.told: set[Partition] = set()  # partitions whose end or error was reported
+        self.first_messages: list[Message] = []  # the next call of `consume` returns these first
+        self.reported: set[Partition] = set()  # partitions whose end or error was reported
         self.seeks: list[tuple[Partition, int]] = []
         self.taken = 0
-        self.late: Callable[[], None] = lambda: None
+        self.on_no_leader: Callable[[], None] = lambda: None
 
     def assign(self, offsets: Mapping[Partition, int]) -> None:
         assert not offsets.keys() & self.reads.keys()
         super().assign(offsets)
-        self.told -= offsets.keys()
+        self.reported -= offsets.keys()
         self.seeks += offsets.items()
 
     def retained(self, partition: Partition) -> RetainedOffsets:
         log = self.logs.get(partition.number)
         if log is None or self.is_cut:
-            self.late()
+            self.on_no_leader()
             raise KafkaUnreachable(f"{partition} has no leader")
         end = self.ends.get(partition.number, log[-1] + 1 if log else 0)
         return RetainedOffsets(log[0] if log else end, end)
 
     def consume(self, limit: int, _: float) -> list[Message]:
-        found, self.odd = self.odd, []
+        found, self.first_messages = self.first_messages, []
         events = []
         for partition, at in self.reads.items():
             log = self.logs[partition.number]
@@ -124,27 +124,27 @@ class LogClient(Client):
             if kind == EOF:
                 found += [message(offset, partition.number) for offset in part]
                 self.reads[partition] = part[-1] + 1 if part else at
-            if partition not in self.told and (kind == RESET or len(found) < limit):
-                self.told.add(partition)
+            if partition not in self.reported and (kind == RESET or len(found) < limit):
+                self.reported.add(partition)
                 events.append(message(end if kind == EOF else at, partition.number, error=kind))
         self.taken += len(found)
         return found + events
 
 
-class Kept(Offsets):
-    """Offsets in memory. `away`: the error that a write raises."""
+class FakeOffsets(Offsets):
+    """Offsets in memory. `write_error`: the error that a write raises."""
 
     def __init__(self, **offsets: int) -> None:
         self.kept = {Partition("a", int(n[1:])): Committed(at) for n, at in offsets.items()}
-        self.away: Exception | None = None
+        self.write_error: Exception | None = None
         self.closed = False
 
     def read(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
         return {one: self.kept[one] for one in partitions if one in self.kept}
 
     def write(self, offsets: Mapping[Partition, Committed]) -> None:
-        if self.away is not None:
-            raise self.away
+        if self.write_error is not None:
+            raise self.write_error
         self.kept |= offsets
 
     def at(self, partition: int = 0) -> int | None:
@@ -155,14 +155,14 @@ class Kept(Offsets):
         self.closed = True
 
 
-def reading(client: Client, offsets: Any, **options: Any) -> PartitionReader:
+def new_reader(client: Client, offsets: Any, **options: Any) -> PartitionReader:
     """A PartitionReader of the deployment `t-1`."""
     metadata = '{"topologyId": "t-1"}'
     made: Any = client
     return PartitionReader(made, offsets, KafkaOptions(**options), "t-1", metadata)
 
 
-class Desk:
+class SpoutRig:
     """A KafkaSpout of topic `a`, over a fake client, fake offsets and a manual clock."""
 
     def __init__(self, patch: pytest.MonkeyPatch, *bounds: tuple[int, int], **options: Any) -> None:
@@ -170,7 +170,7 @@ class Desk:
         self.client = Client()
         self.client.bounds_of = {Partition("a", n): one for n, one in enumerate(bounds)}
         self.topics = Topics(a=len(bounds))
-        self.offsets = options.pop("kept", None) or Kept()
+        self.offsets = options.pop("kept", None) or FakeOffsets()
         patch.setattr("sunshower.kafka.spout.Consumer", lambda _: self.client)
         usual: dict[str, Callable[[Any], Any]] = {
             "directory": lambda _: self.topics,
@@ -189,7 +189,7 @@ class Desk:
         return [] if polled is None else [*polled.records]
 
 
-class BatchDesk:
+class BatchRig:
     """An open batch spout of topic `a`, over a fake client that advances the clock as it waits.
 
     `bounds`: the first offset and the end of each partition.
@@ -231,5 +231,5 @@ class BatchDesk:
         return room.rows
 
 
-NewDesk = Callable[..., Desk]
-NewBatchDesk = Callable[..., BatchDesk]
+NewSpoutRig = Callable[..., SpoutRig]
+NewBatchRig = Callable[..., BatchRig]

@@ -48,7 +48,7 @@ class Topics:
     def close(self) -> None: ...
 
 
-class Line:
+class FaultyConnection:
     """A member's connection to its tree. `before` and `after` are called around each call."""
 
     def __init__(self, forest: MemoryForest) -> None:
@@ -56,16 +56,16 @@ class Line:
         self.before: Callable[[], None] = lambda: None
         self.after: Callable[[], None] = lambda: None
         self.calls = 0
-        self.away = False
-        self._told: list[Callable[[SessionState], None]] = []
+        self.is_unavailable = False
+        self._listeners: list[Callable[[SessionState], None]] = []
 
-    def listen(self, told: Callable[[SessionState], None]) -> None:
-        self._told.append(told)
-        self.tree.listen(told)
+    def listen(self, listener: Callable[[SessionState], None]) -> None:
+        self._listeners.append(listener)
+        self.tree.listen(listener)
 
-    def tell(self, session: SessionState) -> None:
-        for told in self._told:
-            told(session)
+    def notify(self, session: SessionState) -> None:
+        for listener in self._listeners:
+            listener(session)
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self.tree, name)
@@ -75,7 +75,7 @@ class Line:
         def disturbed(*arguments: object, **named: object) -> object:
             self.calls += 1
             self.before()
-            if self.away:
+            if self.is_unavailable:
                 raise StoreUnreachable("unavailable")
             answer = call(*arguments, **named)
             self.after()
@@ -87,12 +87,14 @@ class Line:
 class Member:
     """A member of the group, which also reads. It asserts that no two read one partition."""
 
-    def __init__(self, stage: Stage, number: int, group: ZooKeeperGroup, line: Line) -> None:
-        self.stage = stage
+    def __init__(
+        self, rig: GroupRig, number: int, group: ZooKeeperGroup, connection: FaultyConnection
+    ) -> None:
+        self.rig = rig
         self.number = number
         self.group = group
-        self.line = line
-        self.of = ""  # the name of its group
+        self.connection = connection
+        self.group_name = ""  # the name of its group
         self.reads: set[Partition] = set()
         self.history: list[str] = []
         self.unaware = False  # its session has ended, and it has not been informed yet
@@ -101,17 +103,17 @@ class Member:
     def assigned(self, partitions: Collection[Partition]) -> None:
         assert partitions
         assert not self.unaware
-        for other in self.stage.members:
-            if not other.unaware and other.of == self.of:
+        for other in self.rig.members:
+            if not other.unaware and other.group_name == self.group_name:
                 assert not other.reads & {*partitions}, f"{self.number} and {other.number}"
         self.reads |= {*partitions}
         self.history.append("+" + " ".join(map(str, sorted(partitions))))
 
     def revoked(self, partitions: Collection[Partition], *, lost: bool) -> None:
         assert self.reads >= {*partitions}
-        if not lost and not self.unaware and not self.line.away:
+        if not lost and not self.unaware and not self.connection.is_unavailable:
             for one in partitions:
-                node = self.stage.in_zookeeper()[one]
+                node = self.rig.in_zookeeper()[one]
                 assert f"host{self.number:04}-" in node, "another member could own it by now"
         self.reads -= {*partitions}
         self.history.append(("!" if lost else "-") + " ".join(map(str, sorted(partitions))))
@@ -124,22 +126,22 @@ class Member:
         """The session ends and a new one begins, before the member is informed."""
         if self.suspended_s is None:
             self.unaware = True
-        self.line.tree.expire()
+        self.connection.tree.expire()
 
     def suspend(self) -> None:
-        self.line.away = True
-        self.suspended_s = self.stage.clock.now()
-        self.line.tell(SessionState.SUSPENDED)
+        self.connection.is_unavailable = True
+        self.suspended_s = self.rig.clock.now()
+        self.connection.notify(SessionState.SUSPENDED)
 
     def resume(self, *, expired: bool) -> None:
         if expired:
             self.expire()
-        self.line.away = False
+        self.connection.is_unavailable = False
         self.suspended_s = None
-        self.line.tell(SessionState.CONNECTED)
+        self.connection.notify(SessionState.CONNECTED)
 
 
-class Stage:
+class GroupRig:
     """The members of groups, their topics, a manual clock, and one seed for all random choices."""
 
     def __init__(self, topics: Topics, seed: int = 0, rule: Rule = by_range_of_threads) -> None:
@@ -158,10 +160,10 @@ class Stage:
         streams: int | Mapping[str, int] = 1,
         group: str = "g",
     ) -> Member:
-        line = Line(self.forest)
+        connection = FaultyConnection(self.forest)
         self._joined += 1
         member = ZooKeeperGroup(
-            line,
+            connection,
             group,
             topics or self.topics.topics(),
             self.topics,
@@ -172,15 +174,15 @@ class Stage:
             host=f"host{self._joined:04}",
             wall=self.clock.now,
         )
-        made = Member(self, self._joined, member, line)
-        made.of = group
+        made = Member(self, self._joined, member, connection)
+        made.group_name = group
         self.members.append(made)
         return made
 
     def crash(self, member: Member) -> None:
         """Remove a member and end its session, without `leave`."""
         self.members.remove(member)
-        member.line.tree.close()
+        member.connection.tree.close()
 
     def leave(self, member: Member) -> None:
         member.group.leave(member)

@@ -47,7 +47,7 @@ class Run:
             if wait_s:
                 self.clock.sleep(min(wait_s, 0.02))
 
-    def go_on(self, seconds: float) -> None:
+    def step_for(self, seconds: float) -> None:
         """Step the worker for so many seconds."""
         end_s = self.clock.now() + seconds
         self.until(lambda: self.clock.now() >= end_s, seconds + WITHIN_S)

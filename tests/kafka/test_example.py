@@ -22,7 +22,7 @@ MESSAGES = 8_000
 
 @pytest.mark.long
 @pytest.mark.timeout(400)
-def test_words_are_counted_over_a_kill_of_the_broker(
+def test_all_words_are_counted_although_the_broker_is_killed(
     kafka: Kafka, ray_cluster: RayCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KAFKA", kafka.bootstrap)

@@ -13,7 +13,7 @@ from sunshower.clock import SystemClock
 
 WITHIN_S = 60.0
 # Errors of a broker that is reconnecting to its ZooKeeper after another test killed it.
-_SHAKEN = {"UNKNOWN", "NOT_CONTROLLER", "REQUEST_TIMED_OUT", "_TIMED_OUT"}
+_TRANSIENT = {"UNKNOWN", "NOT_CONTROLLER", "REQUEST_TIMED_OUT", "_TIMED_OUT"}
 _ATTEMPT_S = 5.0
 
 
@@ -45,7 +45,7 @@ def new_topic(
             reason = error.args[0].name()
             if reason == "TOPIC_ALREADY_EXISTS":
                 break  # an attempt whose answer was lost has created it
-            if reason not in _SHAKEN or clock.now() > end_s:
+            if reason not in _TRANSIENT or clock.now() > end_s:
                 raise
             clock.sleep(0.2)
         else:

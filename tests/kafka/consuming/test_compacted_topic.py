@@ -40,7 +40,7 @@ def pages(users: KafkaSpout, clicks: KafkaSpout, state: SqliteState) -> Topology
     return topology
 
 
-def test_the_table_goes_on_in_the_next_run_and_a_tombstone_removes_its_key(
+def test_the_table_is_continued_by_the_next_run_and_a_tombstone_removes_its_key(
     kafka: Kafka, tmp_path: Path
 ) -> None:
     topic = new_topic(kafka.bootstrap, 2, cleanup_policy="compact")

@@ -31,7 +31,7 @@ class Word(NamedTuple):
 
 @pytest.mark.long
 @pytest.mark.servers
-def test_the_last_message_of_each_word_has_its_number_although_the_writer_is_killed(
+def test_the_last_message_of_each_word_has_its_count_although_the_writer_is_killed(
     ray_cluster: RayCluster, kafka: Kafka, tmp_path: Path
 ) -> None:
     source, out = new_topic(kafka.bootstrap), new_topic(kafka.bootstrap)

@@ -32,7 +32,7 @@ def member(client: Any, subscription: TopicSubscription, topics: Topics, clock: 
     return lambda: group.look(client)
 
 
-def test_a_pattern_is_of_python_and_new_topics_are_subscribed_to_when_they_are_seen() -> None:
+def test_a_pattern_is_a_python_regex_and_new_matching_topics_are_subscribed_to() -> None:
     client, clock = Client(), ManualClock()
     topics = Topics(orders_1=1, orders_x=1, more_orders_2=1)
     look = member(client, TopicSubscription(pattern=r"orders_\d+"), topics, clock)
@@ -56,7 +56,7 @@ def test_a_pattern_is_of_python_and_new_topics_are_subscribed_to_when_they_are_s
     assert client.subscriptions[-1] == ["orders_3"]
 
 
-def test_a_pattern_that_nothing_fits_yet_is_asked_for_only_now_and_then() -> None:
+def test_the_topics_of_a_pattern_without_a_match_are_not_listed_at_every_look() -> None:
     client, clock, asked = Client(), ManualClock(), list[int]()
 
     class Counted(Topics):
@@ -70,7 +70,7 @@ def test_a_pattern_that_nothing_fits_yet_is_asked_for_only_now_and_then() -> Non
     assert (client.subscriptions, len(asked)) == ([], 1)
 
 
-def test_names_are_subscribed_to_once_and_nobody_is_asked() -> None:
+def test_topic_names_are_subscribed_to_once_and_no_topics_are_listed() -> None:
     client, clock = Client(), ManualClock()
     look = member(client, TopicSubscription(topics=("b", "a")), Topics(), clock)
     for _ in range(3):

@@ -50,7 +50,7 @@ def values(run: Run) -> Counter[bytes]:
     return Counter(record.value for bolt in bolts for record in bolt.records)
 
 
-def numbered(first: int, end: int) -> list[bytes]:
+def numbered_values(first: int, end: int) -> list[bytes]:
     return [f"{number:06}".encode() for number in range(first, end)]
 
 
@@ -62,7 +62,7 @@ def send(bootstrap: str, topic: str, messages: list[bytes]) -> None:
     assert producer.flush(WITHIN_S) == 0
 
 
-def settled(run: Run, bootstrap: str, topic: str) -> None:
+def wait_until_committed(run: Run, bootstrap: str, topic: str) -> None:
     """Wait until the group has committed all, looking twice a second."""
     look = every(0.5)
     run.until(lambda: next(look) and lag(bootstrap, topic) == 0)
@@ -84,10 +84,12 @@ def every(seconds: float) -> Iterator[bool]:
 DOWN_S = 5.0
 
 
-def test_the_only_broker_is_away_for_longer_than_messages_have(kafka: Kafka) -> None:
+def test_nothing_is_lost_if_the_only_broker_is_down_for_longer_than_the_timeouts(
+    kafka: Kafka,
+) -> None:
     """tests/kafka/test_example.py tests a shorter outage."""
     source, target = new_topic(kafka.bootstrap, 2), new_topic(kafka.bootstrap, 2)
-    send(kafka.bootstrap, source, numbered(0, 20_000))
+    send(kafka.bootstrap, source, numbered_values(0, 20_000))
     settings = {"bootstrap.servers": kafka.bootstrap, "message.timeout.ms": 3000, "linger.ms": 1}
     out = KafkaBolt(settings, target, value="value")
     spout = reader(kafka.bootstrap, source, refresh_s=30)
@@ -102,37 +104,39 @@ def test_the_only_broker_is_away_for_longer_than_messages_have(kafka: Kafka) -> 
         finally:
             kafka.restart(1)
         assert bolt.stats().counts.acked < 20_000, "it was killed in the middle"
-        send(kafka.bootstrap, source, numbered(20_000, 21_000))
-        settled(run, kafka.bootstrap, source)
+        send(kafka.bootstrap, source, numbered_values(20_000, 21_000))
+        wait_until_committed(run, kafka.bootstrap, source)
         (stats,) = (task for task in run.core.stats().tasks if task.component == "in")
         assert bolt.stats().counts.failed, "messages that were not delivered in time have failed"
     found = Counter(message.value() for message in read_all(kafka.bootstrap, target))
-    assert set(found) == set(numbered(0, 21_000))
+    assert set(found) == set(numbered_values(0, 21_000))
     assert found.total() - 21_000 <= stats.counts.replayed
 
 
-def test_a_leader_is_killed_and_another_one_takes_over(kafka_cluster: Kafka) -> None:
+def test_nothing_is_lost_if_a_leader_is_killed_and_another_broker_takes_over(
+    kafka_cluster: Kafka,
+) -> None:
     bootstrap = kafka_cluster.bootstrap
     topic = new_topic(bootstrap, 2)
-    send(bootstrap, topic, numbered(0, 500))
+    send(bootstrap, topic, numbered_values(0, 500))
     with running(topology(reader(bootstrap, topic))) as run:
         run.until(lambda: len(values(run)) == 500)
         found = admin(bootstrap).list_topics(topic, timeout=WITHIN_S).topics[topic].partitions
         leader = found[0].leader
         kafka_cluster.kill(leader)
         try:
-            send(bootstrap, topic, numbered(500, 1000))
+            send(bootstrap, topic, numbered_values(500, 1000))
             run.until(lambda: len(values(run)) == 1000)
         finally:
             kafka_cluster.restart(leader)
-        settled(run, bootstrap, topic)
-        assert set(values(run)) == set(numbered(0, 1000))
+        wait_until_committed(run, bootstrap, topic)
+        assert set(values(run)) == set(numbered_values(0, 1000))
 
 
 # ---- messages -----------------------------------------------------------------------------------
 
 
-def test_a_compacted_topic_is_read_over_its_gaps(kafka: Kafka) -> None:
+def test_a_compacted_topic_is_read_across_its_gaps(kafka: Kafka) -> None:
     settings = {
         "cleanup_policy": "compact",
         "segment_ms": "100",
@@ -155,7 +159,7 @@ def test_a_compacted_topic_is_read_over_its_gaps(kafka: Kafka) -> None:
             break
         assert clock.now() < end_s, "the log cleaner has not run"
     with running(topology(reader(kafka.bootstrap, topic))) as run:
-        settled(run, kafka.bootstrap, topic)
+        wait_until_committed(run, kafka.bootstrap, topic)
         newest = {f"{number}".encode() for number in range(count - 5, count)}
         assert newest <= set(values(run))
         assert run.contiguous() == {f"{topic}[0]": count}
@@ -172,10 +176,10 @@ def test_a_message_that_cannot_be_read_is_a_dead_letter_with_its_place_and_bytes
     fill(kafka.bootstrap, topic, [b'{"item": "tea"}', b"\xff not JSON", b'{"item": "milk"}'])
     spout = reader(kafka.bootstrap, topic, value=Json(Sale))
     made = topology(spout, retry=Retry(dead_letters=True))
-    bury = KafkaBolt.dead_letters({"bootstrap.servers": kafka.bootstrap}, dead)
-    Stream[Any](made, "in", "dead_letters").shuffle().bolt("bury", bury)
+    write_letters = KafkaBolt.dead_letters({"bootstrap.servers": kafka.bootstrap}, dead)
+    Stream[Any](made, "in", "dead_letters").shuffle().bolt("letters", write_letters)
     with running(made) as run:
-        settled(run, kafka.bootstrap, topic)
+        wait_until_committed(run, kafka.bootstrap, topic)
         assert run.records() == [Sale("tea"), Sale("milk")]
         assert run.spout().result()["unreadable"] == 1
     (message,) = read_all(kafka.bootstrap, dead)
@@ -197,14 +201,14 @@ def test_a_message_that_cannot_be_read_is_a_dead_letter_with_its_place_and_bytes
     }
 
 
-def test_nobody_stands_still_while_the_broker_is_away_and_a_commit_is_due(kafka: Kafka) -> None:
+def test_a_due_commit_blocks_no_step_while_the_broker_is_down(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap)
-    fill(kafka.bootstrap, topic, numbered(0, 40))
+    fill(kafka.bootstrap, topic, numbered_values(0, 40))
     spout = reader(kafka.bootstrap, topic, refresh_s=1000.0)
     with running(topology(spout)) as run:
         run.until(lambda: len(run.records()) == 40)
         run.until(lambda: lag(kafka.bootstrap, topic) == 0)
-        fill(kafka.bootstrap, topic, numbered(40, 60))
+        fill(kafka.bootstrap, topic, numbered_values(40, 60))
         kafka.kill(1)
         try:
             clock, slowest_s = SystemClock(), 0.0
@@ -218,4 +222,4 @@ def test_nobody_stands_still_while_the_broker_is_away_and_a_commit_is_due(kafka:
             kafka.restart(1)
         assert slowest_s < 1.0
         run.until(lambda: lag(kafka.bootstrap, topic) == 0)
-        assert set(values(run)) == set(numbered(0, 60))
+        assert set(values(run)) == set(numbered_values(0, 60))

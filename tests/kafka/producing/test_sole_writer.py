@@ -17,7 +17,7 @@ from sunshower.kafka.producing import sole_writer
 from sunshower.kafka.producing.messages import Message
 from sunshower.kafka.producing.sole_writer import SoleWriterBolt
 from tests.kafka.fakes import EOF, message
-from tests.kafka.producing.rig import Driven
+from tests.kafka.producing.rig import BoltRig
 
 
 class Consumer:
@@ -32,7 +32,7 @@ class Consumer:
         return self._batches.pop(0)
 
 
-def test_the_end_of_one_partition_told_twice_is_not_that_of_another() -> None:
+def test_an_end_that_is_reported_twice_counts_for_its_own_partition_only() -> None:
     client: Any = Consumer(
         [message(0), message(1, error=EOF)],
         [message(1), message(2, error=EOF)],  # a message has arrived meanwhile
@@ -102,26 +102,26 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
     return made
 
 
-def driven(clock: ManualClock | None = None) -> Driven:
-    return Driven(
+def driven(clock: ManualClock | None = None) -> BoltRig:
+    return BoltRig(
         SoleWriterBolt({"bootstrap.servers": "h:1"}, "sales", id="id", memory=50),
         clock or ManualClock(),
     )
 
 
-def ids(one: Driven) -> list[bytes]:
+def ids(one: BoltRig) -> list[bytes]:
     """The ids of the messages that were given to the current producer."""
     client: Any = one.bolt._producer
     return [message.headers[-1][1] for message, _ in client.sent]
 
 
-def deliver(one: Driven, number: int, error: int) -> None:
+def deliver(one: BoltRig, number: int, error: int) -> None:
     client: Any = one.bolt._producer
     sent, delivered = client.sent[number]
     delivered(ClientError(error), sent)
 
 
-def test_what_was_not_confirmed_in_time_and_has_arrived_is_not_sent_again(topic: Topic) -> None:
+def test_an_unconfirmed_message_that_has_arrived_is_not_sent_again(topic: Topic) -> None:
     one = driven()
     one.take(Sale(1), Sale(2))
     topic.ids = [b"1"]
@@ -134,7 +134,7 @@ def test_what_was_not_confirmed_in_time_and_has_arrived_is_not_sent_again(topic:
     assert topic.asked == 2, "once at the start, and once after the errors"
 
 
-def test_after_a_producer_that_cannot_go_on_what_has_arrived_is_not_sent_again(
+def test_after_a_fatal_error_a_message_that_has_arrived_is_not_sent_again(
     topic: Topic,
 ) -> None:
     one = driven()
@@ -148,7 +148,7 @@ def test_after_a_producer_that_cannot_go_on_what_has_arrived_is_not_sent_again(
     assert ids(one) == [b"1"]
 
 
-def test_a_message_that_is_too_large_leaves_nothing_open(topic: Topic) -> None:
+def test_a_message_that_is_too_large_is_not_looked_for_in_the_topic(topic: Topic) -> None:
     one = driven()
     one.take(Sale(1))
     deliver(one, 0, ClientError.MSG_SIZE_TOO_LARGE)
@@ -160,13 +160,13 @@ def test_a_message_that_is_too_large_leaves_nothing_open(topic: Topic) -> None:
     assert topic.asked == 1
 
 
-def test_ids_that_are_different_texts_are_different() -> None:
+def test_different_ids_have_different_encodings() -> None:
     one = SoleWriterBolt({"bootstrap.servers": "h:1"}, "sales", id="id")
     found = [one._id_of(Sale(id)) for id in ("\ud800", "\\ud800", "?", b"b", None, 1)]
     assert len({*found}) == 6
 
 
-def test_nothing_is_sent_while_it_is_open_what_has_arrived(topic: Topic) -> None:
+def test_nothing_is_sent_while_it_is_unknown_what_has_arrived(topic: Topic) -> None:
     clock = ManualClock()
     one = driven(clock)
     one.take(Sale(1))

@@ -26,14 +26,14 @@ def expire(server: ZooKeeper, tree: ZooKeeperTree) -> None:
     number, password = session
     resume = struct.pack(">iqiqi", 0, 0, 10_000, number, len(password)) + password + b"\0"
     while number in sessions(server):
-        with socket.create_connection((HOST, server.port), timeout=WITHIN_S) as line:
-            line.sendall(struct.pack(">i", len(resume)) + resume + _CLOSE)
-            line.makefile("rb").read()  # until the server closes
+        with socket.create_connection((HOST, server.port), timeout=WITHIN_S) as connection:
+            connection.sendall(struct.pack(">i", len(resume)) + resume + _CLOSE)
+            connection.makefile("rb").read()  # until the server closes
 
 
 def sessions(server: ZooKeeper) -> set[int]:
     """The ids of the server's sessions."""
-    with socket.create_connection((HOST, server.port), timeout=WITHIN_S) as line:
-        line.sendall(b"dump")
-        text = line.makefile().read()
+    with socket.create_connection((HOST, server.port), timeout=WITHIN_S) as connection:
+        connection.sendall(b"dump")
+        text = connection.makefile().read()
     return {int(found, 16) for found in re.findall(r"^\t?0x([0-9a-f]+)", text, re.MULTILINE)}
