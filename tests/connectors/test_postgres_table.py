@@ -21,7 +21,7 @@ from sunshower.records import Schema
 from sunshower.runtime.tasks.supervision import WaitKind
 from sunshower.testing import run
 from tests.connectors.conftest import Drive
-from tests.connectors.postgres_server import SALES, Sale, execute, sales, postgres_server
+from tests.connectors.postgres_server import SALES, Sale, execute, postgres_server, sales
 from tests.kafka.stage import Seen, running
 
 UNREACHABLE = "postgresql://nobody@127.0.0.1:9/none"

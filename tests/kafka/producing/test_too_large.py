@@ -34,7 +34,7 @@ class Word(NamedTuple):
 
 
 class Broker:
-    """A fake Producer: `poll` sends its batches, and refuses those of more than `bytes_max` bytes."""
+    """A fake Producer: `poll` sends its batches, and refuses those above `bytes_max`."""
 
     bytes_max = 1000
 
