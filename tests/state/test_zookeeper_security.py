@@ -43,8 +43,8 @@ def test_nodes_and_watches_work_over_tls(secured: ZooKeeper, tls: Tls) -> None:
     tree, plain = ZooKeeperTree(secured.connect_tls, tls=tls), ZooKeeperTree(secured.connect)
     seen = CallQueue()
     tree.watch(path, seen)
-    plain.create(path, b"told")
-    seen.until(lambda: tree.get(path) == Node(b"told", 0))
+    plain.create(path, b"value")
+    seen.until(lambda: tree.get(path) == Node(b"value", 0))
     tree.close()
     plain.close()
 

@@ -123,7 +123,7 @@ class UnreliableTree:
 
     def __getattr__(self, name: str) -> object:
         if self.is_unavailable:
-            raise StoreUnreachable("away")
+            raise StoreUnreachable("unavailable")
         return getattr(self._tree, name)
 
 
@@ -155,7 +155,7 @@ def test_the_last_answer_is_used_while_zookeeper_is_unavailable(tree: MemoryTree
     clock.advance(2)
     directory.refresh()
     assert numbers(directory.partitions("t")) == [0]
-    with pytest.raises(KafkaUnreachable, match="/brokers/ids cannot be used: away"):
+    with pytest.raises(KafkaUnreachable, match="/brokers/ids cannot be used: unavailable"):
         directory.leaders("t")  # has no cached answer
     unreliable.is_unavailable = False
     tree.delete("/brokers/topics/t/partitions/0/state")

@@ -304,8 +304,8 @@ def test_a_member_whose_node_was_removed_joins_again() -> None:
 def test_a_member_that_cannot_join_raises_at_once() -> None:
     rig = GroupRig(Topics(t=1))
     member = rig.join()
-    member.connection.before = raises(StoreUnreachable("away"))
-    with pytest.raises(KafkaUnreachable, match="/consumers/g cannot be joined: away"):
+    member.connection.before = raises(StoreUnreachable("unavailable"))
+    with pytest.raises(KafkaUnreachable, match="/consumers/g cannot be joined: unavailable"):
         member.look()
     member.connection.before = raises(StoreForbidden("another name and password are wanted"))
     with pytest.raises(NotAuthorised, match="/consumers/g cannot be joined: another name"):
