@@ -194,7 +194,7 @@ def test_an_index_beyond_the_tasks_is_refused() -> None:
 
 
 class SlowOffsets(Offsets):
-    """Offsets whose writes hang until `go` is set, and then have the next of `outcomes`."""
+    """Offsets whose writes hang until `may_write` is set, and then have the next of `outcomes`."""
 
     def __init__(self, *outcomes: Exception | None) -> None:
         self.may_write = threading.Event()

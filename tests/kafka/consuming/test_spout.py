@@ -49,7 +49,7 @@ def values(run: Run) -> list[int]:
 
 def committed(kafka: Kafka, base: dict[str, Any], topic: str, partition: int = 0) -> int:
     """The committed offset, as the brokers report it."""
-    with closing(Consumer({**base, "enable.auto.commit": False})) as client:  # see groups.py
+    with closing(Consumer({**base, "enable.auto.commit": False})) as client:
         (found,) = client.committed([TopicPartition(topic, partition)], WITHIN_S)
     assert found.error is None
     return found.offset
