@@ -1,4 +1,4 @@
-"""Rows that leave their batches on a real Ray: a worker is killed, and each row is in the file."""
+"""Rows that go from batches to a file on a real Ray: each is there after a worker was killed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def split(line: Line) -> Iterator[Word]:
 
 
 @pytest.mark.long
-def test_a_worker_is_killed_and_each_row_has_left_at_least_once(
+def test_each_row_is_in_the_file_after_a_worker_was_killed(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
     text = "\n".join(" ".join(WORDS[at : at + 3]) for at in range(0, len(WORDS), 3))
@@ -60,7 +60,7 @@ def test_a_worker_is_killed_and_each_row_has_left_at_least_once(
         run.stop()
     found: Counter[str] = Counter()
     for line in (line for file in tmp_path.glob("out*") for line in file.read_text().splitlines()):
-        with suppress(ValueError):  # a line that the death has torn
+        with suppress(ValueError):  # a line that is incomplete because of the kill
             found[json.loads(line)["word"]] += 1
     assert found >= Counter(WORDS)
     assert dict(state.items()) == Counter(WORDS)

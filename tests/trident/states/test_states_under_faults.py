@@ -1,4 +1,4 @@
-"""Exactly once, against a naive model: attempts that die anywhere, zombies, and an unsure store.
+"""Exactly once, compared with a naive model: attempts that die, zombies, and an unreliable store.
 
 The model is a dictionary to which each batch is added once, when its last attempt is committed.
 """
@@ -29,7 +29,7 @@ Rows = dict[str, int]
 
 
 class Run:
-    """A coordinator that commits batches, tasks that die, and a model."""
+    """A coordinator that commits batches, tasks that die, and the model."""
 
     def __init__(self, inner: KeptState, seed: int) -> None:
         self.random = Random(seed)
@@ -41,7 +41,7 @@ class Run:
         self.epoch = 1
         self.model: dict[str, int] = {}
 
-    def go(self) -> None:
+    def commit_all(self) -> None:
         for txid in range(1, BATCHES + 1):
             rows, attempt = self.rows(), 0
             while not self.attempt(Attempt(txid, attempt, self.epoch), rows):
@@ -50,20 +50,20 @@ class Run:
                 if self.random.random() < 0.2:
                     self.epoch += 1
             self.add(rows)
-            self.look(txid)
+            self.check(txid)
         self.factory.troubles.calm()
         for zombie in self.zombies:
-            self.rise(*zombie)
+            self.commit_late(*zombie)
 
     def rows(self) -> Rows:
         keys = self.random.sample(KEYS, self.random.randrange(5))
-        return {key: self.random.randrange(10) for key in keys}  # 0: it is removed
+        return {key: self.random.randrange(10) for key in keys}  # 0 removes the key
 
     def attempt(self, attempt: Attempt, rows: Rows) -> bool:
-        """Whether all tasks have committed it, and the coordinator has lived to hear of it."""
+        """Whether all tasks have committed it, and the coordinator survived until it knew that."""
         self.factory.troubles.pass_by()
         if self.zombies and self.random.random() < 0.3:
-            self.rise(*self.zombies.pop(self.random.randrange(len(self.zombies))))
+            self.commit_late(*self.zombies.pop(self.random.randrange(len(self.zombies))))
         done = [self.commit(task, attempt, rows) for task in range(TASKS)]
         return all(done) and self.random.random() < 0.8
 
@@ -79,7 +79,7 @@ class Run:
                     state.multi_update([key], [plus(number)])
                 else:
                     state.multi_remove([key])
-            if self.random.random() < 0.1:  # it seems dead; its successor is asked next
+            if self.random.random() < 0.1:  # it seems dead, and is replaced; it commits later
                 self.zombies.append((self.states.pop(task), attempt))
                 return False
             state.commit(attempt)
@@ -89,7 +89,7 @@ class Run:
             del self.states[task]
         return True
 
-    def rise(self, state: MapState, attempt: Attempt) -> None:
+    def commit_late(self, state: MapState, attempt: Attempt) -> None:
         with suppress(BatchError, StoreUnreachable):
             state.commit(attempt)
 
@@ -100,7 +100,7 @@ class Run:
     def expected(self) -> Rows:
         return {key: number for key, number in self.model.items() if number}
 
-    def look(self, txid: int) -> None:
+    def check(self, txid: int) -> None:
         assert dict(self.inner.items()) == self.expected(), f"after batch {txid}"
 
 
@@ -108,21 +108,23 @@ class Run:
 def test_each_batch_is_in_the_state_once_whatever_happens(kind: StateKind) -> None:
     for seed in range(60):
         run = Run(MemoryState(kind), seed)
-        run.go()
+        run.commit_all()
         assert dict(run.inner.items()) == run.expected(), f"seed {seed}"
 
 
 @pytest.mark.parametrize("kind", [StateKind.TRANSACTIONAL, StateKind.OPAQUE])
-def test_the_same_in_a_file(tmp_path: Path, kind: StateKind) -> None:
+def test_each_batch_is_in_a_sqlite_state_once_whatever_happens(
+    tmp_path: Path, kind: StateKind
+) -> None:
     for seed in range(5):
         run = Run(SqliteState(tmp_path / f"{seed}.db", kind), seed)
-        run.go()
+        run.commit_all()
         assert dict(run.inner.items()) == run.expected(), f"seed {seed}"
 
 
-def test_every_trouble_happens() -> None:
+def test_every_write_fault_occurs() -> None:
     run = Run(MemoryState(), 1)
-    run.go()
+    run.commit_all()
     assert all(run.factory.troubles.count[trouble] for trouble in Trouble)
 
 
@@ -130,17 +132,17 @@ def nothing_undone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StoredMap, "_undone", lambda *_: {})
 
 
-def nothing_before(patch: pytest.MonkeyPatch) -> None:
+def ignored_value_before(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(stored_map, "found_by", lambda _, stored, __: stored.value)
 
 
-def anybody_writes(patch: pytest.MonkeyPatch) -> None:
+def unchecked_writes(patch: pytest.MonkeyPatch) -> None:
     from sunshower.state import memory_backing
 
     patch.setattr(memory_backing, "is_there", lambda *_: False)
 
 
-def a_repeat_counts(patch: pytest.MonkeyPatch) -> None:
+def counted_repeats(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(stored_map, "is_done", lambda *_: False)
 
 
@@ -158,10 +160,10 @@ def no_rows_no_commit(patch: pytest.MonkeyPatch) -> None:
     ("kind", "broken"),
     [
         (StateKind.OPAQUE, nothing_undone),
-        (StateKind.OPAQUE, nothing_before),
-        (StateKind.OPAQUE, anybody_writes),
+        (StateKind.OPAQUE, ignored_value_before),
+        (StateKind.OPAQUE, unchecked_writes),
         (StateKind.OPAQUE, no_rows_no_commit),
-        (StateKind.TRANSACTIONAL, a_repeat_counts),
+        (StateKind.TRANSACTIONAL, counted_repeats),
     ],
 )
 def test_each_rule_is_needed(

@@ -1,4 +1,4 @@
-"""The topologies of the sweeps: each is a line of bolts that do almost nothing."""
+"""The topologies of the sweeps: bolts in a row that do almost no work."""
 
 from __future__ import annotations
 
@@ -8,32 +8,31 @@ from collections.abc import Iterator
 from math import inf
 from typing import Any
 
-from benchmarks.gate import POLL_S, Gate
+from benchmarks.start_signal import POLL_S, StartSignal
 from benchmarks.sweeps.open_loop import percentile
-from benchmarks.topologies import Gated, Numbers, Sink, identity
-from benchmarks.topologies import Null as NullBolt
+from benchmarks.topologies import NullBolt, Numbers, Sink, WaitingSpout, identity
 from sunshower import Bolt, Context, Topology
 
-_VOLUME = 1 << 26  # bytes of large records that may be pending at a time
-_CHUNK = 1 << 18  # bytes of records between two looks at the clock
+_VOLUME = 1 << 26  # bytes of large records that may be pending
+_CHUNK = 1 << 18  # bytes of records between two readings of the clock
 _PENDING = 1 << 15
-_BURST = 1_000  # records between two looks at the clock
-_STRIDE = 2_654_435_761  # a prime: successive numbers fall on keys that are far apart
-_WARM_S = 0.5  # records that are due earlier do not count in a latency
-_FASTEST = 4_000_000  # records a second that a source has memory for
+_BURST = 1_000  # records between two readings of the clock
+_STRIDE = 2_654_435_761  # a prime, so that successive numbers have distant keys
+_WARM_S = 0.5  # records that are due earlier are not part of the latencies
+_FASTEST = 4_000_000  # records a second for which a source allocates memory
 
 
-class Sized(Gated):
-    """Records of `size` bytes, as many as are taken within `seconds`."""
+class Sized(WaitingSpout):
+    """Records of `size` bytes, at full speed for `seconds`."""
 
     emits = ("value",)
 
-    def __init__(self, gate: Gate, seconds: float, size: int) -> None:
-        super().__init__(gate)
+    def __init__(self, signal: StartSignal, seconds: float, size: int) -> None:
+        super().__init__(signal)
         self._seconds, self._size = seconds, size
 
     def records(self) -> Iterator[Any]:
-        yield from self.hold_back()
+        yield from self.wait_for_start()
         end_s, record = time.monotonic() + self._seconds, (bytes(self._size),)
         chunk = max(1, min(1_000, _CHUNK // self._size))
         while time.monotonic() < end_s:
@@ -41,8 +40,8 @@ class Sized(Gated):
                 yield record
 
 
-class Taker(Sink):
-    """Takes records in and does nothing with them."""
+class DiscardBolt(Sink):
+    """Discards records."""
 
     def process(self, record: Any) -> None:
         pass
@@ -52,12 +51,12 @@ class Taker(Sink):
 
 
 class Keyed(Numbers):
-    """As many records as are taken within `seconds`, each with one of `keys` keys."""
+    """Records with one of `keys` keys, at full speed for `seconds`."""
 
     emits = ("key",)
 
-    def __init__(self, gate: Gate, seconds: float, keys: int) -> None:
-        super().__init__(gate, seconds)
+    def __init__(self, signal: StartSignal, seconds: float, keys: int) -> None:
+        super().__init__(signal, seconds)
         self._keys = keys
 
     def records(self) -> Iterator[Any]:
@@ -65,8 +64,8 @@ class Keyed(Numbers):
             yield None if record is None else (record[0] * _STRIDE % self._keys,)
 
 
-class CountKeys(Taker):
-    """Counts by key, in a dictionary that has all keys from the start."""
+class CountKeys(DiscardBolt):
+    """Counts by key, in a dictionary that contains all keys from the start."""
 
     def __init__(self, keys: int) -> None:
         self._keys = keys
@@ -89,13 +88,13 @@ class Multiply(Bolt[Any, Any]):
             yield record
 
 
-class Loaded(Gated):
-    """`rate` numbers a second for `seconds`, in an open loop; infinite: as many as are taken."""
+class Loaded(WaitingSpout):
+    """`rate` numbers a second for `seconds`, in an open loop; at full speed if it is infinite."""
 
     emits = ("value",)
 
-    def __init__(self, gate: Gate, seconds: float, rate: float) -> None:
-        super().__init__(gate)
+    def __init__(self, signal: StartSignal, seconds: float, rate: float) -> None:
+        super().__init__(signal)
         self._seconds, self._rate = seconds, rate
 
     def open(self, context: Context) -> None:
@@ -104,7 +103,7 @@ class Loaded(Gated):
         super().open(context)
 
     def records(self) -> Iterator[Any]:
-        yield from self.hold_back()
+        yield from self.wait_for_start()
         begun_s, number, total = self._begun_s or 0.0, 0, len(self._acked_s)
         while number < total:
             passed_s = time.monotonic() - begun_s
@@ -121,7 +120,7 @@ class Loaded(Gated):
         self._acked_s[message_id] = time.monotonic()
 
     def result(self) -> tuple[bool, float, dict[int, float]]:
-        """(is everything prepared, tuples acked a second, milliseconds by percentile)."""
+        """(whether it is open, acked tuples a second, milliseconds by percentile)."""
         last_s = max(self._acked_s) if self._begun_s else 0.0
         if self._begun_s is None or not last_s:
             return self._is_ready, 0.0, {}
@@ -129,7 +128,7 @@ class Loaded(Gated):
         return self._is_ready, acked / (last_s - self._begun_s), self._percentiles(self._begun_s)
 
     def _percentiles(self, begun_s: float) -> dict[int, float]:
-        """From due to acked. Without a rate nothing has a due time."""
+        """The time from due to acked. Without a rate, records have no due times."""
         if self._rate == inf:
             return {}
         found = [
@@ -140,27 +139,27 @@ class Loaded(Gated):
         return {percent: percentile(found, percent) for percent in (50, 99)} if found else {}
 
 
-class Holding(Bolt[Any, Any]):
-    """Never acks: what it gets stays pending at its spout and its acker."""
+class NeverAck(Bolt[Any, Any]):
+    """Never acks: its inputs stay pending at their spout and acker."""
 
     def execute(self, tuple: Any, out: Any) -> None:
         pass
 
 
-class Endless(Gated):
-    """Numbers without an end."""
+class Endless(WaitingSpout):
+    """Numbers without end."""
 
     emits = ("value",)
 
     def records(self) -> Iterator[Any]:
-        yield from self.hold_back()
+        yield from self.wait_for_start()
         number = 0
         while True:
             yield (number,)
             number += 1
 
 
-class First(Bolt[Any, Any]):
+class FirstTime(Bolt[Any, Any]):
     """Notes when it processed its first tuple."""
 
     first_s = 0.0
@@ -172,7 +171,7 @@ class First(Bolt[Any, Any]):
         return self.first_s
 
 
-class Few(Gated):
+class TenNumbers(WaitingSpout):
     """Ten numbers, at once."""
 
     emits = ("value",)
@@ -190,38 +189,38 @@ class Few(Gated):
         return None
 
 
-def sized(gate: Gate, seconds: float, size: int) -> Topology:
-    """Records of so many bytes into nothing; at most 64 MB of them are pending."""
+def sized(signal: StartSignal, seconds: float, size: int) -> Topology:
+    """Records of `size` bytes that are discarded; at most 64 MB of them are pending."""
     pending = max(16, min(_PENDING, _VOLUME // size))
     topology = Topology("sized", idle_poll_s=POLL_S, spout_pending=pending)
-    source = topology.spout("source", Sized(gate, seconds, size))
-    source.shuffle().bolt("sink", Taker, fields=())
+    source = topology.spout("source", Sized(signal, seconds, size))
+    source.shuffle().bolt("sink", DiscardBolt, fields=())
     return topology
 
 
-def keyed(gate: Gate, seconds: float, keys: int) -> Topology:
-    """A count by key in two tasks, each with a dictionary of so many keys."""
+def keyed(signal: StartSignal, seconds: float, keys: int) -> Topology:
+    """A count by key in two tasks, each with a dictionary of `keys` keys."""
     topology = Topology("keyed", idle_poll_s=POLL_S)
-    source = topology.spout("source", Keyed(gate, seconds, keys))
+    source = topology.spout("source", Keyed(signal, seconds, keys))
     source.fields("key").bolt("sink", CountKeys(keys), parallelism=2, fields=())
     return topology
 
 
-def fanned_out(gate: Gate, seconds: float, times: int) -> Topology:
-    """So many records of each tuple of the source."""
+def fanned_out(signal: StartSignal, seconds: float, times: int) -> Topology:
+    """`times` derived records for each tuple of the source."""
     topology = Topology("fanned-out", idle_poll_s=POLL_S)
-    source = topology.spout("source", Numbers(gate, seconds))
+    source = topology.spout("source", Numbers(signal, seconds))
     many = source.local_or_shuffle().bolt("many", Multiply(times), fields=("value",))
-    many.local_or_shuffle().bolt("sink", Taker, fields=())
+    many.local_or_shuffle().bolt("sink", DiscardBolt, fields=())
     return topology
 
 
-def lined_up(
-    gate: Gate, seconds: float, bolts: int = 1, tasks: int = 1, ackers: int | None = None
+def bolt_chain(
+    signal: StartSignal, seconds: float, bolts: int = 1, tasks: int = 1, ackers: int | None = None
 ) -> Topology:
-    """A source, so many bolts that hand on, and a sink; so many tasks of each bolt."""
+    """A source, `bolts` bolts in a row that forward, and a sink; `tasks` tasks of each bolt."""
     topology = Topology("lined-up", idle_poll_s=POLL_S, ackers=ackers)
-    stream = topology.spout("source", Numbers(gate, seconds))
+    stream = topology.spout("source", Numbers(signal, seconds))
     for number in range(bolts):
         near = stream.shuffle()
         stream = near.bolt(f"id-{number}", identity, fields=("value",), parallelism=tasks)
@@ -229,25 +228,27 @@ def lined_up(
     return topology
 
 
-def loaded(gate: Gate, seconds: float, rate: float) -> Topology:
+def loaded(signal: StartSignal, seconds: float, rate: float) -> Topology:
     """Const → id → null at a fixed rate."""
     topology = Topology("loaded", idle_poll_s=POLL_S)
-    stream = topology.spout("source", Loaded(gate, seconds, rate))
+    stream = topology.spout("source", Loaded(signal, seconds, rate))
     through = stream.shuffle().bolt("id", identity, fields=("value",))
     through.shuffle().bolt("sink", NullBolt, fields=())
     return topology
 
 
-def holding(gate: Gate, roots: int) -> Topology:
-    """So many roots pending, which nothing ends."""
+def never_acking(signal: StartSignal, roots: int) -> Topology:
+    """`roots` pending roots, which are never acked."""
     topology = Topology("holding", spout_pending=roots, message_timeout_s=600.0)
-    topology.spout("source", Endless(gate)).shuffle().bolt("sink", Holding, fields=())
+    topology.spout("source", Endless(signal)).shuffle().bolt("sink", NeverAck, fields=())
     return topology
 
 
 def starting() -> Topology:
     """Const → id → null, ten tuples."""
     topology = Topology("starting")
-    through = topology.spout("source", Few()).shuffle().bolt("id", identity, fields=("value",))
-    through.shuffle().bolt("sink", First, fields=())
+    through = (
+        topology.spout("source", TenNumbers()).shuffle().bolt("id", identity, fields=("value",))
+    )
+    through.shuffle().bolt("sink", FirstTime, fields=())
     return topology

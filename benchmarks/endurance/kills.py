@@ -1,4 +1,4 @@
-"""The one who kills: a seeded choice among the actors of a run, and a SIGKILL by process id."""
+"""Kills actors of a run: draws the victims by a seed, and sends a SIGKILL by process id."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import ray
 
-from benchmarks.endurance.accounts import Kill
-from benchmarks.measure import Tell
+from benchmarks.endurance.deliveries import Kill
+from benchmarks.measure import Log
 from sunshower.actors.names import NAMESPACE, master_name, worker_name
 from sunshower.actors.run import RayRun
 from sunshower.errors import ClusterError
 from sunshower.runtime.plan import ACKER, Layout, Plan
 
 KINDS = ("bolt", "spout", "acker", "worker", "master")
-_PATIENCE_S = 20.0  # for a victim that is just being started
-_POLL_S = 0.1  # the master has better things to do than to answer
+_PATIENCE_S = 20.0  # for an actor that is starting
+_POLL_S = 0.1  # not more often, to keep the load of the master low
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Victim:
 
 
 def victims(plan: Plan, kinds: Sequence[str]) -> list[Victim]:
-    """All actors of those kinds. In the pack layout a worker is a worker, whatever is in it."""
+    """All actors of those kinds. In the layout pack, each worker has the kind `worker`."""
     spouts = {spout.component for spout in plan.spouts}
     found = [Victim("master", None, "the master")]
     for worker in plan.workers:
@@ -48,8 +48,8 @@ def victims(plan: Plan, kinds: Sequence[str]) -> list[Victim]:
     return [victim for victim in found if victim.kind in kinds]
 
 
-def choose(found: Sequence[Victim], generator: np.random.Generator) -> Iterator[Victim]:
-    """Who is next, for ever: all kinds in a random order, then again; of a kind, anybody."""
+def draw_victims(found: Sequence[Victim], generator: np.random.Generator) -> Iterator[Victim]:
+    """The next victims, endlessly: all kinds in a random order, then again; a random actor each."""
     kinds = sorted({victim.kind for victim in found})
     while kinds:
         for kind in generator.permutation(kinds).tolist():
@@ -57,20 +57,22 @@ def choose(found: Sequence[Victim], generator: np.random.Generator) -> Iterator[
             yield of_kind[int(generator.integers(len(of_kind)))]
 
 
-def strike(run: RayRun, victim: Victim, tell: Tell) -> Kill:
-    """Kill, and wait until the master knows of the successor."""
+def kill_victim(run: RayRun, victim: Victim, log: Log) -> Kill:
+    """Kill the victim, and wait until its successor has registered with the master."""
     name = master_name(run.id) if victim.worker is None else worker_name(run.id, victim.worker)
     restarts = _restarts(run)
     pid = _pid(name)
     at_ns = time.monotonic_ns()
     os.kill(pid, signal.SIGKILL)
-    back_s = _until_back(run, name, pid if victim.worker is None else None, restarts, at_ns)
-    tell(f"SIGKILL for {victim.label}, process {pid}: its successor came after {back_s:.2f} s")
+    back_s = _wait_for_successor(run, name, pid if victim.worker is None else None, restarts, at_ns)
+    log(f"SIGKILL for {victim.label}, process {pid}: its successor came after {back_s:.2f} s")
     return Kill(victim.kind, victim.label, at_ns, back_s)
 
 
-def _until_back(run: RayRun, name: str, master: int | None, restarts: int, at_ns: int) -> float:
-    """Seconds until a worker's successor has said hello, or until the new master answers."""
+def _wait_for_successor(
+    run: RayRun, name: str, master: int | None, restarts: int, at_ns: int
+) -> float:
+    """Seconds until a worker's successor has registered, or until the new master answers."""
     end_s = time.monotonic() + _PATIENCE_S
     while _pid(name) == master if master is not None else _restarts(run) <= restarts:
         if time.monotonic() > end_s:
@@ -84,14 +86,14 @@ def _restarts(run: RayRun) -> int:
 
 
 def _pid(name: str) -> int:
-    """The process of an actor. One that is being started again is waited for."""
+    """The process id of an actor; waits for one that is restarting."""
     end_s = time.monotonic() + _PATIENCE_S
     while True:
         try:
             actor = ray.get_actor(name, namespace=NAMESPACE)
             call = actor.__ray_call__.remote(_own_pid)
             return int(ray.get(call, timeout=_PATIENCE_S))
-        except ray.exceptions.ActorUnavailableError:  # dead, and Ray has not yet seen it
+        except ray.exceptions.ActorUnavailableError:  # dead, and Ray has not detected it yet
             if time.monotonic() > end_s:
                 raise
             time.sleep(_POLL_S)

@@ -1,4 +1,4 @@
-"""Rows leave their batches to ordinary bolts: at least once, and before the batch is done."""
+"""Rows that go from batches to ordinary bolts: at least once, and before the batch is done."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_batch_is_done_when_its_rows_are_acked() -> None:
     assert min(rows_then) >= 0, "a batch was committed before all of its rows were seen"
 
 
-def test_new_values_leave_when_their_batch_is_committed() -> None:
+def test_new_values_are_sent_when_their_batch_is_committed() -> None:
     topology, seen = Topology("t"), list[Any]()
     total = words_of(topology).aggregate(count(), state=MemoryState())
     both = total.merge(total.filter(lambda value: value[0] > 4))
@@ -77,7 +77,7 @@ def test_new_values_leave_when_their_batch_is_committed() -> None:
     assert sorted(seen) == [(4,), (8,), (8,), (12,), (12,), (16,), (16,)]
 
 
-def test_batches_stand_beside_ordinary_spouts_and_bolts() -> None:
+def test_batches_and_ordinary_spouts_share_a_topology() -> None:
     topology, seen, state = Topology("t"), list[Any](), MemoryState()
     words = words_of(topology)
     words.group_by("word").aggregate(count(), state=state)
@@ -89,16 +89,16 @@ def test_batches_stand_beside_ordinary_spouts_and_bolts() -> None:
     assert dict(state.items()) == Counter(WORDS)
 
 
-def test_a_bolt_that_raises_has_the_whole_batch_again_and_states_count_once() -> None:
+def test_a_bolt_that_raises_receives_the_whole_batch_again_and_states_count_once() -> None:
     topology, seen, state = Topology("t"), list[Any](), MemoryState()
 
-    def once_odd(word: Word) -> None:
+    def raise_once(word: Word) -> None:
         seen.append(word.word)
         if word.word == "might" and seen.count("might") == 1:
             raise ValueError("that is odd")
 
     words = words_of(topology)
-    words.records("left").shuffle().bolt("seen", once_odd)
+    words.records("left").shuffle().bolt("seen", raise_once)
     words.group_by("word").aggregate(count(), state=state)
     run(topology)
     again = Counter(WORDS[8:12])
@@ -107,7 +107,7 @@ def test_a_bolt_that_raises_has_the_whole_batch_again_and_states_count_once() ->
 
 
 class Refuses(Bolt[Word, None]):
-    """Fails one word, as KafkaBolt does what the broker refuses."""
+    """Fails one word, as KafkaBolt fails what the broker refuses."""
 
     def execute(self, tuple: Tuple[Word], out: Collector[None]) -> None:
         if tuple.record.word == "might":
@@ -123,29 +123,31 @@ def test_a_row_that_an_ordinary_bolt_always_fails_halts_its_batches() -> None:
         run(topology)
 
 
-class Tell(Bolt[Word, None]):
-    """Its instances die; what they have said stays."""
+class Recorder(Bolt[Word, None]):
+    """Records its words in a list that survives its process."""
 
     def __init__(self, seen: list[str]) -> None:
-        self.tell = seen.append
+        self.append = seen.append
 
-    def __deepcopy__(self, memo: Any) -> Tell:
+    def __deepcopy__(self, memo: Any) -> Recorder:
         return self
 
     def process(self, record: Word) -> None:
-        self.tell(record.word)
+        self.append(record.word)
 
 
 @seeds(6, kinds=2)
-def test_whoever_is_killed_each_row_arrives_and_counts_once(seed: int) -> None:
+def test_each_row_arrives_and_counts_once_when_workers_are_killed(seed: int) -> None:
     topology, seen, state = Topology("t", **SETTINGS), list[str](), MemoryState()
     words = words_of(topology, max_batches=1 + seed % 2, interval_s=0.5)
-    words.shuffle(parallelism=2).records("left", parallelism=2).shuffle().bolt("tell", Tell(seen))
+    words.shuffle(parallelism=2).records("left", parallelism=2).shuffle().bolt(
+        "recorder", Recorder(seen)
+    )
     words.group_by("word").aggregate(count(), state=state, parallelism=2)
     sim = SimCluster(seed, check=True).submit(topology.graph(), Layout.ISOLATE)
     for killed in range(3):
         sim.wait(0.4 + 0.13 * ((seed + killed) % 7))
-        task = sim.plan.tasks_of(("left", "tell", "words-2")[(seed + killed) % 3])[0]
+        task = sim.plan.tasks_of(("left", "recorder", "words-2")[(seed + killed) % 3])[0]
         with suppress(ClusterError):  # it has just died
             sim.kill_worker(task.worker)
     assert sim.wait(600.0)
@@ -154,7 +156,7 @@ def test_whoever_is_killed_each_row_arrives_and_counts_once(seed: int) -> None:
     assert dict(state.items()) == Counter(WORDS)
 
 
-def test_what_cannot_leave_or_enter_is_refused() -> None:
+def test_wrong_connections_of_batches_and_bolts_are_refused() -> None:
     topology = Topology("t")
     words = words_of(topology)
     bad: Any = words

@@ -1,4 +1,4 @@
-"""From the rows of a run to its accounts: what is lost, and how long each kill was felt."""
+"""Evaluates the rows of a run: lost tuples, and how long the effect of each kill lasted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.endurance.evidence import CAUSES, Rows
+from benchmarks.endurance.row_files import CAUSES, Rows
 
 NEVER = np.iinfo(np.int64).max
 Times = NDArray[np.int64]  # shape (total,): nanoseconds by message number
@@ -21,44 +21,44 @@ Times = NDArray[np.int64]  # shape (total,): nanoseconds by message number
 class Kill:
     """One SIGKILL."""
 
-    kind: str  # of victim
+    kind: str  # of the victim
     actor: str
     at_ns: int
-    back_s: float | None = None  # until its successor was known to the master
+    back_s: float | None = None  # until its successor had registered with the master
 
 
 @dataclass(frozen=True)
-class Felt:
-    """What one kill has cost."""
+class KillEffect:
+    """The effect of one kill."""
 
     kill: Kill
-    touched: int  # tuples that were open at some moment from the kill until the successor was back
+    touched: int  # tuples that were open between the kill and the successor's registration
     seconds: float  # until the last of them was acked
 
 
 @dataclass(frozen=True)
-class Accounts:
-    """When each number was first emitted, first written down by the sink, and first acked."""
+class DeliveryTimes:
+    """The times at which each number was first emitted, written by the sink, and acked."""
 
     emitted: Times
     sunk: Times
     acked: Times
-    duplicates: int  # rows of the sink beyond the first of each number
+    duplicates: int  # further rows of the sink for the same numbers
 
     @classmethod
-    def of(cls, total: int, emitted: Rows, sunk: Rows, acked: Rows) -> Accounts:
-        """The accounts of a run of `total` numbers, from 0."""
+    def of(cls, total: int, emitted: Rows, sunk: Rows, acked: Rows) -> DeliveryTimes:
+        """The delivery times of the numbers 0 … total - 1."""
         firsts = [_first_times(rows, total) for rows in (emitted, sunk, acked)]
         return cls(*firsts, len(sunk) - int(np.count_nonzero(firsts[1] != NEVER)))
 
     @property
     def lost(self) -> int:
-        """Numbers that were never acked, or that no sink has ever seen."""
+        """Numbers that were never acked, or never written by a sink."""
         return int(np.count_nonzero((self.acked == NEVER) | (self.sunk == NEVER)))
 
     @property
     def acked_early(self) -> int:
-        """Numbers that were acked before any sink had written them down. Must be none."""
+        """Numbers that were acked before any sink had written them. Must be 0."""
         return int(np.count_nonzero(self.acked < self.sunk))
 
     @property
@@ -67,28 +67,29 @@ class Accounts:
         done = self.acked[self.acked != NEVER]
         return len(done) / ((done.max() - self.emitted.min()) / 1e9) if len(done) else 0.0
 
-    def felt(self, kill: Kill) -> Felt:
-        """How long `kill` was felt; infinite when a tuple that it touched was never acked.
+    def effect_of(self, kill: Kill) -> KillEffect:
+        """How long the effect of a kill lasted; infinite if a touched tuple was never acked.
 
-        What was emitted while the victim was away is touched, too: it may be sent there.
+        Tuples that were emitted before the successor had registered are touched too, because they
+        may have been sent to the victim.
         """
         back_ns = kill.at_ns + int((kill.back_s or 0) * 1e9)
         touched = self.acked[(self.emitted <= back_ns) & (self.acked > kill.at_ns)]
         last = int(touched.max(initial=kill.at_ns))
         seconds = np.inf if last == NEVER else (last - kill.at_ns) / 1e9
-        return Felt(kill, len(touched), float(seconds))
+        return KillEffect(kill, len(touched), float(seconds))
 
 
-def by_kind(felt: Iterable[Felt]) -> list[dict[str, Any]]:
-    """A row for each kind of victim: how many kills, and how long they were felt, in seconds."""
-    kinds: dict[str, list[Felt]] = {}
-    for one in felt:
+def by_kind(effects: Iterable[KillEffect]) -> list[dict[str, Any]]:
+    """A row for each kind of victim: its kills, and how many seconds their effects lasted."""
+    kinds: dict[str, list[KillEffect]] = {}
+    for one in effects:
         kinds.setdefault(one.kill.kind, []).append(one)
     return [_row(kind, kinds[kind]) for kind in sorted(kinds)]
 
 
 def causes(failures: Rows) -> dict[str, int]:
-    """Cause → how many attempts failed of it."""
+    """Cause → failed attempts."""
     counts = Counter(failures["detail"].tolist())
     return {str(CAUSES[index]): counts[index] for index in sorted(counts)}
 
@@ -98,13 +99,13 @@ def worst(rows: Sequence[Mapping[str, Any]], figure: str) -> float:
     return max((row[figure] for row in rows), default=0.0)
 
 
-def _row(kind: str, felt: Sequence[Felt]) -> dict[str, Any]:
-    seconds = [one.seconds for one in felt]
-    back = [one.kill.back_s for one in felt if one.kill.back_s is not None]
+def _row(kind: str, effects: Sequence[KillEffect]) -> dict[str, Any]:
+    seconds = [one.seconds for one in effects]
+    back = [one.kill.back_s for one in effects if one.kill.back_s is not None]
     return {
         "victim": kind,
-        "kills": len(felt),
-        "touched": median(one.touched for one in felt),
+        "kills": len(effects),
+        "touched": median(one.touched for one in effects),
         "back_s": round(median(back), 3) if back else None,
         "median_s": round(median(seconds), 3),
         "worst_s": round(max(seconds), 3),

@@ -1,7 +1,7 @@
-"""The control of const → null: spout, bolt and acker as three bare Ray actors, nothing besides.
+"""Spout, bolt and acker as three bare Ray actors: the baseline of const → null.
 
-No failures, no credits, no back pressure but a window of calls, no grouping, no types: what is
-left when everything that makes a runtime is left out. The spout steps by calling itself.
+They have no failures, credits, groupings or types, and no backpressure except a limit of
+unanswered calls. The spout repeats its step by calling itself.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import numpy as np
 import ray
 
 PENDING = 1 << 16
-_WINDOW = 16  # calls to the bolt that are not answered
-_REST_S = 0.0005
+_WINDOW = 16  # unanswered calls to the bolt
+_POLL_S = 0.0005
 _SLOT_MASK = np.uint64(PENDING - 1)
 
 
-class ControlSpout:
+class BareSpout:
     """Emits numbers in frames while slots are free."""
 
     def __init__(self, records: int) -> None:
         gc.disable()
-        self._records = records  # of a frame
+        self._records = records  # in a frame
         self._free = np.arange(PENDING, dtype=np.uint64)
         self._free_count = PENDING
         self._edges = np.random.default_rng()
@@ -35,7 +35,7 @@ class ControlSpout:
         self.emitted = self.acked = 0
         self.begun_s = self.last_s = 0.0
 
-    def wire(self, me: Any, bolt: Any, acker: Any) -> int:
+    def connect(self, me: Any, bolt: Any, acker: Any) -> int:
         self._me, self._bolt, self._acker = me, bolt, acker
         return os.getpid()
 
@@ -52,7 +52,7 @@ class ControlSpout:
         if count:
             self._emit(count)
         else:
-            time.sleep(_REST_S)
+            time.sleep(_POLL_S)
         if time.monotonic() < end_s:
             self._me.step.options(num_returns=0).remote(end_s)
 
@@ -62,7 +62,7 @@ class ControlSpout:
         roots = self._free[self._free_count - count : self._free_count].tobytes()
         self._free_count -= count
         edges = self._edges.integers(1, 1 << 64, count, dtype=np.uint64).tobytes()
-        self._acker.hear.options(num_returns=0).remote(msgpack.packb((roots, edges)), True)
+        self._acker.update.options(num_returns=0).remote(msgpack.packb((roots, edges)), True)
         frame = msgpack.packb((records, roots, edges))
         self._calls.append(self._bolt.deliver.remote(frame))
         self.emitted += count
@@ -80,14 +80,14 @@ class ControlSpout:
         return self.emitted, self.acked, self.begun_s, self.last_s
 
 
-class ControlBolt:
-    """Looks at every record and reports its edge."""
+class BareBolt:
+    """Reads every record and reports its edge."""
 
     def __init__(self) -> None:
         gc.disable()
         self.odd = 0
 
-    def wire(self, acker: Any) -> int:
+    def connect(self, acker: Any) -> int:
         self._acker = acker
         return os.getpid()
 
@@ -99,23 +99,23 @@ class ControlBolt:
         execute = self.execute
         for record in records:
             execute(record)
-        self._acker.hear.options(num_returns=0).remote(msgpack.packb((roots, edges)), False)
+        self._acker.update.options(num_returns=0).remote(msgpack.packb((roots, edges)), False)
 
 
-class ControlAcker:
-    """XORs edges by root; a started root whose XOR is zero is done."""
+class BareAcker:
+    """XORs edges by root; a started root whose XOR is zero is complete."""
 
     def __init__(self) -> None:
         self._xor = np.zeros(PENDING, np.uint64)
         self._started = np.zeros(PENDING, np.bool_)
 
-    def wire(self, spout: Any) -> int:
+    def connect(self, spout: Any) -> int:
         self._spout = spout
         return os.getpid()
 
-    def hear(self, report: bytes, starts: bool) -> None:
-        told, edges = msgpack.unpackb(report)
-        roots = np.frombuffer(told, np.uint64)
+    def update(self, report: bytes, starts: bool) -> None:
+        root_bytes, edges = msgpack.unpackb(report)
+        roots = np.frombuffer(root_bytes, np.uint64)
         slots = (roots & _SLOT_MASK).astype(np.int64)
         np.bitwise_xor.at(self._xor, slots, np.frombuffer(edges, np.uint64))
         if starts:

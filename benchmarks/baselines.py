@@ -1,4 +1,4 @@
-"""The limits: the same user code without any runtime, in one process or in two."""
+"""Baselines: the same user code without a runtime, in one process or in two."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 from benchmarks.corpus import read_lines
 from benchmarks.measure import Outcome
 from benchmarks.processes import Starter
-from benchmarks.topologies import CountWords, Line, one, split, split_tuples
+from benchmarks.topologies import CountWords, Line, one_field, split, split_tuples
 from sunshower import Context
 
 
 def bare_loop(path: Path, starter: Starter) -> Outcome:
     """Word count A: one loop through the same generator, into one dictionary."""
-    records = [one(line) for line in read_lines(path)]
+    records = [one_field(line) for line in read_lines(path)]
     counts: dict[str, int] = {}
     begun_s, cpu_s = starter.wait(), time.process_time()
     for record in records:
@@ -24,7 +24,7 @@ def bare_loop(path: Path, starter: Starter) -> Outcome:
 
 
 def plain_process(path: Path, index: int, processes: int, starter: Starter) -> Outcome:
-    """Word count B: the same functions over a share of the lines; totals are made and dropped."""
+    """Word count B: the same functions over a share of the lines; totals are discarded."""
     lines = [Line(text) for text in read_lines(path)[index::processes]]
     count = CountWords()
     count.prepare(Context("", "", 0, index, processes))

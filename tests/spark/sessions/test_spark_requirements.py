@@ -1,4 +1,4 @@
-"""What Spark needs around it, and whom an error is told to blame, without Spark."""
+"""What Spark needs to start, and how its errors are classified and shortened, without Spark."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark
 from tests.spark.everything import EVERYTHING
 
 GIB = 1 << 30
-PLACE = RayDPSpark(executors=2, cores=3, memory="2g")  # 2 × 2.4 GiB with what Spark adds
+PLACE = RayDPSpark(executors=2, cores=3, memory="2g")  # 2 × 2.4 GiB with Spark's overhead
 
 
-def test_a_cluster_with_room_is_taken() -> None:
+def test_a_cluster_with_enough_resources_is_accepted() -> None:
     check_room(PLACE, {"CPU": 6, "memory": 5 * GIB}, {"CPU": 8, "memory": 8 * GIB})
 
 
 @pytest.mark.parametrize(
     "free", [{"CPU": 5, "memory": 5 * GIB}, {"CPU": 6, "memory": 4 * GIB}, {"memory": 9 * GIB}]
 )
-def test_a_cluster_without_room_is_told_the_sum(free: dict[str, float]) -> None:
+def test_the_error_for_a_cluster_without_room_has_the_needed_sum(free: dict[str, float]) -> None:
     with pytest.raises(SparkUnavailable) as caught:
         check_room(PLACE, free, {"CPU": 8, "memory": 8 * GIB})
     message = str(caught.value)
@@ -54,7 +54,7 @@ def test_executors_need_a_java_that_ray_finds(tmp_path: Path) -> None:
     check_java(str(tmp_path))
 
 
-def test_memory_is_said_as_java_says_it() -> None:
+def test_memory_is_given_in_the_format_of_java() -> None:
     assert memory_bytes("512m") == GIB // 2
     assert memory_bytes("2G") == 2 * GIB
     for wrong in ("2", "2gb", "", "g", "-1g", "1.5g"):
@@ -73,12 +73,14 @@ def test_memory_is_said_as_java_says_it() -> None:
         lambda: RayDPSpark(driver_memory="much"),
     ],
 )
-def test_a_place_that_cannot_be_is_refused_where_it_stands(wrong: Callable[[], object]) -> None:
+def test_an_invalid_place_is_refused_where_it_is_declared(wrong: Callable[[], object]) -> None:
     with pytest.raises(ConfigError, match=r"it must be a whole number|an amount of memory"):
         wrong()
 
 
-def test_what_is_missing_is_said_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_package_has_the_install_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     command = re.escape(install_command("spark"))
     with pytest.raises(SparkMissing, match=rf"no_such_spark, .*, is missing: {command}"):
         prepare("no_such_spark")
@@ -117,7 +119,7 @@ def test_ray_is_for_topologies_on_ray(monkeypatch: pytest.MonkeyPatch) -> None:
         RayDPSpark().open()
 
 
-def test_tables_travel_as_bytes() -> None:
+def test_a_table_is_equal_after_conversion_to_bytes_and_back() -> None:
     table = EVERYTHING.table([])
     assert from_bytes(to_bytes(table)) == table
 
@@ -148,14 +150,14 @@ def raised(error: Exception) -> Exception:
         return found
 
 
-def test_of_a_java_stack_the_cause_is_left() -> None:
+def test_a_java_stack_is_reduced_to_its_cause() -> None:
     error = spark_error(raised(RuntimeError(JAVA)), "totals", alive=True)
     assert isinstance(error, TransformFailed)
     assert str(error).splitlines()[0].endswith("RuntimeError: no price")
     assert "SparkThreadUtils" not in str(error)
 
 
-def test_of_a_udf_its_own_traceback_is_left() -> None:
+def test_the_error_of_a_udf_has_only_its_python_traceback() -> None:
     error = spark_error(raised(RuntimeError(PYTHON)), "totals", alive=True)
     assert isinstance(error, TransformFailed)
     assert str(error).splitlines() == [
@@ -165,7 +167,7 @@ def test_of_a_udf_its_own_traceback_is_left() -> None:
     ]
 
 
-def test_whatever_a_dead_java_says_the_job_is_lost_and_not_wrong() -> None:
+def test_every_error_after_java_has_died_means_that_the_job_is_lost() -> None:
     error = spark_error(raised(ConnectionRefusedError("[Errno 111]")), "totals", alive=False)
     assert isinstance(error, SparkLost)
     assert "Spark died while it ran totals (ConnectionRefusedError: [Errno 111])" in str(error)
@@ -174,10 +176,10 @@ def test_whatever_a_dead_java_says_the_job_is_lost_and_not_wrong() -> None:
 
 
 class CatalogUnreachable(Unavailable):
-    """An error of a user's own."""
+    """An error that a user has defined."""
 
 
-def test_what_the_users_code_waits_for_is_waited_for() -> None:
+def test_an_outage_that_user_code_raises_stays_an_outage() -> None:
     error = spark_error(raised(CatalogUnreachable("no answer")), "totals", alive=True)
     assert isinstance(error, Unavailable)
     assert str(error) == "totals waits: CatalogUnreachable: no answer"
@@ -191,7 +193,7 @@ FULL = JAVA.replace("no price", "java.io.IOException: No space left on device")
     [RuntimeError(FULL), OSError(errno.ENOSPC, "No space left on device"), ConnectionError("x")],
     ids=["in Java", "in Python", "a service"],
 )
-def test_full_disk_or_a_service_that_is_away_is_waited_for(error: Exception) -> None:
+def test_a_full_disk_or_an_unavailable_service_is_an_outage(error: Exception) -> None:
     assert is_outage(error)
     assert isinstance(spark_error(raised(error), "totals", alive=True), Unavailable)
     assert isinstance(spark_error(raised(error), "totals", alive=False), SparkLost)
@@ -200,7 +202,7 @@ def test_full_disk_or_a_service_that_is_away_is_waited_for(error: Exception) -> 
 DISK = JAVA.replace("java.lang.RuntimeException: no price", "java.io.IOException: No space left")
 
 
-def test_a_file_that_cannot_be_written_is_told_from_a_job_that_went_wrong() -> None:
+def test_a_file_that_cannot_be_written_is_distinguished_from_a_failed_job() -> None:
     assert write_failure(RuntimeError(DISK)) == "IOException: No space left"
     assert write_failure(PermissionError(13, "denied")) == "PermissionError: [Errno 13] denied"
     others = (RuntimeError(JAVA), RuntimeError(PYTHON), ConnectionResetError(), ValueError("x"))

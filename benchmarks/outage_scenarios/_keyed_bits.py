@@ -22,18 +22,18 @@ def keyed(number: int) -> Iterator[Keyed]:
 
 def gather(record: Keyed, state: KeyState[bytes]) -> None:
     """Set the bit of a number."""
-    bits, place = bytearray(state.value or b""), record.number // KEYS
-    bits.extend(bytes(max(0, place // 8 + 1 - len(bits))))
-    bits[place // 8] |= 1 << place % 8
+    bits, position = bytearray(state.value or b""), record.number // KEYS
+    bits.extend(bytes(max(0, position // 8 + 1 - len(bits))))
+    bits[position // 8] |= 1 << position % 8
     state.value = bytes(bits)
 
 
-def wrong(states: Mapping[Any, bytes], total: int) -> int:
-    """How many keys have not exactly the bits that a plain program sets for 0 … total - 1."""
+def wrong_keys(states: Mapping[Any, bytes], total: int) -> int:
+    """How many keys do not have exactly the bits that a plain program sets for 0 … total - 1."""
     return sum(states.get(key, b"") != _expected(key, total) for key in range(KEYS))
 
 
-def missing(states: Mapping[Any, bytes], total: int) -> int:
+def missing_numbers(states: Mapping[Any, bytes], total: int) -> int:
     """How many of the numbers 0 … total - 1 are in no state."""
     there = sum(int.from_bytes(bits, "little").bit_count() for bits in states.values())
     return total - there

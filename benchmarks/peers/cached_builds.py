@@ -1,4 +1,4 @@
-"""Folders in the user's cache that are made once for some sources, and commands that make them."""
+"""Builds that are cached in folders of the user, and the commands that make them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pathlib import Path
 from benchmarks.measure import BenchmarkError
 
 
-def made_once(name: str, sources: Iterable[Path], make: Callable[[Path], None]) -> Path:
-    """The folder of these sources; an empty one is given to `make` if it is not there yet."""
+def cached_build(name: str, sources: Iterable[Path], make: Callable[[Path], None]) -> Path:
+    """The folder for these sources; if it does not exist, `make` fills an empty one."""
     digest = hashlib.sha256(b"\0".join(source.read_bytes() for source in sources)).hexdigest()
     root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     folder = Path(root).expanduser() / "sunshower" / f"{name}-{digest[:12]}"
@@ -27,12 +27,12 @@ def made_once(name: str, sources: Iterable[Path], make: Callable[[Path], None]) 
     return folder
 
 
-def output(command: list[str], timeout_s: float, folder: Path | None = None) -> str:
-    """What a command prints; it runs in `folder`, or in one that is removed afterwards.
+def run_command(command: list[str], timeout_s: float, folder: Path | None = None) -> str:
+    """The standard output of a command. It runs in `folder`, or in a temporary one.
 
-    Raises BenchmarkError, with the end of what it says, if it fails or takes too long.
+    Raises BenchmarkError, with the end of its output, if it fails or takes too long.
     """
-    with tempfile.TemporaryDirectory() as empty:  # Faust leaves files where it is started
+    with tempfile.TemporaryDirectory() as empty:  # Faust writes files to its working directory
         try:
             done = subprocess.run(
                 command,
@@ -45,10 +45,10 @@ def output(command: list[str], timeout_s: float, folder: Path | None = None) -> 
             )
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
             texts = [text for text in (error.stdout, error.stderr) if isinstance(text, str)]
-            said = "\n".join(texts)[-2000:]
+            printed = "\n".join(texts)[-2000:]
             name = Path(command[0]).name
             raise BenchmarkError(
-                f"{name} failed ({type(error).__name__}): {' '.join(command)[-300:]}\n{said}"
+                f"{name} failed ({type(error).__name__}): {' '.join(command)[-300:]}\n{printed}"
             ) from None
     return done.stdout
 

@@ -1,4 +1,4 @@
-"""Programs with a Delta Lake table: whoever is killed, each row is published once, in order."""
+"""Programs that publish batches: each row once, in order, with kills and outages (no Spark)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sunshower.spark_integration.bolt import SparkBatchBolt
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep
 from sunshower.spark_integration.tables.delta_table import delta
 from sunshower.trident import InMemory, InSqlite, batches
-from tests.spark.scripted import Scripted, ScriptedTicket
+from tests.spark.scripted import ScriptedPlace, ScriptedTicket
 from tests.trident.rigs.group_rig import Hook, Numbers, OpaqueNumbers, Row
 
 TOTAL = 40
@@ -35,7 +35,7 @@ SETTINGS = {
 @dataclass(frozen=True)
 class FileLog:
     """A writer that publishes without Spark: an attempt is a file, the table is a file of lines.
-    The store is away once for each `away-N`, a batch to be published."""
+    For each file `outage-N`, the store is unavailable once when batch N is published."""
 
     folder: Path
 
@@ -52,9 +52,9 @@ class FileLog:
         table = self.folder / "table"
         lines = table.read_text().splitlines() if table.exists() else []
         for txid in range(len(lines) + 1, batch.publish.current):
-            if (away := self.folder / f"away-{txid}").exists():
-                away.unlink()
-                raise SparkUnavailable("the store is away")
+            if (outage := self.folder / f"outage-{txid}").exists():
+                outage.unlink()
+                raise SparkUnavailable("the store is unavailable")
             lines.append(max(self.folder.glob(f"{txid}-*")).read_text())
         table.write_text("".join(f"{line}\n" for line in lines))
 
@@ -66,7 +66,7 @@ def same(rows: pa.Table, batch: BatchInfo) -> pa.Table:
 def program(spout: Any, log: FileLog, **options: Any) -> Topology:
     topology, store = Topology("numbers", **SETTINGS), options.pop("store", InMemory())
     read = batches(topology, "numbers", spout, store=store, **options)
-    read.apply(Scripted().step(same, Row).write(log))
+    read.apply(ScriptedPlace().step(same, Row).write(log))
     return topology
 
 
@@ -75,12 +75,10 @@ def published(log: FileLog) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whoever_is_killed_and_whatever_is_away_each_row_is_published_once(
-    seed: int, tmp_path: Path
-) -> None:
+def test_each_row_is_published_once_with_kills_and_outages(seed: int, tmp_path: Path) -> None:
     log = FileLog(tmp_path)
     for txid in (2, 5):
-        (tmp_path / f"away-{txid}").touch()
+        (tmp_path / f"outage-{txid}").touch()
     spout = (OpaqueNumbers(TOTAL, 5, Hook()), Numbers(TOTAL, 5))[seed % 2]
     topology = program(spout, log, max_batches=1 + seed % 3, interval_s=0.2)
     layout = (Layout.ISOLATE, Layout.PACK)[seed // 2 % 2]
@@ -93,10 +91,10 @@ def test_whoever_is_killed_and_whatever_is_away_each_row_is_published_once(
     assert run.wait(3_000.0)
     run.stop()  # publishes the last batch
     assert published(log) == [*range(TOTAL)]
-    assert not [*tmp_path.glob("away-*")]
+    assert not [*tmp_path.glob("outage-*")]
 
 
-def test_what_a_run_has_not_published_the_next_one_does(tmp_path: Path) -> None:
+def test_batches_that_a_run_has_not_published_are_published_by_the_next_one(tmp_path: Path) -> None:
     log, store = FileLog(tmp_path), InSqlite(tmp_path / "batches.db")
     run_inline(program(Numbers(TOTAL, 5), log, store=store).graph(), clock=ManualClock())
     table = tmp_path / "table"
@@ -115,7 +113,7 @@ class SlowTicket(ScriptedTicket):
         return self.batch.publish is None or self.looks > 60
 
 
-class SlowToPublish(Scripted):
+class SlowToPublish(ScriptedPlace):
     def submit(self, step: SparkStep, tables: Any, batch: BatchInfo) -> ScriptedTicket:
         return SlowTicket(step, tables, batch, ready=True)
 
@@ -125,7 +123,7 @@ class NotFarBehind(FileLog):
         table = self.folder / "table"
         shown = len(table.read_text().splitlines()) if table.exists() else 0
         assert batch.txid is not None
-        assert batch.txid - shown <= 4, "one is not shown, and three run"
+        assert batch.txid - shown <= 4, "at most one batch waits to be shown, and three run"
         super().__call__(result, batch)
 
 
@@ -141,4 +139,4 @@ def test_batches_wait_for_a_table_that_is_slow_to_show_them(tmp_path: Path) -> N
 
 def test_a_table_needs_batches_with_txids(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"delta\(.*needs batches that have txids"):
-        SparkBatchBolt(Scripted().step(same, Row).write(delta(tmp_path)))
+        SparkBatchBolt(ScriptedPlace().step(same, Row).write(delta(tmp_path)))

@@ -1,4 +1,4 @@
-"""StoredProgress: Storm's nodes, fenced against former lives, and a store that falls silent."""
+"""StoredProgress: Storm's nodes, fencing of former lives, and a store that does not answer."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ def values(forest: MemoryForest, folder: str = A) -> list[bytes]:
 
 
 def test_it_begins_as_in_storm_with_the_first_batch(forest: MemoryForest) -> None:
-    memory = opened(forest)
-    assert (memory.current, memory.attempts, memory.epoch) == (1, {}, 1)
+    progress = opened(forest)
+    assert (progress.current, progress.attempts, progress.epoch) == (1, {}, 1)
     assert values(forest) == [b"1", b"{}", b"1"]
 
 
 def test_paths_and_values_are_storms(forest: MemoryForest) -> None:
-    memory = opened(forest)
-    memory.begin({1: 0, 2: 4})
-    memory.committed(1)
+    progress = opened(forest)
+    progress.begin({1: 0, 2: 4})
+    progress.committed(1)
     assert values(forest) == [b"2", b'{"1": 0, "2": 4}', b"1"]
 
 
-def test_a_new_life_goes_on_with_the_very_same_attempts(forest: MemoryForest) -> None:
-    memory = opened(forest)
-    memory.committed(6)
-    memory.begin({6: 1, 7: 3, 8: 0})
+def test_a_new_life_continues_with_the_stored_attempts(forest: MemoryForest) -> None:
+    progress = opened(forest)
+    progress.committed(6)
+    progress.begin({6: 1, 7: 3, 8: 0})
     again = opened(forest)
     assert (again.current, again.attempts, again.epoch) == (7, {7: 3, 8: 0}, 2)
 
@@ -58,9 +58,9 @@ def test_a_new_life_goes_on_with_the_very_same_attempts(forest: MemoryForest) ->
 def test_how_often_batches_have_failed_is_kept_until_they_are_committed(
     forest: MemoryForest,
 ) -> None:
-    memory = opened(forest)
-    memory.begin({1: 2, 2: 1}, {1: 2, 2: 1})
-    memory.skip(2, packed_failure(Failure(Cause.EXCEPTION, reason="odd"), 5))
+    progress = opened(forest)
+    progress.begin({1: 2, 2: 1}, {1: 2, 2: 1})
+    progress.skip(2, packed_failure(Failure(Cause.EXCEPTION, reason="odd"), 5))
     again = opened(forest)
     assert (again.failures, list(again.skipped)) == ({1: 2}, [2])
     again.committed(1)
@@ -70,15 +70,17 @@ def test_how_often_batches_have_failed_is_kept_until_they_are_committed(
         opened(forest)
 
 
-def test_of_several_spouts_the_highest_counts_and_all_are_told(forest: MemoryForest) -> None:
+def test_with_several_spouts_the_highest_progress_is_used_and_written_to_all(
+    forest: MemoryForest,
+) -> None:
     tree = MemoryTree(forest)
     tree.create(f"{A}/currtx", b"5")
     tree.create(f"{A}/currattempts", b'{"5": 1, "6": 7}')
     tree.create(f"{B}/currtx", b"6")
     tree.create(f"{B}/currattempts", b'{"6": 2}')
     tree.create(f"{B}/epoch", b"9")
-    memory = opened(forest, "a", "b")
-    assert (memory.current, memory.attempts, memory.epoch) == (6, {6: 7}, 10)
+    progress = opened(forest, "a", "b")
+    assert (progress.current, progress.attempts, progress.epoch) == (6, {6: 7}, 10)
     assert values(forest, A) == values(forest, B) == [b"6", b'{"6": 7}', b"10"]
 
 
@@ -93,7 +95,7 @@ def test_a_former_life_cannot_write_any_more(forest: MemoryForest) -> None:
     assert values(forest) == [b"1", b'{"1": 1}', b"2"]
 
 
-def test_whoever_opens_later_is_the_one_that_stays(forest: MemoryForest) -> None:
+def test_the_coordinator_that_opens_later_wins(forest: MemoryForest) -> None:
     class Meanwhile(MemoryTree):
         """While it opens, the former life writes once more."""
 
@@ -113,7 +115,7 @@ def test_whoever_opens_later_is_the_one_that_stays(forest: MemoryForest) -> None
     new.begin({1: 6})
 
 
-def test_two_that_keep_writing_are_told_apart(forest: MemoryForest) -> None:
+def test_two_coordinators_that_keep_writing_are_reported(forest: MemoryForest) -> None:
     class Rival(MemoryTree):
         def set(self, path: str, value: bytes, version: int | None = None) -> int:
             MemoryTree.set(self, path, value)
@@ -126,10 +128,10 @@ def test_two_that_keep_writing_are_told_apart(forest: MemoryForest) -> None:
 
 def test_the_store_of_another_topology_is_refused(forest: MemoryForest) -> None:
     tree = MemoryTree(forest)
-    memory = opened(forest)
+    progress = opened(forest)
     with pytest.raises(StateMismatch, match=r"a/coordinator is of topology 'words'.*'others'.*id"):
         StoredProgress(tree, ROOT, ["b", "a"], "others")
-    memory.begin({1: 0})
+    progress.begin({1: 0})
     assert tree.get(f"{B}/currtx") is None, "nothing was written"
     tree.set(f"{A}/topology", b"[7]")
     with pytest.raises(StateMismatch, match="a/coordinator/topology holds"):
@@ -137,7 +139,7 @@ def test_the_store_of_another_topology_is_refused(forest: MemoryForest) -> None:
 
 
 class Silent(MemoryTree):
-    """It does not answer to the next write, which was carried out, or was not."""
+    """Does not answer the next write, which is carried out or not."""
 
     carries_out: bool | None = None
 
@@ -153,17 +155,17 @@ class Silent(MemoryTree):
 @pytest.mark.parametrize("carried_out", [True, False])
 def test_a_write_without_an_answer_is_looked_up(forest: MemoryForest, carried_out: bool) -> None:
     tree = Silent(forest)
-    memory = opened(tree, "a", "b")
+    progress = opened(tree, "a", "b")
     tree.carries_out = carried_out
     with pytest.raises(StoreUnreachable):
-        memory.begin({1: 0})
-    memory.begin({1: 0})
-    memory.committed(1)
+        progress.begin({1: 0})
+    progress.begin({1: 0})
+    progress.committed(1)
     assert values(forest, A) == values(forest, B) == [b"2", b'{"1": 0}', b"1"]
 
 
 @pytest.mark.parametrize("carried_out", [True, False])
-def test_who_was_silent_while_a_later_life_began_is_stale(
+def test_a_coordinator_without_an_answer_is_stale_after_a_later_life_has_begun(
     forest: MemoryForest, carried_out: bool
 ) -> None:
     tree = Silent(forest)
@@ -178,7 +180,7 @@ def test_who_was_silent_while_a_later_life_began_is_stale(
 
 
 class Late(MemoryTree):
-    """It does not answer to the next write, and carries it out just before the one after that."""
+    """Does not answer the next write, and carries it out just before the following one."""
 
     is_late = False
     write: Callable[[], object] | None = None
@@ -194,18 +196,22 @@ class Late(MemoryTree):
         return super().set(path, value, version)
 
 
-def test_an_own_write_that_comes_late_is_nobody_elses(forest: MemoryForest) -> None:
+def test_a_late_write_of_its_own_is_not_taken_for_that_of_another_coordinator(
+    forest: MemoryForest,
+) -> None:
     tree = Late(forest)
-    memory = opened(tree)
+    progress = opened(tree)
     tree.is_late = True
     with pytest.raises(StoreUnreachable):
-        memory.begin({1: 0})
-    memory.begin({1: 1})
-    memory.committed(1)
+        progress.begin({1: 0})
+    progress.begin({1: 1})
+    progress.committed(1)
     assert values(forest) == [b"2", b'{"1": 1}', b"1"]
 
 
-def test_the_same_value_of_a_later_life_is_no_own_write(forest: MemoryForest) -> None:
+def test_an_equal_value_of_a_later_life_is_not_taken_for_its_own_write(
+    forest: MemoryForest,
+) -> None:
     tree = Silent(forest)
     old = opened(tree)
     tree.carries_out = False
@@ -224,7 +230,7 @@ def test_the_same_value_of_a_later_life_is_no_own_write(forest: MemoryForest) ->
         *itertools.product(("currattempts",), (b"[]", b'{"a": 1}', b'{"1": -1}', b'{"1": "x"}')),
     ],
 )
-def test_what_nobody_here_has_written_is_named(
+def test_the_error_names_a_node_with_a_foreign_value(
     forest: MemoryForest, name: str, value: bytes
 ) -> None:
     MemoryTree(forest).create(f"{A}/{name}", value)
@@ -232,7 +238,7 @@ def test_what_nobody_here_has_written_is_named(
         opened(forest)
 
 
-def test_progress_of_another_release_is_refused_and_unversioned_is_of_version_1(
+def test_progress_of_another_version_is_refused_and_unversioned_counts_as_version_1(
     forest: MemoryForest,
 ) -> None:
     opened(forest).committed(1)

@@ -1,4 +1,4 @@
-"""Which Java processes of Spark this one has started, directly or through Ray, and still run."""
+"""Finds the Java processes of Spark that this process has started, directly or through Ray."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Collection
 import psutil
 
 
-def javas() -> list[psutil.Process]:
-    """Those that run now."""
+def java_processes() -> list[psutil.Process]:
+    """The Java processes that run now."""
     return [one for one in psutil.Process().children(recursive=True) if _is_java(one)]
 
 
 def java_left(before: Collection[psutil.Process] = (), grace_s: float = 30.0) -> list[str]:
-    """The commands of those that were not there `before`, and have not ended after `grace_s`."""
-    there = [one for one in javas() if one not in before]
+    """The commands of the processes that are not in `before`, and still run after `grace_s`."""
+    there = [one for one in java_processes() if one not in before]
     _, alive = psutil.wait_procs(there, timeout=grace_s)
     return [" ".join(one.cmdline())[-120:] for one in alive]
 

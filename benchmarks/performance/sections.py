@@ -11,7 +11,7 @@ class Section:
 
     heading: str
     workloads: tuple[str, ...]
-    says: str
+    description: str
 
 
 SECTIONS = (

@@ -1,4 +1,4 @@
-"""A run that measures several figures, each of which is an entry of its own."""
+"""Runs that measure several figures, each of which is an entry of a comparison."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 from benchmarks.measure import Sample
 
 
-class Runs:
-    """The first figure that is asked for begins a run; the others are read from it."""
+class SharedRun:
+    """The first requested figure starts a run; the others are taken from the same run."""
 
     def __init__(self, measure: Callable[[], Mapping[str, Sample]]) -> None:
         self._measure = measure
         self._left: dict[str, Sample] = {}
 
     def take(self, figure: str) -> Sample:
-        """A figure of the run, which is a new one if this figure was taken before."""
+        """A figure of the current run; of a new run if this figure was taken before."""
         if figure not in self._left:
             self._left = dict(self._measure())
         return self._left.pop(figure)

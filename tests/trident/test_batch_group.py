@@ -1,4 +1,4 @@
-"""A batch group as an ordinary topology, undisturbed: what runs when, and what comes of it."""
+"""A batch group without faults counts each row once, and all its stages receive the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our side: a topology, fresh on the one Ray of all runs, from the open gate to the last ack."""
+"""Runs topologies of the benchmarks on one Ray, from the start signal to the last ack."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typing import Any, Self
 import ray
 
 from benchmarks import (
-    control,
+    bare_actors,
     corpus,
-    gate,
     kafka_topologies,
     machine,
+    start_signal,
     topologies,
     trident_topologies,
 )
-from benchmarks.gate import Gate
 from benchmarks.measure import BenchmarkError, Outcome
+from benchmarks.start_signal import StartSignal
 from sunshower import Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.names import NAMESPACE, master_name, worker_name
@@ -37,22 +37,22 @@ _TIMEOUT_S = 300.0
 _POLL_S = 0.1
 
 
-class Arena:
+class BenchmarkCluster:
     """One Ray for all runs, and a folder that all processes can read."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.watch: Callable[[RayRun], None] = lambda _: None  # called in the middle of a run
-        ship([control, corpus, gate, topologies, kafka_topologies, trident_topologies])
+        self.during_run: Callable[[RayRun], None] = lambda _: None  # called during each run
+        ship([bare_actors, corpus, start_signal, topologies, kafka_topologies, trident_topologies])
         self._cluster = RayCluster()
 
-    def gate(self) -> Gate:
-        """A gate that is shut."""
-        return Gate(self.folder)
+    def start_signal(self) -> StartSignal:
+        """A start signal that is not sent yet."""
+        return StartSignal(self.folder)
 
     @contextmanager
     def fresh_folder(self) -> Iterator[Path]:
-        """An empty one, which all processes can write to."""
+        """An empty folder that all processes can write to; it is removed after the block."""
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
             yield Path(folder)
 
@@ -60,7 +60,7 @@ class Arena:
     def running(
         self, topology: Topology, layout: Layout, sample: int | None = None
     ) -> Iterator[RayRun]:
-        """A topology that runs, and is stopped in the end. `sample`: keep a history."""
+        """Run a topology, and stop it after the block. `sample`: record a history."""
         run = self._cluster.submit(topology.graph(), layout, sample=sample)
         try:
             yield run
@@ -68,18 +68,19 @@ class Arena:
             run.stop()
 
     def run(
-        self, topology: Topology, gate: Gate, layout: Layout, sample: int | None = None
+        self, topology: Topology, signal: StartSignal, layout: Layout, sample: int | None = None
     ) -> Outcome:
-        """Run to the end. `done` counts what its sink says, or what the spouts had acked.
+        """Run a topology to its end.
 
-        `sample`: keep a history. It is read afterwards, and must have all that was completed.
+        `done` of the outcome is the count that its sinks return, or else the number of tuples that
+        they have executed. `sample`: record a history, which must contain each completed tuple.
         """
         with self.running(topology, layout, sample) as run:
-            wait(lambda: all(told and told[0] for told in run.results("source")))
+            wait(lambda: all(result and result[0] for result in run.results("source")))
             pids = worker_pids(run)
             before_s = machine.cpu_s(pids)
-            gate.open()
-            self.watch(run)
+            signal.send()
+            self.during_run(run)
             wait(run.finished)
             after_s = machine.cpu_s(pids)
             found = _outcome(run, None if None in (before_s, after_s) else after_s - before_s)
@@ -88,9 +89,9 @@ class Arena:
             return found
 
     def idle(self, topology: Topology, seconds: float) -> float | None:
-        """The share of one core that a topology's processes use while nothing happens."""
+        """The share of one core that the processes of an idle topology use."""
         with self.running(topology, Layout.ISOLATE) as run:
-            self.watch(run)
+            self.during_run(run)
             return idle_share([*worker_pids(run), _pid(master_name(run.id))], seconds)
 
     def __enter__(self) -> Self:
@@ -106,7 +107,7 @@ class Arena:
 
 
 def idle_share(pids: list[int], seconds: float) -> float | None:
-    """The share of one core that these processes use from a second on from now."""
+    """The share of one core that these processes use, measured after a pause of one second."""
     time.sleep(1.0)
     before_s = machine.cpu_s(pids)
     time.sleep(seconds)
@@ -115,7 +116,7 @@ def idle_share(pids: list[int], seconds: float) -> float | None:
 
 
 def worker_pids(run: RayRun) -> list[int]:
-    """The processes of a run's workers."""
+    """The process ids of a run's workers."""
     return [_pid(worker_name(run.id, worker)) for worker in run.plan.workers]
 
 
@@ -126,11 +127,11 @@ def _pid(name: str) -> int:
 
 
 def wait(done: Callable[[], Any]) -> None:
-    """Look ten times a second until it is so. Raises BenchmarkError after five minutes."""
+    """Poll ten times a second until `done` returns true. Raises BenchmarkError after 5 minutes."""
     end_s = time.monotonic() + _TIMEOUT_S
     while not done():
         if time.monotonic() >= end_s:
-            raise BenchmarkError(f"a topology was not done within {_TIMEOUT_S:g} s")
+            raise BenchmarkError(f"a topology has not finished within {_TIMEOUT_S:g} s")
         time.sleep(_POLL_S)
 
 

@@ -1,4 +1,4 @@
-"""Notes of emitters that have nothing, and how long the master rests by them."""
+"""IdleNote and IdleBackoff: the master pauses while the emitters of a spout have no rows."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ def empty(note: IdleNote, times: int = EMPTY_TIMES) -> None:
         note.emitted(0)
 
 
-def test_the_master_rests_longer_each_time_while_no_task_has_anything(tree: MemoryTree) -> None:
+def test_the_master_pauses_longer_each_time_while_no_task_has_rows(tree: MemoryTree) -> None:
     first, second = notes(tree)
-    rest = IdleBackoff(tree, "/t", {"words": 2})
+    backoff = IdleBackoff(tree, "/t", {"words": 2})
     empty(first)
     empty(second, EMPTY_TIMES - 1)
-    assert rest.seconds() == 0.0
+    assert backoff.seconds() == 0.0
     empty(second)
-    waits = [rest.seconds() for _ in range(7)]
+    waits = [backoff.seconds() for _ in range(7)]
     assert waits == [0.01, 0.02, 0.04, 0.08, 0.16, 0.2, 0.2]
     second.emitted(1)
-    assert rest.seconds() == 0.0
+    assert backoff.seconds() == 0.0
 
 
-def test_of_several_spouts_one_that_has_rows_keeps_it_awake(tree: MemoryTree) -> None:
+def test_the_master_does_not_pause_while_one_of_several_spouts_has_rows(tree: MemoryTree) -> None:
     for note in notes(tree):
         empty(note)
     assert IdleBackoff(tree, "/t", {"words": 2, "others": 1}).seconds() == 0.0
 
 
-def test_a_note_of_a_former_life_goes_with_the_first_batch(tree: MemoryTree) -> None:
+def test_the_first_rows_of_a_new_life_remove_the_note_of_the_former_one(tree: MemoryTree) -> None:
     empty(notes(tree)[0])
     assert tree.children(idle_path("/t", "words")) == ["0"]
     notes(tree)[0].emitted(5)

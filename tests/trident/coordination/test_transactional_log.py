@@ -35,7 +35,7 @@ def opened(tree: Tree, **values: Any) -> TransactionalLog:
     return state
 
 
-def test_what_is_kept_is_there_after_a_restart(tree: Tree) -> None:
+def test_stored_values_are_there_after_a_restart(tree: Tree) -> None:
     opened(tree, _7={"from": 1}, _8=(1, "a"))
     again = TransactionalLog(tree, PATH)
     assert again.keys() == [7, 8]
@@ -69,7 +69,7 @@ def test_cleanup_leaves_the_txid_itself_for_the_next_one(tree: Tree) -> None:
     assert tree.children(PATH) == []
 
 
-def test_what_somebody_else_has_removed_is_no_error(tree: Tree) -> None:
+def test_nodes_that_another_process_has_removed_are_no_error(tree: Tree) -> None:
     state = opened(tree, _1=1, _2=2)
     tree.delete(f"{PATH}/1")
     state.cleanup_before(2)
@@ -78,30 +78,30 @@ def test_what_somebody_else_has_removed_is_no_error(tree: Tree) -> None:
     assert TransactionalLog(tree, PATH).get(2) == "again"
 
 
-class Unsteady(MemoryTree):
+class Silent(MemoryTree):
     """Writes, and then does not answer."""
 
-    deaf = False
+    is_silent = False
 
     def set(self, path: str, value: bytes, version: int | None = None) -> int:
         written = super().set(path, value, version)
-        if self.deaf:
+        if self.is_silent:
             raise StoreUnreachable("it does not answer")
         return written
 
 
 def test_a_write_without_an_answer_is_looked_up() -> None:
-    tree = Unsteady(MemoryForest())
+    tree = Silent(MemoryForest())
     state = opened(tree, _1="old")
-    tree.deaf = True
+    tree.is_silent = True
     with pytest.raises(StoreUnreachable):
         state.override(1, "new")
-    tree.deaf = False
+    tree.is_silent = False
     assert state.get(1) == "new"
 
 
 class Late(MemoryTree):
-    """It does not answer to the next write, which is carried out when `come` is called."""
+    """Does not answer the next write, and carries it out when `deliver` is called."""
 
     is_late = False
 
@@ -120,7 +120,7 @@ class Late(MemoryTree):
             raise StoreUnreachable("it does not answer")
         write()
 
-    def come(self) -> None:
+    def deliver(self) -> None:
         with suppress(NodeExists, WrongVersion):
             self.write()
 
@@ -133,25 +133,27 @@ def test_a_write_that_comes_late_changes_nothing(before: dict[str, Any]) -> None
     with pytest.raises(StoreUnreachable):
         state.override(7, "of attempt 0")
     state.override(7, "of attempt 1")
-    tree.come()
+    tree.deliver()
     assert state.get(7) == TransactionalLog(tree, PATH).get(7) == "of attempt 1"
 
 
 @pytest.mark.parametrize("before", [{}, {"_7": "old"}])
-def test_or_it_is_read_anew_where_it_comes_between(before: dict[str, Any]) -> None:
+def test_a_late_write_that_arrives_before_the_next_one_is_read_again(
+    before: dict[str, Any],
+) -> None:
     tree = Late(MemoryForest())
     state = opened(tree, **before)
     tree.is_late = True
     with pytest.raises(StoreUnreachable):
         state.override(7, "of attempt 0")
     assert state.get(7) == before.get("_7")
-    tree.come()
+    tree.deliver()
     with pytest.raises(StoreUnreachable, match="come late"):
         state.override(7, "of attempt 1")
     assert state.get(7) == "of attempt 0"
 
 
-def test_what_is_there_already_is_not_written_again(tree: Tree) -> None:
+def test_an_equal_value_is_not_written_again(tree: Tree) -> None:
     state = opened(tree, _7={"a": (1, 2)})
     state.override(7, {"a": [1, 2]})
     node = tree.get(f"{PATH}/7")
@@ -169,14 +171,16 @@ def test_foreign_nodes_are_named(tree: Tree) -> None:
         TransactionalLog(tree, PATH)
 
 
-def test_corrupt_nodes_are_named_with_what_stands_there(tree: Tree) -> None:
+def test_the_error_for_a_corrupt_node_names_it_and_its_content(tree: Tree) -> None:
     tree.create(f"{PATH}/7", b"\xff{")
     with pytest.raises(StateMismatch, match=rf"{PATH}/7 holds .*xff.*not JSON"):
         TransactionalLog(tree, PATH)
 
 
 @pytest.mark.parametrize("value", [object(), float("nan"), {1, 2}])
-def test_what_json_cannot_carry_is_refused_and_changes_nothing(tree: Tree, value: object) -> None:
+def test_a_value_that_json_cannot_represent_is_refused_and_changes_nothing(
+    tree: Tree, value: object
+) -> None:
     state = opened(tree, _1="old")
     with pytest.raises(BatchError, match=f"cannot be kept at {PATH}/1"):
         state.override(1, value)

@@ -1,6 +1,6 @@
-"""What the scenarios share: the load, the outage in the middle of it, and what came of it all.
+"""Shared by scenarios: the load, the outage in the middle of it, and the evaluation.
 
-numbers ──5,000/s──▶ the scenario's sink        at least once: none may be missing
+numbers ──5,000/s──▶ the scenario's sink        at least once: no number may be missing
 batches of words ──▶ counts in its state        exactly once: each count must be right
 """
 
@@ -27,19 +27,19 @@ Figures = dict[str, float | int | str]
 
 RATE = 5_000  # numbers a second
 _WORDS, _LINES = 1_000, 2_000_000
-_BATCH_ROWS, _BATCH_S = 777, 0.2  # no divisor of _WORDS: a batch twice is seen in the counts
+_BATCH_ROWS, _BATCH_S = 777, 0.2  # no divisor of _WORDS, so a repeated batch changes the counts
 _START_MAX_S, _AROUND_S, _RECOVERY_MAX_S, _DRAIN_MAX_S = 60.0, 10.0, 120.0, 300.0
-_LOOK_S = 0.1
+_POLL_S = 0.1
 
 
 class Paced(Spout[Number]):
-    """The numbers 0, 1, 2 …, so many a second."""
+    """The numbers 0, 1, 2 …, `rate` a second."""
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
 
     def records(self) -> Iterator[Any]:
-        """None: nothing is there yet."""
+        """Yields None while no number is due."""
         begun_s = time.monotonic()
         for number in count():
             while number >= (time.monotonic() - begun_s) * self.rate:
@@ -49,7 +49,7 @@ class Paced(Spout[Number]):
 
 @dataclass(frozen=True)
 class Outage:
-    """What is taken away and given back, and what the sink and the state hold in the end."""
+    """What begins and ends an outage, and what the sink and the state have at the end."""
 
     begin: Callable[[], None]
     end: Callable[[], None]
@@ -58,7 +58,7 @@ class Outage:
 
 
 def loaded_topology(name: str, folder: Path, sink: Any, state: StateFactory) -> Topology:
-    """Numbers to `sink`, and words counted in `state`. `folder`: for files of its own."""
+    """Numbers to `sink`, and words counted in `state`. `folder`: for the topology's files."""
     words = folder / "words.txt"
     words.write_text("".join(f"w{number % _WORDS}\n" for number in range(_LINES)))
     topology = Topology(name)
@@ -73,29 +73,29 @@ def loaded_topology(name: str, folder: Path, sink: Any, state: StateFactory) -> 
 
 
 def measure(topology: Topology, outage: Outage, seconds: float) -> Figures:
-    """Run a topology on Ray, with an outage of so many seconds. Raises BenchmarkError if it does
-    not begin to work."""
+    """Run a topology on Ray, with an outage of `seconds`. Raises BenchmarkError if it does not
+    begin to work."""
     found: Figures = {"outage_s": seconds}
     with RayCluster() as cluster:
         run = cluster.submit(topology.graph())
         try:
-            found |= _through(run, outage, seconds)
+            found |= _run_outage(run, outage, seconds)
         except TopologyFailed as failed:
             return found | {"state": f"failed: {str(failed).splitlines()[0]}"}
         finally:
             run.stop()
-    return found | _losses(int(found["emitted"]), outage)
+    return found | _compare(int(found["emitted"]), outage)
 
 
-def _through(run: RayRun, outage: Outage, seconds: float) -> Figures:
-    if _until_beyond(run, (0, 1), _START_MAX_S) is None:
+def _run_outage(run: RayRun, outage: Outage, seconds: float) -> Figures:
+    if _wait_for_progress(run, (0, 1), _START_MAX_S) is None:
         raise BenchmarkError(f"{run.topology} has not begun to work in {_START_MAX_S:g} s")
     time.sleep(_AROUND_S)
     outage.begin()
     time.sleep(seconds)
     before = run.snapshot()
     outage.end()
-    recovery_s = _until_beyond(run, _progress(before), _RECOVERY_MAX_S)
+    recovery_s = _wait_for_progress(run, _progress(before), _RECOVERY_MAX_S)
     time.sleep(_AROUND_S)
     run.drain()
     ended = run.wait(_DRAIN_MAX_S)
@@ -117,24 +117,25 @@ def _through(run: RayRun, outage: Outage, seconds: float) -> Figures:
 
 
 def _progress(snapshot: Snapshot) -> tuple[int, int]:
-    """The numbers that are acked, and the batch that is committed next."""
+    """(acked numbers, the next batch to commit)."""
     txid = snapshot.figures("$mastercoord-words").get("txid", 0)
     return snapshot.component("numbers").acked, int(txid)
 
 
-def _until_beyond(run: RayRun, before: tuple[int, int], within_s: float) -> float | None:
-    """How long until numbers and batches have gone on; None if they have not."""
+def _wait_for_progress(run: RayRun, before: tuple[int, int], within_s: float) -> float | None:
+    """The seconds until numbers and batches have progressed; None if they have not."""
     begun_s = time.monotonic()
     while (passed_s := time.monotonic() - begun_s) < within_s:
         now = _progress(run.snapshot())
         if now[0] > before[0] and now[1] > before[1]:
             return passed_s
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     return None
 
 
-def _losses(emitted: int, outage: Outage) -> Figures:
-    """By what there is in the end. The counts must be those of the first so many lines."""
+def _compare(emitted: int, outage: Outage) -> Figures:
+    """Compare what has arrived with what was emitted. The counts must be those of the first
+    `rows` lines."""
     written = [*outage.written()]
     counts = {str(word): times for word, times in outage.counts().items()}
     rows = sum(counts.values())

@@ -1,4 +1,4 @@
-"""The regression guard: ratios that are worse than in the last commit by more than a fifth."""
+"""Finds regressions: ratios that are worse than in the last commit by more than a fifth."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from benchmarks.figures import with_spread
 
-ALLOWED = 0.2  # part of the old value
+ALLOWED = 0.2  # fraction of the old value
 
 
 @dataclass(frozen=True)
 class Regression:
-    """A ratio that has become worse. Spreads: the smallest and the largest of the rounds."""
+    """A ratio that has become worse. The spreads are its smallest and largest value by round."""
 
     name: str
     before: float
@@ -28,13 +28,13 @@ class Regression:
         )
 
 
-def regressions(
+def find_regressions(
     before: Mapping[str, Any], now: Mapping[str, Any], allowed: float = ALLOWED
 ) -> list[Regression]:
     """The ratios of `now` that are worse than in `before` by more than `allowed` of the old value.
 
-    Both have the shape of the results file. A ratio of rates is worse when it fell, a ratio of
-    times or sizes when it rose. Ratios that only one of both has are not compared.
+    Both have the shape of the results file. A ratio of rates is worse if it is lower, a ratio of
+    times or sizes if it is higher. Ratios that only one of them has are not compared.
     """
     found = []
     for name, after in now["ratios"].items():

@@ -1,4 +1,4 @@
-"""Whole programs over a state's store that answers late, twice or not, while processes die."""
+"""Whole programs whose state store loses answers and writes late or twice, while processes die."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ COUNTS = Counter(number % KEYS for number in range(TOTAL))
 SUMS = {key: sum(range(key, TOTAL, KEYS)) for key in range(KEYS)}
 
 
-def unsure(random: Random, kind: StateKind) -> UnsureState:
+def unreliable(random: Random, kind: StateKind) -> UnsureState:
     return UnsureState(MemoryState(kind), Troubles(random, 0.25))
 
 
 def run(spout: Any, kind: StateKind, seed: int) -> tuple[UnsureState, UnsureState]:
-    """Count and sum up numbers by key; two workers are killed meanwhile."""
-    counts, sums = unsure(Random(seed), kind), unsure(Random(seed + 1), kind)
+    """Count and sum up numbers by key, while two workers are killed."""
+    counts, sums = unreliable(Random(seed), kind), unreliable(Random(seed + 1), kind)
     topology = Topology("numbers", **SETTINGS)
     numbers = batches(
         topology,
@@ -59,7 +59,7 @@ def run(spout: Any, kind: StateKind, seed: int) -> tuple[UnsureState, UnsureStat
 
 
 @seeds(13, first=1, kinds=3)
-def test_batches_that_are_cut_anew_count_once_in_opaque_states(seed: int) -> None:
+def test_batches_whose_repeats_differ_count_once_in_opaque_states(seed: int) -> None:
     counts, sums = run(OpaqueNumbers(TOTAL, 5, Hook()), StateKind.OPAQUE, seed)
     assert dict(counts.items("counts")) == COUNTS
     assert dict(sums.items("sums")) == SUMS
@@ -67,13 +67,13 @@ def test_batches_that_are_cut_anew_count_once_in_opaque_states(seed: int) -> Non
 
 
 @seeds(6, kinds=2)
-def test_batches_that_stay_the_same_count_once_in_transactional_states(seed: int) -> None:
+def test_batches_with_equal_repeats_count_once_in_transactional_states(seed: int) -> None:
     counts, sums = run(Numbers(TOTAL, 5), StateKind.TRANSACTIONAL, seed)
     assert dict(counts.items("counts")) == COUNTS
     assert dict(sums.items("sums")) == SUMS
 
 
-def test_without_undoing_what_an_earlier_attempt_wrote_it_is_seen(
+def test_a_state_that_does_not_undo_earlier_attempts_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(StoredMap, "_undone", lambda *_: {})
