@@ -1,4 +1,4 @@
-"""Where batches of Kafka begin and end, and where they go on, on a client that is a list."""
+"""Where batches of Kafka begin, end and continue, over a fake client with logs in memory."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.trident.rigs.emitting import Drive
 BOTH = pytest.mark.parametrize("kind", [KafkaOpaque, KafkaTransactional])
 
 
-class Site:
-    """A topic, and a store; `run` makes a Drive of a spout over both."""
+class TopicRig:
+    """A topic and a store; `drive` returns a Drive of a spout over both."""
 
     def __init__(self, patch: pytest.MonkeyPatch, *sizes: int) -> None:
         self.logs: dict[int, Sequence[int]] = {n: range(size) for n, size in enumerate(sizes)}
@@ -40,7 +40,7 @@ class Site:
             return consume(made, limit, wait_s)
 
         vars(made)["consume"] = asked
-        made.late = lambda: self.clock.advance(6.0)
+        made.on_no_leader = lambda: self.clock.advance(6.0)
         return made
 
     def spout(self, kind: Any, **options: Any) -> Any:
@@ -53,8 +53,10 @@ class Site:
         return Drive(spout, tasks, self.forest, self.clock)
 
 
-def to_end(drive: Drive, txid: int, last: Any = None) -> tuple[list[tuple[int, int]], int, Any]:
-    """Places that are read, and the txid and the coordinator's metadata of the last batch."""
+def read_to_end(
+    drive: Drive, txid: int, last: Any = None
+) -> tuple[list[tuple[int, int]], int, Any]:
+    """Read to the end: the (partition, offset) of each row, the last txid, and its metadata."""
     if last is not None:
         drive.metadata[txid - 1] = last
     found: list[tuple[int, int]] = []
@@ -67,72 +69,72 @@ def to_end(drive: Drive, txid: int, last: Any = None) -> tuple[list[tuple[int, i
 
 
 @BOTH
-@pytest.mark.parametrize("declared_anew", [True, False])
-def test_a_bounded_job_that_is_run_again_reads_what_has_come_since(
-    monkeypatch: pytest.MonkeyPatch, kind: Any, declared_anew: bool
+@pytest.mark.parametrize("is_new_spout", [True, False])
+def test_a_bounded_job_that_is_run_again_reads_the_messages_since_its_last_run(
+    monkeypatch: pytest.MonkeyPatch, kind: Any, is_new_spout: bool
 ) -> None:
-    site = Site(monkeypatch, 3, 6)
-    spout = site.spout(kind, until_end=True)
-    first, txid, last = to_end(site.drive(spout, 2), 1)
+    rig = TopicRig(monkeypatch, 3, 6)
+    spout = rig.spout(kind, until_end=True)
+    first, txid, last = read_to_end(rig.drive(spout, 2), 1)
     assert sorted(first) == [(0, n) for n in range(3)] + [(1, n) for n in range(6)]
-    site.logs |= {0: range(5)}
-    spout = site.spout(kind, until_end=True) if declared_anew else spout
-    second, txid, last = to_end(site.drive(spout, 2), txid + 1, last)
+    rig.logs |= {0: range(5)}
+    spout = rig.spout(kind, until_end=True) if is_new_spout else spout
+    second, txid, last = read_to_end(rig.drive(spout, 2), txid + 1, last)
     assert second == [(0, 3), (0, 4)]
-    spout = site.spout(kind, until_end=True) if declared_anew else spout
-    assert to_end(site.drive(spout, 2), txid + 1, last)[0] == [], (
-        "it ends, also if there is nothing"
+    spout = rig.spout(kind, until_end=True) if is_new_spout else spout
+    assert read_to_end(rig.drive(spout, 2), txid + 1, last)[0] == [], (
+        "the job also ends if there is nothing to read"
     )
 
 
 @BOTH
-def test_a_store_that_a_bounded_job_has_filled_goes_on_without_an_end(
+def test_an_unbounded_job_continues_where_a_bounded_job_has_ended(
     monkeypatch: pytest.MonkeyPatch, kind: Any
 ) -> None:
-    site = Site(monkeypatch, 3)
-    _, txid, last = to_end(site.drive(site.spout(kind, until_end=True)), 1)
-    live = site.drive(site.spout(kind))
+    rig = TopicRig(monkeypatch, 3)
+    _, txid, last = read_to_end(rig.drive(rig.spout(kind, until_end=True)), 1)
+    live = rig.drive(rig.spout(kind))
     live.metadata[txid] = last
     for size in (3, 5, 6):
-        site.logs[0], txid = range(size), txid + 1
+        rig.logs[0], txid = range(size), txid + 1
         assert len(live.batch(txid)) == {3: 0, 5: 2, 6: 1}[size]
         live.tree_says(txid + 1)
         assert not live.is_last(txid)
 
 
 @BOTH
-def test_tasks_that_are_started_again_within_a_run_keep_its_end(
+def test_tasks_that_restart_within_a_run_keep_its_end(
     monkeypatch: pytest.MonkeyPatch, kind: Any
 ) -> None:
-    site = Site(monkeypatch, 6)
-    spout = site.spout(kind, until_end=True)
-    drive = site.drive(spout)
+    rig = TopicRig(monkeypatch, 6)
+    spout = rig.spout(kind, until_end=True)
+    drive = rig.drive(spout)
     assert len(drive.batch(1)) == 4
     drive.tree_says(2)
-    site.logs[0] = range(90)  # too late for this run
-    again = site.drive(spout)
+    rig.logs[0] = range(90)  # too late for this run
+    again = rig.drive(spout)
     again.metadata = drive.metadata
-    rest, _, _ = to_end(again, 2)
+    rest, _, _ = read_to_end(again, 2)
     assert rest == [(0, 4), (0, 5)]
 
 
-def test_a_batch_of_the_run_before_is_not_the_last_of_this_one(
+def test_a_replayed_batch_of_the_previous_run_is_not_the_last_of_this_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    site = Site(monkeypatch, 3)
-    first = site.drive(site.spout(KafkaTransactional, until_end=True))
-    assert len(first.emit(1)) == 3, "and dies before it is committed"
-    site.logs[0] = range(4)
-    second = site.drive(site.spout(KafkaTransactional, until_end=True))
+    rig = TopicRig(monkeypatch, 3)
+    first = rig.drive(rig.spout(KafkaTransactional, until_end=True))
+    assert len(first.emit(1)) == 3  # dies before the batch is committed
+    rig.logs[0] = range(4)
+    second = rig.drive(rig.spout(KafkaTransactional, until_end=True))
     second.metadata = first.metadata
     assert len(second.batch(1, 1)) == 3
     second.tree_says(2)
     assert not second.is_last(1)
-    assert to_end(second, 2)[0] == [(0, 3)]
+    assert read_to_end(second, 2)[0] == [(0, 3)]
 
 
 class NoOffsets:
-    """What the group of a client has committed."""
+    """The offsets of a group that has committed nothing."""
 
     def __init__(self, *_: object) -> None: ...
 
@@ -146,85 +148,85 @@ def test_a_partition_that_is_added_is_read_from_its_first_record(
     monkeypatch: pytest.MonkeyPatch, kind: Any, first: StartPosition
 ) -> None:
     monkeypatch.setattr("sunshower.kafka.exactly_once.batch_spouts.KafkaOffsets", NoOffsets)
-    site = Site(monkeypatch, 5)
-    spout = site.spout(kind, first=first)
-    drive = site.drive(spout)
+    rig = TopicRig(monkeypatch, 5)
+    spout = rig.spout(kind, first=first)
+    drive = rig.drive(spout)
     assert drive.batch(1) == []
     drive.tree_says(2)
-    site.logs[1] = range(3)
-    site.topics.counts["a"] = 2
+    rig.logs[1] = range(3)
+    rig.topics.counts["a"] = 2
     assert len(drive.emit(2)) == 3
-    again = site.drive(spout)
+    again = rig.drive(spout)
     again.metadata = drive.metadata
-    assert len(again.batch(2, 1)) == 3, "also in another life, and another attempt"
-    anew = site.drive(site.spout(kind, first=first, deployment="another"))
-    site.logs[2] = range(3)
-    site.topics.counts["a"] = 3
-    anew.metadata = drive.metadata
-    anew.tree_says(3)
-    found = {row.partition for row in anew.batch(3)}
+    assert len(again.batch(2, 1)) == 3, "also after a restart, in another attempt"
+    other_deployment = rig.drive(rig.spout(kind, first=first, deployment="another"))
+    rig.logs[2] = range(3)
+    rig.topics.counts["a"] = 3
+    other_deployment.metadata = drive.metadata
+    other_deployment.tree_says(3)
+    found = {row.partition for row in other_deployment.batch(3)}
     assert found == (set() if first is StartPosition.LATEST else {2}), (
-        "LATEST is of each deployment"
+        "LATEST is the end at the start of each deployment"
     )
 
 
-def test_a_batch_of_a_topic_that_has_become_shorter_is_incomplete_and_the_rest_of_it_there(
+def test_a_batch_of_a_shortened_topic_is_incomplete_and_has_the_rows_of_other_partitions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    site = Site(monkeypatch, 4, 2)
-    drive = site.drive(site.spout(KafkaTransactional, bounds=Bounds(records=9)))
+    rig = TopicRig(monkeypatch, 4, 2)
+    drive = rig.drive(rig.spout(KafkaTransactional, bounds=Bounds(records=9)))
     assert len(drive.emit(1)) == 6
-    site.logs[0] = range(3)
+    rig.logs[0] = range(3)
     for attempt in (1, 2):
         if attempt == 2:
-            site.logs[0] = range(0)
+            rig.logs[0] = range(0)
             drive.restart()
-        said = (
-            rf"a\[0\], offsets 0 to 3: the batch had 4 records, and {len(site.logs[0])} are there"
+        expected = (
+            rf"a\[0\], offsets 0 to 3: the batch had 4 records, and {len(rig.logs[0])} are there"
         )
-        with pytest.raises(IncompleteBatch, match=said) as caught:
+        with pytest.raises(IncompleteBatch, match=expected) as caught:
             drive.emit(1, attempt)
         assert [row.partition for row in caught.value.rows] == [1, 1]
     drive.success(1)
     drive.tree_says(2)
-    site.logs |= {0: range(5), 1: range(3)}
+    rig.logs |= {0: range(5), 1: range(3)}
     assert sorted((row.partition, row.offset) for row in drive.batch(2)) == [(0, 4), (1, 2)]
 
 
-def test_partitions_that_nobody_leads_hold_no_batch_up_for_long(
+def test_partitions_without_a_leader_delay_batches_by_seconds_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    site = Site(monkeypatch, 9)
-    site.topics.counts["a"] = 8
-    drive = site.drive(site.spout(KafkaOpaque))
+    rig = TopicRig(monkeypatch, 9)
+    rig.topics.counts["a"] = 8
+    drive = rig.drive(rig.spout(KafkaOpaque))
     found, took_s = [], []
     for txid in range(1, 90):
-        before_s = site.clock.now()
+        before_s = rig.clock.now()
         found += drive.batch(txid)
         drive.tree_says(txid + 1)
-        took_s.append(site.clock.now() - before_s)
-        site.clock.advance(1.0)
+        took_s.append(rig.clock.now() - before_s)
+        rig.clock.advance(1.0)
     assert [row.offset for row in found] == [*range(9)]
     assert max(took_s) < 8
-    site.logs |= dict.fromkeys(range(1, 8), range(1))
+    rig.logs |= dict.fromkeys(range(1, 8), range(1))
     for txid in range(90, 110):
         found += drive.batch(txid)
         drive.tree_says(txid + 1)
-        site.clock.advance(1.0)
+        rig.clock.advance(1.0)
     assert len(found) == 9 + 7
     assert BatchOptions().answer_s <= Config().message_timeout_s / 2
 
 
 @pytest.mark.parametrize(
-    ("where", "rest"), [(StartPosition.EARLIEST, [0, 1]), (StartPosition.LATEST, [])]
+    ("position", "rest"), [(StartPosition.EARLIEST, [0, 1]), (StartPosition.LATEST, [])]
 )
-def test_a_bounded_job_ends_where_a_topic_that_is_made_anew_meanwhile_ends(
-    monkeypatch: pytest.MonkeyPatch, where: StartPosition, rest: list[int]
+def test_a_bounded_job_ends_at_the_end_of_a_topic_that_is_created_again_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, position: StartPosition, rest: list[int]
 ) -> None:
-    site = Site(monkeypatch, 6)
-    drive = site.drive(site.spout(KafkaOpaque, until_end=True, shortened=where))
+    rig = TopicRig(monkeypatch, 6)
+    drive = rig.drive(rig.spout(KafkaOpaque, until_end=True, shortened=position))
     assert len(drive.batch(1)) == 4
     drive.tree_says(2)
-    site.logs[0] = range(2)
+    rig.logs[0] = range(2)
     drive.restart()
-    assert [offset for _, offset in to_end(drive, 2)[0]] == rest
+    assert [offset for _, offset in read_to_end(drive, 2)[0]] == rest

@@ -1,4 +1,4 @@
-"""Clients that are dropped end at once, with their threads, also without a garbage collection."""
+"""Dropped Kafka clients end at once, with their threads, also without a garbage collection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sunshower.kafka.consuming.consumer import Consumer
 from sunshower.kafka.producing.messages import Message
 from sunshower.kafka.producing.producer import Producer
 
-NOBODY = {"bootstrap.servers": "127.0.0.1:1", "group.id": "none"}
+UNREACHABLE = {"bootstrap.servers": "127.0.0.1:1", "group.id": "none"}
 
 
 @pytest.fixture(autouse=True)
@@ -30,8 +30,8 @@ def threads() -> int:
 
 @pytest.mark.parametrize("kind", [Producer, Consumer])
 def test_dropped_client_ends_its_threads(kind: type[Producer] | type[Consumer]) -> None:
-    settings = NOBODY if kind is Consumer else {"bootstrap.servers": "127.0.0.1:1"}
-    kind(settings)  # what a first one starts for all
+    settings = UNREACHABLE if kind is Consumer else {"bootstrap.servers": "127.0.0.1:1"}
+    kind(settings)  # the first client starts threads that all clients share
     before = threads()
     client = kind(settings)
     assert threads() > before
@@ -41,7 +41,7 @@ def test_dropped_client_ends_its_threads(kind: type[Producer] | type[Consumer]) 
     assert threads() == before
 
 
-def test_abandoned_producer_with_messages_keeps_nobody() -> None:
+def test_abandoned_producer_with_messages_keeps_no_reference_to_its_sender() -> None:
     class Sender:
         def __init__(self) -> None:
             self.producer = Producer({"bootstrap.servers": "127.0.0.1:1"})

@@ -1,4 +1,4 @@
-"""What waiting does not mend is told as StoreError, which counts; what may pass is unreachable."""
+"""Permanent errors of stores are StoreError and count as failures; transient ones are outages."""
 
 from __future__ import annotations
 
@@ -26,27 +26,29 @@ HOME = Home("counts", 0)
 @pytest.mark.parametrize(
     "open_one", [lambda file: SqliteBacking(file, HOME), SqliteTree, sqlite_homes]
 )
-def test_a_file_that_is_none_of_sqlites(tmp_path: Path, open_one: Callable[[Path], Any]) -> None:
+def test_a_file_that_is_no_database_is_a_permanent_error(
+    tmp_path: Path, open_one: Callable[[Path], Any]
+) -> None:
     file = tmp_path / "counts.db"
     file.write_bytes(b"something else " * 100)
-    with pytest.raises(StoreError, match="not a database") as told:
+    with pytest.raises(StoreError, match="not a database") as caught:
         open_one(file)
-    assert not isinstance(told.value, StoreUnreachable)
+    assert not isinstance(caught.value, StoreUnreachable)
 
 
 @pytest.mark.parametrize("open_one", [lambda file: SqliteBacking(file, HOME), SqliteTree])
-def test_a_place_where_no_file_can_be(tmp_path: Path, open_one: Callable[[Path], Any]) -> None:
+def test_a_path_where_no_file_can_be_is_a_permanent_error(
+    tmp_path: Path, open_one: Callable[[Path], Any]
+) -> None:
     (tmp_path / "file").touch()
     wrong = {tmp_path: "a folder; give a file", tmp_path / "file/x.db": "below what is no folder"}
-    for place, said in wrong.items():
-        with pytest.raises(StoreError, match=said) as told:
+    for place, expected in wrong.items():
+        with pytest.raises(StoreError, match=expected) as caught:
             open_one(place)
-        assert not isinstance(told.value, StoreUnreachable)
+        assert not isinstance(caught.value, StoreUnreachable)
 
 
-def test_a_disk_that_does_not_answer_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_the_disk_is_an_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def silent(*_: object, **__: object) -> None:
         raise OSError(errno.EIO, "input/output error")
 
@@ -57,7 +59,7 @@ def test_a_disk_that_does_not_answer_is_waited_for(
         raise error
 
 
-def test_a_table_that_was_dropped_and_a_lock_that_stays(tmp_path: Path) -> None:
+def test_a_dropped_table_is_a_permanent_error_and_a_lock_is_an_outage(tmp_path: Path) -> None:
     file = tmp_path / "counts.db"
     with (
         closing(SqliteBacking(file, HOME, answer_within_s=0.0)) as backing,
@@ -68,13 +70,13 @@ def test_a_table_that_was_dropped_and_a_lock_that_stays(tmp_path: Path) -> None:
             backing.put({"1": "1"}, Mark("1", ""), None)
         other.execute("ROLLBACK")
         other.execute("DROP TABLE counts")
-        with pytest.raises(StoreError, match="no such table: counts") as told:
+        with pytest.raises(StoreError, match="no such table: counts") as caught:
             backing.put({"1": "1"}, Mark("1", ""), None)
-        assert not isinstance(told.value, StoreUnreachable)
+        assert not isinstance(caught.value, StoreUnreachable)
         assert backing.mark() is None
 
 
-def test_a_transaction_that_sqlite_has_ended_by_itself_is_told_with_its_cause(
+def test_a_transaction_that_sqlite_itself_rolled_back_is_an_error_with_its_cause(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "tree.db"
@@ -88,10 +90,10 @@ def test_a_transaction_that_sqlite_has_ended_by_itself_is_told_with_its_cause(
             tree.set("/a", b"x")
 
 
-def test_a_wrong_statement_of_the_users_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_wrong_statement_of_the_user_is_no_outage(tmp_path: Path) -> None:
     with closing(SqliteResults(tmp_path / "counts.db", "words")) as results:
-        for sql, said in (("INSRT", "syntax error"), ("DELETE FROM countz", "no such table")):
-            with pytest.raises(sqlite3.OperationalError, match=said):
+        for sql, expected in (("INSRT", "syntax error"), ("DELETE FROM countz", "no such table")):
+            with pytest.raises(sqlite3.OperationalError, match=expected):
                 results.write({("a", 0): ([(0, 1)], 0)}, lambda db, sql=sql: db.execute(sql))
         assert results.read(("a", 0)).version == 0
 
@@ -100,38 +102,38 @@ def test_a_wrong_statement_of_the_users_is_not_waited_for(tmp_path: Path) -> Non
     ("code", "kind"),
     [(sqlite3.SQLITE_CORRUPT, StoreError), (sqlite3.SQLITE_IOERR_WRITE, StoreUnreachable)],
 )
-def test_results_that_the_file_is_to_blame_for_are_told_as_its_errors(
+def test_file_errors_in_the_users_function_are_raised_as_store_errors(
     tmp_path: Path, code: int, kind: type[StoreError]
 ) -> None:
     def write(_: sqlite3.Connection) -> None:
-        error = sqlite3.DatabaseError("said by SQLite")
+        error = sqlite3.DatabaseError("an error of SQLite")
         error.sqlite_errorcode = code
         raise error
 
     with (
         closing(SqliteResults(tmp_path / "counts.db", "words")) as results,
-        pytest.raises(StoreError, match="said by SQLite") as told,
+        pytest.raises(StoreError, match="an error of SQLite") as caught,
     ):
         results.write({("a", 0): ([(0, 1)], 0)}, write)
-    assert type(told.value) is kind
+    assert type(caught.value) is kind
 
 
 def in_redis(name: str, text: str = "") -> tuple[Any, Exception]:
-    they = pytest.importorskip("redis").exceptions
+    exceptions = pytest.importorskip("redis").exceptions
     from sunshower.state import redis_backing
 
-    return redis_backing.errors("redis://x"), getattr(they, name)(text)
+    return redis_backing.errors("redis://x"), getattr(exceptions, name)(text)
 
 
 def in_postgres(name: str) -> tuple[Any, Exception]:
-    they = pytest.importorskip("psycopg").errors
+    exceptions = pytest.importorskip("psycopg").errors
     from sunshower.state import postgres_backing
 
-    return postgres_backing.errors("counts"), getattr(they, name)()
+    return postgres_backing.errors("counts"), getattr(exceptions, name)()
 
 
 @pytest.mark.parametrize(
-    ("store", "error", "for_good"),
+    ("store", "error", "is_permanent"),
     [
         (in_redis, ("ResponseError", "WRONGTYPE Operation against a key"), True),
         (in_redis, ("ResponseError", "wrong number of arguments"), True),
@@ -157,8 +159,10 @@ def in_postgres(name: str) -> tuple[Any, Exception]:
     ],
     ids=lambda given: getattr(given, "__name__", str(given)),
 )
-def test_errors_of_servers(store: Any, error: tuple[str, ...], for_good: bool) -> None:
+def test_errors_of_servers_are_permanent_or_outages(
+    store: Any, error: tuple[str, ...], is_permanent: bool
+) -> None:
     errors, raised = store(*error)
-    with pytest.raises(StoreError) as told, errors:
+    with pytest.raises(StoreError) as caught, errors:
         raise raised
-    assert isinstance(told.value, StoreUnreachable) is not for_good
+    assert isinstance(caught.value, StoreUnreachable) is not is_permanent
