@@ -1,4 +1,4 @@
-"""Servers end with their owner, however it ends. The servers here are programs that only wait."""
+"""Tests that servers end with the process that started them; here they only wait."""
 
 from __future__ import annotations
 
