@@ -55,7 +55,7 @@ def refused(said: str, parameters: dict[str, Any] | None = None, **changes: Any)
         prepare(replace(EXPERIMENT, **changes), 1, parameters)
 
 
-# ---- before anything runs -----------------------------------------------------------------------
+# ---- checks before the run ----------------------------------------------------------------------
 
 
 def test_functions_are_called_with_the_parameters_they_name() -> None:
@@ -85,7 +85,7 @@ def test_a_sweep_is_every_combination() -> None:
 
 @pytest.mark.parametrize("checker", [Liveness(110), Recovers(110)])
 def test_a_time_limit_beyond_the_run_is_refused(checker: Checker) -> None:
-    """The pause is over at 10 s: a run that is given up after 119 s cannot be too slow."""
+    """The pause ends at 10 s: a run of at most 119 s cannot exceed a limit of 110 s after it."""
     said = f"{checker.name} within 110 s .* over at 10 s.* 119 s. Set seconds_max to 120 or more"
     refused(said, checkers=[checker], plan=at_ten, seconds_max=119.0)
     prepare(replace(EXPERIMENT, checkers=[checker], plan=at_ten, seconds_max=120.0), 1)
@@ -157,7 +157,7 @@ def test_plans_can_be_joined_in_the_experiment() -> None:
 
 
 def fake(**how: Any) -> FakeRun:
-    """A run with a history in which all three messages are done by the time of 5 s."""
+    """A run whose history completes all three messages within 5 s."""
     script = Script()
     script.at_s = 50.0
     script.whole(0).emitted(1).wait(4).completed(1).whole(2)

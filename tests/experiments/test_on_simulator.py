@@ -1,4 +1,4 @@
-"""Tests of whole experiments on simulated clusters, also with a broken core."""
+"""Tests of whole experiments on simulated clusters, some with a defect put into the core."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run(experiment: Experiment, seed: int) -> tuple[Outcome, History]:
 
 
 def told(outcome: Outcome) -> str:
-    """Everything that a reader of a failed test wants to know."""
+    """The outcome as text, for the message of a failed assertion."""
     lines = [f"seed {outcome.seed}: {outcome.verdict}, {outcome.error}", *outcome.undone]
     for finding in outcome.findings:
         lines += [f"{finding.checker} {finding.verdict}", *finding.reasons, *finding.evidence]
@@ -91,7 +91,7 @@ def test_many_random_faults_cost_nothing(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_rebalance_works_while_a_worker_is_paused(seed: int) -> None:
-    """Only the nemesis would wake it: it must not wait for the rebalance."""
+    """Only the nemesis resumes the worker, so the nemesis must not wait for the rebalance."""
 
     def plan() -> Iterator[Step]:
         moves = at(0.15, rebalance(2, Layout.PACK, wait_s=0.05))
@@ -148,7 +148,7 @@ def test_swarms_hold() -> None:
             outcome, _ = carry_out(prepared, cluster)
         assert outcome.verdict is not Verdict.BROKEN, told(outcome)
         hold += outcome.verdict is Verdict.HOLDS
-    assert hold >= 6, "in most of them something is hurt while there is something to do"
+    assert hold >= 6, "in most swarms a fault must begin while the topology has work"
 
 
 def test_a_swarm_whose_faults_were_left_out_proves_nothing() -> None:
@@ -163,7 +163,7 @@ def test_a_swarm_whose_faults_were_left_out_proves_nothing() -> None:
 
 
 def test_a_failing_plan_is_shrunk_to_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a core that takes a failure for a success, one kill of a relay is enough."""
+    """The core is changed to treat failures as completions: one kill of a relay breaks it."""
 
     def complete(spout: SpoutTask, roots: U64, why: object, now: float) -> None:
         del why

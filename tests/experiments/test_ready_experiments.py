@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples/experiments"
 FILES = {path.stem: path for path in sorted(FOLDER.glob("*.py"))}
-# Shorter than for somebody who looks at a report; what is to be seen is still there.
+# Shorter than in the examples, and still long enough to show the same effects.
 SHORT: dict[str, dict[str, Any]] = {
     "keyed_streams": {"rate": 600.0, "kill_s": 0.7},
     "kill_a_bolt": {"total": 800, "kill_s": 0.6},
@@ -41,7 +41,7 @@ SHORT: dict[str, dict[str, Any]] = {
 Runs = list[tuple[Mapping[str, Any], Outcome]]
 every_seed = seeds.seeds(3)
 
-# What these depend on, no simulator has.
+# These depend on systems that the simulator does not have.
 REAL = {"disturbed_kafka", "exactly_once", "heavy_transform", "kill_the_broker"}
 
 
@@ -52,7 +52,10 @@ def experiment_of(name: str) -> Experiment:
 
 @cache
 def simulate(name: str, seed: int) -> Runs:
-    """The runs of its sweep, one without a sweep; in `make test` the first and the last of them."""
+    """Run each combination of the sweep; if one seed is run, only the first and the last.
+
+    An experiment without a sweep has one run.
+    """
     experiment = experiment_of(name)
     found: Runs = []
     swept = list(combinations(experiment.sweep))
@@ -138,7 +141,7 @@ def test_auto_has_a_smaller_storm(seed: int) -> None:
 def test_it_holds_on_ray(
     name: str, ray_cluster: RayCluster, sunshower: Sunshower, tmp_path: Path
 ) -> None:
-    del ray_cluster  # the command finds the Ray that is there
+    del ray_cluster  # the command finds the running Ray
     place = ("--cluster", "ray", "--folder", tmp_path)
     assert sunshower("experiment", "run", FILES[name], *place) == 0
 
@@ -146,7 +149,7 @@ def test_it_holds_on_ray(
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_it_holds_on_ray_and_a_real_broker(releases: None, tmp_path: Path) -> None:
-    """In a process of its own: the broker lives as long as that."""
+    """In its own process, because the broker runs until that process ends."""
     command = ("experiment", "run", FILES["kill_the_broker"], "--cluster", "ray")
     done = subprocess.run(
         [sys.executable, "-m", "sunshower", *command, "--set", "away_s=1", "--folder", tmp_path],

@@ -39,7 +39,7 @@ def test_one_step_is_found_among_many() -> None:
 def test_two_steps_that_only_fail_together_are_kept() -> None:
     found = shrink(hidden(KILL, PAUSE), needs(Kill, Pause))  # type: ignore[arg-type]
     assert [type(step.fault) for step in found.steps] == [Kill, Pause]
-    assert [step.stream for step in found.steps] == [90, 91]  # their dice stay with them
+    assert [step.stream for step in found.steps] == [90, 91]  # each keeps its random stream
 
 
 def test_what_lasts_is_made_as_short_as_it_may_be() -> None:

@@ -19,7 +19,7 @@ def context(clock: ManualClock, index: int = 0, parallelism: int = 1, **more: An
 
 
 def there_now(source: Any) -> list[int]:
-    """The numbers that it has now."""
+    """The numbers that the source has available now."""
     return [item.number for item in iter(source.__next__, None)]
 
 

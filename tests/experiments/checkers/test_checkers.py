@@ -36,7 +36,7 @@ def ask(checker: Checker, script: Script, facts: Facts = FACTS) -> Finding:
 
 
 def hurt() -> Script:
-    """The beginning of most: one message is done, then somebody is killed."""
+    """The beginning of most scripts: one message is complete, then a process is killed."""
     return Script().whole(0).hurt()
 
 
@@ -86,7 +86,7 @@ def test_at_least_once_is_unknown_of_a_run_that_did_not_finish(facts: Facts) -> 
     finding = ask(AtLeastOnce(), hurt().emitted(1), facts)
     assert finding.verdict is UNKNOWN
     assert finding.reasons[-1] == f"the run did not finish: {facts.error}"
-    assert finding.evidence  # who had it last is told all the same
+    assert finding.evidence  # it names the task that had the message last
 
 
 def test_a_message_that_was_completed_in_a_former_life_may_be_left_open_in_a_later_one() -> None:
@@ -129,8 +129,8 @@ def test_exactly_once_of_a_numbered_source() -> None:
     finding = ask(ExactlyOnce(), script.wrote(2).completed(2), NUMBERED)
     assert finding.verdict is BROKEN
     assert finding.reasons == ("1 keys are not as in the model, such as: 2 is 2, not 1",)
-    assert ask(ExactlyOnce(), script, gone).verdict is BROKEN  # whatever was still to come
-    assert ask(ExactlyOnce(), script).verdict is UNKNOWN  # nobody says what there should be
+    assert ask(ExactlyOnce(), script, gone).verdict is BROKEN  # later events cannot mend that
+    assert ask(ExactlyOnce(), script).verdict is UNKNOWN  # there is no model
 
 
 def test_exactly_once_of_values_takes_the_last() -> None:
@@ -227,7 +227,7 @@ def test_each_edge_once() -> None:
 
 def test_per_key_order() -> None:
     script = hurt().wrote("a", 1).wrote("b", 5).wrote("a", 2).wrote("a", 1).completed(1)
-    assert ask(PerKeyOrder(), script).verdict is HOLDS  # what was there may come again
+    assert ask(PerKeyOrder(), script).verdict is HOLDS  # an earlier value may be repeated
     finding = ask(PerKeyOrder(), script.wrote("b", 4))
     assert finding.verdict is BROKEN
     assert finding.evidence[0].endswith("'b' got 4 after 5")
@@ -249,7 +249,7 @@ def test_what_a_dead_spout_had_open_does_not_count_against_its_successor() -> No
     assert ask(BoundedPending(2), script).verdict is HOLDS
 
 
-# ---- healing ------------------------------------------------------------------------------------
+# ---- recovery -----------------------------------------------------------------------------------
 
 
 def test_liveness() -> None:
@@ -297,14 +297,14 @@ def test_a_fault_affects_messages_that_fail_later() -> None:
     script.failed(2).emitted(2, 2).wait(1).completed(2, 2)
     assert felt(script) == [3.0]
     script.emitted(3).failed(3, cause="exception").emitted(3, 2).wait(1).completed(3, 2)
-    assert felt(script) == [3.0]  # that was user code
+    assert felt(script) == [3.0]  # the failure came from user code, not from the fault
     script.hurt("kill b").emitted(4).failed(4).emitted(4, 2).wait(2).completed(4, 2)
     assert felt(script) == [3.0, 2.0]
 
 
 def test_none_timed_out() -> None:
     facts = replace(FACTS, timeouts_s={SPOUT: 30.0})
-    script = hurt().emitted(1).wait(12).failed(1, cause="timeout").whole(1, 2)  # it was expired
+    script = hurt().emitted(1).wait(12).failed(1, cause="timeout").whole(1, 2)  # by `expire`
     script.emitted(2).wait(40).failed(2, cause="actor died").whole(2, 2)
     assert ask(NoneTimedOut(), script, facts).verdict is HOLDS
     finding = ask(NoneTimedOut(), script.emitted(3).wait(29.9).failed(3, cause="timeout"), facts)
@@ -313,7 +313,7 @@ def test_none_timed_out() -> None:
     assert ask(NoneTimedOut(), Script().whole(0), facts).verdict is UNKNOWN
 
 
-# ---- what proves nothing ------------------------------------------------------------------------
+# ---- runs that prove nothing --------------------------------------------------------------------
 
 
 def test_a_run_without_faults_is_unknown() -> None:
@@ -346,7 +346,7 @@ def test_a_history_that_is_cut_never_holds_and_stays_broken() -> None:
     cut = hurt().whole(1).history(cut="it breaks off at line 9")
     (finding,) = judge([AtLeastOnce()], cut, FACTS)
     assert (finding.verdict, finding.reasons[0]) == (UNKNOWN, "it breaks off at line 9")
-    tail = hurt().emitted(1).emitted(3)  # what became of them may be in the part that is missing
+    tail = hurt().emitted(1).emitted(3)  # their completions may be in the missing part
     checkers = [AtLeastOnce(), Recovers(), ExactlyOnce(), Liveness()]
     for finding in judge(checkers, tail.history(cut="it breaks off"), NUMBERED):
         assert finding.verdict is UNKNOWN
@@ -387,7 +387,7 @@ def test_an_empty_history_breaks_no_checker() -> None:
 
 
 def test_roots_without_an_emit_are_accepted() -> None:
-    """A cut at the beginning: what a worker wrote before is lost."""
+    """The history is cut at the beginning: earlier entries of a worker are lost."""
     script = Script().hurt().completed(1).acked(2, 9, SINK).failed(3)
     checkers = [AtLeastOnce(), NoPrematureAck(), EachEdgeOnce(), BoundedPending(), Recovers()]
     for finding in judge([*checkers, NoneTimedOut()], script.history(), FACTS):

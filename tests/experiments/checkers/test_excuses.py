@@ -1,4 +1,4 @@
-"""Tests of excused messages (restarted spouts, drains, repeated ids) and of free outages."""
+"""Tests of messages that checkers excuse (restarted spouts, drains), and of outages."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_death_of_a_worker_that_a_spout_has_left_excuses_nothing() -> None:
 def test_what_a_log_spout_had_open_when_it_died_is_in_the_log_and_not_excused() -> None:
     log = replace(FACTS, counted=frozenset(), logs=frozenset({SPOUT}))
     script = hurt().emitted(1).add(What.STARTED, detail=(0, 2))
-    script.emitted(2, 1, 2).completed(2, 1, 2)  # one too far
+    script.emitted(2, 1, 2).completed(2, 1, 2)  # the new incarnation skips message 1
     assert ask(AtLeastOnce(), script, log).verdict is BROKEN
     drained = ask(AtLeastOnce(), script, replace(log, drained=True))
     assert (drained.verdict, drained.figures["left_behind"]) == (HOLDS, 1)

@@ -1,4 +1,4 @@
-"""The demo's nemesis kills once, at a third of the lines, and measures the time to a replay."""
+"""Tests of the demo's nemesis: it kills once, and measures the time to a replay."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def at(acked: int, first_replay_s: float | None = None) -> Snapshot:
 
 
 def looked(*acked: int, say: Callable[[str], None] = print) -> tuple[ScriptedRun, DemoNemesis]:
-    """A run of 300 lines, and the nemesis that has seen so many of them acked."""
+    """A run of 300 lines, and the nemesis after snapshots with these numbers of acked lines."""
     run, nemesis = ScriptedRun(), DemoNemesis(300, say)
     for count in acked:
         nemesis.look(run, at(count))  # type: ignore[arg-type]

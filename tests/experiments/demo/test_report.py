@@ -1,4 +1,4 @@
-"""The demo's report, of its topology run in this process."""
+"""Tests of the demo's report, with its topology run in this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of history files: written and read again; invalid lines are named."""
+"""Tests of writing and reading history files, and of error messages for invalid lines."""
 
 from __future__ import annotations
 

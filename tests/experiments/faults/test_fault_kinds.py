@@ -153,7 +153,7 @@ def test_faults_inside_workers_are_injected() -> None:
     for fault, injected in faults:
         fault.check(run.plan)
         assert fault.begin(run, run.plan, DICE).injected == injected
-    assert not run.done  # the nemesis disturbs, for it knows what else is on
+    assert not run.done  # the nemesis injects them, together with all other active faults
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_a_fault_that_outlasts_the_run_is_refused() -> None:
     with pytest.raises(ExperimentError, match="do not end"):
         settle(at(3, pause(master(), 18)), 20)
     assert settle(at(3, pause(master(), 16)), 20)
-    assert settle(at(3, pause(master(), 18)), 20, hurt_s=10)  # it ends with the plan
+    assert settle(at(3, pause(master(), 18)), 20, hurt_s=10)  # the pause ends with the plan
 
 
 def test_a_plan_that_goes_back_in_time_is_refused() -> None:

@@ -127,8 +127,8 @@ def test_injected_faults_wait_while_the_master_is_paused() -> None:
         (2, "pause the master"),
         (2.5, "kill worker 2"),
         (5, "resume the master"),
-        (5, "heal"),  # due after 3 s
-        (5, "heal"),  # due after 4 s
+        (5, "heal"),  # due at 3 s
+        (5, "heal"),  # due at 4 s
     ]
     assert run.injected_list[-1].expirations == 1
     assert told(nemesis)[-2:] == [
@@ -259,7 +259,7 @@ def test_waiting_ends_with_its_time_or_with_the_run() -> None:
 def test_a_fault_whose_end_meets_the_end_of_the_run_is_tried_once_more() -> None:
     run = FakeRun(raises=(1.52, TopologyFailed("it gave up")))
     nemesis = Nemesis(run, 1)
-    run.watch = lambda: setattr(run, "away", 1 if run.seconds == 1.5 else 0)  # then it is away
+    run.watch = lambda: setattr(run, "away", 1 if run.seconds == 1.5 else 0)  # one call fails
     with pytest.raises(TopologyFailed):
         nemesis.carry_out([Step(1, pause(RELAY, 0.5))])
     assert run.done[-1][1] == "resume worker 2"
@@ -271,7 +271,7 @@ def test_injected_faults_without_an_answer_are_withdrawn() -> None:
     assert [words for _, words in run.done] == ["heal"]
 
 
-# ---- outages of what is outside of the topology --------------------------------------------------
+# ---- outages of external systems -----------------------------------------------------------------
 
 
 def noted(run: FakeRun, words: str) -> Callable[[], None]:

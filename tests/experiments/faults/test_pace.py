@@ -17,7 +17,7 @@ def show(number: Number) -> Iterator[Number]:
 
 
 def two() -> Topology:
-    """A source with an end, and one without."""
+    """A topology with a finite source and an endless one."""
     topology = Topology("two")
     few, many = topology.spout("few", Counter(7)), topology.spout("many", Counter())
     few.shuffle().bolt("show", show, parallelism=2)

@@ -27,7 +27,7 @@ SVG = "{http://www.w3.org/2000/svg}svg"
 
 
 def check(chart: Chart) -> None:
-    """The files are whole, and the picture is one that has something on it."""
+    """The SVG is well-formed, and the picture is large enough and not blank."""
     assert ET.fromstring(chart.svg).tag == SVG
     with Image.open(BytesIO(chart.png)) as image:
         assert image.width >= 1200
@@ -56,10 +56,10 @@ def long_fault() -> History:
 )
 def test_a_time_line_is_drawn_of_few_events_and_of_many(given: Callable[[], History]) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # what does not fit is told by matplotlib as a warning
+        warnings.simplefilter("error")  # matplotlib warns if something does not fit
         chart = timeline(make_series(given()))
     check(chart)
-    assert len(chart.svg) < 2_000_000  # a page that can be mailed, however long the run was
+    assert len(chart.svg) < 2_000_000  # small enough to mail, however long the run was
 
 
 def test_the_same_series_give_the_same_file() -> None:

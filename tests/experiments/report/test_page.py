@@ -1,4 +1,4 @@
-"""Tests of the pages: self-contained, and escaped."""
+"""Tests of the report pages: they load nothing, and escape all text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small experiment files for tests, which take a moment of real time."""
+"""Small experiment files for tests, which take little real time."""
 
 from __future__ import annotations
 

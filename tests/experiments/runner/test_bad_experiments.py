@@ -30,7 +30,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def check(
     capsys: Capture, sunshower: Sunshower, status: int, arguments: tuple[object, ...], *said: str
 ) -> None:
-    """The status, each of the words, no traceback, and no folder left behind."""
+    """Check the status and the words of the message; no traceback, and no folder."""
     assert sunshower("experiment", *arguments) == status
     error = " ".join(capsys.readouterr().err.replace("│", " ").split())
     for words in said:

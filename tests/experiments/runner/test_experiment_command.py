@@ -229,7 +229,7 @@ def test_hashes_are_the_same_in_every_run_unless_somebody_chose_others(
 
     def hash_in(**environment: str) -> str:
         _, error = start("experiment", "run", file, **environment).communicate(timeout=60)
-        assert "has no experiment" in error  # so it ends soon
+        assert "has no experiment" in error  # so the command ends soon
         return error.splitlines()[0]
 
     first = hash_in()

@@ -78,7 +78,7 @@ def test_modules_of_another_folder_travel_with_the_file_if_it_is_given(
     assert {module.__name__ for module in load(path).modules} == {"its_topology_"}
 
 
-# ---- what is wrong with it ----------------------------------------------------------------------
+# ---- error messages -----------------------------------------------------------------------------
 
 
 def refusal(target: object) -> str:

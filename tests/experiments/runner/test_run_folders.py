@@ -37,7 +37,7 @@ Make = Callable[..., RunFolder]
 
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """Write a run folder as it is left by a run that came to its end, or did not."""
+    """Write the folder of a finished or an unfinished run."""
     monkeypatch.chdir(tmp_path)
 
     def run(
@@ -58,7 +58,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     return run
 
 
-# ---- places -------------------------------------------------------------------------------------
+# ---- names and paths ----------------------------------------------------------------------------
 
 
 def test_the_latest_run_of_an_experiment_has_a_name(make: Make) -> None:
@@ -127,7 +127,7 @@ def test_a_folder_of_another_release_is_refused(make: Make) -> None:
     folder = make(version=9)
     with pytest.raises(VersionMismatch, match=r"one/\S+ has version 9, and .* version 1: read it"):
         find(Path("experiments"), "one").plan  # noqa: B018
-    folder.write("plan.json", {**PLAN, "experiment": "one"})  # from before there were versions
+    folder.write("plan.json", {**PLAN, "experiment": "one"})  # older plans have no version
     assert find(Path("experiments"), "one").name == "one"
 
 
@@ -139,7 +139,7 @@ def test_results_that_are_none_are_refused(text: str, make: Make) -> None:
         folder.outcome  # noqa: B018
 
 
-# ---- runs that did not come to their end --------------------------------------------------------
+# ---- unfinished runs ----------------------------------------------------------------------------
 
 
 def test_a_run_that_did_not_end_says_so(make: Make, printed_by: PrintedBy) -> None:

@@ -86,7 +86,7 @@ def test_some_seed_must_hold_and_none_be_broken(verdicts: list[Verdict], holds: 
 
 @dataclass
 class Pool:
-    """Says of each seed what it is told to; there is no news before the first."""
+    """A job pool that returns the given verdicts; it calls `quiet` before the first."""
 
     verdicts: list[Verdict]
 
@@ -135,7 +135,7 @@ def test_a_pool_reports_the_running_jobs() -> None:
 
 
 def _nothing() -> None:
-    """A process needs no preparation."""
+    """The processes need no preparation."""
 
 
 def _slowly(number: int) -> int:
@@ -148,7 +148,7 @@ def _slowly(number: int) -> int:
 
 @dataclass(frozen=True)
 class Fragile:
-    """A promise that is broken whenever a worker of `show` was killed."""
+    """A checker that reports BROKEN if a worker of `show` was killed."""
 
     name: ClassVar[str] = "fragile"
 
@@ -240,7 +240,7 @@ def test_of_the_ready_relay_each_number_is_known() -> None:
 
 
 def test_the_swarm_hurts_while_there_is_something_to_do() -> None:
-    """Of a source that is shorter than what its task asks for, too."""
+    """Also if the source has fewer messages than the task asks for."""
     task = SwarmTask(str(ROOT / "examples/simulated_word_count.py"), messages=200)
     assert {run_seed(task, seed).verdict for seed in range(6)} == {Verdict.HOLDS}
 
@@ -284,7 +284,7 @@ def test_seeds_are_simulated_in_processes_of_their_own(
     arguments = ("--seeds", 6, "--first", 3, "--jobs", 2, "--messages", 40)
     status = sunshower("simulate", file, *arguments, "--json")
     printed = capfd.readouterr()
-    found = json.loads(printed.out)  # nothing else is there: user code is quiet
+    found = json.loads(printed.out)  # nothing else: output of user code is suppressed
     assert status == 0, printed
     assert list(found) == KEYS
     assert found["seeds"] == 6
@@ -322,12 +322,12 @@ def test_wrong_options_are_refused(
     assert options[0] in capsys.readouterr().err
 
 
-# ---- ends that nobody has planned ---------------------------------------------------------------
+# ---- interrupts and kills -----------------------------------------------------------------------
 
 
 @pytest.fixture
 def endless(start: Start, write: Write) -> subprocess.Popen[str]:
-    """A command with many seeds that has just told of the first."""
+    """A command with many seeds, which has just reported the first."""
     options = ("--seeds", 100_000, "--jobs", 2, "--messages", 20)
     process = start("simulate", write(NUMBERS), *options)
     read_until(process.stderr, "seeds in")
