@@ -51,7 +51,7 @@ class FakeRun:
     def note(self, words: str) -> None:
         if self.away > 0:
             self.away -= 1
-            raise ClusterError("nobody is there")
+            raise ClusterError("its process is not running")
         if words == self.refuses:
             raise ClusterError("it cannot be done")
         self.done.append((self.seconds, words))

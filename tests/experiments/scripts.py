@@ -82,7 +82,7 @@ class Script:
     def wrote(self, key: Any, value: Any = None) -> Self:
         return self.add(What.WROTE, SINK, detail=(key, value))
 
-    def hurt(self, words: str = "kill relay[0]", for_s: float = 0.0) -> Self:
+    def fault(self, words: str = "kill relay[0]", for_s: float = 0.0) -> Self:
         self.add(What.BEGUN, detail=words)
         return self.wait(for_s).add(What.ENDED, detail=words)
 

@@ -52,7 +52,7 @@ def test_an_undisturbed_run_holds(corpus: Corpus) -> None:
     assert found.verdict is Verdict.HOLDS
 
 
-def test_the_report_has_the_promised_keys(corpus: Corpus) -> None:
+def test_the_report_has_the_documented_keys(corpus: Corpus) -> None:
     assert " ".join(asdict(report(corpus, *run(corpus)))) == (
         "lines acked failed replayed lost undercounted killed_pid seconds_to_replay seconds verdict"
     )
