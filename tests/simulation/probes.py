@@ -1,7 +1,6 @@
-"""User code that notes what befalls it; all lives of all tasks share the note, as nothing real can.
+"""Spouts and bolts that record what they do, in objects that all simulated processes share.
 
-That is the point: what user code does here outlives the simulated processes, so a test sees all of
-it, also what a dead process had done.
+So a test also sees what a process did before it died.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from tests.contract.topologies import Item
 
 
 class Looks(Shared):
-    """What each life of a task has seen on its clock."""
+    """The times that each instance of a task has read from its clock."""
 
     def __init__(self) -> None:
         self.seen: dict[int, list[float]] = {}
@@ -41,7 +40,7 @@ class Looking(Bolt[Item, Item]):
 
 
 class Numbers(Spout[Item]):
-    """0 … total - 1, as fast as they are taken."""
+    """0 … total - 1, without waiting."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -58,14 +57,14 @@ def looking(looks: Looks, total: int = 50) -> Topology:
 
 
 class Work(Shared):
-    """What a bolt does with each number, and how often it has been asked to."""
+    """What a bolt does with each number, and how often it began and finished it."""
 
     def __init__(self) -> None:
         self.asked: Counter[int] = Counter()
         self.done: Counter[int] = Counter()
 
     def __call__(self, number: int, context: Context) -> None:
-        """Nothing: tests say more."""
+        """Do nothing; tests override this."""
 
 
 class Worker(Bolt[Item, None]):
@@ -88,7 +87,7 @@ def working(work: Work, total: int = 20, *, name: str = "working", **settings: A
 
 
 def submitted(seed: int, topology: Topology, layout: Layout = Layout.ISOLATE, **how: Any) -> SimRun:
-    """On a cluster of its own, with all that can be checked and written down."""
+    """Submit it to its own cluster, with all checks, and a history of every tuple."""
     return SimCluster(seed, check=True, **how).submit(topology.graph(), layout, sample=1)
 
 

@@ -1,4 +1,4 @@
-"""A swarm: each seed draws a layout, and what hurts a run when; and a digest of what came of it."""
+"""Swarm runs: each seed draws a layout, faults and their times; and a digest of the history."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HURTS = 8
 
 
 def hurt(seed: int) -> SimRun:
-    """A run with some faults of each kind, healed in the end; it has not been waited for."""
+    """Start a run, inject random faults, and end them all; the run may not be finished yet."""
     draw = Random(seed)
     cluster = SimCluster(seed, nodes=1 + seed % 2, check=True)
     topology = chain(
@@ -33,7 +33,7 @@ def hurt(seed: int) -> SimRun:
         try:
             FAULTS[draw.choice(faults)](run, draw)
         except ClusterError:
-            continue  # whom it was meant for is dead
+            continue  # the process for which it was drawn is dead
     for worker in run.plan.workers:
         run.resume_worker(worker)
     run.disturb(InjectedFaults())
@@ -89,7 +89,7 @@ FAULTS: dict[str, Callable[[SimRun, Random], object]] = {
 
 
 def digest(run: SimRun) -> str:
-    """Every byte of a run's history."""
+    """A hash of the whole history of a run."""
     found = sha256()
     for e in run.history():
         arrays = (e.roots.tobytes(), e.values.tobytes(), e.attempts.tobytes())

@@ -1,4 +1,4 @@
-"""Every process has its own idea of the time; none of them goes back."""
+"""Tests of the clocks of simulated processes: they drift, and never go back."""
 
 from __future__ import annotations
 

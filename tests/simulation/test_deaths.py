@@ -1,4 +1,4 @@
-"""Processes end in the middle of anything, and their successors find what they need."""
+"""Tests of processes and nodes that die at any point, and of the processes that replace them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SEEDS = seeds(10, kinds=2)
 
 
 class Once(Work):
-    """Something happens at one number, the first time."""
+    """Calls a function for one number, at its first attempt."""
 
     def __init__(self, what: Callable[[Context], None], number: int = 7) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ def test_user_code_that_kills_its_process_is_found_out_and_nothing_is_lost(
     all_done(run, work)
     assert work.asked[7] >= 2
     assert run.snapshot().restarts == 1
-    if layout is Layout.ISOLATE:  # else its spout has died, too, and counts anew
+    if layout is Layout.ISOLATE:  # else its spout died too, and its counts start at 0
         assert causes(run) == {"actor died"}
 
 
@@ -79,17 +79,17 @@ def test_the_dead_have_done_nothing_after_their_end_but_what_they_wrote(seed: in
     run = submitted(seed, working(work, workers=1, message_timeout_s=1_000.0), Layout.PACK)
     while not work.asked:
         run.wait(0.01)
-    run.wait(0.4)  # it is in the middle of a record
+    run.wait(0.4)  # now it is in the middle of a record
     (task,) = run.plan.tasks_of("work")
-    assert What.ACKED in after(run), "a slice has its end in its books from the beginning"
+    assert What.ACKED in after(run), "a time slice is recorded up to its end when it begins"
     run.kill_worker(task.worker)
-    assert after(run) == {What.WROTE}, "what user code does outside, nobody can take back"
+    assert after(run) == {What.WROTE}, "external effects of user code cannot be undone"
     all_done(run, work)
     assert run.snapshot().restarts == 1
 
 
 def after(run: SimRun) -> set[What]:
-    """What the history has from now on."""
+    """The kinds of the events that the history has after the present time."""
     return {entry.what for entry in run.history() if entry.at_s > run.now()}
 
 
@@ -162,7 +162,7 @@ def test_poison_kills_as_many_processes_as_it_has_attempts_on_any_number_of_mach
     run = submitted(seed, working(work, attempts_max=4), nodes=nodes)
     with pytest.raises(TopologyFailed, match=r"message 7 of spout 'numbers' failed [45] times"):
         all_done(run, work)
-    assert work.asked[7] in (4, 5), "it may be on its way again when a death becomes known"
+    assert work.asked[7] in (4, 5), "it may be sent again before the last death is detected"
 
 
 @SEEDS
@@ -217,10 +217,10 @@ def test_everybody_may_die_again_and_again(seed: int) -> None:
             run.kill_worker(victim)
         run.wait(draw())
     all_done(run, work, 60)
-    assert "timeout" not in causes(run), "a loss was found by the deadline only"
+    assert "timeout" not in causes(run), "a loss was detected only by the deadline"
 
 
-DRAINED = 1_000  # records: there is load while a machine is drained
+DRAINED = 1_000  # records: so that there is load while a node is drained
 
 
 @seeds(20)

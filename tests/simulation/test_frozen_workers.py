@@ -1,4 +1,4 @@
-"""Workers that are frozen, cut off from the master, or from each other, in the simulator."""
+"""Tests of workers that are frozen, or cut off from the master or from each other."""
 
 from __future__ import annotations
 
@@ -90,12 +90,12 @@ def test_a_zombie_that_wakes_is_refused_and_ends(seed: int) -> None:
         run.resume_worker(frozen.worker)
         run._world.run_until(run.now() + 5.0)
         assert run.wait(3_600.0)
-        assert run.snapshot().restarts == 1, "the zombie has replaced nobody"
+        assert run.snapshot().restarts == 1, "the zombie must not count as a restart"
         assert not run._machines._zombies
 
 
 def outcome(seed: int, fault: Fault, relays: int = 2) -> Outcome:
-    """What becomes of a topology that is hurt at 0.5 s, and in which a timeout would be fatal."""
+    """Run a topology with one fault at 0.5 s; with one attempt only, a timeout would end it."""
 
     def declared() -> Topology:
         topology = relayed(400, rate=100, parallelism=relays)

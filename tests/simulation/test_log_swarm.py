@@ -1,4 +1,4 @@
-"""Whatever happens to who reads a log, and whoever takes parts of it over, nothing is lost."""
+"""Random faults while partitions of a log move between spout tasks: no record is lost."""
 
 from __future__ import annotations
 

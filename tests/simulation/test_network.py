@@ -1,4 +1,4 @@
-"""What arrives, in which order, and what a death takes along."""
+"""Tests of the simulated network: the order of calls, and what is lost when a process dies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONDITIONS = SimConditions(latency_s=0.01, call_s=0.001)
 
 
 class Ear(SimProcess):
-    """Writes down what it hears, and when."""
+    """Records the calls that it receives, and their times."""
 
     def __init__(self, world: World, address: int) -> None:
         super().__init__(world, CONDITIONS, address, "node-0")
@@ -29,7 +29,7 @@ class Ear(SimProcess):
 
 
 class Place:
-    """Two who speak, and one who listens."""
+    """A network with two senders and a receiver."""
 
     def __init__(self, seed: int) -> None:
         self.world = World(seed)
@@ -86,7 +86,7 @@ def test_a_call_to_somebody_who_is_not_there_fails() -> None:
     place, failed = Place(0), list[int]()
     place.bury(place.ear)
     place.network.call(place.a, 2, "hear", "a", 1, failed=lambda: failed.append(1))
-    place.network.call(place.a, 2, "hear", "a", 2)  # nobody wants to know
+    place.network.call(place.a, 2, "hear", "a", 2)  # without a callback for failures
     place.world.run_until(1.0)
     assert failed == [1]
     assert place.ear.heard == []
@@ -176,7 +176,7 @@ def test_machines_and_clocks_are_drawn_for_those_who_leave_them_open() -> None:
     assert max(one.drift for one in drawn) > 20 * min(one.drift for one in drawn)
     for seed, one in enumerate(drawn):
         told = SimCluster(seed, nodes=one.nodes, drift=one.drift)._conditions
-        assert told == one, "what else is drawn stays the same"
+        assert told == one, "the other conditions are drawn as before"
 
 
 @seeds(20)

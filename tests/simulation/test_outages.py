@@ -1,4 +1,4 @@
-"""Outages, doubt, poison, deaths and rebalances at once cost time, and nothing else."""
+"""Random outages, doubt, poison, deaths and rebalances at once: they cost time, and no tuple."""
 
 from __future__ import annotations
 

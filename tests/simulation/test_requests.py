@@ -1,4 +1,4 @@
-"""Requests and answers: all rows of one attempt or an error, whatever dies, moves or waits."""
+"""Tests of requests: each is answered with all rows of one attempt, or fails with an error."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def answer_to(number: int) -> list[Part]:
 
 
 def declared(workers: int = 3, **settings: Any) -> Topology:
-    """Three workers: parts of a request go through all of them, beside another stream."""
+    """With three workers the parts of a request go through all of them, beside another stream."""
     topology = Topology("parts", workers=workers)
     asks = topology.requests("asks", Ask, **settings)
     parts = asks.flat_map(split).shuffle().bolt("double", double, parallelism=3)
@@ -128,7 +128,7 @@ def test_a_request_is_answered_in_full_once_or_fails_however_workers_die(seed: i
             callers.append(run.send("asks", number, timeout_s=60.0))
             run.wait(draw.uniform(0, 0.02))
             if draw.random() < 0.15:
-                with suppress(ClusterError):  # it has just died
+                with suppress(ClusterError):  # it is dead already
                     run.kill_worker(draw.choice(run.plan.workers))
             if draw.random() < 0.03:
                 with suppress(ClusterError):
@@ -163,7 +163,7 @@ def test_a_failure_is_the_callers_with_its_cause_and_place(cluster: SimCluster) 
 
 
 class Flaky(Bolt[Part, Part]):
-    """Fails a part twice, when half of its request has passed."""
+    """Fails the middle part of a request twice."""
 
     def prepare(self, context: Any) -> None:
         self.left = 2
@@ -188,7 +188,7 @@ def test_attempts_are_those_of_retry_and_their_rows_do_not_add_up(
 
 
 class Away(Bolt[Ask, Ask]):
-    """A dependency that is away for two seconds."""
+    """Its dependency is unavailable for two seconds."""
 
     def prepare(self, context: Any) -> None:
         self.clock = context.clock
@@ -211,7 +211,7 @@ def test_an_outage_is_waited_for_until_the_caller_gives_up(cluster: SimCluster) 
     assert answer == [Ask(2)]
     run.wait(5)
     asks = run.snapshot().component("asks")
-    assert (asks.acked, asks.pending) == (1, 0)  # nobody waits for the other one
+    assert (asks.acked, asks.pending) == (1, 0)  # the first was given up with its caller
 
 
 class Kills(Bolt[Ask, Ask]):
@@ -235,7 +235,7 @@ def test_a_request_that_kills_its_process_fails_and_the_others_do_not() -> None:
 
 
 class Never(Bolt[Ask, Ask]):
-    """Neither acks nor fails."""
+    """Emits, and neither acks nor fails."""
 
     def execute(self, tuple: Tuple[Ask], out: Collector[Ask]) -> None:
         out.emit(tuple.record, tuple)
@@ -276,7 +276,7 @@ def test_a_drain_finishes_what_was_emitted_and_refuses_the_rest(cluster: SimClus
     callers = [run.send("asks", number, timeout_s=5.0) for number in range(5)]
     run.wait(0.004)
     run.drain()
-    run.wait(0.1)  # until the workers have heard of it
+    run.wait(0.1)  # until the workers drain
     late = run.send("asks", 9, timeout_s=5.0)
     for number, one in enumerate(ended(run, callers)):
         assert isinstance(one, RequestRefused) or one == answer_to(number)
@@ -306,7 +306,7 @@ def test_a_topology_that_has_failed_or_was_stopped_says_so(cluster: SimCluster) 
 
 
 class Count(Bolt[Any, Part]):
-    """How often a number came; only requests have an answer."""
+    """Counts each number; emits its count for every record, also for those of the stream."""
 
     def prepare(self, context: Any) -> None:
         self.seen: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""What a simulated run says that one on Ray cannot: it is stuck, or nobody answers."""
+"""Tests of a simulated run: it reports that it is stuck, and waits for paused or dead masters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.simulation.probes import Numbers, Work, all_done, submitted, working
 def test_what_nobody_will_ever_finish_is_stuck_and_says_who_waits_for_what() -> None:
     run = submitted(0, working(Work(), spout_pending=5))
     run.deactivate()
-    assert not run.wait(100.0), "with a timeout somebody is still going to do something"
+    assert not run.wait(100.0), "a wait with a timeout does not detect that it is stuck"
     with pytest.raises(ClusterError) as caught:
         run.wait()
     said = str(caught.value)
@@ -46,7 +46,7 @@ def test_a_master_that_is_paused_answers_when_it_goes_on() -> None:
     with pytest.raises(ClusterError, match="does not answer: its master is paused"):
         run.snapshot()
     assert 29.0 < run.now() - begun_s < 31.0
-    assert not run.wait(1.0), "it is finished, but nobody can tell"
+    assert not run.wait(1.0), "it is finished, but only the master can say so"
     run.resume_master()
     assert run.wait(5.0)
 
@@ -59,7 +59,7 @@ def test_a_paused_master_or_its_successor_hears_of_a_disturbance(dies: bool) -> 
     injected = InjectedFaults(links=(Link(drop=0.5),))
     run.disturb(injected)
     assert run.plan.workers == [0, 1, 2]
-    assert run.now() == now_s, "nobody waits for that"
+    assert run.now() == now_s, "the calls do not wait"
     if dies:
         run.kill_master()
     run.resume_master()
@@ -132,7 +132,7 @@ def test_what_user_code_says_when_it_is_asked_is_told(caplog: pytest.LogCaptureF
 
 
 class Unmovable(Spout[Item]):
-    """Says how it moves, and cannot be copied."""
+    """Has a snapshot that cannot be copied to another process."""
 
     def next_tuple(self, out: SpoutCollector[Item]) -> None:
         out.emit(Item(1), 1)

@@ -1,4 +1,4 @@
-"""Recorded trees over several workers: joins, combined rows, deaths, pauses, rebalances."""
+"""Tests of trees traced over several workers: combined rows, deaths, pauses, rebalances."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_killed_worker_leaves_what_the_others_have_recorded(seed: int) -> None
         found = run.traces()
         assert found.silent == ()
         complete = [tree for tree in found.trees if tree.outcome == "complete"]
-        assert {tree.number for tree in complete} == set(range(60)), "the spout's worker lives"
+        assert {tree.number for tree in complete} == set(range(60)), "the spout's worker ran on"
         replays = [tree for tree in found.trees if (tree.attempt or 0) > 1]
         assert len(replays) == len(found.failed)
         for tree in replays:
@@ -188,7 +188,7 @@ def test_workers_agree_on_the_trees_however_small_the_share_is() -> None:
         found = run.traces()
         attempts = Counter(tree.attempt for tree in found.trees)
         assert attempts[2] == 200
-        assert 2 <= attempts[1] <= 20, "one in a hundred of all that is emitted"
+        assert 2 <= attempts[1] <= 20, "about 1 % of the 600 first attempts"
         check(found)
         for tree in found.trees:
             assert len(tree.hops) == 2 or tree.outcome == "failed"

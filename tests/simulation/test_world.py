@@ -1,4 +1,4 @@
-"""One time and one seed: events come in their order, and what comes at once is drawn."""
+"""Tests of the event queue: events by time, and in drawn order at the same moment."""
 
 from __future__ import annotations
 
