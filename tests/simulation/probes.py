@@ -17,25 +17,25 @@ from sunshower.testing import Shared
 from tests.contract.topologies import Item
 
 
-class Looks(Shared):
+class ClockReadings(Shared):
     """The times that each instance of a task has read from its clock."""
 
     def __init__(self) -> None:
         self.seen: dict[int, list[float]] = {}
 
 
-class Looking(Bolt[Item, Item]):
-    def __init__(self, looks: Looks) -> None:
-        self.looks = looks
+class TimeReader(Bolt[Item, Item]):
+    def __init__(self, times: ClockReadings) -> None:
+        self.times = times
 
     def prepare(self, context: Context) -> None:
         self.clock = context.clock
-        self.mine = self.looks.seen.setdefault(len(self.looks.seen), [])
+        self.times_of_task = self.times.seen.setdefault(len(self.times.seen), [])
 
     def process(self, record: Item) -> Iterator[Item]:
-        self.mine.append(self.clock.now())
+        self.times_of_task.append(self.clock.now())
         self.clock.sleep(0.001)
-        self.mine.append(self.clock.now())
+        self.times_of_task.append(self.clock.now())
         yield record
 
 
@@ -49,10 +49,10 @@ class Numbers(Spout[Item]):
         yield from map(Item, range(self.total))
 
 
-def looking(looks: Looks, total: int = 50) -> Topology:
+def time_readers(times: ClockReadings, total: int = 50) -> Topology:
     topology = Topology("looking", spout_pending=8)
     items = topology.spout("numbers", Numbers(total))
-    items.shuffle().bolt("first", Looking(looks)).shuffle().bolt("second", Looking(looks))
+    items.shuffle().bolt("first", TimeReader(times)).shuffle().bolt("second", TimeReader(times))
     return topology
 
 
@@ -60,7 +60,7 @@ class Work(Shared):
     """What a bolt does with each number, and how often it began and finished it."""
 
     def __init__(self) -> None:
-        self.asked: Counter[int] = Counter()
+        self.begun: Counter[int] = Counter()
         self.done: Counter[int] = Counter()
 
     def __call__(self, number: int, context: Context) -> None:
@@ -75,7 +75,7 @@ class Worker(Bolt[Item, None]):
         self.context = context
 
     def process(self, record: Item) -> None:
-        self.work.asked[record.number] += 1
+        self.work.begun[record.number] += 1
         self.work(record.number, self.context)
         self.work.done[record.number] += 1
 
@@ -86,7 +86,7 @@ def working(work: Work, total: int = 20, *, name: str = "working", **settings: A
     return topology
 
 
-def submitted(seed: int, topology: Topology, layout: Layout = Layout.ISOLATE, **how: Any) -> SimRun:
+def submit(seed: int, topology: Topology, layout: Layout = Layout.ISOLATE, **how: Any) -> SimRun:
     """Submit it to its own cluster, with all checks, and a history of every tuple."""
     return SimCluster(seed, check=True, **how).submit(topology.graph(), layout, sample=1)
 

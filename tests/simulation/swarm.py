@@ -16,10 +16,10 @@ from sunshower.simulation.run import SimRun
 from tests.contract.topologies import Paced, chain
 
 TOTAL = 60
-_HURTS = 8
+_FAULTS_PER_RUN = 8
 
 
-def hurt(seed: int) -> SimRun:
+def run_with_faults(seed: int) -> SimRun:
     """Start a run, inject random faults, and end them all; the run may not be finished yet."""
     draw = Random(seed)
     cluster = SimCluster(seed, nodes=1 + seed % 2, check=True)
@@ -28,7 +28,7 @@ def hurt(seed: int) -> SimRun:
     )
     run = cluster.submit(topology.graph(), list(Layout)[seed % 3 > 0], sample=1)
     faults = draw.sample(list(FAULTS), k=draw.randint(1, len(FAULTS)))
-    for _ in range(_HURTS):
+    for _ in range(_FAULTS_PER_RUN):
         run.wait(draw.expovariate(4.0))
         try:
             FAULTS[draw.choice(faults)](run, draw)
@@ -99,6 +99,6 @@ def digest(run: SimRun) -> str:
 
 if __name__ == "__main__":
     for argument in sys.argv[1:]:
-        hurt_run = hurt(int(argument))
-        hurt_run.wait(600.0)
-        sys.stdout.write(digest(hurt_run) + "\n")
+        run_of_seed = run_with_faults(int(argument))
+        run_of_seed.wait(600.0)
+        sys.stdout.write(digest(run_of_seed) + "\n")

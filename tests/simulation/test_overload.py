@@ -15,7 +15,7 @@ RECORDS = 10_000
 
 
 @seeds(25)
-def test_overload_costs_no_speed_and_no_tuple(seed: int) -> None:
+def test_under_overload_the_topology_keeps_its_speed_and_loses_no_tuple(seed: int) -> None:
     run = run_overload(seed, RECORDS)
     assert not run.complaints, (run.shape, run.busy)
     assert not run.is_slow, (run.shape, run.busy)
@@ -44,7 +44,7 @@ def test_work_is_what_the_tasks_of_a_worker_take_for_each_record() -> None:
     assert all(task.component == ACKER or task.component in inputs for task in plan.tasks)
 
 
-def test_a_run_says_what_it_did_not_keep() -> None:
+def test_a_run_lists_its_complaints() -> None:
     shape = draw_shape(0)
     good = Run(shape, 300.0, {"n": 100}, speed=0.95, latency_s=1.0, queued=[10] * 21)
     assert not good.complaints

@@ -56,7 +56,7 @@ def combining() -> Topology:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_all_edges_of_combined_rows_are_recorded_also_those_of_joined_batches(seed: int) -> None:
+def test_all_edges_of_combined_rows_and_of_joined_batches_are_recorded(seed: int) -> None:
     with SimCluster(seed, check=True) as cluster:
         run = cluster.submit(combining().graph(), Layout.ISOLATE)
         assert run.wait(60.0)
@@ -72,7 +72,7 @@ def chain(sinks: int = 1) -> Topology:
     return topology
 
 
-def submitted(cluster: SimCluster, topology: Topology) -> SimRun:
+def submit(cluster: SimCluster, topology: Topology) -> SimRun:
     return cluster.submit(topology.graph(), Layout.ISOLATE)
 
 
@@ -83,7 +83,7 @@ def worker_of(run: SimRun, component: str) -> int:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_killed_worker_leaves_what_the_others_have_recorded(seed: int) -> None:
     with SimCluster(seed, check=True) as cluster:
-        run = submitted(cluster, chain())
+        run = submit(cluster, chain())
         assert not run.wait(1.0)
         run.kill_worker(worker_of(run, "relay"))
         assert run.wait(60.0)
@@ -100,9 +100,9 @@ def test_a_killed_worker_leaves_what_the_others_have_recorded(seed: int) -> None
             assert {hop.target for hop in tree.hops} <= {"relay[0]", "sink[0]"}
 
 
-def test_trees_of_a_dead_spout_are_known_from_the_other_workers() -> None:
+def test_trees_of_a_dead_spout_are_read_from_the_other_workers() -> None:
     with SimCluster(3, check=True) as cluster:
-        run = submitted(cluster, chain())
+        run = submit(cluster, chain())
         assert not run.wait(1.0)
         before = run.traces()
         run.kill_worker(worker_of(run, "numbers"))
@@ -117,7 +117,7 @@ def test_trees_of_a_dead_spout_are_known_from_the_other_workers() -> None:
 
 def test_a_paused_worker_is_named_and_the_others_answer() -> None:
     with SimCluster(2, check=True) as cluster:
-        run = submitted(cluster, chain())
+        run = submit(cluster, chain())
         assert not run.wait(0.5)
         sink = worker_of(run, "sink")
         run.pause_worker(sink)
@@ -150,14 +150,14 @@ def test_trees_stay_recorded_through_a_rebalance() -> None:
 
 def test_one_tree_is_asked_for_by_its_root() -> None:
     with SimCluster(1, check=True) as cluster:
-        run = submitted(cluster, chain())
+        run = submit(cluster, chain())
         assert run.wait(60.0)
         tree = run.traces().trees[7]
         assert run.traces(tree.root).trees == (tree,)
         assert run.traces("0").trees == ()
 
 
-class Busy(Spout[Item]):
+class Numbers(Spout[Item]):
     def open(self, context: Context) -> None:
         self.clock = context.clock
 
@@ -165,7 +165,7 @@ class Busy(Spout[Item]):
         return map(Item, range(600))
 
 
-class Third(Bolt[Item, None]):
+class FailsEachThird(Bolt[Item, None]):
     """Fails each third number once."""
 
     def __init__(self) -> None:
@@ -180,8 +180,8 @@ class Third(Bolt[Item, None]):
 def test_workers_agree_on_the_trees_however_small_the_share_is() -> None:
     with SimCluster(8, check=True) as cluster:
         topology = Topology("some", trace_share=0.01, workers=3)
-        topology.spout("numbers", Busy()).shuffle().bolt("relay", relay, 2).shuffle().bolt(
-            "third", Third()
+        topology.spout("numbers", Numbers()).shuffle().bolt("relay", relay, 2).shuffle().bolt(
+            "third", FailsEachThird()
         )
         run = cluster.submit(topology.graph(), Layout.ISOLATE)
         assert run.wait(120.0)

@@ -91,7 +91,7 @@ def test_chain_runs_at_the_speed_of_its_slow_bolt_and_nothing_times_out(
     ("cost_s", "seconds"),
     [(0.001, 30.0), pytest.param(SLOW_S, 100.0, marks=pytest.mark.long), (1.0, 100.0)],
 )
-def test_windows_alone_hold_back_a_spout_that_may_have_much_more_open(
+def test_credits_alone_hold_back_a_spout_whose_pending_limit_is_high(
     layout: Layout, cost_s: float, seconds: float
 ) -> None:
     with SimCluster(1, drift=0.0, call_s=CALL_S) as cluster:
@@ -209,7 +209,7 @@ def all_written(run: SimRun, database: Database, total: int) -> Snapshot:
         (Layout.ISOLATE, 2.0, True, False),
     ],
 )
-def test_sink_that_was_away_gets_every_record_and_no_attempt_is_charged(
+def test_sink_gets_every_record_after_an_outage_and_no_attempt_is_charged(
     layout: Layout, away_s: float, prepares: bool, letters: bool
 ) -> None:
     database = Database(away_s)
@@ -226,7 +226,7 @@ def test_sink_that_was_away_gets_every_record_and_no_attempt_is_charged(
 
 
 @every_layout
-def test_status_says_what_is_waited_for_since_when_and_how_often_it_was_tried(
+def test_status_shows_the_outage_since_when_and_how_often_it_was_tried(
     layout: Layout,
 ) -> None:
     database = Database(120.0)
