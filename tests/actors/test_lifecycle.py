@@ -255,7 +255,7 @@ def test_a_change_is_not_repeated_to_the_next_master(
 
 
 @pytest.mark.long
-def test_a_master_that_starts_after_the_end_finds_that_the_topology_is_finished(ray_cluster: RayCluster) -> None:
+def test_a_master_that_comes_when_all_is_done_finds_out_that_it_is(ray_cluster: RayCluster) -> None:
     with submitted(ray_cluster, tally(Counter(5))) as run:
         assert run.wait(150)
         first = run.kill_master()

@@ -185,7 +185,7 @@ def test_a_source_without_an_end_is_an_error_that_says_so() -> None:
         ({"store": LINES}, TopologyError, "is not a bolt"),
     ],
 )
-def test_wrong_requests_are_refused(
+def test_what_does_not_fit_is_refused(
     replaced: dict[str, Any], kind: type[Exception], says: str
 ) -> None:
     with pytest.raises(kind, match=says):
