@@ -1,4 +1,4 @@
-"""The hail: which faults a seed knows, how often they come, and how bad they are."""
+"""Draws the faults of a seed for a stage: their kinds, their times and their strength."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from sunshower.runtime.events.injected_faults import ANY
 from sunshower.runtime.plan import ACKER, Layout
 
 _STEPS_MAX = 8
-DRAINED_S = 1.0  # where masters die: when the sources are drained
-QUIET_S = 1.5  # after that everybody has heard of it
+DRAINED_S = 1.0  # on the stage `masters`: when the drain begins
+QUIET_S = 1.5  # after that time the drain has reached all tasks
 
 
 def hail(stage: str, generator: Generator) -> Iterator[Step]:
-    """Some faults of the kinds that this seed has drawn."""
+    """The faults of a run: their kinds are drawn, unless the stage has its own plan."""
     if stage in _SCRIPTS:
         return _SCRIPTS[stage](generator)
     kinds = _network(generator)
     if stage == "apart":
         kinds = [kill(acker()), kill(acker()), kill(spout()), kill(worker())]
-    elif stage != "poison":  # there, who dies while he is executing an innocent record is to blame
+    elif stage != "poison":  # there, other deaths would charge attempts to healthy records
         kinds += _deaths()
     if stage == "moves":
         kinds = [*kinds, *_moves()] if generator.random() < 0.5 else _moves()
@@ -36,17 +36,17 @@ def hail(stage: str, generator: Generator) -> Iterator[Step]:
 
 
 def _ghosts(generator: Generator) -> Iterator[Step]:
-    """Packets arrive late, in other lives of the spouts that sent them or are to get them."""
+    """Packets arrive late, when the spout that sends or receives them has restarted."""
     late_s = float(generator.uniform(0.1, 0.8))
     yield Step(0.0, lossy(for_s=3.0, delay=0.4, delay_s=late_s, drop=0.3))
     yield from islice(random(0.4, [kill(spout())], generator), _STEPS_MAX // 2)
 
 
 def _masters(generator: Generator) -> Iterator[Step]:
-    """Tasks change places; the master dies, and a moment later a spout; perhaps after a drain."""
+    """Tasks move; then the master dies and soon after it a spout, in half of the runs draining."""
     yield Step(float(generator.uniform(0.1, DRAINED_S / 2)), rebalance(3, Layout.PACK, 0.05))
     if generator.random() < 0.5:
-        yield Step(DRAINED_S / 2, errors("audit", for_s=3.5))  # so that it is not over at once
+        yield Step(DRAINED_S / 2, errors("audit", for_s=3.5))  # so that the drain takes a while
         yield Step(DRAINED_S, drain())
     at_s = DRAINED_S + QUIET_S + float(generator.random())
     yield Step(at_s, kill(master()))
@@ -54,7 +54,7 @@ def _masters(generator: Generator) -> Iterator[Step]:
 
 
 def _drains(generator: Generator) -> Iterator[Step]:
-    """A machine is gone when the sources are drained, and in a second life, too."""
+    """Processes and nodes die before, during and after the start of a drain."""
     at_s = float(generator.uniform(0.02, 0.3))
     around = [float(at_s * (0.5 + generator.random())) for _ in range(4)]
     kills = [Step(when_s, choose(_deaths(), generator)) for when_s in around]
@@ -62,7 +62,7 @@ def _drains(generator: Generator) -> Iterator[Step]:
 
 
 def _whims(generator: Generator) -> Iterator[Step]:
-    """The acker hears late of trees."""
+    """The starts of trees reach the acker late."""
     late = lossy(
         "numbers", ACKER, for_s=2.0, delay=0.6, delay_s=float(generator.uniform(0.02, 0.3))
     )

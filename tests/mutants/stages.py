@@ -1,17 +1,17 @@
-"""Small topologies in which every slip of the core shows: what runs, and what its leaves must say.
+"""Stages: small topologies in which defects of the core show, and what each must write.
 
-lines     numbers ──▶ relay (0 to 2 parts each, raises at times) ──▶ sink      two subscribers
-             └──────▶ audit (one, or all of its tasks)                         of each number
-hands     numbers ──▶ join (manual: two anchors, fails, forgets) ──▶ sink
-poison    numbers ──▶ relay ──▶ sink (one record ends its process), letters
-sick      numbers ──▶ relay (one of its tasks can never be prepared) ──▶ sink, letters
-moves     as lines, while its tasks change places and its sources are stopped
-apart     as lines, each task in a worker of its own, and nothing but deaths
-drains    as apart, but together, and they die around the moment in which the sources are drained
-ghosts    as lines, while packets are late by more than a death takes
-masters   as lines, with a slow source that moves and may be drained; the master dies, and a spout
-whims     numbers ──▶ hold (manual: acks later) ──at times there is no way──▶ sink
-disks     as whims, with a way; but at times what hold did cannot be made durable
+lines        numbers ──▶ relay (0 to 2 parts each, sometimes raises) ──▶ sink   two subscribers
+                └──────▶ audit (one, or all of its tasks)                       of each number
+manual       numbers ──▶ join (manual: two anchors, fails, forgets) ──▶ sink
+poison       numbers ──▶ relay ──▶ sink (one record ends its process), letters
+quarantine   numbers ──▶ relay (`prepare` of one task always raises) ──▶ sink, letters
+moves        as lines, with rebalances and drains
+isolated     as lines, each task in its own worker; the only faults are deaths
+drains       as isolated, but several tasks in a worker; processes die around the start of a drain
+delays       as lines, with packets that are later than the restart of a spout
+masters      as lines, with a slow source and a rebalance; the master dies, and then a spout
+bad_routes   numbers ──▶ hold (manual: acks later) ──a grouping that sometimes raises──▶ sink
+bad_flushes  as bad_routes, but the `flush` of hold sometimes raises instead of the grouping
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from sunshower.topologies.retry import DeadLetter
 
 SPOUTS = 2
 POISON = 8
-HALF = 99  # the part that a relay makes before it raises
-_BURST = 4  # records after which a source has nothing for a moment
+HALF = 99  # the part that a relay yields before it raises
+_BURST = 4  # records after which a source yields None once
 
 
 class Dice(Random):
-    """Shared by all copies of whoever holds them."""
+    """A generator that all copies of its owner share."""
 
     def __deepcopy__(self, memo: Any) -> Dice:
         return self
 
 
 class Item(NamedTuple):
-    """What the source emits, and what is made of it."""
+    """A number of the source, or a part of it."""
 
     number: int
     part: int = -1
 
 
 class Numbers(Spout[Item]):
-    """0 … total - 1 shared out among its tasks, a few at a time."""
+    """0 … total - 1, divided among its tasks, a few at a time."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -62,7 +62,7 @@ class Numbers(Spout[Item]):
 
 
 class Anywhere:
-    """A bolt that keeps nothing in memory, and so can move."""
+    """A bolt without state, which can move to another worker."""
 
     def snapshot(self) -> None:
         """See Bolt."""
@@ -72,7 +72,7 @@ class Anywhere:
 
 
 class SlowNumbers(Numbers):
-    """One at a time, and nothing for 0.2 s."""
+    """One number each 0.2 s."""
 
     def records(self) -> Iterator[Item | None]:
         clock = self._context.clock
@@ -85,7 +85,7 @@ class SlowNumbers(Numbers):
 
 
 class Sink(Anywhere, Bolt[Item, None]):
-    """Says what it has seen."""
+    """Reports each record as written."""
 
     def prepare(self, context: Context) -> None:
         self._context = context
@@ -95,7 +95,7 @@ class Sink(Anywhere, Bolt[Item, None]):
 
 
 class Relay(Anywhere, Bolt[Item, Item]):
-    """As many parts as `parts_of` says; at times it raises when it has made a part already."""
+    """Yields `parts_of` parts; sometimes it yields one more and raises."""
 
     def __init__(self, dice: Dice, risk: float) -> None:
         self._dice = dice
@@ -111,9 +111,9 @@ class Relay(Anywhere, Bolt[Item, Item]):
 
 
 class Join(Bolt[Item, Item]):
-    """Pairs of inputs: a part with both as its anchors, and a second one with one of them twice.
+    """For two inputs: a part with both as its anchors, and a second part with one of them twice.
 
-    At times it fails an input, forgets one for ever, or raises after it has acked it.
+    Sometimes it fails an input, never finishes one, or raises after it has acked one.
     """
 
     def __init__(self, dice: Dice, risk: float) -> None:
@@ -147,7 +147,7 @@ class Join(Bolt[Item, Item]):
 
 
 class Hold(Bolt[Item, Item]):
-    """A part of each, at once; some are acked with the next one."""
+    """Emits a part of each input at once; acks some inputs only with a later one."""
 
     def __init__(self, dice: Dice) -> None:
         self._dice = dice
@@ -165,7 +165,7 @@ class Hold(Bolt[Item, Item]):
 
 
 class HoldOnDisk(Hold):
-    """What it did cannot be made durable at times, also while some inputs are open."""
+    """Sometimes its `flush` raises, also while some inputs are open."""
 
     def flush(self) -> None:
         if self._dice.random() < 0.2:
@@ -173,7 +173,7 @@ class HoldOnDisk(Hold):
 
 
 class Whim:
-    """A grouping that raises at times."""
+    """A grouping that sometimes raises."""
 
     def __init__(self, dice: Dice) -> None:
         self._dice = dice
@@ -188,7 +188,7 @@ class Whim:
 
 
 class Deadly(Sink):
-    """The process of whoever gets the poison is gone."""
+    """Its process dies when it gets the poison."""
 
     def process(self, record: Item) -> None:
         if record.number == POISON:
@@ -197,7 +197,7 @@ class Deadly(Sink):
 
 
 class Sick(Relay):
-    """The first task of it cannot be prepared."""
+    """The `prepare` of its first task always raises."""
 
     def prepare(self, context: Context) -> None:
         if context.index == 0:
@@ -205,7 +205,7 @@ class Sick(Relay):
 
 
 class Letters(Bolt[DeadLetter, None]):
-    """Says which numbers have become dead letters."""
+    """Reports the numbers that became dead letters as written."""
 
     def prepare(self, context: Context) -> None:
         self._context = context
@@ -215,22 +215,20 @@ class Letters(Bolt[DeadLetter, None]):
 
 
 def parts_of(number: int) -> int:
-    """How many parts a relay makes of a number."""
+    """How many parts a relay yields for a number."""
     return number % 3
 
 
 def lines(dice: Dice, total: int, **settings: Any) -> Topology:
-    """See the drawing."""
     return _lines(dice, total, dice.choice((0, 0.05)), _often(0.01), settings)
 
 
 def apart(dice: Dice, total: int, **settings: Any) -> Topology:
-    """See the drawing. What fails waits long: it is in line when its spout dies."""
+    """Failed messages wait for 0.5 s, so that they still wait when their spout dies."""
     return _lines(dice, total, 0.15, _often(0.5), settings)
 
 
 def masters(dice: Dice, total: int, **settings: Any) -> Topology:
-    """See the drawing."""
     return _lines(dice, total, 0.0, _often(0.5), settings, SlowNumbers)
 
 
@@ -251,7 +249,6 @@ def _lines(
 
 
 def hands(dice: Dice, total: int, **settings: Any) -> Topology:
-    """See the drawing."""
     topology = Topology("hands", **{**settings, "message_timeout_s": 3.0})
     numbers = topology.spout("numbers", Numbers(total), SPOUTS, retry=_often(0.01))
     numbers.shuffle().bolt("join", Join(dice, 0.1), 2).fields("number").bolt("sink", Sink, 2)
@@ -259,7 +256,6 @@ def hands(dice: Dice, total: int, **settings: Any) -> Topology:
 
 
 def whims(dice: Dice, total: int, **settings: Any) -> Topology:
-    """See the drawing."""
     topology = Topology("whims", **{**settings, "message_timeout_s": 3.0})
     numbers = topology.spout("numbers", Numbers(total), SPOUTS, retry=_often(0.01))
     numbers.shuffle().bolt("hold", Hold(dice), 2).custom(Whim(dice)).bolt("sink", Sink, 2)
@@ -267,7 +263,6 @@ def whims(dice: Dice, total: int, **settings: Any) -> Topology:
 
 
 def disks(dice: Dice, total: int, **settings: Any) -> Topology:
-    """See the drawing."""
     topology = Topology("disks", **{**settings, "message_timeout_s": 3.0})
     numbers = topology.spout("numbers", Numbers(total), SPOUTS, retry=_often(0.01))
     numbers.shuffle().bolt("hold", HoldOnDisk(dice), 2).fields("number").bolt("sink", Sink, 2)
@@ -275,13 +270,11 @@ def disks(dice: Dice, total: int, **settings: Any) -> Topology:
 
 
 def poison(dice: Dice, total: int, **settings: Any) -> Topology:
-    """See the drawing."""
     topology = Topology("poison", **settings)
     return _with_letters(topology, Relay(dice, 0), Deadly, total)
 
 
 def sick(dice: Dice, total: int, **settings: Any) -> Topology:
-    """See the drawing."""
     topology = Topology("sick", **{**settings, "task_errors_max": 2})
     return _with_letters(topology, Sick(dice, 0), Sink, total)
 
@@ -295,7 +288,7 @@ def _with_letters(topology: Topology, relay: Relay, sink: type[Sink], total: int
 
 
 def leaves(stage: str, number: int) -> set[tuple[str, int, int]]:
-    """What must be written of a number that is no dead letter."""
+    """What must be written for a number, unless it becomes a dead letter."""
     if stage == "hands":
         return {("sink", number, 0), ("sink", number, 1)}
     if stage in ("whims", "disks"):

@@ -1,4 +1,4 @@
-"""One seed of one stage: a small topology, hurt as the seed draws it, and all that went wrong."""
+"""Runs a stage with a seed: a small topology with random faults, and the checks that failed."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ from tests.mutants.stages import STAGES, Dice
 CRASH = "a crash"
 _PATIENCE_S = 150.0
 _LIVELY_S = 60.0
-_ALONE = ("apart", "ghosts", "whims")  # where each task has a worker of its own
+_ALONE = ("apart", "ghosts", "whims")  # stages where each task has its own worker
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of one seed."""
+    """The result of one seed."""
 
-    wrong: tuple[str, ...]  # the names of what is broken; empty: nothing is
-    said: tuple[str, ...]  # what each has to say
-    proved: bool = False  # whether something was hurt, and something completed after it
-    outcome: Outcome | None = None  # None: an invariant was broken, or it crashed: the end
+    wrong: tuple[str, ...]  # the names of the checks that failed
+    said: tuple[str, ...]  # the reason of each
+    proved: bool = False  # whether a fault took effect, and a message was completed after it
+    outcome: Outcome | None = None  # None: an invariant was violated, or the core crashed
     history: History | None = None
 
 
 def stress(stage: str, seed: int) -> Result:
-    """Run a seed of a stage, and judge it. Raises NameError for a slip that names nothing."""
+    """Run and check a stage. Raises NameError if a mutant uses a name that does not exist."""
     dice, generator = Dice(seed), np.random.default_rng([seed, 1])
     total = dice.randrange(12, 36) if stage != "masters" else 40
     settings = _settings(generator)
@@ -76,7 +76,7 @@ def stress(stage: str, seed: int) -> Result:
         except AssertionError as error:
             return Result(("an invariant",), (str(error),))
         except NameError:
-            raise  # a slip that does not know what it talks about is no slip
+            raise  # such a mutant is an error of the test, not a defect that the stage shows
         except Exception as error:
             return Result((CRASH,), (f"{type(error).__name__}: {error}",))
     broken = [one for one in outcome.findings if one.verdict is Verdict.BROKEN]
@@ -99,7 +99,7 @@ def _checkers(stage: str, total: int) -> list[Checker]:
 
 @contextmanager
 def old_tables(before: int) -> Iterator[None]:
-    """Every spout table was in use for so long that its generations begin anew, soon."""
+    """All spout tables begin `before` generations before the largest one, so they wrap soon."""
     make = Pending.__init__
 
     def make_old(self: Pending, *given: Any, **named: Any) -> None:
@@ -127,5 +127,5 @@ def _settings(generator: Generator) -> dict[str, Any]:
         "restart_backoff_s": 0.05,
         "task_backoff_s": 0.05,
         "worker_timeout_s": 2.0,  # packets that a cut has swallowed are lost after half of this
-        "deaths_max": 1_000,  # a hail hits the innocent
+        "deaths_max": 1_000,  # random kills must not put tasks into quarantine
     }

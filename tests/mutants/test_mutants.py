@@ -1,4 +1,4 @@
-"""Whoever breaks the core on purpose is found by the simulator, and nobody else is."""
+"""Mutation tests: the stages find each defect that is put into the core."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ READ = "partial(self._reader.read, ...)"
 
 
 def first_broken(mutant: Mutant) -> tuple[str, int, Result] | None:
-    """The stage and the seed that show it: the one that is known to, or else the first of all.
+    """The stage and the seed that show the mutant: its known seed, or else the first that does.
 
-    A seed is the same run each time, so a search from 0 on gets as far as the known one at most.
+    A seed gives the same run each time, so a search from 0 needs no more seeds than the known one.
     """
     known = [] if mutant.seen is None else [mutant.seen]
     with mutant.alive():
@@ -40,14 +40,14 @@ def test_a_mutant_is_found(mutant: Mutant) -> None:
     assert found is not None, f"{mutant.name}: not found in {SEEDS_MAX} seeds. {mutant.about}"
     stage, seed, result = found
     control = stress(stage, seed)
-    assert not control.wrong, f"without it {stage}, seed {seed}, is as wrong: {control.said}"
+    assert not control.wrong, f"{stage}, seed {seed}, fails without the mutant: {control.said}"
     print(f"{stage}, seed {seed}: {', '.join(result.wrong)}; {result.said[0]}")  # noqa: T201
 
 
 def test_a_known_seed_is_one_that_a_search_would_come_to() -> None:
     known = [mutant.seen for mutant in MUTANTS if mutant.seen is not None]
     assert max(known) < SEEDS_MAX
-    assert len(known) < len(MUTANTS) / 3, "most are found at once, without being told where"
+    assert len(known) < len(MUTANTS) / 3, "most mutants are found without a known seed"
 
 
 def test_a_slip_that_names_nothing_is_no_mutant() -> None:

@@ -1,4 +1,4 @@
-"""A mutant is found in the code by its shape: a renamed variable does not break it."""
+"""Tests of the patterns of mutants: they match the shape of code, not the names of variables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MUTANTS = [*OF_THE_RUNTIME, *OF_BATCHES]
 
 
 class _Renamed(ast.NodeTransformer):
-    """Every variable and parameter, but `self`, has another name."""
+    """Renames all variables and parameters except `self`."""
 
     def __init__(self, names: set[str]) -> None:
         self._names = names
