@@ -105,7 +105,7 @@ BOLTS = [
             "self._reports.fail(batch.roots, batch.blamed(failure))",
             "self._reports.ack(batch.roots, batch.edges)",
         ),
-        on="sick",
+        on="quarantine",
     ),
     mutant(
         "the ack of a manual bolt omits its emits",
@@ -116,13 +116,13 @@ BOLTS = [
             "(root, edge ^ t.made)",
             "(root, edge)",
         ),
-        on="hands",
+        on="manual",
     ),
     mutant(
         "a root that two anchors share has one of their edges",
         "A record with two anchors in one tree carries the edge of the last anchor, not the XOR.",
         slip("AnchoredSender._send", "ids[root] ^= edge", "ids[root] = edge"),
-        on="hands",
+        on="manual",
     ),
     mutant(
         "an ack before an exception counts",
@@ -132,7 +132,7 @@ BOLTS = [
             "if tuple.state is InputState.ACKED:",
             "if False:",
         ),
-        on="hands",
+        on="manual",
     ),
     mutant(
         "a failure of a manual bolt is not reported",
@@ -142,14 +142,14 @@ BOLTS = [
             "self._reports.fail(np.array(tuple.roots, np.uint64), failure)",
             "pass",
         ),
-        on="hands",
+        on="manual",
     ),
     mutant(
         "an input whose output could not be routed is acked",
         "A defect that the stage `bad_routes` has found: the input is failed and acked, and the "
         "report that reaches the acker first counts.",
         slip("ManualBoltTask._give_up", "tuple.given_up = True", "pass"),
-        on="whims",
+        on="bad_routes",
         seen=22,
     ),
     mutant(
@@ -161,7 +161,7 @@ BOLTS = [
             "self._give_up(tuple, failure)",
             "pass",
         ),
-        on="disks",
+        on="bad_flushes",
     ),
     mutant(
         "a restarted worker has its earlier life",

@@ -79,7 +79,7 @@ LEDGER = [
             *as_it_is("zero = (self.xor.take(slots) == 0).nonzero()[0]"),
         ),
         slip("ManualBoltTask._give_up", "tuple.given_up = True", "pass"),
-        on="whims",
+        on="bad_routes",
     ),
     mutant(
         "the generation check is removed",

@@ -54,14 +54,14 @@ SPOUTS = [
         slip(
             "RecordsSource.committed", "self._host.pending.lowest_number(self.drawn)", "self.drawn"
         ),
-        on="apart",
+        on="isolated",
     ),
     mutant(
         "waiting replays are forgotten at a restart",
         "The position accounts for pending messages, and not for failed ones that wait to be "
         "emitted again.",
         slip("RecordsSource.committed", "self._host.replays.line.lowest", "self.drawn"),
-        on="apart",
+        on="isolated",
     ),
     mutant(
         "new records take the slots of replays",
@@ -80,7 +80,7 @@ SPOUTS = [
             'self._time_out(self.deadlines.overdue(now), now, self.deadlines.missed("verdict"))',
             "self.deadlines.overdue(now)",
         ),
-        on="hands",
+        on="manual",
     ),
     mutant(
         "a spout is done while replays wait",

@@ -61,7 +61,7 @@ class Numbers(Spout[Item]):
             yield Item(number)
 
 
-class Anywhere:
+class Movable:
     """A bolt without state, which can move to another worker."""
 
     def snapshot(self) -> None:
@@ -84,7 +84,7 @@ class SlowNumbers(Numbers):
                     yield None
 
 
-class Sink(Anywhere, Bolt[Item, None]):
+class Sink(Movable, Bolt[Item, None]):
     """Reports each record as written."""
 
     def prepare(self, context: Context) -> None:
@@ -94,7 +94,7 @@ class Sink(Anywhere, Bolt[Item, None]):
         self._context.wrote((self._context.component, *record))
 
 
-class Relay(Anywhere, Bolt[Item, Item]):
+class Relay(Movable, Bolt[Item, Item]):
     """Yields `parts_of` parts; sometimes it yields one more and raises."""
 
     def __init__(self, dice: Dice, risk: float) -> None:
@@ -107,7 +107,7 @@ class Relay(Anywhere, Bolt[Item, Item]):
             yield Item(record.number, part)
         if raises:
             yield Item(record.number, HALF)
-            raise ValueError("this record is not to my liking")
+            raise ValueError("the relay raises")
 
 
 class Join(Bolt[Item, Item]):
@@ -124,13 +124,13 @@ class Join(Bolt[Item, Item]):
     def execute(self, tuple: Tuple[Item], out: Collector[Item]) -> None:
         chance = self._dice.random()
         if chance < self._risk:
-            out.fail(tuple, "not to my liking")
+            out.fail(tuple, "the join fails an input")
             return
         if chance < 1.5 * self._risk:
             return
         if chance < 2 * self._risk:
             out.ack(tuple)
-            raise ValueError("this record is not to my liking after all")
+            raise ValueError("the join raises after an ack")
         self._held.append(tuple)
         number = tuple.record.number
         if len(self._held) < 2 and number % 2:
@@ -164,15 +164,15 @@ class Hold(Bolt[Item, Item]):
             self._held = []
 
 
-class HoldOnDisk(Hold):
+class FlushRaises(Hold):
     """Sometimes its `flush` raises, also while some inputs are open."""
 
     def flush(self) -> None:
         if self._dice.random() < 0.2:
-            raise OSError("the disk is away for a moment")
+            raise OSError("the flush fails")
 
 
-class Whim:
+class RaisingGrouping:
     """A grouping that sometimes raises."""
 
     def __init__(self, dice: Dice) -> None:
@@ -183,11 +183,11 @@ class Whim:
 
     def choose(self, record: Item) -> Sequence[int]:
         if self._dice.random() < 0.2:
-            raise ValueError("I do not know where to send this")
+            raise ValueError("the grouping raises")
         return [self._targets[record.number % len(self._targets)]]
 
 
-class Deadly(Sink):
+class DiesOnPoison(Sink):
     """Its process dies when it gets the poison."""
 
     def process(self, record: Item) -> None:
@@ -196,7 +196,7 @@ class Deadly(Sink):
         super().process(record)
 
 
-class Sick(Relay):
+class PrepareRaises(Relay):
     """The `prepare` of its first task always raises."""
 
     def prepare(self, context: Context) -> None:
@@ -220,16 +220,16 @@ def parts_of(number: int) -> int:
 
 
 def lines(dice: Dice, total: int, **settings: Any) -> Topology:
-    return _lines(dice, total, dice.choice((0, 0.05)), _often(0.01), settings)
+    return _lines(dice, total, dice.choice((0, 0.05)), _many_attempts(0.01), settings)
 
 
-def apart(dice: Dice, total: int, **settings: Any) -> Topology:
+def isolated(dice: Dice, total: int, **settings: Any) -> Topology:
     """Failed messages wait for 0.5 s, so that they still wait when their spout dies."""
-    return _lines(dice, total, 0.15, _often(0.5), settings)
+    return _lines(dice, total, 0.15, _many_attempts(0.5), settings)
 
 
 def masters(dice: Dice, total: int, **settings: Any) -> Topology:
-    return _lines(dice, total, 0.0, _often(0.5), settings, SlowNumbers)
+    return _lines(dice, total, 0.0, _many_attempts(0.5), settings, SlowNumbers)
 
 
 def _lines(
@@ -248,35 +248,36 @@ def _lines(
     return topology
 
 
-def hands(dice: Dice, total: int, **settings: Any) -> Topology:
-    topology = Topology("hands", **{**settings, "message_timeout_s": 3.0})
-    numbers = topology.spout("numbers", Numbers(total), SPOUTS, retry=_often(0.01))
+def manual(dice: Dice, total: int, **settings: Any) -> Topology:
+    topology = Topology("manual", **{**settings, "message_timeout_s": 3.0})
+    numbers = topology.spout("numbers", Numbers(total), SPOUTS, retry=_many_attempts(0.01))
     numbers.shuffle().bolt("join", Join(dice, 0.1), 2).fields("number").bolt("sink", Sink, 2)
     return topology
 
 
-def whims(dice: Dice, total: int, **settings: Any) -> Topology:
-    topology = Topology("whims", **{**settings, "message_timeout_s": 3.0})
-    numbers = topology.spout("numbers", Numbers(total), SPOUTS, retry=_often(0.01))
-    numbers.shuffle().bolt("hold", Hold(dice), 2).custom(Whim(dice)).bolt("sink", Sink, 2)
+def bad_routes(dice: Dice, total: int, **settings: Any) -> Topology:
+    topology = Topology("bad_routes", **{**settings, "message_timeout_s": 3.0})
+    numbers = topology.spout("numbers", Numbers(total), SPOUTS, retry=_many_attempts(0.01))
+    held = numbers.shuffle().bolt("hold", Hold(dice), 2)
+    held.custom(RaisingGrouping(dice)).bolt("sink", Sink, 2)
     return topology
 
 
-def disks(dice: Dice, total: int, **settings: Any) -> Topology:
-    topology = Topology("disks", **{**settings, "message_timeout_s": 3.0})
-    numbers = topology.spout("numbers", Numbers(total), SPOUTS, retry=_often(0.01))
-    numbers.shuffle().bolt("hold", HoldOnDisk(dice), 2).fields("number").bolt("sink", Sink, 2)
+def bad_flushes(dice: Dice, total: int, **settings: Any) -> Topology:
+    topology = Topology("bad_flushes", **{**settings, "message_timeout_s": 3.0})
+    numbers = topology.spout("numbers", Numbers(total), SPOUTS, retry=_many_attempts(0.01))
+    numbers.shuffle().bolt("hold", FlushRaises(dice), 2).fields("number").bolt("sink", Sink, 2)
     return topology
 
 
 def poison(dice: Dice, total: int, **settings: Any) -> Topology:
     topology = Topology("poison", **settings)
-    return _with_letters(topology, Relay(dice, 0), Deadly, total)
+    return _with_letters(topology, Relay(dice, 0), DiesOnPoison, total)
 
 
-def sick(dice: Dice, total: int, **settings: Any) -> Topology:
-    topology = Topology("sick", **{**settings, "task_errors_max": 2})
-    return _with_letters(topology, Sick(dice, 0), Sink, total)
+def quarantine(dice: Dice, total: int, **settings: Any) -> Topology:
+    topology = Topology("quarantine", **{**settings, "task_errors_max": 2})
+    return _with_letters(topology, PrepareRaises(dice, 0), Sink, total)
 
 
 def _with_letters(topology: Topology, relay: Relay, sink: type[Sink], total: int) -> Topology:
@@ -289,29 +290,31 @@ def _with_letters(topology: Topology, relay: Relay, sink: type[Sink], total: int
 
 def leaves(stage: str, number: int) -> set[tuple[str, int, int]]:
     """What must be written for a number, unless it becomes a dead letter."""
-    if stage == "hands":
+    if stage == "manual":
         return {("sink", number, 0), ("sink", number, 1)}
-    if stage in ("whims", "disks"):
+    if stage in ("bad_routes", "bad_flushes"):
         return {("sink", number, 0)}
     found = {("sink", number, part) for part in range(parts_of(number))}
-    return found | ({("audit", number, -1)} if STAGES[stage] in (lines, apart, masters) else set())
+    if STAGES[stage] in (lines, isolated, masters):
+        found.add(("audit", number, -1))
+    return found
 
 
-def _often(initial_s: float) -> Retry:
+def _many_attempts(initial_s: float) -> Retry:
     return Retry(attempts=1000, initial_s=initial_s, max_s=max(initial_s, 0.2))
 
 
 Stage = Callable[..., Topology]
 STAGES: dict[str, Stage] = {
     "lines": lines,
-    "hands": hands,
+    "manual": manual,
     "poison": poison,
-    "sick": sick,
+    "quarantine": quarantine,
     "moves": lines,
-    "apart": apart,
-    "drains": apart,
-    "ghosts": lines,
+    "isolated": isolated,
+    "drains": isolated,
+    "delays": lines,
     "masters": masters,
-    "whims": whims,
-    "disks": disks,
+    "bad_routes": bad_routes,
+    "bad_flushes": bad_flushes,
 }

@@ -19,7 +19,7 @@ from tests.mutants.stages import HALF, POISON, SPOUTS, leaves
 
 
 @dataclass(frozen=True)
-class Leaves:
+class ExpectedRecords:
     """Each number of the source leads to all records that it must lead to, and to no others.
 
     What a relay yielded before it raised may be written too: it belongs to a tree that has failed.
@@ -28,7 +28,7 @@ class Leaves:
 
     stage: str
     total: int
-    name: ClassVar[str] = "leaves"
+    name: ClassVar[str] = "expected-records"
 
     def check(self, history: History, facts: Facts) -> CheckResult:
         written = {key for key, _ in history.rows(What.WROTE).details}
@@ -54,11 +54,11 @@ def _emitted(history: History, facts: Facts) -> set[int]:
 
 
 @dataclass(frozen=True)
-class RefusalsAreHeard:
+class FailuresAreReported:
     """A tree that a bolt has failed soon after the emit does not wait for its deadline."""
 
     soon_s: float = 1.0  # after the emit
-    name: ClassVar[str] = "refusals-are-heard"
+    name: ClassVar[str] = "failures-are-reported"
 
     def check(self, history: History, facts: Facts) -> CheckResult:
         emitted, failed = history.rows(What.EMITTED), history.rows(What.FAILED)
@@ -73,11 +73,11 @@ class RefusalsAreHeard:
 
 
 @dataclass(frozen=True)
-class LivesGoOn:
+class RestartsContinue:
     """A restarted spout does not emit messages that were settled long before its restart."""
 
-    told_s: float = 2.0  # the longest time until the master has stored a position
-    name: ClassVar[str] = "lives-go-on"
+    stored_s: float = 2.0  # the longest time until the master has stored a position
+    name: ClassVar[str] = "restarts-continue"
 
     def check(self, history: History, facts: Facts) -> CheckResult:
         emitted, completed = history.rows(What.EMITTED), history.rows(What.COMPLETED)
@@ -86,21 +86,21 @@ class LivesGoOn:
             mine, done = emitted.tasks == spout, completed.tasks == spout
             lives, numbers = incarnations_of(emitted.roots[mine]), emitted.values[mine]
             at_s = emitted.at_s[mine]
-            for former, latter in pairwise(np.unique(lives).tolist()):
-                known_s = at_s[lives == former].max() - self.told_s
+            for earlier, later in pairwise(np.unique(lives).tolist()):
+                known_s = at_s[lives == earlier].max() - self.stored_s
                 settled = set(completed.values[done & (completed.at_s < known_s)].tolist())
                 first = next(n for n in count() if n not in settled)
-                if (lowest := int(numbers[lives == latter].min())) < first:
+                if (lowest := int(numbers[lives == later].min())) < first:
                     said.append(f"{lowest} is emitted again, and all below {first} was settled")
         return CheckResult("each restarted spout continues at its position", said[:1])
 
 
 @dataclass(frozen=True)
-class Quiet:
+class NoNewMessages:
     """When a drain has reached all spouts, they emit no new messages."""
 
     from_s: float
-    name: ClassVar[str] = "quiet"
+    name: ClassVar[str] = "no-new-messages"
 
     def check(self, history: History, facts: Facts) -> CheckResult:
         emitted = history.rows(What.EMITTED)
@@ -111,10 +111,10 @@ class Quiet:
 
 
 @dataclass(frozen=True)
-class EachEmitHasItsReason:
+class ReplaysFollowFailures:
     """Within one incarnation of a spout task a message is emitted again only if it has failed."""
 
-    name: ClassVar[str] = "each-emit-has-its-reason"
+    name: ClassVar[str] = "replays-follow-failures"
 
     def check(self, history: History, facts: Facts) -> CheckResult:
         emitted, failed = history.rows(What.EMITTED), history.rows(What.FAILED)

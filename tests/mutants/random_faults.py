@@ -19,23 +19,23 @@ DRAINED_S = 1.0  # on the stage `masters`: when the drain begins
 QUIET_S = 1.5  # after that time the drain has reached all tasks
 
 
-def hail(stage: str, generator: Generator) -> Iterator[Step]:
+def draw_plan(stage: str, generator: Generator) -> Iterator[Step]:
     """The faults of a run: their kinds are drawn, unless the stage has its own plan."""
     if stage in _SCRIPTS:
         return _SCRIPTS[stage](generator)
     kinds = _network(generator)
-    if stage == "apart":
+    if stage == "isolated":
         kinds = [kill(acker()), kill(acker()), kill(spout()), kill(worker())]
     elif stage != "poison":  # there, other deaths would charge attempts to healthy records
         kinds += _deaths()
     if stage == "moves":
         kinds = [*kinds, *_moves()] if generator.random() < 0.5 else _moves()
-    on = [kind for kind in kinds if generator.random() < 0.3] or [choose(kinds, generator)]
-    mean_s = float(generator.choice((0.005, 0.02, 0.06))) * (10 if stage == "apart" else 1)
-    return islice(random(mean_s, on, generator), _STEPS_MAX)
+    drawn = [kind for kind in kinds if generator.random() < 0.3] or [choose(kinds, generator)]
+    mean_s = float(generator.choice((0.005, 0.02, 0.06))) * (10 if stage == "isolated" else 1)
+    return islice(random(mean_s, drawn, generator), _STEPS_MAX)
 
 
-def _ghosts(generator: Generator) -> Iterator[Step]:
+def _delays(generator: Generator) -> Iterator[Step]:
     """Packets arrive late, when the spout that sends or receives them has restarted."""
     late_s = float(generator.uniform(0.1, 0.8))
     yield Step(0.0, lossy(for_s=3.0, delay=0.4, delay_s=late_s, drop=0.3))
@@ -61,7 +61,7 @@ def _drains(generator: Generator) -> Iterator[Step]:
     yield from sorted([Step(at_s, drain()), *kills], key=lambda step: step.at_s)
 
 
-def _whims(generator: Generator) -> Iterator[Step]:
+def _bad_routes(generator: Generator) -> Iterator[Step]:
     """The starts of trees reach the acker late."""
     late = lossy(
         "numbers", ACKER, for_s=2.0, delay=0.6, delay_s=float(generator.uniform(0.02, 0.3))
@@ -69,7 +69,7 @@ def _whims(generator: Generator) -> Iterator[Step]:
     yield Step(0.0, late)
 
 
-_SCRIPTS = {"drains": _drains, "ghosts": _ghosts, "masters": _masters, "whims": _whims}
+_SCRIPTS = {"drains": _drains, "delays": _delays, "masters": _masters, "bad_routes": _bad_routes}
 
 
 def _deaths() -> list[Fault]:

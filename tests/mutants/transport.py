@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import mutant, slip
 
-ROADS = [
+TRANSPORT = [
     mutant(
         "the sequence of packets is not checked",
         "A repeated packet is processed twice: x ^ x is a false ack, and user code gets its tuples "
@@ -26,7 +26,7 @@ ROADS = [
         "only dead bolts are swept, no acker shards",
         "The XORs of a dead acker shard are lost, and the trees that it tracked are not failed.",
         slip("LossDetector._sweep", "if bolts or residues:", "if bolts:"),
-        on="apart",
+        on="isolated",
         seen=38,
     ),
     mutant(
@@ -70,7 +70,7 @@ ROADS = [
         "They count frames of the earlier life: the new one takes frames for processed that were "
         "not, and does not fail them when they are lost.",
         slip("PeerLink.peer_is", "self.content.grants = []", "pass"),
-        on="ghosts",
+        on="delays",
         seen=77,
     ),
     mutant(
@@ -81,7 +81,7 @@ ROADS = [
             "(address.receiver, address.receiver_incarnation) != (self._worker, self._incarnation)",
             "False",
         ),
-        on="ghosts",
+        on="delays",
         seen=216,
     ),
     mutant(
@@ -98,7 +98,7 @@ ROADS = [
             "packet.life != self._peer_links[packet.sender].peer_incarnation",
             "False",
         ),
-        on="ghosts",
+        on="delays",
         seen=86,
     ),
     mutant(
