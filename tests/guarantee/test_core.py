@@ -1,6 +1,7 @@
-"""One test for each row of docs/GUARANTEES.md on the pure core, under virtual time.
+"""One test in virtual time for each row of docs/GUARANTEES.md.
 
-What the spout hears (cause, place, attempt), and how long it is until the tuple is worked on again.
+Each checks the failure that the spout gets (cause, place, attempt), and the time until the tuple is
+processed again.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from tests.guarantee.frozen import after_cutting, after_freezing
 from tests.guarantee.stage import Blocked, Forget, Letters, Numbers, Refuse, Stage, Store, Work
 from tests.seeds import seeds
 
-TIMEOUT_S, GRACE_S, RESTART_S = 30.0, 1.0, 0.6  # RESTART_S: what the network takes at most
-BACK_OFF_S = 0.15  # 0.1 s and half of it more, before the second attempt
-A_MOMENT_S = 0.3  # grants, reports and retries of lanes
-ON_ITS_WAY = "it may have been emitted again when the last death becomes known"
+TIMEOUT_S, GRACE_S, RESTART_S = 30.0, 1.0, 0.6  # RESTART_S: the longest restart in the simulator
+BACK_OFF_S = 0.15  # before the second attempt: 0.1 s, and up to half of it as jitter
+A_MOMENT_S = 0.3  # for grants, reports and retries of links
+ON_ITS_WAY = "it may have been emitted again before the last death is detected"
 SEEDS = seeds(10)
 
 
@@ -122,7 +123,7 @@ def test_death_of_a_node(seed: int) -> None:
 def test_bad_frame(seed: int) -> None:
     journal = Stage(seed=seed, link=Link(corrupt=0.05), total=200).run()
     assert {heard.failure.cause for heard in journal.heard} == {Cause.BAD_FRAME}
-    assert all(heard.failure.component for heard in journal.heard), "where it was to go is told"
+    assert all(heard.failure.component for heard in journal.heard), "the receiver is named"
     assert max(heard.at_s for heard in journal.heard) < TIMEOUT_S / 3
 
 
@@ -130,7 +131,7 @@ def test_bad_frame(seed: int) -> None:
 def test_frame_that_nobody_answered(seed: int) -> None:
     journal = Stage(seed=seed, link=Link(drop=0.2), total=200).run()
     assert {heard.failure.cause for heard in journal.heard} == {Cause.ACTOR_DIED}
-    assert all(heard.failure.component for heard in journal.heard), "where it was to go is told"
+    assert all(heard.failure.component for heard in journal.heard), "the receiver is named"
 
 
 @SEEDS
@@ -148,8 +149,8 @@ def test_death_of_a_spout(seed: int) -> None:
     killed_s = stage.crash("numbers")
     journal = stage.run()
     again = [number for number, times in journal.acked_s.items() if len(times) > 1]
-    assert min(again, default=settled) >= settled, "what was settled is not emitted again"
-    assert not journal.heard, "the new life knows nothing of the old one's trees"
+    assert min(again, default=settled) >= settled, "settled messages are not emitted again"
+    assert not journal.heard, "the new process has no record of the old trees"
     assert min(
         s for times in journal.acked_s.values() for s in times if s > killed_s
     ) - killed_s < (RESTART_S + A_MOMENT_S)
@@ -239,7 +240,7 @@ def test_workers_that_are_cut_from_each_other(seed: int) -> None:
 
 
 class Unready(Bolt[Number, None]):
-    """Its prepare raises, always."""
+    """Its `prepare` always raises."""
 
     def prepare(self, context: Context) -> None:
         raise OSError("no such disk")
@@ -248,7 +249,7 @@ class Unready(Bolt[Number, None]):
 
 
 class Degraded(Stage):
-    """Half of the topology can never work."""
+    """A topology in which one of two bolts can never work."""
 
     def declare(self, topology: Topology, work: Work, spout: dict[str, Any]) -> None:
         numbers = topology.spout("numbers", Numbers(self.journal, self.total), **spout)
@@ -266,13 +267,13 @@ def test_quarantined_task(seed: int) -> None:
     letter = journal.letters[0]
     assert (letter.cause, letter.component, letter.attempts) == (Cause.QUARANTINED, "work", 3)
     assert "no such disk" in letter.traceback
-    assert set(journal.stored) == set(range(10)), "its neighbours go on"
+    assert set(journal.stored) == set(range(10)), "other tasks continue"
     (error,) = stage.net.sim.snapshot().degraded.values()
     assert "no such disk" in error.text
 
 
 def while_away(error: Exception, from_s: float, to_s: float) -> tuple[list[Stage], Work]:
-    """Work that raises `error` between two moments of the clock of the stage in the list."""
+    """Work that raises `error` between two times; the caller puts its stage into the list."""
     stages: list[Stage] = []
 
     def work(seen: int, before: int) -> None:
@@ -289,9 +290,9 @@ def test_outage(seed: int) -> None:
     journal = stages[0].run()
     assert {heard.failure.cause for heard in journal.heard} == {Cause.UNAVAILABLE}
     assert "no database answers" in journal.heard[0].failure.reason
-    assert not journal.letters, "with a single attempt each"
+    assert not journal.letters, "although each message has one attempt only"
     assert set(journal.stored) == set(range(stages[0].total))
-    assert journal.now() < 20.0 + 20.0, "two waits of ten seconds at most"
+    assert journal.now() < 20.0 + 20.0, "at most two waits of ten seconds after the outage"
 
 
 @SEEDS
@@ -299,19 +300,19 @@ def test_doubt(seed: int) -> None:
     stages, work = while_away(ValueError("who knows"), 0.0, 20.0)
 
     def after_the_first(seen: int, before: int) -> None:
-        if seen >= 3:  # so the component has succeeded
+        if seen >= 3:  # the component has succeeded before
             work(seen, before)
 
     stages.append(Stage(after_the_first, seed=seed, spout={"retry": PATIENT}))
     journal = stages[0].run()
     charged = [heard for heard in journal.heard if heard.failure.is_charged]
-    assert len({heard.number for heard in charged}) <= 10, "then nothing more is charged"
+    assert len({heard.number for heard in charged}) <= 10, "after ten inputs none is charged"
     assert any(heard.failure.in_doubt for heard in journal.heard)
     assert set(journal.stored) | {letter.message_id for letter in journal.letters} == set(range(40))
 
 
 class Twins(Bolt[Number, Number]):
-    """In a cycle with itself: every number becomes two, for ever."""
+    """Yields each number twice; in a cycle with itself the numbers double for ever."""
 
     def process(self, record: Number) -> Iterator[Number]:
         yield record
@@ -319,7 +320,7 @@ class Twins(Bolt[Number, Number]):
 
 
 class Cycle(Stage):
-    """A topology that makes more than it takes in."""
+    """A topology with a cycle that yields more records than it gets."""
 
     def declare(self, topology: Topology, work: Work, spout: dict[str, Any]) -> None:
         numbers = topology.spout("numbers", Numbers(self.journal, self.total), **spout)
@@ -351,14 +352,14 @@ def test_cycle_that_has_no_room_left_without_dead_letters(seed: int) -> None:
 
 
 class Foreign(Bolt[Number, tuple[Any, ...]]):
-    """What it yields cannot leave its process."""
+    """Yields one record that cannot be serialized."""
 
     def process(self, record: Number) -> Iterator[Any]:
         yield (object() if record.value == 3 else record.value,)
 
 
 class Border(Stage):
-    """A record that cannot travel."""
+    """A topology with a record that cannot be sent to another process."""
 
     def declare(self, topology: Topology, work: Work, spout: dict[str, Any]) -> None:
         numbers = topology.spout("numbers", Numbers(self.journal, self.total), **spout)

@@ -1,4 +1,4 @@
-"""A real process that is stopped, or whose code holds the interpreter's lock, is replaced."""
+"""Tests that a real process is replaced that is stopped, or whose code holds the GIL."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def keep(number: Number) -> None: ...
 def hold(number: Number, mark: Path) -> None:
     if number.value == 3 and not mark.exists():
         mark.touch()
-        # Until the answer to its packet has left. Else the packet is lost for the sender first:
-        # the tree fails as `actor died`, and is charged all the same.
+        # Wait until the answer to its packet has left. Else the sender counts the packet as lost,
+        # and the tree fails as `actor died` (it is charged even so).
         threading.Event().wait(1.0)
         ctypes.PyDLL(None).sleep(LONG_S)  # PyDLL does not release the lock
 

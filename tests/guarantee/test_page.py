@@ -1,4 +1,4 @@
-"""docs/GUARANTEES.md, read as a test: every row is held by tests, and every test has its row."""
+"""Checks docs/GUARANTEES.md: each row names tests that exist, and each test has a row."""
 
 from __future__ import annotations
 

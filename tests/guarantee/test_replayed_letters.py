@@ -1,4 +1,4 @@
-"""Replays of dead letters into a running topology, while workers die and tasks move."""
+"""Tests of replaying dead letters into a running topology, while workers die and tasks move."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Item(NamedTuple):
 
 
 class Written:
-    """A sink whose list outlives its process."""
+    """A sink whose list all its processes share."""
 
     def __init__(self, seen: list[Any]) -> None:
         self.seen = seen
@@ -40,7 +40,7 @@ class Written:
 
 
 class Sink(Written, Bolt[Item, None]):
-    """Fails -1, and dies of -13."""
+    """Raises for -1; its process dies at -13."""
 
     def process(self, item: Item) -> None:
         if item.number == -1:
@@ -108,7 +108,7 @@ def test_each_letter_is_settled_although_workers_die_and_tasks_move(seed: int) -
         (dead,) = {
             entry.values.view(np.int64)[0] for entry in run.history() if entry.what is What.DEAD
         }
-        assert dead < 0, "the number of the letter, which no record has"
+        assert dead < 0, "the number of a replayed letter, which no record of the spout has"
         assert run.snapshot().component("items").pending == 0
 
 
@@ -127,7 +127,7 @@ def test_a_letter_is_not_settled_while_the_topology_is_inactive() -> None:
             run.ask("items", letter(11), timeout_s=2)
         run.activate()
         run.wait(2)
-        assert seen.count(11) == 1, "the spout keeps it, although its client has left"
+        assert seen.count(11) == 1, "the spout keeps it, although its client has given up"
         assert run.ask("items", letter(12)) == ["acked"]
 
 

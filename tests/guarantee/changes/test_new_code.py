@@ -1,4 +1,4 @@
-"""New code for a running topology: nothing is lost, and what does not open is rolled back."""
+"""Tests of upgrades: nothing is lost, and new code that does not open is rolled back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_no_word_is_missing_whoever_dies_during_an_upgrade(seed: int) -> None:
     with SimCluster(seed, latency_s=0.005, nodes=1 + seed % 2) as cluster:
         run = cluster.submit(program(state, Sink()).graph())
         run.wait(draw.expovariate(2.0))
-        with suppress(LifecycleError):  # it has finished
+        with suppress(LifecycleError):  # the topology is finished
             code = next_program(state, draw, opens=opens).graph()
             run.upgrade(code, draw.choice([0.0, 0.3, None]), waits=False)
         for _ in range(draw.randint(0, 3)):
@@ -74,7 +74,7 @@ def test_code_that_does_not_open_is_rolled_back_and_nothing_is_lost() -> None:
 
 
 class Ticks(Bolt[Word, None]):
-    """Keeps the times of its ticks where the test reads them."""
+    """Adds the times of its ticks to a list that the test reads."""
 
     def __init__(self, found: list[float]) -> None:
         self.found = found

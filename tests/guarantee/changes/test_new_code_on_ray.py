@@ -1,4 +1,4 @@
-"""On a real Ray, under load: new code, from a file, by the command line; and code that is bad."""
+"""Tests of upgrades on a real Ray under load, also with code that does not load or open."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def gather(record: tuple[int, int], state: KeyState[tuple[int, set[int]]]) -> No
 
 
 def gather_anew(record: tuple[int, int], state: KeyState[tuple[int, set[int]]]) -> None:
-    """The same, and says which code it is."""
+    """The same as `gather`; adds -1 to the numbers, so that its work can be recognised."""
     gather(record, state)
     assert state.value
     state.value = (state.value[0], state.value[1] | {-1})
 
 
 class Raises:
-    """A function that does not open."""
+    """A function whose `prepare` raises."""
 
     def prepare(self, context: object) -> None:
         raise ValueError("no such table")

@@ -1,4 +1,4 @@
-"""A topology that was ended with a savepoint continues where it was, on another cluster."""
+"""Tests of savepoints: a topology continues from one on another cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Make = Callable[[], Topology]
 
 
 def read_again(savepoint: Savepoint) -> Savepoint:
-    """As read from a file."""
+    """The savepoint after it was written and read."""
     return Savepoint.from_bytes("words.savepoint", savepoint.to_bytes())
 
 
@@ -58,7 +58,7 @@ def test_no_word_is_missing_whoever_dies_before_and_after_a_savepoint(seed: int)
         assert run.wait(600), run._describe()
         (seen,) = run.results("sink")
     check(state, is_exact=False)
-    assert seed % 4 or set(seen) == set(range(TOTAL)), "the sink has what it had in memory"
+    assert seed % 4 or set(seen) == set(range(TOTAL)), "the sink keeps its state in memory"
 
 
 def test_without_deaths_each_word_is_counted_once() -> None:
@@ -67,10 +67,10 @@ def test_without_deaths_each_word_is_counted_once() -> None:
     with SimCluster(2, latency_s=0.005) as cluster:
         run = cluster.submit(program(state).graph(), resume=savepoint)
         assert run.wait(600), run._describe()
-        assert 0 < run.snapshot().component("words").acked < TOTAL, "the rest alone"
+        assert 0 < run.snapshot().component("words").acked < TOTAL, "only the rest is emitted"
         (seen,) = run.results("sink")
         assert set(seen.values()) == {1}
-        assert not run._env.transfer, "what was packed is removed"
+        assert not run._env.transfer, "the packed states are removed"
     check(state, is_exact=True)
 
 
@@ -87,7 +87,7 @@ def test_a_topology_that_is_not_killed_after_its_savepoint_goes_on() -> None:
 
 
 class Forgets(Bolt[Word, None]):
-    """Has a state, and no snapshot."""
+    """A bolt class without `snapshot`: it may have a state in memory."""
 
     def process(self, word: Word) -> None: ...
 
@@ -109,7 +109,7 @@ def numbers(parallelism: int = 1, sink: Any = Note) -> Topology:
 
 
 class OtherNote(Note):
-    """Another class."""
+    """Another class with the same state."""
 
 
 def other_name() -> Topology:
@@ -254,11 +254,11 @@ def test_what_is_not_ended_after_its_savepoint_can_go_on_at_once(wait_s: float) 
 
 
 class Unpicklable(Note):
-    """Its state is of a class that no other code can name."""
+    """Its state is of a local class, which cannot be pickled."""
 
     def snapshot(self) -> Any:
         class Local:
-            """Of one call."""
+            """A class of one call."""
 
         return Local()
 
@@ -292,7 +292,7 @@ def restoring() -> Topology:
 
 
 class NeedsState(Bolt[Word, Word]):
-    """Has a state, where there was a function."""
+    """A bolt with a state, in place of a function."""
 
     def prepare(self, context: Context) -> None:
         self.times = 0
