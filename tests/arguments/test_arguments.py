@@ -1,4 +1,4 @@
-"""Whatever is given for an argument is valid, or refused by an error of ours that names it."""
+"""Tests that each argument is valid, or refused by a SunshowerError that names it."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ POSSIBLE = [
     nothing,
     Word,
 ]
-# Arguments that take some of the nonsense: the first value of a fold, a request, a key, an option
-# of Spark, any collection; a timeout below 0 has passed.
+# Arguments for which some of the nonsense is valid: the first value of a fold, a request, a key, an
+# option of Spark, any collection; a negative timeout, which has passed.
 LENIENT = {"checkers", "initial", "value", "key", "url", "rows", "source", "plan", "timeout_s"}
-# How messages call an argument that they do not name.
+# The words in messages for arguments that they do not name.
 OTHER_WORDS = {
     "bolt": "no component",
     "event_time": "no field",

@@ -1,4 +1,4 @@
-"""What every place that runs topologies must do, simulated or on Ray: see runtime/cluster.py."""
+"""Contract tests for `Cluster` and `Run` (runtime/cluster.py), on the simulator and on Ray."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from sunshower.runtime.plan import Layout
 from tests.contract.conftest import PATIENCE_S, Submit
 from tests.contract.topologies import TOTAL, Paced, chain, refuse
 
-# The core does it, the adapters only pass it on: `make test` runs it on the simulator.
+# For calls that adapters only pass on to the core: `make test` runs these on the simulator only.
 ON_RAY = pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.long])
 of_the_core = pytest.mark.parametrize("cluster", ["sim", ON_RAY], indirect=True)
 
 
 def until(run: Run, enough: Callable[[Snapshot], bool]) -> Snapshot:
-    """Let time pass until the snapshot shows something."""
+    """Let time pass until `enough` holds for the snapshot."""
     end_s = run.now() + PATIENCE_S
     while not enough(snapshot := run.snapshot()):
         over = run.wait(0.05) or run.now() >= end_s
-        assert not over or enough(run.snapshot()), f"it never came to that: {snapshot}"
+        assert not over or enough(run.snapshot()), f"the condition never held: {snapshot}"
     return snapshot
 
 
 def pass_time(run: Run, seconds: float) -> None:
-    """Let time pass in a topology that is not over by then."""
-    assert not run.wait(seconds), f"it was over: {run.snapshot()}"
+    """Let time pass, and check that the topology is not finished then."""
+    assert not run.wait(seconds), f"it is finished: {run.snapshot()}"
 
 
 def acked(snapshot: Snapshot) -> int:
@@ -41,12 +41,12 @@ def acked(snapshot: Snapshot) -> int:
 
 
 def written(run: Run) -> set[Any]:
-    """All that any life of the sink has written down."""
+    """All keys that the sinks have written, before and after restarts."""
     return {entry.detail[0] for entry in run.history() if entry.what is What.WROTE}
 
 
 def completed(run: Run) -> set[int]:
-    """The numbers of all messages whose trees were completed, in any life of their spout."""
+    """The numbers of all messages whose trees were completed, before and after restarts."""
     entries = [entry for entry in run.history() if entry.what is What.COMPLETED]
     return {number for entry in entries for number in entry.values.tolist()}
 
@@ -59,7 +59,7 @@ def worker_of(run: Run, component: str) -> int:
 def all_is_written(run: Run) -> None:
     assert run.wait(PATIENCE_S), f"it does not end: {run.snapshot()}"
     assert written(run) == set(range(TOTAL))
-    assert completed(run) == set(range(TOTAL)), "what dies with a master takes its counts along"
+    assert completed(run) == set(range(TOTAL)), "counts may be lost with a master"
     assert run.snapshot().component("numbers").pending == 0
 
 
@@ -178,7 +178,7 @@ def test_a_pause_is_no_death(submit: Submit) -> None:
     until(run, lambda snapshot: acked(snapshot) > 5)
     sink = worker_of(run, "sink")
     run.pause_worker(sink)
-    pass_time(run, 0.5)  # what is on its way arrives
+    pass_time(run, 0.5)  # tuples in transit arrive
     before = len(written(run))
     pass_time(run, 1.0)
     assert len(written(run)) == before, "it works while it is paused"
@@ -219,7 +219,7 @@ def test_a_machine_that_dies_takes_all_on_it_along_and_nothing_is_lost(submit: S
     until(run, lambda snapshot: acked(snapshot) > 5)
     ((node, workers),) = run.nodes().items()
     assert workers == run.plan.workers
-    assert len(run.kill_node(node)) == len(workers) + 1, "the master lives there, too"
+    assert len(run.kill_node(node)) == len(workers) + 1, "and the master"
     all_is_written(run)
     assert run.snapshot().restarts == len(workers)
 
@@ -231,7 +231,7 @@ def test_a_machine_that_is_not_there_cannot_be_killed(submit: Submit) -> None:
         run.kill_node("nowhere")
 
 
-# ---- havoc --------------------------------------------------------------------------------------
+# ---- injected faults ----------------------------------------------------------------------------
 
 
 @of_the_core
@@ -252,7 +252,7 @@ def test_user_code_raises_until_it_is_healed(submit: Submit) -> None:
 def test_what_is_slow_is_slow_until_it_is_healed(submit: Submit) -> None:
     run = submit(chain(Paced(TOTAL, 0.1)), active=False)
     run.disturb(InjectedFaults(slows=(SlowTask(component="sink", seconds=0.2),)))
-    pass_time(run, 0.5)  # everybody hears of it
+    pass_time(run, 0.5)  # until it has reached all workers
     run.activate()
     begun_s = run.now()
     until(run, lambda snapshot: snapshot.component("sink").executed >= 5)
@@ -326,7 +326,7 @@ def test_a_topology_that_was_kept_continues_with_its_positions_and_states(submit
     again = submit(chain(sinks=2, workers=1), Layout.PACK, resume=savepoint)
     assert again.wait(PATIENCE_S)
     assert set().union(*again.results("sink")) == set(range(TOTAL))
-    assert 0 < acked(again.snapshot()) < TOTAL - 5, "what was acked before is not emitted again"
+    assert 0 < acked(again.snapshot()) < TOTAL - 5, "acked messages are not emitted again"
 
 
 def test_kill_says_what_was_done_and_is_the_end(submit: Submit) -> None:

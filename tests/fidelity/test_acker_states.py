@@ -1,4 +1,4 @@
-"""Storm's acker, state by state: each row of what follows from its few lines of code."""
+"""Tests of Storm's acker in each state: what its code does with each report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WHY = Failure(Cause.FAILED, "bolt", 0, "no")
 
 
 class Acker:
-    """One acker and one spout, of which only the verdicts are seen."""
+    """One acker, whose verdicts are returned as text."""
 
     def __init__(self) -> None:
         self.task = AckerTask(9, [1])
@@ -65,7 +65,7 @@ def test_ack_that_precedes_the_start_counts(acker: Acker) -> None:
 
 
 def test_failure_that_precedes_the_start_is_remembered(acker: Acker) -> None:
-    """Storm: org/apache/storm/daemon/Acker.java, execute: failed = true, told when INIT comes."""
+    """Storm: org/apache/storm/daemon/Acker.java, execute: failed = true, sent when INIT arrives."""
     assert acker.fail() == "nothing"
     assert acker.start(A) == "fail: no"
 
@@ -91,7 +91,7 @@ def test_failure_is_told_at_once_and_later_acks_leave_no_ghost(acker: Acker) -> 
 def test_value_that_is_acked_twice_never_comes_to_zero(acker: Acker) -> None:
     """Storm: org/apache/storm/daemon/Acker.java, execute.
 
-    The acker cannot know better in either house; here the collector does not let it come so far:
+    No acker can detect this, neither Storm's nor ours. Here the collector prevents it:
     tests/runtime/bolts/test_manual_bolt.py.
     """
     acker.start(A ^ B)
@@ -129,7 +129,7 @@ def test_verdict_after_the_timeout_is_ignored_by_the_spout() -> None:
 def test_acker_that_restarts_knows_nothing_and_says_nothing() -> None:
     """Storm: org/apache/storm/daemon/Acker.java, prepare: pending is memory only.
 
-    Here the spouts then sweep that shard's slots, and do not wait for their timeouts:
+    Here the spouts then fail the trees of that shard, and do not wait for their timeouts:
     tests/guarantee/test_core.py.
     """
     stage = Stage(chain(pass_on))
@@ -155,19 +155,20 @@ def test_message_without_subscribers_is_acked_at_once() -> None:
 def test_slot_is_kept_until_it_is_used_again_and_not_longer(acker: Acker) -> None:
     """Storm: org/apache/storm/daemon/Acker.java, TIMEOUT_BUCKET_NUM, and RotatingMap.java.
 
-    There an entry lives two to three timeouts; here as long as its slot, so memory has a bound.
+    There an entry is kept for two to three timeouts, here until its slot is used again, so that
+    memory is bounded.
     """
     acker.ack(A)
     newer = ROOT + (1 << 24)
     one = np.array([newer], np.uint64)
     ledger = acker.task.ledger
     ledger.start(one, np.array([B], np.uint64))
-    assert acker.start(A) == "nothing", "its slot has gone on"
+    assert acker.start(A) == "nothing", "its slot has a newer generation"
     assert ledger.ack(one, np.array([B], np.uint64)).complete.tolist() == [newer]
 
 
 def test_complete_latency_begins_at_the_emit() -> None:
-    """Storm: org/apache/storm/daemon/Acker.java, AckObject.startTime: its first sight."""
+    """Storm: org/apache/storm/daemon/Acker.java, AckObject.startTime: the acker's first report."""
     stage = Stage(chain(pass_on))
     stage.emit()
     stage.now = 8.0
@@ -196,7 +197,7 @@ def test_tree_of_a_join_is_complete_only_with_all_its_roots() -> None:
     assert stage.heard == [("ack", "a")], "b was not acked by the join"
 
 
-# ---- the article on tuple trees: its example, its slip and its estimate -------------------------
+# ---- the article on tuple trees: its example, its error and its estimate ------------------------
 
 
 def edge_ids(count: int) -> list[int]:
@@ -225,7 +226,7 @@ def test_by_the_articles_formula_a_tree_would_be_done_while_a_child_is_open() ->
     article, storm = Acker(), Acker()
     article.start(id_1)
     storm.start(id_1)
-    assert article.ack(id_1) == "ack", "and nobody has processed bid_1"
+    assert article.ack(id_1) == "ack", "although bid_1 is not processed"
     assert storm.ack(id_1 ^ bid_1) == "nothing"
     assert storm.ack(bid_1) == "ack"
 
@@ -233,8 +234,8 @@ def test_by_the_articles_formula_a_tree_would_be_done_while_a_child_is_open() ->
 def test_chance_of_a_false_zero_is_one_in_two_to_the_64th() -> None:
     """Storm: org/apache/storm/tuple/MessageId.java, generateId.
 
-    The article: at 10,000 acks a second, once in 50,000,000 years. What can be tested is that no
-    bit of the ids is constant and none depends on another, so that partial XORs look random too.
+    The article: at 10,000 acks a second, once in 50,000,000 years. This test checks that no bit of
+    partial XORs is constant, and that none of them is zero.
     """
     ids = np.array(edge_ids(20_000), np.uint64)
     running = np.bitwise_xor.accumulate(ids)

@@ -1,4 +1,4 @@
-"""Storm's streams around the acker, and which acker gets a root."""
+"""Tests of Storm's streams from and to the acker, and of which acker gets a root."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_more_time_is_asked_of_the_spout_itself_for_ackers_keep_no_deadlines() -
     stage.take()
     stage.process("bolt1")
     assert stage.bolt("bolt1").postponed == stage.pending.tolist()
-    assert not stage.take(), "nothing of it passes an acker"
+    assert not stage.take(), "no report goes to an acker"
 
 
 def test_verdicts_go_to_the_spout_task_that_emitted_and_to_no_bolt() -> None:
@@ -52,7 +52,7 @@ def test_verdicts_go_to_the_spout_task_that_emitted_and_to_no_bolt() -> None:
     (acker,) = stage.wired.ackers.values()
     (report,) = stage.take().values()
     verdicts = acker.apply(report, 0.0)
-    assert list(verdicts) == [0], "one spout task, and nobody else"
+    assert list(verdicts) == [0], "the spout task, and no other task"
     assert sorted(np.concatenate(verdicts[0].complete).tolist()) == sorted(stage.pending.tolist())
 
 
@@ -67,8 +67,8 @@ def test_acker_shards_default_to_one_beside_each_worker_that_has_spouts() -> Non
 def test_time_does_nothing_to_an_acker() -> None:
     """Storm: org/apache/storm/daemon/StormCommon.java, addAcker: the acker's tick = the timeout.
 
-    Storm forgets a tree after three buckets; here a report settles it whenever it comes, and the
-    spout alone knows deadlines.
+    Storm forgets a tree after three buckets; here a report settles it at any time, and only the
+    spout has deadlines.
     """
     stage = Stage(chain(pass_on, message_timeout_s=1e9))
     stage.emit()
@@ -82,8 +82,8 @@ def test_time_does_nothing_to_an_acker() -> None:
 def test_all_generations_of_a_slot_have_one_shard() -> None:
     """Storm: org/apache/storm/utils/TupleUtils.java, chooseTaskIndex.
 
-    There a replay, with its new random root, may come to another acker; here the shard is a
-    function of spout and slot, so that its table is dense.
+    There a replay, with its new random root, may get another acker; here the shard is a function
+    of spout and slot, so that its table is dense.
     """
     stage = Stage(chain(pass_on, ackers=3, spout_pending=2))
     (spout,) = stage.plan.spouts

@@ -1,4 +1,4 @@
-"""Storm's bolt collector: anchors, one, several, twice, of several trees; ack, fail, exceptions."""
+"""Tests of Storm's bolt collector: anchors of one or several trees, ack, fail, exceptions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.fidelity.stage import Scripted, Stage, Word, Words, chain, end, pass_
 
 
 class Holding:
-    """Holds `count` tuples, then does `what` with them."""
+    """Collects `count` tuples, then calls `what` with them."""
 
     def __init__(self, count: int, what: Any) -> None:
         self.count, self.what = count, what
@@ -55,7 +55,7 @@ def test_emit_with_several_anchors_belongs_to_all_their_trees() -> None:
     stage.emit()
     stage.process("bolt1")
     stage.deliver()
-    assert stage.heard == [], "both wait for the joined word"
+    assert stage.heard == [], "both trees wait for the joined word"
     stage.process("end")
     stage.deliver()
     assert sorted(stage.heard) == [("ack", "a"), ("ack", "b")]
@@ -108,13 +108,13 @@ def test_ack_and_fail_do_nothing_without_ackers() -> None:
     stage.emit()
     stage.process("bolt1", "bolt2")
     assert not stage.take()
-    assert stage.heard == [("ack", "rain")], "by the spout itself, when it emitted"
+    assert stage.heard == [("ack", "rain")], "by the spout itself, at the emit"
 
 
 def test_reports_of_one_batch_travel_together() -> None:
     """Storm: org/apache/storm/executor/bolt/BoltOutputCollectorImpl.java, ack.
 
-    There each ack is a message of its own, and tracking halves the rate.
+    There each ack is its own message, and tracking halves the throughput.
     """
     stage = Stage(chain(pass_on, words=tuple(f"w{n}" for n in range(100))))
     stage.emit()
@@ -149,7 +149,7 @@ def test_automatic_bolt_anchors_what_it_yields_and_acks_when_it_returns() -> Non
     stage.emit()
     stage.process("split")
     stage.deliver()
-    assert stage.heard == [("ack", "")], "the other waits for its letters"
+    assert stage.heard == [("ack", "")], "the other tree waits for its letters"
     stage.process("end")
     stage.deliver()
     assert stage.heard == [("ack", ""), ("ack", "ab")]
@@ -158,7 +158,7 @@ def test_automatic_bolt_anchors_what_it_yields_and_acks_when_it_returns() -> Non
 def test_exception_fails_its_tuple_and_kills_nobody() -> None:
     """Storm: org/apache/storm/topology/BasicBoltExecutor.java, execute.
 
-    There FailedException alone fails the tuple; any other ends the worker with all its tasks.
+    There only FailedException fails the tuple; any other exception ends the whole worker.
     """
     stage = Stage(automatic("a!", "b"))
     stage.emit()

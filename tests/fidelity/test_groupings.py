@@ -1,4 +1,4 @@
-"""Storm's groupings, each by its rule; the laws for every kind of record are in tests/runtime."""
+"""Tests of Storm's groupings and the order of records; tests/runtime tests all kinds of records."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_custom_grouping_names_the_tasks_and_an_empty_answer_drops_the_record() 
     stage = Stage(topology)
     stage.emit()
     stage.deliver()
-    assert stage.heard == [("ack", "even")], "it went nowhere, so nothing of it is open"
+    assert stage.heard == [("ack", "even")], "it was sent to no task, so its tree is complete"
     stage.process("end")
     stage.deliver()
     assert stage.heard == [("ack", "even"), ("ack", "odd")]
@@ -131,7 +131,7 @@ def test_emitted_counts_emits_and_transferred_copies_and_neither_is_sampled() ->
 
 
 class InOrder(Bolt[Number, Number]):
-    """Passes on, and writes down what came in which order; tasks share the list."""
+    """Passes numbers on, and records them in their order in a list that tasks share."""
 
     def __init__(self, seen: dict[str, list[int]]) -> None:
         self.seen = seen
@@ -164,7 +164,7 @@ def test_records_of_one_stream_between_two_tasks_keep_their_order(
 def test_streams_of_one_task_have_no_order_between_them() -> None:
     """Storm: org/apache/storm/utils/JCQueue.java, one queue for all streams of a task.
 
-    Here what one batch of inputs made leaves stream by stream.
+    Here the outputs of one batch of inputs are sent stream by stream.
     """
 
     def alternate(tuple: Tuple[Word], out: Collector[Word]) -> None:

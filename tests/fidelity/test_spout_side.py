@@ -1,4 +1,4 @@
-"""Storm's spout executor: what an emit does, when the spout may emit, and what it hears."""
+"""Tests of Storm's spout executor: emits, when a spout may emit, and the calls that it gets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO = Failure(Cause.FAILED, "bolt1", 0, "no")
 
 
 def fan_out(*words: str | None, **settings: Any) -> Stage:
-    """A spout whose every emit goes to five tasks of two bolts."""
+    """A spout whose emits each go to five tasks of two bolts."""
     topology = Topology("t", **{"ackers": 1, "message_timeout_s": 30, **settings})
     stream = topology.spout("words", Words(*words))
     stream.all().bolt("all", end, parallelism=3)
@@ -94,11 +94,11 @@ def test_spout_that_has_nothing_is_left_in_peace_for_a_while() -> None:
         run_inline(topology.graph(), clock=clock, steps_max=500)
     assert asked_s[:4] == pytest.approx([0, 0.001, 0.002, 0.003])
     (at_1_s,) = [after - before for before, after in pairwise(asked_s) if before < 1 <= after]
-    assert at_1_s == pytest.approx(1 / 16, rel=0.1), "a share of the time without a tuple"
-    assert asked_s[-1] - asked_s[-2] == pytest.approx(0.1), "idle_poll_s at most"
+    assert at_1_s == pytest.approx(1 / 16, rel=0.1), "1/16 of the time without a tuple"
+    assert asked_s[-1] - asked_s[-2] == pytest.approx(0.1), "at most idle_poll_s"
 
 
-# ---- what it hears ------------------------------------------------------------------------------
+# ---- the calls that it gets ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("verdict", ["ack", "fail", "timeout"])
@@ -127,7 +127,7 @@ def test_failure_tells_cause_place_and_attempt() -> None:
 
 
 def test_framework_replays_unless_the_spout_wants_to() -> None:
-    """Storm: org/apache/storm/spout/ISpout.java, fail(msgId): replaying is the spout's matter."""
+    """Storm: org/apache/storm/spout/ISpout.java, fail(msgId): the spout replays, or does not."""
 
     class Kept(Words):
         replay = True

@@ -1,4 +1,4 @@
-"""The manifest and the image for KubeRay: fields, settings of the head, versions, extras."""
+"""Tests of the manifest and the image for KubeRay: fields, settings, versions, extras."""
 
 from __future__ import annotations
 

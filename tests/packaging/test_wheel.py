@@ -1,6 +1,6 @@
-"""Builds the wheel and the sdist, installs the wheel elsewhere, and works with it there.
+"""Builds the sdist and the wheel, installs the wheel in another environment, and uses it there.
 
-The environment elsewhere has the dependencies of this one, so that none is fetched again.
+That environment uses the dependencies of this one, so that none is downloaded again.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def run(*command: str, folder: Path, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """The sdist of this tree, and the wheel that pip builds of that sdist, with what
-    the project requires to be built."""
+    """The sdist of this tree, and the wheel that pip builds from it, with the build requirements
+    of the project."""
     place, python = tmp_path_factory.mktemp("built"), sys.executable
     pins, pip = str(ROOT / "constraints.txt"), (python, "-m", "pip", "--quiet")
     backend = str(place / "backend")
@@ -145,7 +145,7 @@ def test_its_command_line_completes_itself(built: Built) -> None:
     home = built.work / "home"
     home.mkdir()
     given = {"HOME": str(home), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
-    run(program, "--install-completion", "bash", folder=built.work, **given)  # whoever runs tests
+    run(program, "--install-completion", "bash", folder=built.work, **given)  # in any shell
     assert "sunshower" in (home / ".bashrc").read_text(encoding="utf-8")
 
 

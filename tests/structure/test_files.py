@@ -1,4 +1,4 @@
-"""The style, as a test: first sentences, sizes, nothing of one machine, links that lead on."""
+"""Tests of style: first sentences, sizes, nothing that one machine only has, links that work."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_tests_wait_for_events_and_never_sleep() -> None:
     )
 
 
-# ---- nothing that is true on one machine only ---------------------------------------------------
+# ---- nothing that only one machine has ----------------------------------------------------------
 
 ELSEWHERE = {
     "a package registry": re.compile(
@@ -119,7 +119,7 @@ ELSEWHERE = {
 
 
 def lines_of(path: Path) -> list[str]:
-    """The lines of a text; a picture has none."""
+    """The lines of a text file; none of a picture."""
     try:
         return text(path).splitlines()
     except UnicodeDecodeError:
@@ -138,7 +138,7 @@ def test_files_name_nothing_of_one_machine() -> None:
     )
 
 
-# ---- pages that follow the code -----------------------------------------------------------------
+# ---- links and names in pages -------------------------------------------------------------------
 
 LINK = re.compile(r"\]\(\s*<?([^)\s>]+)>?[^)]*\)")
 # `sunshower/runtime/tracking/ledger.py`, `tests/runtime/tracking/test_ledger.py::test_double_ack`

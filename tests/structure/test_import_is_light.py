@@ -1,4 +1,4 @@
-"""The small door: `import sunshower` brings nothing from outside, and the command line no Ray."""
+"""Tests that `import sunshower` imports no external package, and the command line no Ray."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEAVY = {"ray", "numpy", "pyarrow", "msgpack", "pyspark", "pandas"}
 
 
 def brought_along_by(module: str) -> set[str]:
-    """The packages from outside that a fresh interpreter has after `import module`."""
+    """The external packages that a new interpreter has after `import module`."""
     command = [sys.executable, "-c", PROBE.format(module=module)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""What is installed: every dependency is pinned, and each pin is one that the project accepts."""
+"""Tests of dependencies: each is pinned, within the range that the project accepts."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def test_records_that_a_spout_holds_in_memory_do_not_get_into_new_code() -> None
 @pytest.mark.parametrize("after_s", [0.0, 0.2, 0.6, 1.0, 1.5, 2.5, 4.0])
 @pytest.mark.parametrize("opens", [True, False])
 def test_the_next_master_has_the_plan_in_force(after_s: float, opens: bool) -> None:
-    """The master is killed while spouts stop, tasks save their state, or new code opens, or later."""
+    """The master dies while spouts stop, tasks pack, the new code opens, or later."""
     state, draw = MemoryState(), Random(1)
     with SimCluster(3, latency_s=0.05) as cluster:
         run = cluster.submit(program(state, Sink()).graph())
