@@ -94,7 +94,7 @@ def _names(argument: str, message: str) -> bool:
 
 
 @pytest.mark.parametrize("what", CALLS)
-def test_an_argument_is_valid_or_refused_by_an_error_of_ours(
+def test_an_argument_is_valid_or_refused_by_a_sunshower_error(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -150,10 +150,12 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("slip", "said"), REFUSED)
-def test_the_likeliest_slips_are_told_what_to_write(slip: Callable[[], Any], said: str) -> None:
-    with pytest.raises(SunshowerError, match=said):
-        slip()
+@pytest.mark.parametrize(("mistake", "expected"), REFUSED)
+def test_likely_mistakes_are_refused_with_the_correct_form(
+    mistake: Callable[[], Any], expected: str
+) -> None:
+    with pytest.raises(SunshowerError, match=expected):
+        mistake()
 
 
 def test_a_missing_or_unknown_argument_is_refused_with_the_name_of_the_function() -> None:

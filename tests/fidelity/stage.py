@@ -25,7 +25,7 @@ class Word(NamedTuple):
 
 
 Script = Callable[[Tuple[Word], Collector[Word]], None]
-Heard = tuple[Any, ...]
+Call = tuple[Any, ...]
 
 
 class Words(Spout[Word]):
@@ -37,7 +37,7 @@ class Words(Spout[Word]):
         self.words = words
 
     def open(self, context: Context) -> None:
-        self.heard: list[Heard] = []
+        self.calls: list[Call] = []
         self.left = list(self.words)
 
     def next_tuple(self, out: SpoutCollector[Word]) -> None:
@@ -46,10 +46,10 @@ class Words(Spout[Word]):
             out.emit(Word("untracked" if word is None else word), word)
 
     def ack(self, message_id: str) -> None:
-        self.heard.append(("ack", message_id))
+        self.calls.append(("ack", message_id))
 
     def fail(self, message_id: str, failure: Failure) -> None:
-        self.heard.append(("fail", message_id, str(failure)))
+        self.calls.append(("fail", message_id, str(failure)))
 
 
 class Scripted(Bolt[Word, Word]):
@@ -95,10 +95,10 @@ class Stage(Rig):
         return self.spout("words")
 
     @property
-    def heard(self) -> list[Heard]:
+    def calls(self) -> list[Call]:
         """The acks and failures that the spout has received so far."""
-        heard: list[Heard] = self.words.spout.heard
-        return heard
+        calls: list[Call] = self.words.spout.calls
+        return calls
 
     @property
     def pending(self) -> U64:

@@ -43,7 +43,7 @@ def rules_in(path: Path) -> dict[str, ast.FunctionDef]:
     }
 
 
-def test_rows_say_same_or_different_or_not_applicable() -> None:
+def test_verdict_of_each_row_is_same_different_or_not_applicable() -> None:
     for row in rows():
         assert re.match(r"(same|different)\b|not applicable: ", row.verdict), row
         assert row.verdict != "different", f"without a reason: {row}"

@@ -61,7 +61,7 @@ class Numbers(Spout[Number]):
         self._failed.write((failure.cause, failure.component, failure.worker))
 
 
-class Held(Bolt[Number, Number]):
+class WaitsForKill(Bolt[Number, Number]):
     """Passes numbers on. If `held`, its first task waits for the kill at its 1,000th number."""
 
     def __init__(self, folder: Path, held: bool) -> None:
@@ -80,7 +80,7 @@ class Held(Bolt[Number, Number]):
         yield record
 
 
-class Store(Held):
+class Store(WaitsForKill):
     """Writes each number in `flush`, so before its ack leaves."""
 
     def prepare(self, context: Context) -> None:
@@ -101,7 +101,7 @@ def topology(folder: Path, held: str = "store", tasks: int = 2, **settings: floa
     """Numbers that pass two bolts; the bolt `held` waits for the kill with tuples in its queue."""
     topology = Topology("mortal", **{"ackers": tasks, "spout_pending": 512, **settings})
     numbers = topology.spout("numbers", Numbers(folder), parallelism=tasks)
-    worked = numbers.shuffle().bolt("work", Held(folder, held == "work"), parallelism=tasks)
+    worked = numbers.shuffle().bolt("work", WaitsForKill(folder, held == "work"), parallelism=tasks)
     worked.fields("value").bolt("store", Store(folder, held == "store"), parallelism=tasks)
     return topology
 

@@ -58,9 +58,9 @@ def main(folder: Path) -> None:
             spouts = {task.worker for task in run.plan.tasks_of("numbers")}
             # Trees of a spout that survives fail because of the workers that died. If all spouts
             # died, trees of the new ones may still fail on a worker whose death is not known yet.
-            told = bool(spouts - {*there}) and bool({*there} - spouts)
+            must_fail = bool(spouts - {*there}) and bool({*there} - spouts)
             assert causes.keys() <= {Cause.ACTOR_DIED}, (causes, places)
-            assert causes or not told, (causes, places)
+            assert causes or not must_fail, (causes, places)
             run.stop()
     finally:
         nodes.shutdown()

@@ -36,7 +36,7 @@ class Done(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Heard:
+class FailCall:
     """A call of Spout.fail."""
 
     at_s: float
@@ -49,15 +49,15 @@ class Journal(Shared):
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
-        self.heard: list[Heard] = []
+        self.failures: list[FailCall] = []
         self.acked_s: defaultdict[int, list[float]] = defaultdict(list)
         self.worked_s: defaultdict[int, list[float]] = defaultdict(list)
         self.stored: Counter[int] = Counter()
         self.letters: list[DeadLetter] = []
 
-    def told_of(self, number: int) -> Failure:
+    def first_failure(self, number: int) -> Failure:
         """The first failure of a number that its spout received."""
-        return next(heard.failure for heard in self.heard if heard.number == number)
+        return next(call.failure for call in self.failures if call.number == number)
 
     def replayed_after_s(self, number: int) -> float:
         """The time from the first to the second processing of a number."""
@@ -78,7 +78,7 @@ class Numbers(Spout[Number]):
         self.journal.acked_s[message_id].append(self.journal.now())
 
     def fail(self, message_id: int, failure: Failure) -> None:
-        self.journal.heard.append(Heard(self.journal.now(), message_id, failure))
+        self.journal.failures.append(FailCall(self.journal.now(), message_id, failure))
 
 
 class Worker(Bolt[Number, Done]):
@@ -98,7 +98,7 @@ class Worker(Bolt[Number, Done]):
             self.work(number, before)
         except Blocked:
             self.clock.sleep(3_600.0)
-        except Refuse as refusal:
+        except FailTuple as refusal:
             out.fail(tuple, str(refusal))
         except Forget:
             pass
@@ -123,7 +123,7 @@ class Letters(Bolt[DeadLetter, None]):
         self.journal.letters.append(record)
 
 
-class Refuse(Exception):
+class FailTuple(Exception):
     """Fail the tuple with this reason."""
 
 
@@ -135,7 +135,7 @@ class Blocked(Exception):
     """Never return."""
 
 
-def all_is_well(number: int, before: int) -> None: ...
+def do_nothing(number: int, before: int) -> None: ...
 
 
 class Stage:
@@ -143,7 +143,7 @@ class Stage:
 
     def __init__(
         self,
-        work: Work = all_is_well,
+        work: Work = do_nothing,
         *,
         seed: int = 0,
         layout: Layout = Layout.ISOLATE,

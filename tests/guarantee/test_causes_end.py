@@ -16,7 +16,7 @@ from tests.guarantee.stage import Journal, Letters, Stage, Work
 from tests.seeds import seeds
 
 SEEDS = seeds(10)
-ON_ITS_WAY = "it may have been emitted again before the last death is detected"
+EMITTED_AGAIN = "it may have been emitted again before the last death is detected"
 POISON = 3
 
 
@@ -81,7 +81,7 @@ def test_record_whose_rebuilding_kills_the_process_is_a_dead_letter_after_its_at
     assert [letter.message_id for letter in journal.letters] == [POISON], "and no other record"
     (letter,) = journal.letters
     assert (letter.component, letter.cause) == ("store", Cause.ACTOR_DIED)
-    assert letter.attempts in (attempts, attempts + 1), ON_ITS_WAY
+    assert letter.attempts in (attempts, attempts + 1), EMITTED_AGAIN
     assert rebuilt[POISON] in (attempts, attempts + 1), "each attempt has killed one process"
 
 
@@ -95,4 +95,4 @@ def test_record_whose_rebuilding_kills_the_process_ends_the_topology_without_dea
         TopologyFailed, match=f"message {POISON} of spout 'numbers' failed [23] times"
     ):
         stage.run()
-    assert rebuilt[POISON] in (2, 3), ON_ITS_WAY
+    assert rebuilt[POISON] in (2, 3), EMITTED_AGAIN

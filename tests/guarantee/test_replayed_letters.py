@@ -87,7 +87,7 @@ def ended(run: SimRun, callers: list[SimCaller]) -> list[Any]:
 
 
 @seeds(20, kinds=2)
-def test_each_letter_is_settled_although_workers_die_and_tasks_move(seed: int) -> None:
+def test_each_letter_is_settled_while_workers_die_and_tasks_move(seed: int) -> None:
     seen: list[int] = []
     kept: list[DeadLetter] = []
     with SimCluster(seed, latency_s=0.001, check=True) as cluster:
@@ -178,7 +178,7 @@ class Rows(Written, Bolt[Any, None]):
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_a_letter_comes_late_for_windows_that_have_ended_and_holds_no_other_back(
+def test_a_letter_is_late_for_windows_that_have_ended_and_delays_no_others(
     ends: bool,
 ) -> None:
     topology = Topology("windows")

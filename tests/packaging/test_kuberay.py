@@ -87,7 +87,7 @@ def test_versions_and_images_are_those_of_this_release() -> None:
     assert f"-t sunshower:{sunshower.__version__} ." in (FOLDER / "Dockerfile").read_text()
 
 
-def test_the_image_has_extras_that_exist_and_files_that_exist() -> None:
+def test_the_image_names_existing_extras_and_files() -> None:
     text = (FOLDER / "Dockerfile").read_text(encoding="utf-8")
     extras = re.findall(r"^ARG EXTRAS=(.*)$", text, re.MULTILINE)[0].split(",")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

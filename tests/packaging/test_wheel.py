@@ -101,17 +101,24 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     wheels = ("--no-deps", "--no-build-isolation", "-w", str(place), str(sdist))
     run(*pip, "wheel", *wheels, folder=place, PYTHONPATH=backend)
     (wheel,) = place.glob("*.whl")
-    there = place / "there"
-    venv.create(there, symlinks=True)
-    there_python = str(there / "bin/python")
-    (there_packages,) = there.glob("lib/python*/site-packages")
+    elsewhere = place / "there"
+    venv.create(elsewhere, symlinks=True)
+    elsewhere_python = str(elsewhere / "bin/python")
+    (elsewhere_packages,) = elsewhere.glob("lib/python*/site-packages")
     # Not --system-site-packages: that would process the .pth files here, such as Sunshower's own.
-    (there_packages / "here.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
-    install = ("--python", there_python, "install", "--no-deps", "--no-index", "--ignore-installed")
+    (elsewhere_packages / "here.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    install = (
+        "--python",
+        elsewhere_python,
+        "install",
+        "--no-deps",
+        "--no-index",
+        "--ignore-installed",
+    )
     run(*pip, *install, "--no-compile", str(wheel), folder=place)
     work = place / "work"
     work.mkdir()
-    return Built(sdist, wheel, there / "bin", work)
+    return Built(sdist, wheel, elsewhere / "bin", work)
 
 
 def test_the_wheel_has_the_data_files(built: Built) -> None:
@@ -123,7 +130,7 @@ def test_the_wheel_has_the_data_files(built: Built) -> None:
     assert found == templates
 
 
-def test_the_sdist_has_what_a_clone_has(built: Built) -> None:
+def test_the_sdist_has_the_files_of_a_clone(built: Built) -> None:
     with tarfile.open(built.sdist) as file:
         names = {name.partition("/")[2] for name in file.getnames()}
     assert not SOURCES - names
@@ -139,9 +146,9 @@ def test_it_runs_a_topology_from_any_folder(built: Built) -> None:
 def test_its_command_line_completes_itself(built: Built) -> None:
     assert "new" in built("sunshower", "--help")
     words = {"COMP_WORDS": "sunshower des", "COMP_CWORD": "1"}
-    asked = {"_SUNSHOWER_COMPLETE": "complete_bash", **words}
+    completion = {"_SUNSHOWER_COMPLETE": "complete_bash", **words}
     program = str(built.bin / "sunshower")
-    assert run(program, folder=built.work, **asked).split() == ["describe"]
+    assert run(program, folder=built.work, **completion).split() == ["describe"]
     home = built.work / "home"
     home.mkdir()
     given = {"HOME": str(home), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
@@ -149,14 +156,14 @@ def test_its_command_line_completes_itself(built: Built) -> None:
     assert "sunshower" in (home / ".bashrc").read_text(encoding="utf-8")
 
 
-def test_a_new_project_tests_itself_and_makes_its_experiment(built: Built) -> None:
+def test_the_tests_and_the_experiment_of_a_new_project_run(built: Built) -> None:
     built("sunshower", "new", "my-words")
     project = built.work / "my-words"
     # The settings of a clone around the project do not apply, such as those of pytest-timeout.
     shutil.copy(ROOT / "pyproject.toml", built.work)
-    without = ("-p", "no:cacheprovider", "-p", "no:timeout")
-    assert "passed" in built("python", "-m", "pytest", *without, folder=project)
+    options = ("-p", "no:cacheprovider", "-p", "no:timeout")
+    assert "passed" in built("python", "-m", "pytest", *options, folder=project)
     assert "split" in built("sunshower", "describe", "words.py", folder=project)
     short = ("--set", "total=200", "--set", "kill_s=0.2")
-    said = built("sunshower", "experiment", "run", "kill_count.py", *short, folder=project)
-    assert "HOLDS" in said
+    printed = built("sunshower", "experiment", "run", "kill_count.py", *short, folder=project)
+    assert "HOLDS" in printed

@@ -272,7 +272,7 @@ def unrepeatable(node: ast.AST) -> str | None:
     return None
 
 
-def test_pure_packages_give_the_same_answer_in_every_process() -> None:
+def test_pure_packages_compute_the_same_in_every_process() -> None:
     none_is_wrong(
         [
             f"{path}:{getattr(node, 'lineno', '?')} {reason}"
@@ -342,7 +342,7 @@ def test_no_two_public_classes_share_a_name() -> None:
     assert not shared
 
 
-def test_the_package_has_what_it_names() -> None:
+def test_the_package_has_all_names_of_its_all() -> None:
     assert {name for name in sunshower.__all__ if not hasattr(sunshower, name)} == set()
     with pytest.raises(AttributeError, match="no attribute 'no_such_thing'"):
         sunshower.no_such_thing  # noqa: B018

@@ -89,7 +89,7 @@ def rescale(run: SimRun, draw: Random) -> None:
     )
 
 
-def hurt(run: SimRun, draw: Random) -> None:
+def kill_a_process(run: SimRun, draw: Random) -> None:
     """Kill a worker or the master."""
     with suppress(ClusterError):  # it is dead already
         if draw.random() < 0.4:
@@ -106,7 +106,7 @@ def change(run: SimRun, draw: Random, steps: int, deaths: int) -> None:
             rescale(run, draw)
         for _ in range(draw.randint(0, deaths)):
             run.wait(draw.expovariate(8.0))
-            hurt(run, draw)
+            kill_a_process(run, draw)
 
 
 def check(state: MemoryState, *, is_exact: bool) -> None:
@@ -135,7 +135,7 @@ def upper(word: Word) -> Iterator[Word]:
     yield Word(word.number, word.text)
 
 
-class Refuses(Sink):
+class PrepareRaises(Sink):
     """Its `prepare` raises."""
 
     def prepare(self, context: Context) -> None:
@@ -159,7 +159,7 @@ def next_program(
     made = parsed.group_by("text").process(
         counted, state=state, name="count", parallelism=draw.randint(1, 4)
     )
-    made.shuffle().bolt("sink", Sink() if opens else Refuses())
+    made.shuffle().bolt("sink", Sink() if opens else PrepareRaises())
     if ticks is not None:
         parsed.shuffle().bolt("ticks", ticks, tick_s=0.05)
     return topology

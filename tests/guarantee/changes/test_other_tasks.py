@@ -21,7 +21,7 @@ from tests.seeds import seeds
 
 
 @seeds(1_000)
-def test_no_word_is_missing_whoever_dies_while_the_tasks_change(seed: int) -> None:
+def test_no_word_is_missing_after_deaths_while_the_tasks_change(seed: int) -> None:
     state, draw = MemoryState(), Random(seed)
     with SimCluster(seed, latency_s=0.005, nodes=1 + seed % 2) as cluster:
         run = cluster.submit(program(state, ackers=[None, 2][seed % 2]).graph())

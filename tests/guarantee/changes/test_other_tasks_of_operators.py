@@ -15,7 +15,7 @@ OPERATORS = [one for one in PROGRAMS if one is not Bolts]  # a class with a stat
 
 
 @seeds(300, kinds=len(OPERATORS))
-def test_the_result_is_that_of_a_plain_program(seed: int) -> None:
+def test_the_result_is_that_of_a_program_without_sunshower(seed: int) -> None:
     draw, state = Random(seed), MemoryState()
     program = OPERATORS[seed % len(OPERATORS)](seed)
     for source in program.sources:

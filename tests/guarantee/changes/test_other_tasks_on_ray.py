@@ -54,7 +54,7 @@ def test_a_state_has_each_record_once_after_its_tasks_have_changed(
         assert times >= len(numbers)
 
 
-def test_what_code_keeps_at_its_classes_stays_in_a_process(
+def test_attributes_of_classes_are_kept_in_a_process(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
     """A process does not load the code again when the number of tasks changes."""
