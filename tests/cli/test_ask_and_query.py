@@ -1,4 +1,4 @@
-"""`sunshower query` and `sunshower ask` on a real Ray: what they print, and what they refuse."""
+"""Tests of `sunshower query` and `sunshower ask` on a real Ray: their output and their errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands of the command line that start nothing."""
+"""Tests of commands that start nothing: help, `describe`, and errors before a start."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_wrong_usage_is_status_2(arguments: tuple[str, ...], printed_by: Printed
 
 
 def complaint(capsys: Capture) -> str:
-    """The one paragraph on standard error."""
+    """The error message, which must be a single paragraph on standard error."""
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.count("\n") == 1, "one paragraph"

@@ -35,7 +35,7 @@ def _nothing_stays_up(
 
 
 def up(sunshower: Sunshower, capsys: Capture) -> dict[str, Any]:
-    """What `status` says, as JSON."""
+    """The output of `status --json`."""
     capsys.readouterr()
     assert sunshower("dev", "status", "--json") == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
@@ -43,7 +43,7 @@ def up(sunshower: Sunshower, capsys: Capture) -> dict[str, Any]:
 
 
 def refused(sunshower: Sunshower, capsys: Capture, *arguments: object, status: int) -> str:
-    """What a command that fails prints, in one line."""
+    """The error message of a command that fails, in one line."""
     assert sunshower("dev", *arguments) == status
     return " ".join(capsys.readouterr().err.replace("│", " ").split())
 

@@ -1,4 +1,4 @@
-"""Tests of the doctor: checks of invented packages and machines, and its page."""
+"""Tests of `sunshower doctor`: checks of invented packages and machines, and its output."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_core_and_every_extra_for_users_are_looked_at() -> None:
     assert all(package.pinned for package in found)
 
 
-# ---- judgements ---------------------------------------------------------------------------------
+# ---- severities ---------------------------------------------------------------------------------
 
 
 def test_a_missing_package_of_the_core_is_fatal() -> None:
@@ -130,7 +130,7 @@ def test_another_python_is_fatal(version: tuple[int, ...]) -> None:
         ("memory", {"memory_free": GIB}, Severity.DOUBTFUL),
         ("memory", {"memory": None, "memory_free": None}, Severity.DOUBTFUL),
         ("shared memory", {"shared": 64 << 20, "shared_free": 64 << 20}, Severity.DOUBTFUL),
-        ("Java", {"java": None}, Severity.OPTIONAL),  # Spark alone wants it
+        ("Java", {"java": None}, Severity.OPTIONAL),  # only Spark needs it
     ],
 )
 def test_what_a_machine_lacks_is_judged(

@@ -266,7 +266,7 @@ def test_submit_looks_until_every_task_was_opened_or_waits() -> None:
     assert not is_opened(snapshot(spout, *bolts[:2], opening), planned)
 
 
-# ---- what was put aside -------------------------------------------------------------------------
+# ---- dead letters and expired inputs ------------------------------------------------------------
 
 
 def aside(retry: Retry) -> str:

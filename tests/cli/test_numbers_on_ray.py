@@ -1,4 +1,4 @@
-"""On a real Ray: snapshot, JSON, metrics and sinks count the same, and `top` shows it."""
+"""Tests on a real Ray that snapshot, JSON, metrics, sinks and `top` have the same counts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NUMBERS = """
     topology = Topology("numbers", workers=2)
     topology.spout("count", Counter(1000), 2).shuffle().bolt("sink", Sink)
 """
-SEVENS = 143  # of the numbers below 1,000 are multiples of 7: each fails once
+SEVENS = 143  # the multiples of 7 below 1,000; each fails once
 
 
 def test_all_that_shows_numbers_shows_those_of_the_sinks(
@@ -91,8 +91,8 @@ def test_all_that_shows_numbers_shows_those_of_the_sinks(
 
 
 def watch_in_a_terminal(name: str, until: str) -> None:
-    """Run `sunshower top` in a terminal until it shows a text; q ends it, and the terminal is as
-    before."""
+    """Run `sunshower top` in a terminal until it shows a text. The key q must end it, and the
+    settings of the terminal must be restored."""
     import ray
 
     ours, theirs = os.openpty()

@@ -42,7 +42,7 @@ def double(n):
 
 
 def file(write: Write, folder: Path, total: str = "") -> Path:
-    """A topology with a neighbour: code that no worker can import by name."""
+    """A topology file with another module in its folder, which no worker can import by name."""
     (folder / "spelling.py").write_text(DOUBLE.format(result="2 * n"))
     return write(NUMBERS.format(total=total))
 
@@ -58,7 +58,7 @@ def test_a_topology_lives_on_a_cluster_from_submit_to_kill(
     path = file(write, tmp_path)
     said = command("submit", path, "--inactive", "--set", "message_timeout_s=20").stdout
     assert "numbers is inactive on 2 workers" in said
-    path.unlink()  # the code is where it is needed
+    path.unlink()  # the workers have the code
     (tmp_path / "spelling.py").unlink()
     assert status()["components"]["count"]["emitted"] == 0
 
@@ -166,7 +166,7 @@ def test_the_address_of_a_ray_that_is_gone(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A Ray that is killed leaves it in a file."""
+    """A killed Ray leaves its address in a file."""
     import ray
     from ray._private import services
 

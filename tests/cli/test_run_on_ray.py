@@ -29,7 +29,7 @@ def _nothing_is_left_running(ray_cluster: RayCluster) -> Iterator[None]:
 def test_a_topology_runs_to_its_end_and_its_lines_come_out(
     write: Write, tmp_path: Path, sunshower: Sunshower, capsys: Capture
 ) -> None:
-    """The file and its neighbour are code that the workers cannot import by name."""
+    """The workers cannot import the file and the other module of its folder by name."""
     (tmp_path / "spelling.py").write_text("NAMES = ['zero', 'one', 'two']\n")
     path = write("""
         import sys
@@ -119,11 +119,11 @@ def test_poison_tuple_is_a_line_in_a_file_after_exactly_its_attempts(
     assert "Traceback" not in said
 
 
-# ---- bad input: each is one paragraph that names the thing and the way out ----------------------
+# ---- bad input: each error is one paragraph, which names the cause and a remedy -----------------
 
 
 def paragraph(capsys: Capture) -> str:
-    """What the command complained about, and nothing of ours below it."""
+    """The error message of the command; it must have no frames of Sunshower."""
     text = capsys.readouterr().err
     assert "sunshower/runtime" not in text
     assert "sunshower/actors" not in text

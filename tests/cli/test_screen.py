@@ -87,4 +87,4 @@ def test_a_closed_standard_output_is_detected(monkeypatch: pytest.MonkeyPatch) -
     with screen:
         screen.print_output(7, False, ["one"])
         assert screen.closed.is_set()
-        screen.print_output(7, False, ["two"])  # and is not written to any more
+        screen.print_output(7, False, ["two"])  # is not written

@@ -1,4 +1,4 @@
-"""The page about connectors: each of its programs runs, on a real server."""
+"""Runs the programs of docs/CONNECTORS.md, on real servers."""
 
 from __future__ import annotations
 

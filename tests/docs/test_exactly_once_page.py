@@ -1,4 +1,4 @@
-"""The page about exactly once: its programs do what it says, as they stand there."""
+"""Runs the programs of docs/EXACTLY_ONCE.md, and checks their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/METRICS.md, the alert rules and the dashboard name only metrics that there are."""
+"""Checks that docs/METRICS.md, the alert rules and the dashboard name only existing metrics."""
 
 from __future__ import annotations
 

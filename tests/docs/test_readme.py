@@ -1,4 +1,4 @@
-"""Runs the first programs, checks the README's figures, and parses the commands of every page."""
+"""Runs the programs of README and TOPOLOGIES, checks figures, and parses commands of all pages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TARGETS = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf
 
 
 def commands() -> list[tuple[str, str]]:
-    """Each command line of each page's blocks, beside the page's name."""
+    """Each command line in the blocks of the pages, with the name of its page."""
     found = []
     for page in PAGES:
         parts = re.split(r"^(```.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
@@ -38,7 +38,7 @@ def commands() -> list[tuple[str, str]]:
 
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What the first program finds in a clone, with one short file to read."""
+    """A folder like a clone, in which the program finds one short file."""
     (tmp_path / "examples").mkdir()
     shutil.copy(PROGRAM, tmp_path / "examples")
     (tmp_path / "sunshower/deep").mkdir(parents=True)
@@ -132,5 +132,5 @@ def test_command_line_is_one_that_there_is(page: str, line: str, sunshower: Suns
         assert next(word for word in words if "=" not in word) in TARGETS
         return
     missing = [word for word in words if word[:9] == "examples/" and not (ROOT / word).is_file()]
-    assert not missing, f"{page} names what is not there"
-    assert sunshower(*words, "--help") == 0  # an option that there is not is a complaint first
+    assert not missing, f"{page} names files that do not exist"
+    assert sunshower(*words, "--help") == 0  # an unknown option would be an error before the help

@@ -1,4 +1,4 @@
-"""The documentation site builds without a warning, its links lead on, it needs no other host."""
+"""Builds the documentation site without warnings, and checks its links, hosts and reference."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.long
 
 
 class Page(NamedTuple):
-    """What a built page refers to."""
+    """The ids, links and loaded files of a built page."""
 
     ids: set[str]
     links: list[str]

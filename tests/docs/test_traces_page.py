@@ -1,4 +1,4 @@
-"""docs/TRACES.md: its example runs, and its limits and options are those of the code."""
+"""Runs the example of docs/TRACES.md, and compares its limits and options with the code."""
 
 from __future__ import annotations
 

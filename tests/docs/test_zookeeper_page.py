@@ -1,4 +1,4 @@
-"""The page about ZooKeeper: its commands, its programs and its errors, on real servers."""
+"""Runs the commands and programs of docs/ZOOKEEPER.md on real servers, and checks its errors."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def python(*arguments: str) -> str:
 
 
 def offsets(zookeeper: ZooKeeper) -> list[Any]:
-    """What Storm's PartitionManager would read of each partition: topology.id and offset."""
+    """(topology.id, offset) of each partition, as Storm's PartitionManager would read them."""
     with closing(ZooKeeperTree(zookeeper.connect)) as tree:
         nodes = [tree.get(f"/kafka-storm/visits/partition_{number}") for number in range(4)]
     found = [json.loads(node.value) for node in nodes if node]
@@ -71,7 +71,7 @@ def offsets(zookeeper: ZooKeeper) -> list[Any]:
 
 
 def run_until_committed(arguments: list[str], zookeeper: ZooKeeper) -> None:
-    """`sunshower run …` in a process of its own, interrupted when all offsets are stored."""
+    """Run `sunshower run …` in its own process; interrupt it when all offsets are stored."""
     command, clock = [sys.executable, "-m", "sunshower", *arguments], SystemClock()
     output = subprocess.STDOUT
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=output, text=True) as process:
@@ -90,7 +90,7 @@ def run_until_committed(arguments: list[str], zookeeper: ZooKeeper) -> None:
 def test_a_storm_topology_is_taken_over_with_the_commands_of_the_page(
     place: Path, zookeeper: ZooKeeper
 ) -> None:
-    """`make` and `dev` have tests of their own; here the test's servers stand for theirs."""
+    """The servers of the test replace those of `make` and `dev`, which have their own tests."""
     wanted = [words for words in commands() if EXAMPLE in words]
     assert [words[0] for words in wanted] == ["python", "sunshower", "python"]
     fill, run, show = wanted

@@ -1,4 +1,4 @@
-"""`sunshower dead`: what it lists, shows, exports and replays, from files of every condition."""
+"""Tests of `sunshower dead`: list, show, export and replay, also with damaged and old files."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Said = Callable[..., str]
 
 @pytest.fixture
 def said(sunshower: Sunshower, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> Said:
-    """What `sunshower dead …` prints, on both outputs."""
+    """Run `sunshower dead …`; returns what it prints on both outputs."""
     monkeypatch.setenv("COLUMNS", "200")
 
     def run(*arguments: object, status: int = 0) -> str:

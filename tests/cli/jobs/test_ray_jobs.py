@@ -1,7 +1,7 @@
-"""The commands of docs/CLUSTERS.md through Ray's dashboard, on two nodes that require a token.
+"""Runs the commands of docs/CLUSTERS.md through Ray's dashboard, on two nodes with a token.
 
-Their environment is one of its own: with the packages of `ray[default]`, each Ray would start its
-dashboard, also those of all other tests.
+They have their own environment: with the packages of `ray[default]` in this one, the Ray of every
+other test would start its dashboard, too.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Nodes(NamedTuple):
     environment: dict[str, str]
 
     def __call__(self, command: str, folder: Path, status: int = 0) -> str:
-        """Run a command of the page in a folder; returns what it prints."""
+        """Run a command of the page in a folder. Returns what it prints."""
         done = subprocess.run(
             shlex.split(command),
             cwd=folder,
@@ -134,8 +134,9 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[str]:
-    """Where the nodes note that they run: a job on them looks there, and would otherwise find the
-    Ray that another test started last. The path is short, because sockets of Unix are in it."""
+    """The folder for the files of the nodes. A job looks there for its Ray, and would otherwise
+    find the Ray that another test started last. The path is short, because it is part of the paths
+    of Unix sockets."""
     with tempfile.TemporaryDirectory(prefix="ray") as folder:
         yield folder
 
@@ -204,7 +205,7 @@ def test_two_topologies_of_a_folder_that_no_node_has(nodes: Nodes, project: Path
     until(nodes, "orders", "orders", COUNT)
     assert prices_in(here / "out.jsonl") == [3 * n for n in range(COUNT)]
     found = until(nodes, "prices", "numbers", 1)
-    # Its job has ended. The worker that starts again has the files, too.
+    # The job has ended. A restarted worker has the files, too.
     os.kill(found["workers"][1]["process"], signal.SIGKILL)
     while not (found := nodes.status("prices"))["restarts"]:
         pass

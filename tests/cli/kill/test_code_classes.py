@@ -1,4 +1,4 @@
-"""Tests of the classes of user code in a savepoint, which are other objects in a later run."""
+"""Tests of classes of user code in a savepoint: a later run reads them as its own classes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Sink(Bolt[Word, None]):
 
 
 def loaded() -> Any:
-    """A file of user code that no process can import, as loaded by one submit."""
+    """The code of a file that no process can import, loaded as by one submit."""
     code: dict[str, Any] = {"__name__": "submitted_words"}
     exec(FILE, code)
     return SimpleNamespace(**code)

@@ -1,4 +1,4 @@
-"""Tests of what `kill --keep` leaves behind when a step of it fails."""
+"""Tests of the files of `kill --keep`, also if one of its steps fails."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ WORDS = """
 
 
 def until(run: RayRun, what: Callable[[Snapshot], bool]) -> None:
-    """Wait until this is true of the topology."""
+    """Wait until `what` holds for the snapshot."""
     while not what(run.snapshot()):
         assert not run.wait(0.1)
 
@@ -132,7 +132,7 @@ def test_objects_of_classes_in_the_submitted_file_are_of_the_resumed_code(
 
 
 class Odd(Bolt[Number, None]):
-    """Has an object in memory of a class that only its process knows."""
+    """Its state has an object of a class that only its process has."""
 
     def prepare(self, context: Context) -> None:
         self.seen = type("Local", (), {})()

@@ -1,4 +1,4 @@
-"""`sunshower logs` against a topology on a real Ray: events, and what user code logs."""
+"""Tests of `sunshower logs` on a real Ray: events, and records that user code logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of what Prometheus reads: the numbers of the snapshot, counters that never go back."""
+"""Tests of the metrics for Prometheus: they equal the snapshot, and counters never decrease."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def refuse_sevens(number: Number) -> Iterator[Number]:
 
 
 class Drop(Bolt[Number, None]):
-    """It takes `seconds` for each number."""
+    """Takes `seconds` for each number."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
@@ -196,7 +196,8 @@ def test_buckets_are_cumulative_and_their_bounds_exact() -> None:
 
 @seeds(5)
 def test_counters_never_go_back_when_workers_and_masters_die(seed: int) -> None:
-    """A worker and the master at once would take what only they know; see docs/METRICS.md."""
+    """If a worker and the master died at once, counts that only they have would be lost: see
+    docs/METRICS.md."""
     run = SimCluster(seed).submit(numbers(200, Drop(0.05), workers=2).graph())
     kills = {20: partial(run.kill_worker, seed % 2), 60: run.kill_master,
              100: partial(run.kill_worker, 1 - seed % 2), 140: run.kill_master}  # fmt: skip
@@ -218,5 +219,5 @@ def test_counters_never_go_back_when_workers_and_masters_die(seed: int) -> None:
     assert gaps < step / 10
     final = exposed(Observed("numbers", Overview(run.plan, run.snapshot(), None, 0.0, {})))
     acked = final["tuples_acked_total", ("count", "numbers")]
-    assert acked >= 200  # a spout task that starts again emits again
+    assert acked >= 200  # a restarted spout task emits some messages again
     assert final["complete_latency_seconds_count", ("count", "numbers")] == acked

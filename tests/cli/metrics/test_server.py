@@ -1,4 +1,4 @@
-"""Tests of `sunshower metrics`: where it listens, what it refuses, and how it ends."""
+"""Tests of `sunshower metrics`: its address, its errors, and its end."""
 
 from __future__ import annotations
 

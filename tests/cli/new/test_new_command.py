@@ -1,4 +1,4 @@
-"""`sunshower new`: the project that it makes, and what it refuses."""
+"""Tests of `sunshower new`: the project that it makes, and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of what `sunshower profile` writes and prints, from prepared stacks."""
+"""Tests of the output of `sunshower profile` for prepared stacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sunshower profile` against a topology on a real Ray, with py-spy and without it."""
+"""Tests of `sunshower profile` on a real Ray, with py-spy and without it."""
 
 from __future__ import annotations
 
@@ -113,14 +113,14 @@ def test_an_interrupt_ends_the_profile_and_leaves_nothing(
     os.killpg(recording.pid, signal.SIGINT)
     assert recording.wait(60) == 130
     assert set(tmp_path.iterdir()) == folder
-    end_s = time.monotonic() + 60  # the workers are free for the next one, and py-spy has ended
+    end_s = time.monotonic() + 60  # for the workers to accept the next profile, and py-spy to end
     while here_busy(here, tmp_path):
         assert time.monotonic() < end_s
     assert py_spies() == []
 
 
 def here_busy(here: Command, folder: Path) -> bool:
-    """Whether the workers are still recording for somebody else."""
+    """Whether the workers are still recording another profile."""
     with suppress(AssertionError):
         here("profile", "fire", "--seconds", "1", "--output", folder / "next.svg")
         return False

@@ -1,4 +1,4 @@
-"""The fields of `status --json` that the simulator's topologies do not have."""
+"""Tests of fields of `status --json` that topologies in the simulator do not have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshot, windows, JSON, metrics and sinks count the same, on virtual time."""
+"""Tests in virtual time that snapshot, windows, JSON, metrics and sinks have the same counts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PLACES = ("cause", "component", "task", "worker")
 
 
 class Sink(Bolt[Any, None]):
-    """Counts what it has processed, and takes `seconds` for each; it refuses multiples of 7."""
+    """Counts its records; takes `seconds` for each; if `refuses`, raises for multiples of 7."""
 
     def __init__(self, seconds: float = 0.0, refuses: bool = False) -> None:
         self.seconds, self.refuses, self.seen = seconds, refuses, 0
@@ -104,7 +104,7 @@ def test_all_that_shows_numbers_shows_those_of_the_sinks(seed: int) -> None:
     run = run_to_end(100, seed)
     found = run.overview()
     fields, samples = as_json(found)["components"], exposed(found)
-    sevens = 15  # of the numbers are multiples, and fail twice
+    sevens = 15  # multiples of 7, which fail twice
     seen = {name: sum(run.results(name)) for name in ("sink", "all", "bury")}
     assert seen["sink"] == 100 - sevens
     assert seen["bury"] == sevens == fields["count"]["dead"]

@@ -1,4 +1,4 @@
-"""How many entries a state has: in the snapshot, `status`, its JSON and the metrics."""
+"""Tests of the number of entries of a state in the snapshot, `status`, its JSON and the metrics."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def bolt(sales: Any, state: Any) -> None:
 
 
 def settled(topology: Topology, entries: int | None, spout: str = "sales") -> Overview:
-    """The overview of a run once its 115 sales are acked and `kept` has so many entries."""
+    """The overview of a run once its 115 sales are acked and `kept` has `entries` entries."""
     with SimCluster(seed=1, latency_s=0.001) as cluster:
         run = cluster.submit(topology.graph())
         for _ in range(2_000):

@@ -1,4 +1,4 @@
-"""`sunshower top` and the tables of `status`: order, width, keys, a terminal that is restored."""
+"""Tests of `sunshower top` and the tables of `status`: order, width, keys, a restored terminal."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_components_without_watermarks_have_no_line() -> None:
 
 
 def shown(read_key: Callable[[float], str]) -> tuple[str, int]:
-    """What is written to the terminal, and how many frames were drawn."""
+    """What `show_live` writes to the terminal, and the number of frames that it draws."""
     out, frames = StringIO(), [0]
 
     def draw() -> Text:

@@ -1,4 +1,4 @@
-"""The tables and the drawing of recorded trees, with hostile texts."""
+"""Tests of the tables and the drawing of traced trees, with hostile texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sunshower trace` against a topology on a real Ray, also while its user code hangs."""
+"""Tests of `sunshower trace` on a real Ray, also while user code hangs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The export of recorded trees, to a real HTTP receiver that decodes what arrives."""
+"""Tests of the export of traced trees to a real HTTP receiver, which decodes them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.cli.traces.samples import BEGUN_S, FAILED, FOUND, REPLAY
 
 
 class Receiver:
-    """Keeps the spans that arrive; answers with `status`."""
+    """A server that keeps the spans that it receives, and answers with `status`."""
 
     def __init__(self) -> None:
         self.requests: list[ExportTraceServiceRequest] = []

@@ -1,4 +1,4 @@
-"""Tests of `sunshower ui` and `sunshower run --ui`: what they print, serve, do and leave."""
+"""Tests of `sunshower ui` and `sunshower run --ui`: their output, page, actions and end."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def url_and_token(said: str) -> tuple[str, str]:
 
 
 def without_times(found: dict[str, Any]) -> tuple[dict[str, Any], list[float]]:
-    """The JSON of `trace` without its times, and those. A worker reads its system clock for each
-    answer, so the times of two answers differ slightly."""
+    """The JSON of `trace` without its times, and the times. A worker reads its system clock for
+    each answer, so the times of two answers differ slightly."""
     times: list[float] = []
     for one in [*found["trees"], *(hop for tree in found["trees"] for hop in tree["hops"])]:
         names = [name for name in one if name.endswith("_s") and one[name] is not None]
@@ -79,7 +79,7 @@ def test_without_ray_the_page_shows_kept_experiments_and_without_any_it_says_why
         assert "No Ray runs on this machine" in note
         with pytest.raises(ClusterError, match="no Ray ran here"):
             source.topology("words")
-    with pytest.raises(ClusterError, match="no Ray at elsewhere:6379"):  # one that was named
+    with pytest.raises(ClusterError, match="no Ray at elsewhere:6379"):  # a given address
         ui_command._topologies("elsewhere:6379", tmp_path, {}).__enter__()
 
 
