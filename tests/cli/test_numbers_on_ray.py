@@ -75,18 +75,18 @@ def test_all_that_shows_numbers_shows_those_of_the_sinks(
     assert execute["count"] == fields["sink"]["executed"]
     assert 0 < execute["p50_s"] <= execute["p99_s"] <= execute["max_s"]
 
-    said = here("top", "--once").stdout
-    assert "count × 2" in said
-    assert f"{SEVENS} failed in sink[0] on worker {sink.worker}: exception" in said
-    said = here("top", "numbers", "--window", "all").stdout  # no terminal: one frame
-    assert "since the beginning" in said
-    said = here("status", "numbers", "--component", "sink", "--window", "10m").stdout
-    assert "sink[0]" in said
-    assert "10m: " in said
-    complaint = here("status", "numbers", "--component", "nobody", status=1).stderr
-    assert "no component 'nobody'; it has count, sink" in complaint
-    complaint = here("top", "nobody", status=1).stderr
-    assert "there is no topology 'nobody'" in complaint
+    output = here("top", "--once").stdout
+    assert "count × 2" in output
+    assert f"{SEVENS} failed in sink[0] on worker {sink.worker}: exception" in output
+    output = here("top", "numbers", "--window", "all").stdout  # no terminal: one frame
+    assert "since the beginning" in output
+    output = here("status", "numbers", "--component", "sink", "--window", "10m").stdout
+    assert "sink[0]" in output
+    assert "10m: " in output
+    error_text = here("status", "numbers", "--component", "nobody", status=1).stderr
+    assert "no component 'nobody'; it has count, sink" in error_text
+    error_text = here("top", "nobody", status=1).stderr
+    assert "there is no topology 'nobody'" in error_text
     watch_in_a_terminal("numbers", until="sink × 1")
 
 

@@ -52,7 +52,7 @@ def _nothing_is_left_running(ray_cluster: RayCluster) -> Iterator[None]:
     assert ray.util.list_named_actors(all_namespaces=True) == []
 
 
-def test_a_dependency_that_comes_back_costs_no_attempt_and_is_told_in_two_lines(
+def test_an_outage_costs_no_attempt_and_is_reported_in_two_lines(
     write: Write, sunshower: Sunshower, capsys: Capture
 ) -> None:
     path = write("""
@@ -94,7 +94,7 @@ def test_a_dependency_that_was_never_reached_ends_the_run_with_its_address(
     assert "that store has never reached" in errors  # in the line about the start of the wait
 
 
-def test_submit_status_and_list_say_what_is_waited_for(
+def test_submit_status_and_list_show_waiting_tasks(
     write: Write, sunshower: Sunshower, capsys: Capture
 ) -> None:
     import ray

@@ -71,7 +71,7 @@ def test_every_command_of_the_page_does_what_it_says(place: Path, sunshower: Sun
     assert find(place / "experiments", "shop").is_group
 
 
-def test_its_files_say_what_they_are_called() -> None:
+def test_each_file_has_its_name_in_its_first_line() -> None:
     assert [name for name, _ in files()] == ["shop.py", "shop_experiment.py", "in_python.py"]
 
 

@@ -48,10 +48,10 @@ def run_until_all_is_read(arguments: list[str], kafka: Kafka) -> str:
             except KafkaError:
                 lag = 1
         running.send_signal(signal.SIGINT)
-        told, _ = running.communicate(timeout=WITHIN_S)
-    assert lag == 0, told
-    assert running.returncode == 0, told
-    return told
+        printed, _ = running.communicate(timeout=WITHIN_S)
+    assert lag == 0, printed
+    assert running.returncode == 0, printed
+    return printed
 
 
 @pytest.mark.timeout(600)

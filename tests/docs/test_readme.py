@@ -67,7 +67,7 @@ def test_the_first_program_counts_the_words_of_the_library(
     assert Path("word_count.jsonl").stat().st_size
 
 
-def test_the_bolt_program_is_the_example_over_files_that_are_everywhere() -> None:
+def test_the_bolt_program_is_the_example_for_other_files() -> None:
     shown = program(TOPOLOGIES)
     for of_the_page, of_the_file in (
         ("import sysconfig\n", ""),
@@ -119,14 +119,16 @@ def test_the_bolt_program_counts_every_word(clone: Path) -> None:
         ("Faust, from Kafka", "kafka_words/operators/faust"),
     ],
 )
-def test_a_ratio_of_the_readme_is_near_the_measured_one(system: str, figure: str) -> None:
+def test_ratios_of_the_readme_are_near_the_measured_ones(system: str, figure: str) -> None:
     (shown,) = re.findall(rf"^\| {re.escape(system)} \|[^|]*\| ([\d.]+) \|", README, re.MULTILINE)
     (measured,) = re.findall(rf"^\| `{figure}` \| ([\d.]+) ", PERFORMANCE, re.MULTILINE)
     assert float(shown) == pytest.approx(float(measured), rel=0.25)
 
 
 @pytest.mark.parametrize(("page", "line"), commands())
-def test_command_line_is_one_that_there_is(page: str, line: str, sunshower: Sunshower) -> None:
+def test_command_lines_have_existing_commands_and_options(
+    page: str, line: str, sunshower: Sunshower
+) -> None:
     program, *words = shlex.split(line, comments=True)
     if program == "make":
         assert next(word for word in words if "=" not in word) in TARGETS

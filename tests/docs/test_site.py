@@ -81,7 +81,7 @@ def addresses(pages: Mapping[Path, Page]) -> Iterator[tuple[Path, str]]:
         yield from ((path, address) for address in [*page.links, *page.loaded])
 
 
-def test_every_link_leads_to_a_file_and_a_heading(pages: Mapping[Path, Page]) -> None:
+def test_every_link_has_a_file_and_a_heading(pages: Mapping[Path, Page]) -> None:
     broken = []
     for path, address in addresses(pages):
         if re.match(r"[a-z]+:|//", address):

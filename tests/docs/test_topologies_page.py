@@ -98,7 +98,7 @@ def test_a_parallel_step_changes_the_order_as_the_page_says() -> None:
 
 
 @pytest.mark.usefixtures("programs")
-def test_the_endless_topology_is_there_to_be_rebalanced_and_killed() -> None:
+def test_the_endless_topology_can_be_rebalanced_and_killed() -> None:
     with SimCluster(seed=1) as cluster:
         run = cluster.submit(runpy.run_path("endless.py")["topology"].graph())
         assert not run.wait(0.2)

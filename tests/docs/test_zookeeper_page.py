@@ -81,13 +81,13 @@ def run_until_committed(arguments: list[str], zookeeper: ZooKeeper) -> None:
             assert clock.now() < end_s
             clock.sleep(0.2)
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=WITHIN_S)
-    assert process.returncode == 0, said
-    assert "200 tuples taken in, all of them acked" in said
+        printed, _ = process.communicate(timeout=WITHIN_S)
+    assert process.returncode == 0, printed
+    assert "200 tuples taken in, all of them acked" in printed
 
 
 @pytest.mark.timeout(600)
-def test_a_storm_topology_is_taken_over_with_the_commands_of_the_page(
+def test_a_storm_topology_is_migrated_with_the_commands_of_the_page(
     place: Path, zookeeper: ZooKeeper
 ) -> None:
     """The servers of the test replace those of `make` and `dev`, which have their own tests."""
@@ -119,7 +119,7 @@ def program(name: str) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.timeout(300)
-def test_a_group_has_the_nodes_that_the_page_says(place: Path, zookeeper: ZooKeeper) -> None:
+def test_a_group_has_the_nodes_of_the_page(place: Path, zookeeper: ZooKeeper) -> None:
     home = "/consumers/shared"
     with (
         program("shared_visits.py") as names,

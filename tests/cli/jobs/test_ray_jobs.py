@@ -272,16 +272,18 @@ def test_an_interrupt_stops_the_command(nodes: Nodes, tmp_path: Path) -> None:
 
 def test_a_dropped_connection_does_not_stop_the_command(nodes: Nodes, tmp_path: Path) -> None:
     with dropping(nodes.dashboard, drops=5) as relay:
-        said = nodes._replace(dashboard=relay.address)("sunshower list", tmp_path)
+        output = nodes._replace(dashboard=relay.address)("sunshower list", tmp_path)
         assert relay.drops == 0
-    assert "There is no topology" in said
+    assert "There is no topology" in output
 
 
-def test_a_lost_connection_names_the_job_which_goes_on(nodes: Nodes, tmp_path: Path) -> None:
+def test_the_error_for_a_lost_connection_names_the_job_which_continues(
+    nodes: Nodes, tmp_path: Path
+) -> None:
     with dropping(nodes.dashboard, drops=1_000_000) as relay:
-        said = nodes._replace(dashboard=relay.address)("sunshower list", tmp_path, status=1)
-    command = re.search(r"may still be running: (ray job status \S+) --address", said)
-    assert command is not None, said
+        output = nodes._replace(dashboard=relay.address)("sunshower list", tmp_path, status=1)
+    command = re.search(r"may still be running: (ray job status \S+) --address", output)
+    assert command is not None, output
     while "succeeded" not in (found := nodes(command[1], tmp_path)):
         assert "stopped" not in found.lower()
         assert "failed" not in found
@@ -289,16 +291,16 @@ def test_a_lost_connection_names_the_job_which_goes_on(nodes: Nodes, tmp_path: P
 
 def test_errors_of_a_command_are_printed_by_the_client(nodes: Nodes, project: Path) -> None:
     (project / "orders_source.py").write_text("COUNT = unknown\n", encoding="utf-8")
-    said = nodes("sunshower submit orders.py", project, status=1)
-    assert "name 'unknown' is not defined" in said
-    said = nodes("sunshower submit --working-dir prices orders.py", project, status=1)
-    assert "is not in" in said
-    said = nodes("sunshower kill nobody", project, status=1)
-    assert "there is no topology 'nobody' on this cluster" in said
+    output = nodes("sunshower submit orders.py", project, status=1)
+    assert "name 'unknown' is not defined" in output
+    output = nodes("sunshower submit --working-dir prices orders.py", project, status=1)
+    assert "is not in" in output
+    output = nodes("sunshower kill nobody", project, status=1)
+    assert "there is no topology 'nobody' on this cluster" in output
     assert "listens, on this machine" in nodes("sunshower ui", project, status=1)
     other = nodes._replace(environment={**nodes.environment, "RAY_AUTH_TOKEN": "b" * 64})
-    said = other("sunshower list", project, status=1)
-    assert "set RAY_AUTH_MODE=token" in said
+    output = other("sunshower list", project, status=1)
+    assert "set RAY_AUTH_MODE=token" in output
     there = f"--address ray://{nodes.address}"
     assert "address of Ray's client" in nodes(f"sunshower list {there}", project, status=1)
     assert "no Ray answers" in nodes("sunshower list --address http://127.0.0.1:1", project, 1)

@@ -53,7 +53,7 @@ def plan_of(code: Any, *, sink: bool = True) -> Plan:
     return make_plan(topology.graph(), Layout.PACK)
 
 
-def test_objects_are_of_the_classes_of_the_code_that_reads_them() -> None:
+def test_objects_have_the_classes_of_the_code_that_reads_them() -> None:
     former, code = loaded(), loaded()
     value = former.Seen([former.Word("a", former.Color.RED)])
     found = CodeClasses(plan_of(code)).loads(CodeClasses(plan_of(former)).dumps(value))
@@ -62,7 +62,7 @@ def test_objects_are_of_the_classes_of_the_code_that_reads_them() -> None:
     assert found.words == [("a", code.Color.RED)]
 
 
-def test_classes_themselves_and_those_in_functions_are_of_the_code_too() -> None:
+def test_classes_and_classes_in_functions_are_those_of_the_code_that_reads_them() -> None:
     former, code = loaded(), loaded()
     function = eval("lambda: Word", {"Word": former.Word})
     data = CodeClasses(plan_of(former)).dumps([former.Word, function, int, type(None), Topology])

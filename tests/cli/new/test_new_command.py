@@ -39,7 +39,7 @@ def test_the_project_has_its_name_and_the_version_of_sunshower(
     assert not [path for path in folder.iterdir() if re.search("@[A-Z]+@", path.read_text())]
 
 
-def test_a_folder_with_files_stays_as_it_is(
+def test_a_folder_with_files_is_not_changed(
     sunshower: Sunshower, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "words").mkdir()
@@ -50,7 +50,7 @@ def test_a_folder_with_files_stays_as_it_is(
 
 
 @pytest.mark.parametrize("name", ["My-Words", "1words", "my_words", "my words", "words-", "-words"])
-def test_a_name_that_is_no_project_name_is_refused(
+def test_an_invalid_project_name_is_refused(
     name: str, sunshower: Sunshower, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert sunshower("new", tmp_path / name) == 1

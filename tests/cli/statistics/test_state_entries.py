@@ -126,36 +126,36 @@ def test_status_lists_the_entries_of_each_task_of_a_component_with_a_state() -> 
     assert all(f" {part}" in text for part in parts)
 
 
-class Slow:
+class SlowCount:
     """A bolt whose count takes `cost_s`."""
 
     def __init__(self, clock: ManualClock, cost_s: float) -> None:
-        self.clock, self.cost_s, self.asked, self.is_away = clock, cost_s, 0, False
+        self.clock, self.cost_s, self.asked, self.is_unavailable = clock, cost_s, 0, False
 
     def __sunshower_state_entries__(self) -> int:
         self.asked += 1
         self.clock.advance(self.cost_s)
-        if self.is_away:
+        if self.is_unavailable:
             raise StoreUnreachable("the file is away")
         return self.asked
 
 
-def test_a_count_takes_at_most_a_ten_thousandth_of_the_time() -> None:
+def test_counting_takes_at_most_a_ten_thousandth_of_the_time() -> None:
     clock, found = ManualClock(), StateCount()
-    bolt = Slow(clock, 0.01)
+    bolt = SlowCount(clock, 0.01)
     assert found.of(bolt, clock) == 1
     clock.advance(99.0)
     assert found.of(bolt, clock) == 1
     clock.advance(1.1)
     assert found.of(bolt, clock) == 2
-    free = Slow(clock, 0.0)
+    free = SlowCount(clock, 0.0)
     assert [StateCount().of(free, clock) for _ in range(3)] == [1, 2, 3]
 
 
-def test_while_the_store_is_away_the_last_count_stays() -> None:
+def test_while_the_store_is_unavailable_the_last_count_is_kept() -> None:
     clock, found = ManualClock(), StateCount()
-    bolt = Slow(clock, 0.0)
+    bolt = SlowCount(clock, 0.0)
     assert found.of(bolt, clock) == 1
-    bolt.is_away = True
+    bolt.is_unavailable = True
     assert found.of(bolt, clock) == 1
     assert found.of(object(), clock) is None

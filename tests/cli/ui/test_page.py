@@ -9,7 +9,7 @@ from sunshower.cli.ui.page import opened_page
 from tests.web.prepared import PreparedSource, quiet
 
 
-def test_garbage_is_collected_seldom_while_it_serves(tmp_path: Path) -> None:
+def test_garbage_is_collected_seldom_while_the_page_is_served(tmp_path: Path) -> None:
     source = PreparedSource(quiet())
     seldom = gc.get_threshold()  # tests collect garbage seldom, too
     gc.set_threshold(*(before := (700, 10, 10)))

@@ -57,12 +57,12 @@ def test_without_the_extra_the_command_says_how_to_install_it(
 ) -> None:
     files = [write(NUMBERS.format(total=10))] if words[0] == "run" else []
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    complaint = printed_by(*words, *files, status=1).err
-    assert "starlette, which serves the page, is missing" in complaint
-    assert "ui" in complaint.partition("is missing")[2]
+    error_text = printed_by(*words, *files, status=1).err
+    assert "starlette, which serves the page, is missing" in error_text
+    assert "ui" in error_text.partition("is missing")[2]
 
 
-def test_without_ray_the_page_shows_kept_experiments_and_without_any_it_says_why(
+def test_without_ray_the_page_shows_experiments_and_without_experiments_there_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(address: str, *, as_job: bool) -> RayCluster:
