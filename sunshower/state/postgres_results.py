@@ -10,7 +10,7 @@ from sunshower.outages import is_unavailable
 from sunshower.secret import Secret
 from sunshower.state.backing import ANSWER_WITHIN_S
 from sunshower.state.postgres_backing import ALONE, PostgresClient
-from sunshower.state.sqlite_results import Results
+from sunshower.state.results import Results
 
 _SCHEMA = """CREATE TABLE IF NOT EXISTS sunshower_versions (
     part text PRIMARY KEY, version integer NOT NULL

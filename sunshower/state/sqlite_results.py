@@ -1,23 +1,15 @@
-"""Stores a reader's results and offsets in one database, in one transaction.
-
-    sunshower_offsets   id, topic, partition → settled, done, version
-
-All below `settled` is done, and the offsets in `done`: JSON, as [[7,9],[12,13]] for 7, 8, 12.
-"""
+"""Stores a reader's results and offsets in one SQLite file, in one transaction."""
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from sunshower import versions
-from sunshower.errors import WrongVersion
 from sunshower.state.backing import ANSWER_WITHIN_S
+from sunshower.state.results import Results
 from sunshower.state.sqlite import Tables, connect, errors, is_of_statement, transaction
 
 _SCHEMA = """CREATE TABLE IF NOT EXISTS sunshower_offsets (
@@ -25,118 +17,6 @@ _SCHEMA = """CREATE TABLE IF NOT EXISTS sunshower_offsets (
     version INTEGER NOT NULL, PRIMARY KEY (id, topic, partition)
 ) WITHOUT ROWID"""
 _OFFSETS = Tables("the offsets", versions.OFFSETS, [_SCHEMA], "sunshower_offsets")
-_READ = """SELECT settled, done, version FROM sunshower_offsets
-    WHERE id = ? AND topic = ? AND partition = ?"""
-# A partition without results may have a row, with version 0: the reader has settled offsets.
-_FIRST = """INSERT INTO sunshower_offsets AS old VALUES (?, ?, ?, NULL, ?, 1)
-    ON CONFLICT (id, topic, partition) DO UPDATE SET done = excluded.done, version = 1
-    WHERE old.version = 0"""
-_NEXT = """UPDATE sunshower_offsets SET done = ?, version = version + 1
-    WHERE id = ? AND topic = ? AND partition = ? AND version = ?"""
-_SETTLE = """INSERT INTO sunshower_offsets VALUES (?, ?, ?, ?, '[]', 0)
-    ON CONFLICT (id, topic, partition) DO UPDATE SET settled = excluded.settled"""
-
-Pairs = list[tuple[int, int]]
-Source = tuple[str, int]  # a topic and a partition number
-
-
-class Read(NamedTuple):
-    """The progress of a partition."""
-
-    settled: int | None  # all below is done; None: not set
-    done: Pairs
-    version: int  # the number of writes of results
-
-
-class _OfResults(Exception):
-    """Carries an error of the user's statement past the conversion of errors."""
-
-    def __init__(self, theirs: Exception) -> None:
-        super().__init__(theirs)
-        self.theirs = theirs
-
-
-class Results(ABC):
-    """A client of the database, for the offsets of one id. Raises StoreUnreachable, or StoreError
-    for permanent errors."""
-
-    mark = "?"  # stands for a value in SQL
-
-    def __init__(self, id: str) -> None:
-        self._id = id
-
-    @abstractmethod
-    def setup(self, script: str) -> None:
-        """Run SQL that creates missing tables of the results."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close the connection."""
-
-    @abstractmethod
-    def _db(self) -> AbstractContextManager[Any]:
-        """The connection, whose errors are converted."""
-
-    @abstractmethod
-    def _begin(self, db: Any) -> AbstractContextManager[Any]:
-        """Run the body in one transaction."""
-
-    @abstractmethod
-    def _is_theirs(self, error: Exception, db: Any) -> bool:
-        """Whether the function that writes the results caused an error, not the database."""
-
-    def read(self, source: Source) -> Read:
-        """The progress of a partition."""
-        with self._db() as db:
-            row = db.execute(self._sql(_READ), (self._id, *source)).fetchone()
-        if row is None:
-            return Read(None, [], 0)
-        return Read(row[0], [(first, end) for first, end in json.loads(row[1])], row[2])
-
-    def write(
-        self, done: Mapping[Source, tuple[Pairs, int]], results: Callable[[Any], None]
-    ) -> None:
-        """Write results and the offsets they cover in one transaction; `results` writes the former,
-        with the client's connection.
-
-        `done` has the pairs and the version they were derived from: raises WrongVersion if another
-        task has written since. Exceptions of `results` are raised unchanged, also for a wrong
-        statement, but not for a damaged or unavailable database.
-        """
-        try:
-            with self._db() as db, self._begin(db):
-                for source, (pairs, version) in sorted(done.items()):  # in order: no deadlock
-                    self._write(db, source, pairs, version)
-                try:
-                    results(db)
-                except Exception as error:
-                    if self._is_theirs(error, db):
-                        raise _OfResults(error) from error
-                    raise
-        except _OfResults as error:
-            raise error.theirs from error.theirs.__cause__
-
-    def settle(self, settled: Mapping[Source, int]) -> None:
-        """Store that all offsets below are done, in one transaction."""
-        rows = [(self._id, *source, offset) for source, offset in sorted(settled.items())]
-        with self._db() as db, self._begin(db):
-            db.cursor().executemany(self._sql(_SETTLE), rows)
-
-    def _write(self, db: Any, source: Source, pairs: Pairs, version: int) -> None:
-        """Compare and set; locks the row until the transaction ends."""
-        key, text = (self._id, *source), json.dumps(pairs)
-        if version:
-            changed = db.execute(self._sql(_NEXT), (text, *key, version))
-        else:
-            changed = db.execute(self._sql(_FIRST), (*key, text))
-        if not changed.rowcount:
-            raise WrongVersion(
-                f"{source[0]}[{source[1]}] of {self._id!r} has no longer version {version}: "
-                "another task has written results of it"
-            )
-
-    def _sql(self, text: str) -> str:
-        return text.replace("?", self.mark)
 
 
 class SqliteResults(Results):

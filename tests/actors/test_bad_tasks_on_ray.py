@@ -20,7 +20,7 @@ TOTAL, FEW = 20_000, 2_000
 def keep(number: Number) -> None: ...
 
 
-class Hearing(Spout[Number]):
+class OneNumber(Spout[Number]):
     """One number; the causes of its failures are its result."""
 
     def open(self, context: Context) -> None:
@@ -36,7 +36,7 @@ class Hearing(Spout[Number]):
         return self.causes
 
 
-class Suicide(Bolt[Number, None]):
+class DiesInPrepare(Bolt[Number, None]):
     def prepare(self, context: Context) -> None:
         os._exit(3)
 
@@ -46,7 +46,7 @@ class Suicide(Bolt[Number, None]):
 def until(run: RayRun, enough: Callable[[Snapshot], bool]) -> Snapshot:
     end_s = time.monotonic() + 60
     while not enough(snapshot := run.snapshot()):
-        assert time.monotonic() < end_s, f"it never came to that: {snapshot}"
+        assert time.monotonic() < end_s, f"the condition never held: {snapshot}"
         run.wait(0.05)
     return snapshot
 
@@ -55,10 +55,10 @@ def test_bolt_whose_process_always_dies_is_quarantined_and_the_others_finish(
     ray_cluster: RayCluster,
 ) -> None:
     topology = Topology(
-        "suicide", deaths_max=2, restart_backoff_s=0.05, attempts_max=60_000, idle_poll_s=0.01
+        "dying", deaths_max=2, restart_backoff_s=0.05, attempts_max=60_000, idle_poll_s=0.01
     )
     topology.spout("numbers", Counter(FEW)).shuffle().bolt("keep", keep)
-    topology.spout("one", Hearing()).shuffle().bolt("dies", Suicide)
+    topology.spout("one", OneNumber()).shuffle().bolt("dies", DiesInPrepare)
     run = ray_cluster.submit(topology.graph(), Layout.ISOLATE)
     try:
         snapshot = until(
@@ -73,30 +73,30 @@ def test_bolt_whose_process_always_dies_is_quarantined_and_the_others_finish(
         ((id, error),) = snapshot.degraded.items()
         assert id == task.id
         assert "the process of its worker died 2 times in a row" in error.text
-        assert snapshot.state == "active", "one record is not processed: that is up to its spout"
+        assert snapshot.state == "active", "one record is not processed, and its spout decides"
     finally:
         run.stop()
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("victim", ["numbers", "keep", ACKER])
-def test_master_and_worker_that_die_at_once_come_back_and_nothing_is_lost(
-    ray_cluster: RayCluster, victim: str
+@pytest.mark.parametrize("target", ["numbers", "keep", ACKER])
+def test_master_and_worker_that_die_together_are_restarted_and_nothing_is_lost(
+    ray_cluster: RayCluster, target: str
 ) -> None:
-    """The worker says hello to a master that is not there yet."""
+    """The new worker says hello before there is a new master."""
     topology = Topology("both", ackers=1, spout_pending=64)
     topology.spout("numbers", Counter(TOTAL)).shuffle().bolt("keep", keep)
     run = ray_cluster.submit(topology.graph(), Layout.ISOLATE)
     try:
         until(run, lambda seen: seen.component("numbers").acked > 0)
-        (task,) = run.plan.tasks_of(victim)
+        (task,) = run.plan.tasks_of(target)
         run.kill_worker(task.worker)
         run.kill_master()
         assert run.wait(150)
         snapshot = run.snapshot()
         assert snapshot.restarts >= 1
         assert not snapshot.degraded
-        if victim != "numbers":  # a spout begins its source anew, and had told its former counts
+        if target != "numbers":  # a restarted spout may count records twice
             assert snapshot.component("numbers").acked == TOTAL
     finally:
         run.stop()

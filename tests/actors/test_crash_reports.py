@@ -1,4 +1,4 @@
-"""Where crash reports are kept, and what happens where they cannot be."""
+"""The files of flight recorders: unusable folders, planted and damaged files."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def plan() -> Plan:
     return make_plan(topology.graph())
 
 
-def test_folder_that_cannot_be_written_is_told_and_calls_are_watched_all_the_same(
+def test_folder_that_cannot_be_written_is_reported_and_calls_are_watched_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))  # no folder can be in there
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))  # a file has no folders
     recorder = flight_recorder.make("run-1", plan(), 0, 1)
     assert recorder.unwritable is not None
     assert recorder.unwritable.endswith("Not a directory")
@@ -44,7 +44,7 @@ def test_folder_that_cannot_be_written_is_told_and_calls_are_watched_all_the_sam
     assert worker.stats().crash_reports == recorder.unwritable
 
 
-def test_folder_that_can_be_written_is_no_news(
+def test_folder_that_can_be_written_is_not_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -67,19 +67,19 @@ def replaced_by_a_link(folder: Path) -> None:
     folder.symlink_to("elsewhere")
 
 
-@pytest.mark.parametrize("hurt", [open_to_all, replaced_by_a_link])
+@pytest.mark.parametrize("change", [open_to_all, replaced_by_a_link])
 @pytest.mark.parametrize("level", ["parent", "run"])
 def test_folder_that_others_may_write_is_neither_written_nor_read(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    hurt: Callable[[Path], None],
+    change: Callable[[Path], None],
     level: str,
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     flight_recorder.make("run-1", plan(), 0, 1).begin(1, NO_IDS, 5.0)
     folder = flight_recorder.folder_of("run-1")
-    hurt(folder if level == "run" else folder.parent)
+    change(folder if level == "run" else folder.parent)
     assert flight_recorder.find("run-1", 0) is None
     assert "others may write there" in caplog.text
     recorder = flight_recorder.make("run-1", plan(), 0, 2)
@@ -88,7 +88,7 @@ def test_folder_that_others_may_write_is_neither_written_nor_read(
         event_log_files.create("run-1", 1)
 
 
-def test_folder_in_a_place_where_others_may_replace_it_is_not_written(
+def test_folder_that_others_may_replace_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -98,7 +98,7 @@ def test_folder_in_a_place_where_others_may_replace_it_is_not_written(
     assert flight_recorder.make("run-1", plan(), 0, 1).unwritable is None
 
 
-def test_folder_is_open_to_nobody_else_also_one_of_an_earlier_version(
+def test_folder_is_closed_to_other_users_even_if_an_earlier_version_created_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -134,17 +134,17 @@ def open_to_writers(path: Path) -> None:
 
 
 def of_many_roots(path: Path) -> None:
-    box = bytearray(path.read_bytes())
-    layout._HEAD.pack_into(box, 0, layout._MARK, 1, 1, 1 << 40, 0.0, 0, 0)
-    path.write_bytes(box)
+    data = bytearray(path.read_bytes())
+    layout._HEAD.pack_into(data, 0, layout._MARK, 1, 1, 1 << 40, 0.0, 0, 0)
+    path.write_bytes(data)
 
 
 def of_a_table_before_itself(path: Path) -> None:
     """Each table would begin where the one before began."""
-    box = bytearray(path.read_bytes())
-    layout._HEAD.pack_into(box, 0, layout._MARK, 1, -1, 0, 0.0, 0, 1 << 60)
-    layout._PLACE.pack_into(box, layout._TABLES_AT, 0, 1, -3, 0, 0)
-    path.write_bytes(box)
+    data = bytearray(path.read_bytes())
+    layout._HEAD.pack_into(data, 0, layout._MARK, 1, -1, 0, 0.0, 0, 1 << 60)
+    layout._PLACE.pack_into(data, layout._TABLES_AT, 0, 1, -3, 0, 0)
+    path.write_bytes(data)
 
 
 @pytest.mark.parametrize(
@@ -172,15 +172,15 @@ HEAD = range(8, layout._HEAD.size + 24)  # behind the mark
 def test_mutated_flight_recorders_are_read_or_refused_and_name_only_what_the_plan_has() -> None:
     dice, made = random.Random(5), plan()
     for _ in range(800):
-        box = bytearray(layout.FlightRecorder.size_of(made, 0))
-        recorder = layout.FlightRecorder(box, 1)
+        data = bytearray(layout.FlightRecorder.size_of(made, 0))
+        recorder = layout.FlightRecorder(data, 1)
         recorder.tables(0, 1, 64)
         recorder.drew(0, 5, 9)
         recorder.begin(1, make_roots(1, np.ones(3, np.uint32), np.arange(3)), 5.0)
         for _ in range(dice.randint(1, 4)):
             at = dice.choice([*HEAD, *range(layout._TABLES_AT, layout._TABLES_AT + 60)])
-            box[at] = dice.randrange(256)
-        found = layout.read(bytes(box), 0)
+            data[at] = dice.randrange(256)
+        found = layout.read(bytes(data), 0)
         if found is not None and found.fits(made) and found.task is not None:
             assert found.failure(made).component
 

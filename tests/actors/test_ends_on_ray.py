@@ -1,6 +1,6 @@
-"""However a program with a paused topology ends, no process of it stays; and machines of a cluster.
+"""Programs with a Ray of their own: no process is left, and nodes may be added, drained or lost.
 
-Each runs a Ray of its own, so it is a program.
+They are programs because a process can use one Ray only, and the tests use theirs already.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def test_interrupted_program_leaves_no_process_behind(
         run = program.stdout.readline().strip()
         assert folder_of(run).exists()
         program.send_signal(number)
-    # Ray's own agent tries for a minute to tell a Ray that is gone that it is gone.
+    # For a minute, Ray's agent tries to reach the Ray that has ended.
     assert not left_behind(environment, grace_s=180)
     assert number is signal.SIGKILL or not folder_of(run).exists()
 
@@ -61,14 +61,14 @@ def test_as_many_workers_as_nodes_are_on_one_node_each(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_new_node_gets_workers_and_a_drained_node_gives_them_up_without_a_loss(
+def test_workers_move_to_a_new_node_and_leave_a_drained_one_without_a_loss(
     tmp_path: Path,
 ) -> None:
     check_program("tests.actors.programs.drained", tmp_path)
 
 
 @pytest.mark.long
-def test_workers_are_where_their_requests_fit_and_what_does_not_fit_is_said(
+def test_workers_are_where_their_requests_fit_and_those_that_do_not_fit_are_reported(
     tmp_path: Path,
 ) -> None:
     check_program("tests.actors.programs.resource_requests", tmp_path)

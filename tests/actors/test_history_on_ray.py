@@ -1,4 +1,4 @@
-"""Histories of real actors: complete in spite of SIGKILL, and gone with their topology."""
+"""Histories of real actors are complete despite SIGKILL, and are removed with their topology."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def test_history_of_an_undisturbed_run_has_every_edge_of_every_tree(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("victim", ["work", "store", ACKER, "numbers"])
+@pytest.mark.parametrize("target", ["work", "store", ACKER, "numbers"])
 def test_history_is_complete_after_a_kill(
-    ray_cluster: RayCluster, tmp_path: Path, victim: str
+    ray_cluster: RayCluster, tmp_path: Path, target: str
 ) -> None:
     gate = tmp_path / "gate"
     with submitted(ray_cluster, topology(tmp_path, gate=gate), sample=1) as run:
         until_acked(run, TOTAL // 4)
-        worker = worker_of(run, victim)
+        worker = worker_of(run, target)
         run.kill_worker(worker)
         gate.touch()
         finish(run)
@@ -75,15 +75,15 @@ def test_history_is_complete_after_a_kill(
     assert set(in_files) == set(range(TOTAL))
     missing = set(in_files) - set(wrote(entries))
     assert not missing, "written out, and not in the history"
-    assert len(wrote(entries)) - len(in_files) <= 1, "one at most was said and not done"
+    assert len(wrote(entries)) - len(in_files) <= 1, "at most one was noted and not written"
     assert check_no_ack_came_too_soon(entries) >= TOTAL * 3 // 4
     failed = [entry for entry in entries if entry.what is What.FAILED]
     assert {cause for entry in failed for cause in entry.detail} <= {Cause.ACTOR_DIED}
-    if victim != "numbers":  # whose successor begins behind what was settled
+    if target != "numbers":  # its successor begins after the settled messages
         assert {n for _, n in rows(entries, What.COMPLETED)} == set(range(TOTAL))
 
 
-def test_a_sample_has_whole_trees_and_all_that_are_no_edges(
+def test_a_sample_has_whole_trees_and_all_entries_without_edges(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
     with submitted(ray_cluster, topology(tmp_path), layout=Layout.PACK, sample=8) as run:
@@ -97,7 +97,7 @@ def test_a_sample_has_whole_trees_and_all_that_are_no_edges(
 
 
 @pytest.mark.long
-def test_history_goes_on_through_a_rebalance(ray_cluster: RayCluster, tmp_path: Path) -> None:
+def test_history_continues_through_a_rebalance(ray_cluster: RayCluster, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     made = topology(tmp_path, gate=gate)
     with submitted(ray_cluster, made, layout=Layout.PACK, sample=1) as run:
@@ -131,7 +131,7 @@ def test_a_full_disk_is_an_error_and_no_gap(tmp_path: Path) -> None:
         file.check()
 
 
-def test_what_a_worker_has_noted_is_there_although_its_end_is_cut_off(tmp_path: Path) -> None:
+def test_a_truncated_event_log_has_all_entries_before_its_end(tmp_path: Path) -> None:
     folder = EventLogFolder(str(tmp_path), 1, this_machine())
     file = EventLogFile(folder, 3, 1)
     for _ in range(3):
@@ -141,7 +141,7 @@ def test_what_a_worker_has_noted_is_there_although_its_end_is_cut_off(tmp_path: 
     assert len(folder.read()) == 2
 
 
-def test_a_worker_on_another_machine_says_that_histories_have_one_clock(tmp_path: Path) -> None:
+def test_a_worker_on_another_machine_refuses_to_keep_a_history(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=r"worker 3 cannot reach .* submit without `sample`"):
         EventLogFile(EventLogFolder(str(tmp_path), 1, "another machine"), 3, 1)
     with pytest.raises(ClusterError, match="this program cannot reach"):

@@ -21,7 +21,7 @@ def bad(number: Number) -> None:
 
 
 @pytest.mark.long
-def test_status_worker_restart_and_kill_go_on_after_a_text_that_nobody_can_encode(
+def test_status_worker_restart_and_kill_work_after_a_text_that_cannot_be_encoded(
     ray_cluster: RayCluster,
 ) -> None:
     topology = Topology("surrogate", attempts_max=1)

@@ -33,7 +33,7 @@ def check(number: Number) -> Iterator[Seen]:
 
 
 class Numbers(Spout[Number]):
-    """Ids of its own and no records(): only what snapshot() says can move. Half of the numbers
+    """Has its own message ids and no records(), so only its snapshot can move. Half of the numbers
     come only when the file `gate` is there."""
 
     def __init__(self, gate: Path) -> None:
@@ -57,7 +57,7 @@ class Numbers(Spout[Number]):
 
 
 class Tally(Bolt[Any, None]):
-    """Its count is the same after every move, or a record was lost."""
+    """Keeps all numbers that it has seen, to find records that were lost in a move."""
 
     def prepare(self, context: Context) -> None:
         self.seen: set[int] = set()
@@ -96,7 +96,7 @@ def submitted(cluster: RayCluster, topology: Topology, **how: Any) -> Iterator[R
 def until(run: RayRun, enough: Callable[[Snapshot], bool]) -> Snapshot:
     end_s = time.monotonic() + 60
     while not enough(snapshot := run.snapshot()):
-        assert time.monotonic() < end_s, f"it never came to that: {snapshot}"
+        assert time.monotonic() < end_s, f"the condition never held: {snapshot}"
         run.wait(0.05)
     return snapshot
 
@@ -110,7 +110,7 @@ def acked(snapshot: Snapshot) -> int:
     [pytest.param(partial(Held, GATED), marks=pytest.mark.long), Numbers],
     ids=["records", "next_tuple"],
 )
-def test_nothing_is_lost_when_workers_come_and_go_under_load(
+def test_nothing_is_lost_when_the_number_of_workers_changes_under_load(
     spout: Callable[[Path], Spout[Number]], ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
     states: list[str] = []
@@ -138,7 +138,7 @@ def test_nothing_is_lost_when_workers_come_and_go_under_load(
         assert run.wait(150)
         snapshot = run.snapshot()
         assert set().union(*run.results("tally")) == set(range(GATED))
-        counts = snapshot.component("numbers")  # a call to a worker may fail, and is no death
+        counts = snapshot.component("numbers")  # failed calls may cause replays
         assert acked(snapshot) == counts.emitted - counts.replayed == GATED
         assert snapshot.restarts == 0
     assert states == [
@@ -165,7 +165,7 @@ def test_kill_without_a_wait_reports_what_was_pending(ray_cluster: RayCluster) -
 
 
 @pytest.mark.long
-def test_master_that_is_killed_during_a_rebalance_is_followed_by_one_that_goes_on(
+def test_master_that_is_killed_during_a_rebalance_is_followed_by_one_that_completes_it(
     ray_cluster: RayCluster,
 ) -> None:
     with submitted(ray_cluster, tally(Counter(TOTAL))) as run:
@@ -180,7 +180,7 @@ def test_master_that_is_killed_during_a_rebalance_is_followed_by_one_that_goes_o
 
 
 @pytest.mark.long
-def test_worker_that_is_killed_while_all_come_to_rest_joins_the_new_places(
+def test_worker_that_is_killed_during_a_rebalance_takes_part_in_the_new_plan(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
     topology = Topology("tally", spout_pending=64)
@@ -196,7 +196,7 @@ def test_worker_that_is_killed_while_all_come_to_rest_joins_the_new_places(
     assert len(stored) == TOTAL
 
 
-def test_state_in_memory_that_cannot_move_is_named_before_anything_happens(
+def test_state_in_memory_that_cannot_move_is_named_before_anything_changes(
     ray_cluster: RayCluster,
 ) -> None:
     with submitted(ray_cluster, tally(Counter(), Tally)) as run:
@@ -206,7 +206,7 @@ def test_state_in_memory_that_cannot_move_is_named_before_anything_happens(
         until(run, lambda snapshot: acked(snapshot) > 0)
 
 
-def test_a_process_has_one_ray_and_does_not_take_it_for_another(ray_cluster: RayCluster) -> None:
+def test_a_process_has_one_ray_and_cannot_use_another(ray_cluster: RayCluster) -> None:
     here = ray.get_runtime_context().gcs_address
     port = here.rpartition(":")[2]
     for same in (None, "auto", here, f"localhost:{port}"):
@@ -218,7 +218,7 @@ def test_a_process_has_one_ray_and_does_not_take_it_for_another(ray_cluster: Ray
     assert ray.is_initialized()
 
 
-def test_a_name_that_is_there_cannot_be_submitted_again(ray_cluster: RayCluster) -> None:
+def test_name_of_a_topology_that_exists_cannot_be_submitted_again(ray_cluster: RayCluster) -> None:
     with submitted(ray_cluster, tally(Counter(5))) as run:
         assert run.wait(150)
         with pytest.raises(ClusterError, match="sunshower kill tally"):

@@ -1,4 +1,4 @@
-"""A process that starts lets others go first, with all that it does."""
+"""A process that starts lowers the priority of all its threads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/task").exists(), reason="threads have no niceness of their own here"
 )
-# Prints the niceness of each thread after `step_back` was called so often; one is younger.
+# Prints the niceness of each thread after n calls of `step_back`; one thread starts after them.
 PROGRAM = """
 import os, sys, threading
 from sunshower.actors.niceness import step_back
@@ -33,10 +33,10 @@ def niceness(times: int) -> list[int]:
     return [int(word) for word in done.stdout.split()]
 
 
-def test_all_threads_step_back_and_those_to_come() -> None:
+def test_all_threads_step_back_and_also_those_that_start_later() -> None:
     before = niceness(0)[0]
     assert niceness(1) == 3 * [min(before + 10, 19)]
 
 
-def test_niceness_has_an_end() -> None:
+def test_niceness_has_a_maximum() -> None:
     assert niceness(3) == 3 * [19]

@@ -1,4 +1,4 @@
-"""What workers print reaches the listener whole, and the end of it is known."""
+"""The listener gets what workers print in whole lines, and knows when all of it has arrived."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from sunshower.actors.output import (
     worker_output,
 )
 
-Heard = list[tuple[int, bool, list[str]]]
+Passed = list[tuple[int, bool, list[str]]]
 
 
 def show(number: Number) -> None:
     assert number.value >= 0
 
 
-def listening(hear: Any = None) -> tuple[WorkerOutput, Heard]:
-    heard: Heard = []
-    return WorkerOutput(hear or (lambda *news: heard.append(news))), heard
+def listening(listener: Any = None) -> tuple[WorkerOutput, Passed]:
+    passed: Passed = []
+    return WorkerOutput(listener or (lambda *message: passed.append(message))), passed
 
 
-def news(lines: list[str], pid: str = "7", is_err: bool = False) -> dict[str, Any]:
+def message(lines: list[str], pid: str = "7", is_err: bool = False) -> dict[str, Any]:
     """A message as Ray's log monitor publishes it."""
     return {"pid": pid, "is_err": is_err, "lines": lines, "actor_name": "WorkerActor"}
 
 
 def test_lines_are_passed_on_as_they_are() -> None:
-    output, heard = listening()
-    output.take(news(["one", "", " two"]))
-    output.take(news(["oh"], is_err=True))
-    assert heard == [(7, False, ["one", "", " two"]), (7, True, ["oh"])]
+    output, passed = listening()
+    output.take(message(["one", "", " two"]))
+    output.take(message(["oh"], is_err=True))
+    assert passed == [(7, False, ["one", "", " two"]), (7, True, ["oh"])]
 
 
 def sink_of(sink: Stdout) -> Any:
@@ -60,16 +60,16 @@ def written(capsys: pytest.CaptureFixture[str], *texts: str) -> str:
 def test_a_line_of_a_sink_is_whole_wherever_ray_has_split_the_file(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Ray reads a file that is being written, and publishes what it has of the last line."""
+    """Ray reads a file that is being written, and may publish only a part of its last line."""
     texts = ["4052", "", "two\nlines", "Grüße, 日本 🌻", "a\rb\r", "\x02\x03", "\ud800", "\u2028"]
     file = f"{written(capsys, *texts)}printed\n\n{written(capsys, 'last')}".encode()
     whole = ["4052", "", "two", "lines", *texts[3:], "printed", "", "last"]
     for split in range(len(file) + 1):
-        output, heard = listening()
+        output, passed = listening()
         for part in (file[:split], file[split:]):
             if part:
-                output.take(news(as_ray_reads(part)))
-        lines = [line for _, _, found in heard for line in found]
+                output.take(message(as_ray_reads(part)))
+        lines = [line for _, _, found in passed for line in found]
         in_print = file.index(b"printed") < split < file.index(b"printed") + len(b"printed\n\n")
         assert lines == whole or in_print, (split, lines)
 
@@ -80,25 +80,25 @@ def as_ray_reads(part: bytes) -> list[str]:
     return [line.decode("utf-8", "replace").rstrip("\r\n") for line in lines]
 
 
-def test_what_user_code_prints_between_the_characters_of_the_delimiters_is_passed_on() -> None:
-    output, heard = listening()
-    output.take(news(["\x02no JSON\x03"]))
-    assert heard == [(7, False, ["\x02no JSON\x03"])]
+def test_text_that_user_code_prints_between_delimiters_is_passed_on() -> None:
+    output, passed = listening()
+    output.take(message(["\x02no JSON\x03"]))
+    assert passed == [(7, False, ["\x02no JSON\x03"])]
 
 
 def test_a_sink_whose_format_returns_no_text_prints_it_as_a_text() -> None:
     sink: Any = Stdout(lambda _: 5)  # type: ignore[arg-type, return-value]
-    output, heard = listening()
-    output.take(news([sink_of(sink).delimited(sink.format(Number(1)))]))
-    assert heard == [(7, False, ["5"])]
+    output, passed = listening()
+    output.take(message([sink_of(sink).delimited(sink.format(Number(1)))]))
+    assert passed == [(7, False, ["5"])]
 
 
 def test_the_parts_of_a_line_belong_to_one_process() -> None:
-    output, heard = listening()
-    output.take(news(['\x02"40'], pid="7"))
-    output.take(news(['\x02"1"\x03'], pid="8"))
-    output.take(news(['52"\x03'], pid="7"))
-    assert [(pid, lines) for pid, _, lines in heard] == [(8, ["1"]), (7, ["4052"])]
+    output, passed = listening()
+    output.take(message(['\x02"40'], pid="7"))
+    output.take(message(['\x02"1"\x03'], pid="8"))
+    output.take(message(['52"\x03'], pid="7"))
+    assert [(pid, lines) for pid, _, lines in passed] == [(8, ["1"]), (7, ["4052"])]
 
 
 class Numbered(Stdout):
@@ -138,11 +138,11 @@ def test_only_sinks_get_delimiters() -> None:
     assert Stdout().delimited("1") == "1"
 
 
-def test_what_ray_itself_says_is_left_out() -> None:
-    output, heard = listening()
+def test_output_of_ray_itself_is_left_out() -> None:
+    output, passed = listening()
     for pid in ("raylet", "autoscaler", "gcs_server"):
-        output.take(news(["news of the cluster"], pid=pid))
-    assert heard == []
+        output.take(message(["message of the cluster"], pid=pid))
+    assert passed == []
 
 
 def test_ray_is_silent_until_it_has_ended() -> None:
@@ -150,36 +150,36 @@ def test_ray_is_silent_until_it_has_ended() -> None:
     with without_news():
         with worker_output(lambda *_: None):
             assert not printing._worker_logs_enabled
-        assert not printing._worker_logs_enabled, "here Ray ends, and has news of the dead"
+        assert not printing._worker_logs_enabled, "Ray reports dead processes when it ends here"
     assert printing._worker_logs_enabled
 
 
 def test_marks_are_counted_and_not_shown() -> None:
-    output, heard = listening()
-    output.take(news(["last", output._mark]))
-    output.take(news([output._mark], is_err=True))
-    assert heard == [(7, False, ["last"])]
+    output, passed = listening()
+    output.take(message(["last", output._mark]))
+    output.take(message([output._mark], is_err=True))
+    assert passed == [(7, False, ["last"])]
     assert output._wait_for_marks(2, patience_s=0.01)
 
 
 def test_a_mark_behind_a_half_written_line_leaves_the_line() -> None:
-    output, heard = listening()
-    output.take(news([f"half{output._mark}"]))
-    assert heard == [(7, False, ["half"])]
+    output, passed = listening()
+    output.take(message([f"half{output._mark}"]))
+    assert passed == [(7, False, ["half"])]
     assert output._wait_for_marks(1, patience_s=0.01)
 
 
-def test_silence_ends_the_waiting() -> None:
+def test_wait_for_marks_ends_without_output() -> None:
     output, _ = listening()
     assert not output._wait_for_marks(1, patience_s=0.01)
 
 
 def test_a_slow_listener_is_waited_for() -> None:
-    goes_on = threading.Event()
-    output, _ = listening(lambda *_: goes_on.wait(30))
-    messages = [news(["a line"]), news([output._mark])]
+    resumes = threading.Event()
+    output, _ = listening(lambda *_: resumes.wait(30))
+    messages = [message(["a line"]), message([output._mark])]
     thread = threading.Thread(target=lambda: [output.take(message) for message in messages])
     thread.start()
-    threading.Timer(0.1, goes_on.set).start()
+    threading.Timer(0.1, resumes.set).start()
     assert output._wait_for_marks(1, patience_s=0.02)
     thread.join()

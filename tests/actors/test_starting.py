@@ -1,4 +1,4 @@
-"""Tests of the start of a local Ray: a Ctrl-C meanwhile, with a stub of `ray.init`."""
+"""A Ctrl-C while a local Ray starts, with a stub of `ray.init`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sunshower.experiments.runner.interrupts import Interrupts
 
 
 class Starts:
-    """`ray.init` with as many interrupts in the middle, and `ray.shutdown`."""
+    """Stubs of `ray.init`, with `interrupts` in the middle of it, and of `ray.shutdown`."""
 
     def __init__(self, interrupts: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.interrupts, self.steps = interrupts, list[str]()

@@ -55,7 +55,7 @@ def kept() -> set[str]:
     return {name.partition("/")[0] for name in names if name.startswith(NAME)}
 
 
-def test_of_two_processes_that_submit_one_topology_one_gets_in(ray_cluster: RayCluster) -> None:
+def test_of_two_processes_that_submit_one_topology_one_is_accepted(ray_cluster: RayCluster) -> None:
     with ExitStack() as stack:
         clients = [stack.enter_context(client(NAME)) for _ in range(2)]
         for one in clients:  # both are connected: from here on they run at the same time
@@ -63,8 +63,8 @@ def test_of_two_processes_that_submit_one_topology_one_gets_in(ray_cluster: RayC
             one.stdin.write("\n")
             one.stdin.flush()
         (refused,), (entered,) = (
-            [line for line in said if line.startswith(word)]
-            for said in [[one.stdout.read().strip() for one in clients if one.stdout]]
+            [line for line in output if line.startswith(word)]
+            for output in [[one.stdout.read().strip() for one in clients if one.stdout]]
             for word in ("refused: ", "in: ")
         )
     run = entered.removeprefix("in: ")
@@ -74,12 +74,12 @@ def test_of_two_processes_that_submit_one_topology_one_gets_in(ray_cluster: RayC
     assert kept() == set()
 
 
-def test_while_one_submits_another_one_is_refused_and_leaves_nothing(
+def test_a_client_is_refused_while_another_one_submits_and_leaves_nothing(
     ray_cluster: RayCluster,
 ) -> None:
     with claimed(NAME), client(NAME) as other:
-        said, _ = other.communicate("\n")
-    assert f"refused: another client is submitting a topology '{NAME}'" in said
+        output, _ = other.communicate("\n")
+    assert f"refused: another client is submitting a topology '{NAME}'" in output
     assert kept() == set()
     with claimed(NAME), pytest.raises(ClusterError, match="another client"), claimed(NAME):
         pass
@@ -157,10 +157,10 @@ def test_two_releases_on_one_cluster_refuse_each_other(tmp_path: Path) -> None:
     check_program("tests.actors.programs.two_releases", tmp_path)
 
 
-@pytest.mark.parametrize(("pid", "apart"), [("raylet", True), (4711, False)])
+@pytest.mark.parametrize(("pid", "is_error"), [("raylet", True), (4711, False)])
 def test_notices_of_ray_go_to_the_standard_error(
-    ray_cluster: RayCluster, capsys: pytest.CaptureFixture[str], pid: object, apart: bool
+    ray_cluster: RayCluster, capsys: pytest.CaptureFixture[str], pid: object, is_error: bool
 ) -> None:
     worker.print_to_stdstream({"lines": ["a line"], "pid": pid, "is_err": False}, True)
     printed = capsys.readouterr()
-    assert ("a line" in printed.err, "a line" in printed.out) == (apart, not apart)
+    assert ("a line" in printed.err, "a line" in printed.out) == (is_error, not is_error)

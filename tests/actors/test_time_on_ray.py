@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Summing(Bolt[Number, Number]):
-    """Adds up, and tells the sum when it ticks."""
+    """Adds up its inputs, and emits the sum at each tick."""
 
     def prepare(self, context: Context) -> None:
         self.sum = 0
@@ -27,7 +27,7 @@ class Summing(Bolt[Number, Number]):
         yield Number(self.sum)
 
 
-class Hears(Bolt[Number, None]):
+class Receives(Bolt[Number, None]):
     def prepare(self, context: Context) -> None:
         self.last, self.ticks = 0, 0
 
@@ -43,14 +43,14 @@ class Lingers(Counter):
 
     def __init__(self, stop: int) -> None:
         super().__init__(stop)
-        self.beats = 0
+        self.ticks = 0
 
     def tick(self) -> None:
-        self.beats += 1
+        self.ticks += 1
 
     def records(self) -> Iterator[Number]:
         yield from super().records()
-        while self.beats < 20:
+        while self.ticks < 20:
             yield None  # type: ignore[misc]
 
 
@@ -61,11 +61,11 @@ def test_ticks_come_while_an_idle_topology_waits(ray_cluster: RayCluster) -> Non
     )
     source = topology.spout("numbers", Lingers(1_000), tick_s=0.1, message_timeout_s=5)
     sums = source.shuffle().bolt("sums", Summing, tick_s=0.1)
-    sums.shuffle().bolt("hears", Hears)
+    sums.shuffle().bolt("receives", Receives)
     run = ray_cluster.submit(topology.graph(), Layout.ISOLATE)
     try:
         assert run.wait(150)
-        ((last, ticks),) = run.results("hears")
+        ((last, ticks),) = run.results("receives")
         numbers = run.snapshot().component("numbers")
     finally:
         run.stop()

@@ -34,7 +34,7 @@ def test_look_that_comes_late_reports_once() -> None:
     assert reported(SlowCalls(10), Running(3, 100.0), 9, 45, 46, 79, 80) == [45, 80]
 
 
-def test_next_call_is_reported_anew_and_a_short_one_is_not() -> None:
+def test_next_slow_call_is_reported_again_and_a_short_one_is_not() -> None:
     slow = SlowCalls(10)
     assert reported(slow, Running(3, 100.0), 10, 11) == [10]
     assert reported(slow, Running(3, 112.0), 0, 9) == []
@@ -44,7 +44,7 @@ def test_next_call_is_reported_anew_and_a_short_one_is_not() -> None:
 
 @pytest.fixture
 def ends() -> Iterator[threading.Event]:
-    """Set, it lets the call return that waits for it."""
+    """When it is set, the call in `hang` returns."""
     event = threading.Event()
     yield event
     event.set()
@@ -56,15 +56,15 @@ def hang(recorder: FlightRecorder, until: threading.Event) -> None:
     recorder.end()
 
 
-def test_watchdog_tells_which_task_is_stuck_and_where(ends: threading.Event) -> None:
+def test_watchdog_reports_which_task_is_stuck_and_where(ends: threading.Event) -> None:
     topology = Topology("t")
     topology.spout("numbers", Counter(9))
     plan = make_plan(topology.graph())
-    box = FlightRecorder(bytearray(FlightRecorder.size_of(plan, 0)), 1)
-    thread = threading.Thread(target=hang, args=(box, ends))
+    recorder = FlightRecorder(bytearray(FlightRecorder.size_of(plan, 0)), 1)
+    thread = threading.Thread(target=hang, args=(recorder, ends))
     thread.start()
     reports = queue.Queue[Slow]()
-    watchdog.start(lambda: box, thread, 60.0, reports.put, slow_s=0.05)
+    watchdog.start(lambda: recorder, thread, 60.0, reports.put, slow_s=0.05)
     first, second = reports.get(timeout=30), reports.get(timeout=30)
     ends.set()
     thread.join()
@@ -85,7 +85,7 @@ def until_stuck(run: RayRun) -> StuckCall:
         assert time.monotonic() < end_s
         for call in run.snapshot().stuck.values():
             return call
-    raise AssertionError("nobody was told of it")
+    raise AssertionError("no stuck call was reported")
 
 
 @pytest.mark.long

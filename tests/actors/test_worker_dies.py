@@ -1,4 +1,4 @@
-"""User code that takes its process down, or never returns: its record ends, the rest goes on."""
+"""User code that kills its process or never returns ends its topology; other workers restart."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def topology(bolt: Callable[[Number], None], numbers: Counter | None = None) -> 
 
 
 def outcome(run: RayRun) -> str:
-    """How the run ends: "" is well."""
+    """The error with which the run fails, or ""."""
     end_s = time.monotonic() + 60
     try:
         while time.monotonic() < end_s:
@@ -61,7 +61,7 @@ def outcome(run: RayRun) -> str:
 
 @pytest.mark.long
 @pytest.mark.parametrize("layout", list(Layout))
-def test_record_on_which_a_bolt_never_returns_ends_with_its_stack(
+def test_record_on_which_a_bolt_never_returns_ends_the_topology_with_its_stack(
     ray_cluster: RayCluster, layout: Layout
 ) -> None:
     run = ray_cluster.submit(topology(never_returns).graph(), layout)
@@ -77,7 +77,9 @@ def test_record_on_which_a_bolt_never_returns_ends_with_its_stack(
 @pytest.mark.parametrize(
     "layout", [Layout.ISOLATE, pytest.param(Layout.PACK, marks=pytest.mark.long)]
 )
-def test_record_that_kills_its_process_ends(ray_cluster: RayCluster, layout: Layout) -> None:
+def test_record_that_kills_its_process_ends_the_topology(
+    ray_cluster: RayCluster, layout: Layout
+) -> None:
     """Its next attempt may begin before the report of the last crash arrives: one more at most."""
     run = ray_cluster.submit(topology(kills_its_process).graph(), layout)
     try:
@@ -90,7 +92,7 @@ def test_record_that_kills_its_process_ends(ray_cluster: RayCluster, layout: Lay
 
 @dataclass
 class Heavy:
-    """Its constructor kills the process of whoever rebuilds the poison."""
+    """Its constructor kills the process that decodes the poison."""
 
     value: int
 
@@ -113,7 +115,7 @@ def keep_heavy(record: Heavy) -> None: ...
 
 
 @pytest.mark.long
-def test_record_whose_rebuilding_kills_the_process_ends(ray_cluster: RayCluster) -> None:
+def test_record_whose_decoding_kills_the_process_ends_the_topology(ray_cluster: RayCluster) -> None:
     made = Topology("t", attempts_max=2)
     made.spout("numbers", HeavyNumbers()).shuffle().bolt("keep", keep_heavy)
     run = ray_cluster.submit(made.graph(), Layout.ISOLATE)
@@ -126,7 +128,7 @@ def test_record_whose_rebuilding_kills_the_process_ends(ray_cluster: RayCluster)
 
 
 @pytest.mark.long
-def test_bolt_that_is_merely_slow_is_left_alone(ray_cluster: RayCluster) -> None:
+def test_slow_bolt_is_not_restarted(ray_cluster: RayCluster) -> None:
     run = ray_cluster.submit(topology(slow, Counter(8)).graph())
     try:
         assert outcome(run) == ""
@@ -135,15 +137,15 @@ def test_bolt_that_is_merely_slow_is_left_alone(ray_cluster: RayCluster) -> None
         run.stop()
 
 
-def test_spout_that_is_killed_goes_on_where_it_was_and_leaves_no_file(
+def test_spout_that_is_killed_continues_where_it_was_and_leaves_no_file(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
     total, gate = 20_000, tmp_path / "gate"
     run = ray_cluster.submit(topology(keep, Held(total, gate)).graph(), Layout.ISOLATE)
-    boxes = Path(tempfile.gettempdir(), f"sunshower-{os.getuid()}", run.id)
+    recorders = Path(tempfile.gettempdir(), f"sunshower-{os.getuid()}", run.id)
     try:
         until_acked(run, total // 4)
-        assert len(list(boxes.iterdir())) == len(run.plan.workers)
+        assert len(list(recorders.iterdir())) == len(run.plan.workers)
         run.kill_worker(run.plan.tasks_of("numbers")[0].worker)
         gate.touch()
         assert outcome(run) == ""
@@ -151,7 +153,7 @@ def test_spout_that_is_killed_goes_on_where_it_was_and_leaves_no_file(
         spout = next(task for task in last.tasks() if task.component == "numbers")
         assert last.restarts == 1
         assert spout.committed == total
-        assert spout.counts.acked <= total - total // 8, "it began anew"
+        assert spout.counts.acked <= total - total // 8, "it started again from the beginning"
     finally:
         run.stop()
-    assert not boxes.exists()
+    assert not recorders.exists()

@@ -1,4 +1,4 @@
-"""Batches of every shape, and what they say as plain Python values."""
+"""Strategies for batches of every shape, and their content as plain Python values."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def batches(draw: st.DrawFn) -> Batch:
     return batch
 
 
-def said(batch: Batch) -> list[tuple[Any, list[tuple[int, int]]]]:
-    """Each record with its (root, edge) pairs: all that a batch means."""
+def records_with_anchors(batch: Batch) -> list[tuple[Any, list[tuple[int, int]]]]:
+    """Each record with its (root, edge) pairs: the content of a batch."""
     pairs = list(zip(batch.roots.tolist(), batch.edges.tolist(), strict=True))
     records = batch.rows(STREAMS[batch.stream].spec.schema)
     if batch.offsets is not None:

@@ -1,4 +1,4 @@
-"""Two chains: a healthy one, and whatever a test declares; side by side in one worker."""
+"""A healthy chain, and the components that a test declares, side by side in one worker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.runtime.network import Network
 
 TOTAL = 40
 SLEEPS = 0.1 + 0.2 + 0.4 + 0.8  # between five errors in a row
-DOUBT_S = 600.0  # how long a task that had succeeded is waited for
+DOUBT_S = 600.0  # how long a task that had succeeded may pause
 
 
 class Number(NamedTuple):
@@ -21,7 +21,7 @@ class Number(NamedTuple):
 
 
 class Numbers(Spout[Number]):
-    """A healthy source that hears its failures."""
+    """A source that records its failures."""
 
     heard: list[tuple[int, Failure]]
 
@@ -65,11 +65,11 @@ class Chains:
         return self.net.health(component)
 
     def healthy_chain_is_done(self) -> None:
-        assert self.kept == Counter(range(TOTAL)), "a neighbour has suffered"
+        assert self.kept == Counter(range(TOTAL)), "the healthy chain is not complete"
 
 
 class Flaky:
-    """Raises as often as it was told, wherever it is called; shared by all instances."""
+    """Raises in its first `times` calls, wherever they are; shared by all instances."""
 
     def __init__(self, times: int) -> None:
         self.left = times

@@ -1,4 +1,4 @@
-"""Values of every type that a field may have, and what makes two of them the same."""
+"""Strategies for values of all types that a field may have, and an exact comparison of them."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ values = st.recursive(
 
 
 def exactly(value: Any) -> Any:
-    """What is equal only for values of the same type, with the same zone, fold, digits and parts,
-    also if they are NaN."""
+    """Return a key that is equal only for values of the same type, with the same zone, fold, digits
+    and parts, also if they are NaN."""
     kind = type(value)
     if isinstance(value, Enum):
         return kind, value.name

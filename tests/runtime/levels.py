@@ -1,4 +1,4 @@
-"""Spouts and bolts of every level: numbers in, each number twice out."""
+"""Spouts and bolts of every level; each bolt emits each number twice."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Columns(Spout[Any]):
 
 
 class Own(Spout[Number]):
-    """Message ids are its own; every third record is followed by nobody."""
+    """Has its own message ids; every third record is untracked."""
 
     def open(self, context: Context) -> None:
         self.left = iter(range(COUNT))

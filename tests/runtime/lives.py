@@ -1,7 +1,7 @@
-"""A topology in one worker that dies and is started again, with its master: tests step it by hand.
+"""A topology in one worker that dies and restarts, with its master; tests step it by hand.
 
-Only what the master was told survives; the box is what the worker has written for its successor.
-With `marks` there are fences, as on a cluster.
+A restart keeps only the state of the master, and `box`, the flight recorder of the worker. With
+`marks` there are emit reservations, as on a cluster.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sunshower.runtime.worker import Worker
 
 
 class RestartedWorker:
-    """`core` is the life that is now."""
+    """`core` is the present life of the worker."""
 
     def __init__(self, topology: Topology, marks: ReservationStore | None = None) -> None:
         self.clock = ManualClock()
@@ -56,7 +56,7 @@ class RestartedWorker:
             pass
 
     def tell(self) -> TaskStats:
-        """The master hears how the worker stands. Returns the spout's part."""
+        """Send the statistics of the worker to the master. Returns those of the spout."""
         stats = self.core.stats()
         self.master.hear(stats, self.clock.now())
         return stats.tasks[0]

@@ -1,4 +1,4 @@
-"""A log with partitions that whole processes can die over, and a spout that reads it."""
+"""A log with partitions that outlives processes, and a spout that reads it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ END = 1 << SHIFT
 
 
 class Log:
-    """What outlives every process: the partitions, who reads which, and what is committed."""
+    """Outlives every process: the partitions, their owners, and the committed offsets."""
 
     def __init__(self, *partitions: list[Any]) -> None:
         self.partitions = partitions
@@ -37,8 +37,8 @@ class Log:
 class Reader(LogSpout[Item]):
     """Its numbers are partition << 48 | offset. A text in the log is unreadable.
 
-    `commit_every`: acks before it commits; besides, it does so when there is nothing to do, and at
-    the end.
+    `commit_every`: acks before it commits. It also commits when there is nothing to do, and at the
+    end.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Reader(LogSpout[Item]):
         self.acks = 0
         self.told: list[int] = []
         self.failed: list[Any] = []
-        self.asked: list[int] = []  # how many records were wanted once more
+        self.asked: list[int] = []  # the number of records in each refetch
 
     def open(self, context: Context) -> None:
         self.index, self.parallelism = context.index, context.parallelism
@@ -82,7 +82,7 @@ class Reader(LogSpout[Item]):
         return Polled(places, records, unreadable, gone, ended=self.log.settled)
 
     def refetch(self, numbers: NDArray[np.int64], limit: int) -> Polled[Item]:
-        """Every second time nothing has come yet."""
+        """The first call, and every second one after it, returns nothing yet."""
         self.asked.append(len(numbers))
         if len(self.asked) % 2:
             return Polled(np.zeros(0, np.int64), ())
@@ -126,7 +126,7 @@ class Reader(LogSpout[Item]):
         return sorted(self.told)
 
     def _look(self) -> list[tuple[int, int]]:
-        """Take over what is its own by now. Returns the numbers of what is not any more."""
+        """Take over partitions that it owns now. Returns the numbers of those that it has lost."""
         count = len(self.log.partitions)
         owners = self.log.owners or [part % self.parallelism for part in range(count)]
         mine = {part for part, owner in enumerate(owners) if owner == self.index}

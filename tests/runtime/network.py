@@ -1,6 +1,6 @@
-"""A topology in the simulator, whose workers, tasks and master a test can look at.
+"""A topology in the simulator; tests can look at its workers, tasks and master.
 
-The fast way to stage one is to call its tasks by hand: rig.py.
+Tests that call tasks by hand (rig.py) are faster.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Network:
     def __init__(
         self, plan: Plan, seed: int = 0, *, link: Link | None = None, seconds_max: float = 600.0
     ) -> None:
-        """`link`: what befalls each packet. A run that is not over at `seconds_max` is stuck."""
+        """`link`: the faults of each packet. A run that is not over at `seconds_max` is stuck."""
         self.seconds_max = seconds_max
         self.plan = plan
         world = World(seed)
@@ -46,11 +46,11 @@ class Network:
         return self.sim.now()
 
     def run(self) -> None:
-        """Until all is done. Raises TopologyFailed if the topology has failed."""
+        """Run to the end. Raises TopologyFailed if the topology has failed."""
         assert self.sim.wait(self.seconds_max - self.now()), f"stuck\n{self.sim._describe()}"
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """Until something that will happen has happened."""
+        """Run until `condition` holds."""
         while not condition():
             assert self.now() < self.seconds_max, f"stuck\n{self.sim._describe()}"
             self._env.world.step()
@@ -66,7 +66,7 @@ class Network:
 
     @property
     def workers(self) -> dict[int, Worker]:
-        """The living workers that have begun."""
+        """The running workers that have begun their life."""
         there = self._env.network.there.items()
         return {
             number: process.core
@@ -75,7 +75,7 @@ class Network:
         }
 
     def task(self, component: str, index: int = 0) -> Any:
-        """The living task of a spout or bolt."""
+        """The running task of a spout or bolt."""
         task = self.plan.tasks_of(component)[index]
         wired = self.workers[task.worker]._wired
         return wired.spouts.get(task.id) or wired.bolts[task.id]

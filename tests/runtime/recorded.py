@@ -1,4 +1,4 @@
-"""A history that tests read row by row, and the replay of it that must agree with the ackers."""
+"""A history that tests read row by row, and its replay, which must agree with the ackers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Recorded:
         return [row for row in self._rows() if row.what in what and task in (None, row.task)]
 
     def values(self, what: What, task: int | None = None) -> list[int]:
-        """Of all entries of a kind, also of those that have no roots."""
+        """The values of all entries of a kind, also of those without roots."""
         return [value for entry in self.of(what, task) for value in entry.values.tolist()]
 
     def _rows(self) -> Iterator[Row]:
@@ -50,12 +50,12 @@ class Recorded:
                 yield Row(entry.what, entry.task, root, value, entry.detail)
 
     def check_shapes(self) -> None:
-        """Every entry has the columns that the table in history.py says."""
-        told = {What.EMITTED, What.COMPLETED, What.FAILED}
+        """Every entry has the columns of its kind."""
+        messages = {What.EMITTED, What.COMPLETED, What.FAILED}
         edges = {What.SENT, What.DELIVERED, What.ACKED, What.REFUSED}
         for entry in self.entries:
             roots, values, attempts = len(entry.roots), len(entry.values), len(entry.attempts)
-            if entry.what in told:
+            if entry.what in messages:
                 assert roots == values == attempts > 0, entry
             elif entry.what in edges:
                 assert roots == values > attempts == 0, entry
@@ -67,9 +67,9 @@ class Recorded:
                 assert len(entry.detail) == roots, entry
 
     def replay(self) -> set[int]:
-        """Follow each tree by what was sent and acked alone; returns those that were complete.
+        """Follow each tree by its sent and acked edges only. Returns the roots of complete trees.
 
-        Raises AssertionError for a tree that was complete too early, or that nobody had emitted.
+        Raises AssertionError for a tree that was complete too early, or was never emitted.
         """
         emitted, complete = set[int](), set[int]()
         open_edges = defaultdict[int, set[int]](set)
@@ -98,7 +98,7 @@ class Recorded:
 
 
 class Alone(Recorded):
-    """A topology in one worker on a clock that stands still, with its history."""
+    """A topology in one worker on a manual clock, with its history."""
 
     def __init__(self, topology: Topology, sample: int = 1, seed: int = 0) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class Alone(Recorded):
         return self.plan.tasks_of(component)[index].id
 
     def run(self) -> None:
-        """Until all is done; where nothing can be done, time passes."""
+        """Run to the end; the clock advances while nothing can be done."""
         for _ in range(10_000):
             wait_s = self.worker.step()
             if self.worker.finished:
@@ -121,7 +121,7 @@ class Alone(Recorded):
         raise AssertionError("not finished after 10,000 steps")
 
     def work(self) -> None:
-        """Until there is nothing to do at this moment."""
+        """Do all that can be done at this moment."""
         for _ in range(10_000):
             if self.worker.step() != 0:
                 return

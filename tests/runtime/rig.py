@@ -1,6 +1,6 @@
-"""The tasks of a topology in one worker, and nobody who runs them: tests call them by hand.
+"""The tasks of a topology in one worker; tests call them by hand.
 
-What a task sends lies in the inbox of its receiver; what it reports, in `reports`.
+Batches that a task sends are in the inbox of their receiver; its reports are in `reports`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Rig:
     """Every task of `topology`, opened and prepared."""
 
     def __init__(self, topology: Topology, seed: int = 0, *, adapts: bool = False) -> None:
-        """`adapts`: how many trees may be open is found by congestion control, if it is left at
-        its default; else as many as there are places."""
+        """`adapts`: `spout_pending` is the one of the topology; otherwise it is the number of
+        slots."""
         graph = topology.graph()
         config = replace(graph.config, workers=1)
         if not adapts:
@@ -67,11 +67,11 @@ class Rig:
         return Batch(index, self.task(component).id, records, roots, edges, offsets)
 
     def untracked(self, component: str, records: Any, stream: str = "default") -> Batch:
-        """Records that nobody follows."""
+        """Records without anchors."""
         return Batch(self.plan.stream(component, stream).index, self.task(component).id, records)
 
     def sent(self, component: str) -> list[Batch]:
-        """What has come for the tasks of a component; it is gone from their inboxes."""
+        """Remove and return the batches in the inboxes of the tasks of a component."""
         found = []
         for task in self.plan.tasks_of(component):
             entries = self.wired.inboxes[task.id].entries
@@ -79,12 +79,12 @@ class Rig:
             entries.clear()
         return found
 
-    def reports(self) -> Told:
-        """What was reported since the last look, as slot → what."""
-        return Told(self.wired.reports.take().values())
+    def reports(self) -> ReportedTrees:
+        """Remove and return the reports since the last call, by root."""
+        return ReportedTrees(self.wired.reports.take().values())
 
 
-class Told:
+class ReportedTrees:
     """Reports to the ackers, root by root."""
 
     def __init__(self, reports: Any) -> None:
@@ -92,10 +92,10 @@ class Told:
         self.acks: dict[int, int] = defaultdict(int)
         self.fails: dict[int, list[Failure]] = defaultdict(list)
         for report in reports:
-            for told, pairs in ((self.starts, report.starts), (self.acks, report.acks)):
+            for xors_by_root, pairs in ((self.starts, report.starts), (self.acks, report.acks)):
                 for roots, xors in pairs:
                     for root, value in zip(roots.tolist(), xors.tolist(), strict=True):
-                        told[root] ^= value
+                        xors_by_root[root] ^= value
             for root, failure in report.fails:
                 self.fails[root].append(failure)
 
@@ -118,6 +118,8 @@ def xor_of(*values: int) -> int:
     return reduce(xor, values, 0)
 
 
-def balance(told: dict[int, int], inputs: Batch, *outputs: list[Batch]) -> None:
-    """Each tree was told its input edges XOR the edges that were made."""
-    assert dict(told) == dict(edges_by_root([inputs, *(one for some in outputs for one in some)]))
+def balance(xors_by_root: dict[int, int], inputs: Batch, *outputs: list[Batch]) -> None:
+    """The report on each tree is the XOR of its input edges and of its output edges."""
+    assert dict(xors_by_root) == dict(
+        edges_by_root([inputs, *(one for some in outputs for one in some)])
+    )

@@ -18,5 +18,5 @@ from sunshower import Cause, Failure
         ),
     ],
 )
-def test_text_names_a_task_only_where_one_is_meant(failure: Failure, text: str) -> None:
+def test_text_names_a_task_only_if_the_failure_has_one(failure: Failure, text: str) -> None:
     assert str(failure) == text

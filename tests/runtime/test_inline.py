@@ -1,4 +1,4 @@
-"""The plain loop: a whole topology in this process and thread, to its end or its error."""
+"""`run_inline` runs a whole topology in this process and thread, to its end or its error."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_words_are_counted_once_each_and_together(ackers: int) -> None:
     assert (lines.emitted, lines.acked) == (3, 3 if ackers else 0)
 
 
-def test_same_seed_runs_alike() -> None:
+def test_same_seed_gives_the_same_run() -> None:
     runs = [run_inline(word_count().graph(), seed=7, clock=ManualClock()) for _ in range(2)]
     assert runs[0].results == runs[1].results
     assert (
@@ -91,7 +91,7 @@ def test_record_that_always_fails_ends_the_run_with_the_line_that_raised() -> No
         run_inline(word_count(Broken).graph())
 
 
-def test_bolt_that_forgets_to_ack_is_told_after_so_many_steps() -> None:
+def test_bolt_that_forgets_to_ack_is_reported_after_steps_max() -> None:
     class Forgets(Bolt[Word, None]):
         def execute(self, tuple: Tuple[Word], out: Collector[Any]) -> None: ...
 
@@ -99,7 +99,7 @@ def test_bolt_that_forgets_to_ack_is_told_after_so_many_steps() -> None:
         run_inline(word_count(Forgets).graph(), clock=ManualClock(), steps_max=100)
 
 
-def test_every_task_is_closed_also_after_an_error() -> None:
+def test_every_task_is_closed_even_after_an_error() -> None:
     closed = []
 
     class BreaksAndCloses(CountWords):

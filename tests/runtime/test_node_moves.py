@@ -1,4 +1,4 @@
-"""Workers that go to new processes: on other nodes, or because their request changes."""
+"""Workers that move to new processes: on other nodes, or because their request changes."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_plan_that_no_node_can_hold_is_refused_unless_nodes_may_be_added() -> 
     moves(many("a"), grows=True).check(large)
 
 
-def test_workers_that_cannot_leave_a_drained_node_do_not_hinder_a_rebalance() -> None:
+def test_workers_that_cannot_leave_a_drained_node_do_not_prevent_a_rebalance() -> None:
     before = plan(2, Held, ONE)
     drained = NodeState("b", Resources(num_cpus=2), NONE, leaves_s=600.0)
     there = moves(NodeState("a", ONE, NONE), drained, places={0: "a", 1: "b"})
@@ -195,7 +195,7 @@ def test_a_task_whose_state_cannot_move_stays_and_status_says_so_and_the_others_
     assert there.lines(after, []) == (stays,)
 
 
-def test_what_requests_something_stays_in_the_worker_of_a_task_that_cannot_move() -> None:
+def test_tasks_with_requests_stay_in_the_worker_of_a_task_that_cannot_move() -> None:
     topology = Topology("t", workers=1)
     numbers = topology.spout("s", Counter(9))
     numbers.shuffle().bolt("held", Held, resources=ONE)
@@ -256,7 +256,7 @@ def test_a_cancelled_leave_is_tried_again_after_half_a_minute() -> None:
     assert there.away(before, [], 30.0) is not None
 
 
-def test_a_second_node_that_is_drained_meanwhile_gives_its_workers_up_at_once() -> None:
+def test_workers_leave_a_second_node_that_is_drained_meanwhile_at_once() -> None:
     before = plan(3)
     there = moves(many("a", leaves_s=60.0), many("b"), many("c"), places={0: "a", 1: "b", 2: "c"})
     found, _ = there.away(before, before.workers, 0.0) or (before, 0.0)
@@ -266,7 +266,7 @@ def test_a_second_node_that_is_drained_meanwhile_gives_its_workers_up_at_once() 
     assert after.workers == [0, 2, 3], "0 is free again"
 
 
-def test_of_two_drained_nodes_both_give_their_workers_up_together() -> None:
+def test_workers_leave_two_drained_nodes_together() -> None:
     nodes = many("a", leaves_s=60.0), many("b", leaves_s=10.0), many("c")
     there, before = moves(*nodes, places={0: "a", 1: "b", 2: "c"}), plan(3)
     assert there.away(before, before.workers, 0.0) == (renewed(before, [0, 1]), 5.0)

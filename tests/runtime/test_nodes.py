@@ -1,4 +1,4 @@
-"""The choice of nodes for workers, by what is free there and what else is there."""
+"""The choice of nodes for workers, by their free resources and by the workers on them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GIB = 2**30
 
 
 def node(id: str, cpus: float, free: float | None = None, **more: float) -> NodeState:
-    """A node with so many CPUs, of which some are free (None: all)."""
+    """A node with `cpus` CPUs, of which `free` are free (None: all)."""
     return NodeState(
         id, Resources(num_cpus=cpus), Resources(num_cpus=cpus if free is None else free), **more
     )
@@ -66,7 +66,7 @@ def test_of_equal_nodes_the_one_with_fewer_workers_of_all_topologies_is_chosen()
     assert choices({0: NONE}, there, "spread") == {0: "b"}
 
 
-def test_what_starts_on_a_node_and_is_not_counted_yet_takes_up_its_room() -> None:
+def test_a_worker_that_starts_on_a_node_uses_resources_before_the_node_counts_them() -> None:
     there = view(node("a", 2), node("b", 1), places={0: "a"})
     assert choice(1, TWO, there, {0: TWO}, "spread") is None
     assert choice(1, ONE, there, {0: TWO}, "spread") == "b"
@@ -134,7 +134,7 @@ def test_requests_that_all_nodes_together_cannot_hold_are_named() -> None:
     assert misfit(dict.fromkeys(range(2), TWO), there) is None
 
 
-def test_what_staying_workers_request_is_not_there_for_new_ones() -> None:
+def test_resources_of_staying_workers_are_not_available_to_new_ones() -> None:
     there = view(node("a", 2), node("b", 2), node("c", 9, leaves_s=inf), places={0: "a", 1: "c"})
     staying = {0: ONE, 1: ONE}
     assert misfit({2: TWO, 3: ONE}, there, staying) is None, "worker 1 is on a drained node"
@@ -144,7 +144,7 @@ def test_what_staying_workers_request_is_not_there_for_new_ones() -> None:
     )
 
 
-def test_where_an_autoscaler_may_add_nodes_everything_may_fit() -> None:
+def test_with_an_autoscaler_every_request_may_fit() -> None:
     assert misfit({0: TWO}, view(node("a", 1), grows=True)) is None
 
 
@@ -177,7 +177,7 @@ def test_a_worker_that_requests_nothing_waits_where_others_request_all_memory() 
     )
 
 
-def test_where_all_nodes_are_being_drained_that_is_the_reason() -> None:
+def test_reason_is_that_all_nodes_are_being_drained() -> None:
     there = NodeView((node("a", 4, leaves_s=inf),), {}, (ONE,), starting=frozenset({0}))
     assert misfit({0: NONE}, there) == misfit({0: ONE}, there) == "all nodes are being drained"
     assert "1 CPU free: all nodes are being drained; add a node" in waits({0: ONE}, there)[0]

@@ -1,4 +1,4 @@
-"""Pressure on several workers: a slow task among quick ones, and cycles of bolts."""
+"""Load on several workers: a slow task among quick ones, and cycles of bolts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ every_layout = pytest.mark.parametrize("layout", Layout)
 
 
 class Watch(Shared):
-    """What was done and what failed; tasks share it. The clock is for workers without a network."""
+    """Counts records and keeps failures; tasks share it. The clock is for tests without Network."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -28,7 +28,7 @@ class Watch(Shared):
 
 
 class Watched(Counter):
-    """Numbers, whose failures are written down."""
+    """Numbers; records their failures."""
 
     def __init__(self, watch: Watch, stop: int | None) -> None:
         super().__init__(stop)
@@ -53,7 +53,7 @@ class Slow(Bolt[Number, None]):
 
 
 @every_layout
-def test_slow_task_stops_the_spout_for_the_quick_ones_too(layout: Layout) -> None:
+def test_slow_task_among_quick_ones_causes_no_failures(layout: Layout) -> None:
     class SlowFirst(Slow):
         def prepare(self, context: Context) -> None:
             super().prepare(context)
@@ -77,7 +77,7 @@ class Hop(NamedTuple):
 
 
 class Hops(Bolt[Any, Hop]):
-    """Two hops for each with some left, and each costs time: full load on every channel."""
+    """Emits two hops for each with some left; each takes 50 ms: full load on every channel."""
 
     def __init__(self, watch: Watch, first: int) -> None:
         self.watch, self.first = watch, first
@@ -96,7 +96,7 @@ class Hops(Bolt[Any, Hop]):
 
 
 def cycle(watch: Watch, layout: Layout) -> Plan:
-    """The cycle numbers ──▶ a ──▶ b ──▶ a …, until each number has made 2⁴ ends."""
+    """The cycle numbers ──▶ a ──▶ b ──▶ a …, until each number has become 2⁴ last hops."""
     topology = Topology("cycle", message_timeout_s=1_000, workers=2, ackers=1, spout_pending=64)
     source = topology.spout("numbers", Watched(watch, 50))
     a = source.shuffle().bolt("a", Hops(watch, 4), parallelism=2)
@@ -114,7 +114,7 @@ def test_cycle_under_full_load_does_not_deadlock(layout: Layout, seed: int) -> N
 
 
 def test_cycle_with_credits_on_every_edge_would_deadlock() -> None:
-    """The control: what the theorem above is about does happen without the rule."""
+    """The control for the test above: without back edges the cycle does deadlock."""
     watch = Watch()
     plan = replace(cycle(watch, Layout.ISOLATE), back_edges=frozenset())
     with pytest.raises(AssertionError, match="stuck"):
@@ -167,7 +167,7 @@ def explosion(watch: Watch, layout: Layout, seed: int, **settings: Any) -> Netwo
 
 @every_layout
 @pytest.mark.parametrize("seed", range(3))
-def test_cycle_that_makes_more_than_it_takes_in_fails_its_own_trees_and_blocks_nobody(
+def test_cycle_that_emits_more_than_it_receives_fails_its_own_trees_and_blocks_no_others(
     layout: Layout, seed: int
 ) -> None:
     watch = Watch()
@@ -188,7 +188,7 @@ def test_cycle_that_makes_more_than_it_takes_in_fails_its_own_trees_and_blocks_n
 
 
 @every_layout
-def test_what_such_a_cycle_drops_untracked_is_noted(layout: Layout) -> None:
+def test_untracked_records_that_such_a_cycle_drops_are_reported(layout: Layout) -> None:
     watch = Watch()
     net = explosion(watch, layout, 0, ackers=0)
 

@@ -27,8 +27,9 @@ from sunshower.kafka.partitions.ports import Committed, Offsets, Partition
 from sunshower.kafka.partitions.store_errors import using
 from sunshower.records import RecordParts, Schema
 from sunshower.secret import Secret, address
+from sunshower.state.results import Results, Source
 from sunshower.state.sqlite import SqliteFile
-from sunshower.state.sqlite_results import Results, Source, SqliteResults
+from sunshower.state.sqlite_results import SqliteResults
 from sunshower.topologies.components import Context
 
 FIELDS = ("topic", "partition", "offset")

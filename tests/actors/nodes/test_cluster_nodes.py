@@ -1,4 +1,4 @@
-"""What Ray says about nodes: their resources, their workers, and nodes that may be added."""
+"""The data of Ray about nodes: their resources, their workers, and whether nodes may be added."""
 
 from __future__ import annotations
 

@@ -36,8 +36,10 @@ def test_a_head_that_does_not_answer_is_named_before_any_worker_is_created(
 ) -> None:
     context = SimpleNamespace(gcs_address="10.0.0.1:6379")
     monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
-    said = "'numbers' cannot start: the head of the Ray cluster, 10.0.0.1:6379, .* Exceeded. Submit"
-    with pytest.raises(ClusterError, match=said):
+    message = (
+        "'numbers' cannot start: the head of the Ray cluster, 10.0.0.1:6379, .* Exceeded. Submit"
+    )
+    with pytest.raises(ClusterError, match=message):
         create_workers("numbers-1", plan)
 
 

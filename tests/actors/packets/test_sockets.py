@@ -1,4 +1,4 @@
-"""Packets between two processes: in order, answered one by one, and only for who has the key."""
+"""Packets between two processes: in order, answered one by one, and only with the right key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOST = "127.0.0.1"
 
 
 class Process:
-    """The sockets of one process, with a loop of their own; `answers` has what was answered."""
+    """The sockets of one process, with a loop of their own; `answers` has all answers."""
 
     def __init__(self, key: bytes = KEY, answer: Callable[[bytes], int | None] = lambda _: 0):
         self.received: Queue[bytes] = Queue()
@@ -138,7 +138,7 @@ def test_a_listener_without_the_key_receives_no_packet(processes: Callable[..., 
     assert stranger.received.empty()
 
 
-def test_who_sends_anything_else_is_cut_off_and_stops_nobody(
+def test_connection_with_other_data_is_closed_and_others_work(
     processes: Callable[..., Process],
 ) -> None:
     here, there = processes(), processes()
@@ -190,7 +190,7 @@ def test_packets_without_an_answer_are_reported_when_the_connection_is_lost(
     assert here.answers.get(timeout=WITHIN_S) is None
 
 
-def test_with_tls_packets_arrive_and_others_are_cut_off(
+def test_with_tls_packets_arrive_and_other_connections_are_closed(
     processes: Callable[..., Process], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = processes()
@@ -210,7 +210,9 @@ def test_with_tls_packets_arrive_and_others_are_cut_off(
     assert plain.received.empty()
 
 
-def test_nobody_listens_there(processes: Callable[..., Process]) -> None:
+def test_packet_to_an_endpoint_without_a_listener_is_lost(
+    processes: Callable[..., Process],
+) -> None:
     here = processes()
     with socket.create_server((HOST, 0)) as server:
         endpoint = Endpoint(*server.getsockname())
@@ -221,7 +223,7 @@ def test_nobody_listens_there(processes: Callable[..., Process]) -> None:
 def test_packets_are_answered_while_the_loop_is_busy(processes: Callable[..., Process]) -> None:
     here = processes()
     received: Queue[bytes] = Queue()
-    busy = PacketSockets(HOST, lambda packet: received.put(packet) or 0)  # nobody calls `work`
+    busy = PacketSockets(HOST, lambda packet: received.put(packet) or 0)  # `work` is not called
     busy.trust(KEY, 10.0)
     try:
         here.connect(busy.endpoint).send(b"now", here.answers.put, 0.0)

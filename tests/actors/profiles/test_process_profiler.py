@@ -1,4 +1,4 @@
-"""Tests of profiles of this process: sampled by a thread in it, and by py-spy."""
+"""Profiles of this process, sampled by a thread in it and by py-spy."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_where_py_spy_is_missing_the_process_is_sampled_and_the_reason_is_given(
 
 @pytest.mark.skipif(
     not HAS_PY_SPY or os.geteuid() != 0 or shutil.which("setpriv") is None,
-    reason="only root can start py-spy as another user, whom the kernel refuses",
+    reason="only root can start py-spy as another user, which the kernel refuses",
 )
 def test_where_ptrace_is_refused_the_process_is_sampled_and_the_reason_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -175,7 +175,7 @@ def test_a_second_profile_is_refused_while_one_is_recorded_and_an_ended_one_is_f
         assert not profiler.profile("a", 600.0, in_process=True).is_done
         with pytest.raises(ClusterError, match="another profile of this process is being recorded"):
             profiler.profile("b", 600.0, in_process=True)
-        profiler.profile("b", None, in_process=True)  # not its own
+        profiler.profile("b", None, in_process=True)  # it is not that of `b`
         with pytest.raises(ClusterError):
             profiler.profile("b", 600.0, in_process=True)
         assert profiler.profile("a", None, in_process=True).stacks == {}

@@ -111,14 +111,14 @@ def topology(cpus: float) -> Topology:
 def main(folder: Path) -> None:
     with head(folder) as address, RayCluster(address) as cluster:
         run = cluster.submit(topology(3).graph())
-        assert len(run.nodes()) == 2, "each of them on a node of its own, neither on the head"
+        assert len(run.nodes()) == 2, "each worker has its own node, and none is on the head"
         finish(run)
         run.stop()
         _check_endless(cluster)
 
 
 def _check_endless(cluster: RayCluster) -> None:
-    """What no type of node can hold waits, says so, and can be interrupted."""
+    """Workers that no type of node can hold wait, are reported, and can be interrupted."""
 
     def look(snapshot: Snapshot) -> None:
         for line in snapshot.unplaced:

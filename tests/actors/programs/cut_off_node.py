@@ -28,7 +28,7 @@ class Probe:
 
 
 def options(worker: int, view: NodeView) -> dict[str, Any]:
-    """With which the master replaces a worker."""
+    """The options with which the master replaces a worker."""
     node = choice(worker, NOTHING, view, {}, "spread")
     return worker_options("replaced-run", worker, NOTHING, node, "spread")
 

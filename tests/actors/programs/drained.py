@@ -1,4 +1,4 @@
-"""A Ray of its own, of which one node is added and one is drained: run by test_ends_on_ray.py."""
+"""A Ray of its own, in which a node is added and one is drained: run by test_ends_on_ray.py."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FEW: dict[str, Any] = {"num_cpus": 2, "object_store_memory": 80_000_000}
 
 
 class Sum(Bolt[Number, None]):
-    """The values so far, in memory: one record lost or counted twice would show."""
+    """Keeps all values in memory, to find records that were lost or processed twice."""
 
     def prepare(self, context: Context) -> None:
         self.seen: list[int] = []
@@ -55,7 +55,7 @@ def topology(gate: Path, sink: Any) -> Topology:
 
 
 def drain(nodes: Cluster, node: str) -> None:
-    """As an operator does."""
+    """Drain a node with the command of Ray, as an operator does."""
     command = ["drain-node", "--address", nodes.address, "--node-id", node]
     why = ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "test"]
     ray = Path(sys.executable).with_name("ray")
@@ -77,8 +77,8 @@ def used(run: RayRun) -> set[str]:
 
 
 def check_moves(nodes: Cluster, second: Any, run: RayRun) -> None:
-    """A new node gets a worker in a rebalance without options, and a drained node gives all up, the
-    master too."""
+    """A rebalance without options moves a worker to a new node; all workers, and the master, leave
+    a drained node."""
     until_acked(run, 100)
     assert sorted(map(len, run.nodes().values())) == [1, 2]
     third = nodes.add_node(**FEW)

@@ -1,4 +1,4 @@
-"""A topology that keeps a history and writes files, and what the two must say of each other."""
+"""A topology that keeps a history and writes files, and checks of both."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ TOTAL = 10_000
 
 
 class Held(Counter):
-    """The numbers below `stop`, half of them only when the file `gate` is there: however fast the
-    machine is, the topology does not end before the test has done what it does to it."""
+    """The numbers below `stop`, half of them only when the file `gate` is there: so the topology
+    does not end before the test has injected its faults, however fast the machine is."""
 
     def __init__(self, stop: int, gate: Path) -> None:
         super().__init__(stop)
@@ -42,8 +42,8 @@ def work(number: Number) -> Iterator[Number]:
 
 
 class Store(Bolt[Number, None]):
-    """Says of each record that it is written, and then writes it: a kill in between costs the
-    file, not the history."""
+    """Notes each record in the history before it writes it to a file: after a kill in between, the
+    file lacks the record, not the history."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -59,7 +59,7 @@ class Store(Bolt[Number, None]):
 
 
 def stored(folder: Path) -> list[int]:
-    """All that the sinks have written, in all their lives."""
+    """All that the sinks have written, in all lives of their workers."""
     files = sorted(folder.glob("stored-*"))
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
@@ -68,7 +68,7 @@ def topology(
     folder: Path, total: int = TOTAL, gate: Path | None = None, **settings: Any
 ) -> Topology:
     """Numbers ──▶ work ──▶ store, two tasks of `work`; few are pending at a time,
-    so that there is always something to hurt. With a `gate`, the numbers are held."""
+    so that the topology is busy during a fault. With a `gate`, half of the numbers are held."""
     limits = {"ackers": 1, "spout_pending": 256, "peer_link_retry_s": 0.1, **settings}
     topology = Topology("evident", **limits)
     numbers = Held(total, gate) if gate else Counter(total)
@@ -79,7 +79,7 @@ def topology(
 
 @contextmanager
 def submitted(cluster: RayCluster, topology: Topology, **how: Any) -> Iterator[RayRun]:
-    """A run that leaves nothing behind, whatever becomes of it."""
+    """A run that is stopped at the end; nothing of it may be left."""
     run = cluster.submit(topology.graph(), **{"layout": Layout.ISOLATE, **how})
     try:
         yield run
@@ -89,7 +89,7 @@ def submitted(cluster: RayCluster, topology: Topology, **how: Any) -> Iterator[R
 
 
 def finish(run: RayRun) -> None:
-    """Wait for the end: long, as the machine may be busy, and what is lost would never come."""
+    """Wait for the end: long, because the machine may be busy."""
     assert run.wait(150), run.snapshot()
 
 
@@ -102,7 +102,7 @@ def until_acked(run: RayRun, count: int) -> None:
 
 
 def worker_of(run: RayRun, component: str, index: int = 0) -> int:
-    """Where a task of a component lives."""
+    """The worker of a task of a component."""
     return run.plan.tasks_of(component)[index].worker
 
 
@@ -117,12 +117,12 @@ def rows(entries: Iterable[Entry], what: What) -> dict[tuple[int, int], float]:
 
 
 def wrote(entries: Iterable[Entry]) -> list[int]:
-    """The keys that sinks say they have written."""
+    """The keys that sinks have noted as written."""
     return [entry.detail[0] for entry in entries if entry.what is What.WROTE]
 
 
 def check_no_ack_came_too_soon(entries: list[Entry], sample: int = 1) -> int:
-    """Every edge of a completed tree was acked before. Returns how many trees were looked at."""
+    """Check that every edge of a completed tree was acked before. Returns the number of trees."""
     edges: dict[int, list[int]] = defaultdict(list)
     for root, edge in rows(entries, What.SENT):
         edges[root].append(edge)
@@ -140,16 +140,16 @@ def finish_with_kills(
     run: RayRun, source: str, total: int, tasks: Sequence[Task], gate: Path
 ) -> None:
     """Kill the workers of `tasks`, one after the other, after an eighth of the `total` records of a
-    held source; let the rest go, and wait for the end."""
+    held source; release the rest, and wait for the end."""
     for number, task in enumerate(tasks):
-        until(partial(is_on, run, source, total, number))
+        until(partial(has_progressed, run, source, total, number))
         run.kill_worker(task.worker)
-    until(partial(is_on, run, source, total, len(tasks)))
+    until(partial(has_progressed, run, source, total, len(tasks)))
     gate.touch()
     finish(run)
 
 
-def is_on(run: RayRun, source: str, total: int, restarts: int) -> bool:
-    """Whether so many workers were started again, and an eighth of the records is acked."""
+def has_progressed(run: RayRun, source: str, total: int, restarts: int) -> bool:
+    """Whether `restarts` workers were started again, and an eighth of the records is acked."""
     now = run.snapshot()
     return now.restarts >= restarts and now.component(source).acked > total // 8

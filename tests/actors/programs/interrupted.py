@@ -1,4 +1,4 @@
-"""A program with a Ray of its own that pauses what it runs, and is interrupted by a test."""
+"""A program with a Ray of its own that pauses its topology, and is interrupted by a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What adds nodes for the autoscaler in autoscaled.py: each is some processes on this machine."""
+"""Adds nodes for the autoscaler in autoscaled.py: each is some processes on this machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ray.autoscaler._private.fake_multi_node.node_provider import FakeMultiNodeP
 
 
 class LocalNodes(FakeMultiNodeProvider):  # type: ignore[misc]
-    """Ray's own for tests, which cannot start nodes of a type that declares its memory."""
+    """Ray's own provider for tests cannot start nodes of a type that declares its memory."""
 
     def create_node_with_resources_and_labels(
         self, node_config: Any, tags: Any, count: int, resources: dict[str, float], labels: Any

@@ -1,6 +1,6 @@
 """A Ray of its own with two nodes, and a record that kills its process: run by test_crash_reports.
 
-A program, because a process can belong to one Ray only, and the tests' one is in use.
+It is a program, because a process can use one Ray only, and the tests use theirs already.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ POISON = 700
 
 
 class Poisoned(Bolt[Number, None]):
-    """Writes down each death, and the node it was on."""
+    """Kills its process for the poison, after it has written the node into a file."""
 
     def __init__(self, deaths: Path) -> None:
         self.deaths = deaths
@@ -53,7 +53,7 @@ def check_deaths(cluster: RayCluster, deaths: Path) -> None:
 
 
 def check_gone(gone: str) -> None:
-    """A node that is gone costs seconds at most."""
+    """The search on a node that is gone ends within seconds."""
     begun_s = time.monotonic()
     assert flight_recorder.find_on(gone, "some-run", 1) is None
     assert time.monotonic() - begun_s < 10.0
@@ -69,8 +69,8 @@ def main(folder: Path) -> None:
     try:
         with RayCluster(nodes.address) as cluster:
             check_deaths(cluster, folder / "deaths")
-            boxes = folder / "second" / f"sunshower-{os.getuid()}"
-            assert boxes.exists(), "both nodes keep their crash reports in one folder"
+            recorders = folder / "second" / f"sunshower-{os.getuid()}"
+            assert recorders.exists(), "both nodes keep their crash reports in one folder"
             nodes.remove_node(second)
             check_gone(gone)
     finally:

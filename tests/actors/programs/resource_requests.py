@@ -41,7 +41,7 @@ def check_packed(cluster: RayCluster) -> None:
 
 
 def check_refused(cluster: RayCluster) -> None:
-    """Before any worker is created, and nothing is left."""
+    """The requests are refused before any worker is created, and nothing is left."""
     for graph, why in [
         (made("large", 1, Resources(num_cpus=5), 1), "worker 0 requests 5 CPU, and no node"),
         (made("many", 5, CPU, 5), "its workers request 5 CPU together, and all nodes have 4 CPU"),
@@ -53,7 +53,7 @@ def check_refused(cluster: RayCluster) -> None:
 
 
 def check_wait(cluster: RayCluster) -> None:
-    """For what another topology holds; an interrupted wait leaves nothing."""
+    """A topology waits for resources that another one holds; an interrupted wait leaves nothing."""
     first = cluster.submit(made("first", 2, Resources(num_cpus=2), 2), active=False)
 
     def look(snapshot: Snapshot) -> None:
@@ -69,7 +69,7 @@ def check_wait(cluster: RayCluster) -> None:
 
 
 def check_lost_node(cluster: RayCluster, nodes: Cluster, second: Any) -> None:
-    """A worker whose node has ended waits for another one, and is not called silent."""
+    """A worker whose node has ended waits for another one, and is not reported as silent."""
     run = cluster.submit(made("lost", 2, Resources(num_cpus=2), 2), active=False)
     (lost,) = run.nodes()[second.node_id]
     nodes.remove_node(second)

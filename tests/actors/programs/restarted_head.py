@@ -1,6 +1,7 @@
-"""A Ray of its own with two nodes, whose head loses its GCS: run by test_ends_on_ray.py.
+"""A Ray of its own with two nodes, whose GCS is killed and started again: for test_ends_on_ray.py.
 
-The GCS keeps its tables in a Redis, which its next process reads. Meanwhile a worker is killed.
+The GCS keeps its tables in a Redis, from which its next process reads them. While it is down, a
+worker is killed.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from sunshower import Counter, Topology
 from sunshower.actors.cluster import RayCluster
 
 NODES = 3
-SUBMITTED = 5  # one alone may be spread by chance
+SUBMITTED = 5  # a single topology may be spread by chance
 
 
 def main(_: Path) -> None:

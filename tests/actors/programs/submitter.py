@@ -1,4 +1,4 @@
-"""A client that submits a topology when it is told to: test_submits.py starts two of them."""
+"""A client that submits a topology when it reads a line: test_submits.py starts two of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sunshower.errors import SunshowerError
 
 
 def drop(number: Number) -> None:
-    threading.Event().wait(0.005)  # else an endless source needs a whole processor
+    threading.Event().wait(0.005)  # otherwise an endless source needs a whole processor
 
 
 def topology(name: str) -> Topology:
@@ -26,10 +26,10 @@ def main(address: str, name: str) -> None:
         sys.stdout.flush()
         sys.stdin.readline()
         try:
-            said = f"in: {cluster.submit(topology(name).graph()).id}"
+            result = f"in: {cluster.submit(topology(name).graph()).id}"
         except SunshowerError as error:
-            said = f"refused: {error}"
-        sys.stdout.write(f"{said}\n")
+            result = f"refused: {error}"
+        sys.stdout.write(f"{result}\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A Ray of its own with two nodes, of which one is paused and killed: run by test_ends_on_ray.py.
 
-A program, because a process can belong to one Ray only, and the tests' one is in use.
+It is a program, because a process can use one Ray only, and the tests use theirs already.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def main(folder: Path) -> None:
     try:
         with RayCluster(nodes.address) as cluster:
             gate = folder / "gate"
-            made = topology(folder, gate=gate, ackers=4)  # enough processes for both machines
-            run = cluster.submit(made.graph(), Layout.ISOLATE, sample=1)
+            declared = topology(folder, gate=gate, ackers=4)  # enough processes for both machines
+            run = cluster.submit(declared.graph(), Layout.ISOLATE, sample=1)
             places = run.nodes()
             there = places[second.node_id]
             assert 0 < len(there) < len(run.plan.workers), f"the workers are not spread: {places}"

@@ -40,7 +40,7 @@ def other_release(folder: Path) -> Path:
 
 
 def command(code: Path, address: str, *words: str) -> tuple[int, str]:
-    """`sunshower …` of one release: its status, and what it said."""
+    """Run `sunshower …` of one release. Returns its exit status and its output."""
     done = subprocess.run(
         [sys.executable, "-m", "sunshower", *words, "--address", address],
         cwd=code,
@@ -66,9 +66,9 @@ def submit_from_elsewhere(other: Path, address: str) -> str:
         assert client.stdout is not None
         assert client.stdout.readline() == "ready\n"
         other.rename(other.with_name("hidden"))
-        said, _ = client.communicate("\n")
+        output, _ = client.communicate("\n")
         other.with_name("hidden").rename(other)
-    return said
+    return output
 
 
 def main(folder: Path) -> None:
@@ -83,30 +83,30 @@ def main(folder: Path) -> None:
 
 
 def check(address: str, folder: Path, releases: dict[str, Path]) -> None:
-    """Each release runs a topology, sees that of the other, and can neither ask nor change it."""
+    """Each release runs a topology, lists that of the other, and cannot query or change it."""
     numbers = {"here": versions.PROTOCOL, "there": OTHER}
     for name, code in releases.items():
         file = folder / f"{name}.py"
         file.write_text(TOPOLOGY.format(name=name), encoding="utf-8")
-        status, said = command(code, address, "submit", str(file))
-        assert status == 0, said
-        assert "Start its head with: ray start --head --system-config='{" in said, said
+        status, output = command(code, address, "submit", str(file))
+        assert status == 0, output
+        assert "Start its head with: ray start --head --system-config='{" in output, output
     for name, asked in (("here", "there"), ("there", "here")):
         for word in ("status", "kill", "deactivate", "rebalance"):
-            status, said = command(releases[name], address, word, asked)
-            assert status == 1, said
+            status, output = command(releases[name], address, word, asked)
+            assert status == 1, output
             sentence = f"has version {numbers[asked]}, and this release of sunshower uses version"
-            assert f"{sentence} {numbers[name]}: install the release" in said, said
-    said = submit_from_elsewhere(releases["there"], address)
-    refusal = said.strip().splitlines()[-1]
-    assert refusal.startswith("refused: the topology 'mixed', which its master has found, "), said
-    assert f"has version {OTHER}, and this release" in refusal, said
-    assert f"uses version {versions.PROTOCOL}: install the release" in refusal, said
+            assert f"{sentence} {numbers[name]}: install the release" in output, output
+    output = submit_from_elsewhere(releases["there"], address)
+    refusal = output.strip().splitlines()[-1]
+    assert refusal.startswith("refused: the topology 'mixed', which its master has found, "), output
+    assert f"has version {OTHER}, and this release" in refusal, output
+    assert f"uses version {versions.PROTOCOL}: install the release" in refusal, output
     for name, code in releases.items():
         assert "here" in command(code, address, "list")[1]
         assert "mixed" not in command(code, address, "list")[1]
-        status, said = command(code, address, "kill", name, "--now")
-        assert status == 0, said
+        status, output = command(code, address, "kill", name, "--now")
+        assert status == 0, output
     assert "There is no topology" in command(ROOT, address, "list")[1]
 
 

@@ -1,4 +1,4 @@
-"""Columns in, columns out: each output row hangs on the input row that its parent index names."""
+"""Tests of batch bolts: the edges of output rows, wrong answers and exceptions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Word(NamedTuple):
 
 
 class Answer(BatchBolt[Any, Word]):
-    """Answers with what the test says, whatever the table is."""
+    """Returns `answer` for every table."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
@@ -49,7 +49,7 @@ def words(count: int) -> list[Word]:
 
 
 @given(st.data(), st.integers(1, 6), st.booleans())
-def test_each_tree_hears_its_input_edges_and_those_of_the_rows_made_from_it(
+def test_acks_have_the_edges_of_inputs_and_of_the_rows_made_from_them(
     data: st.DataObject, count: int, as_table: bool
 ) -> None:
     parents = data.draw(st.lists(st.integers(0, count - 1), max_size=12))  # in any order
@@ -62,8 +62,8 @@ def test_each_tree_hears_its_input_edges_and_those_of_the_rows_made_from_it(
     sent = here.sent("next")
     rows = [row for one in sent for row in one.records["word"].to_pylist()]
     assert sorted(rows) == sorted(map(str, parents))
-    told, expected = here.reports().acks, edges_by_root([inputs, *sent])
-    assert {r: v for r, v in told.items() if v} == {r: v for r, v in expected.items() if v}
+    acks, expected = here.reports().acks, edges_by_root([inputs, *sent])
+    assert {r: v for r, v in acks.items() if v} == {r: v for r, v in expected.items() if v}
 
 
 def test_rows_of_a_dataclass_or_tuple_are_columns_by_field() -> None:
@@ -96,7 +96,7 @@ def test_untracked_rows_make_untracked_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "reason"),
     [
         (7, "a batch bolt returns Derived(rows, parents) or None, not a int"),
         (Derived(pa.table({"no": ["a"]}), np.zeros(1)), "columns ['no'], but the stream's fields"),
@@ -106,30 +106,30 @@ def test_untracked_rows_make_untracked_rows() -> None:
     ],
     ids=["type", "columns", "length", "beyond", "before"],
 )
-def test_wrong_answer_fails_every_row(answer: Any, said: str) -> None:
+def test_wrong_answer_fails_every_row(answer: Any, reason: str) -> None:
     here = rig(Answer(answer))
     here.bolt("bolt").process(here.batch("words", words(3)))
-    told = here.reports()
-    assert set(told.fails) == {ROOT, ROOT + 1, ROOT + 2}
-    assert said in told.fails[ROOT][0].reason
+    reports = here.reports()
+    assert set(reports.fails) == {ROOT, ROOT + 1, ROOT + 2}
+    assert reason in reports.fails[ROOT][0].reason
     assert not here.sent("next")
 
 
-def test_table_that_raises_fails_every_row_and_sends_none() -> None:
+def test_exception_fails_every_row_of_the_table_and_sends_none() -> None:
     @batch
     def broken(table: pa.Table) -> Derived:
         raise ValueError("no columns today")
 
     here = rig(broken)
     here.bolt("bolt").process(here.batch("words", words(2)))
-    told = here.reports()
-    assert [why.reason for slot in range(2) for why in told.fails[ROOT + slot]] == [
+    reports = here.reports()
+    assert [why.reason for slot in range(2) for why in reports.fails[ROOT + slot]] == [
         "ValueError: no columns today"
     ] * 2
     assert here.bolt("bolt").stats().counts.failed == 2
 
 
-def test_table_that_cannot_be_made_durable_fails_before_anything_is_sent() -> None:
+def test_exception_of_flush_fails_the_table_before_anything_is_sent() -> None:
     class Broken(Answer):
         def flush(self) -> None:
             raise OSError("disk full")

@@ -1,4 +1,4 @@
-"""Functions and process(): yield = emit, return = ack, raise = fail, and trees stay balanced."""
+"""Tests of bolts with a function or process(): yield emits, return acks, raise fails."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def words(*texts: str) -> list[Word]:
 
 
 def letters(word: Word) -> Iterator[Word]:
-    """Scripted: '!' raises, and so does what comes after the letters before it."""
+    """Yields each letter; raises at a '!', after it has yielded the letters before it."""
     for letter in word.word:
         if letter == "!":
             raise ValueError(f"no {word.word}")
@@ -59,30 +59,30 @@ trees = st.lists(st.integers(0, 4), max_size=3, unique=True)
 
 
 @given(scripts, st.data())
-def test_each_tree_hears_its_input_edges_and_the_edges_that_were_made(
+def test_acks_have_the_edges_of_inputs_and_of_their_outputs(
     script: list[str], data: st.DataObject
 ) -> None:
     here = rig(letters, sinks=3)
-    slots = [data.draw(trees) for _ in script]  # none, one or several roots; shared or not
+    slots = [data.draw(trees) for _ in script]  # none, one or several, which inputs may share
     batch = here.batch("words", words(*script), *slots)
     here.bolt("bolt").process(batch)
     good = [text for text in script if "!" not in text]
     sent = here.sent("next")
     assert sorted(records_of(sent)) == sorted(Word(letter) for text in good for letter in text)
-    told = here.reports()
+    reports = here.reports()
     expected = edges_by_root(
         [batch.only(i) for i, text in enumerate(script) if "!" not in text] + sent
     )
-    assert {root: value for root, value in told.acks.items() if value} == {
+    assert {root: value for root, value in reports.acks.items() if value} == {
         root: value for root, value in expected.items() if value
     }
     failed = [ROOT + s for text, own in zip(script, slots, strict=True) if "!" in text for s in own]
-    assert {root: len(why) for root, why in told.fails.items()} == {
+    assert {root: len(why) for root, why in reports.fails.items()} == {
         root: failed.count(root) for root in failed
     }
 
 
-def test_what_an_input_yielded_before_it_raised_is_not_sent() -> None:
+def test_records_yielded_before_an_exception_are_not_sent() -> None:
     here = rig(letters)
     here.bolt("bolt").process(here.batch("words", words("ab!", "b")))
     assert records_of(here.sent("next")) == words("b")
@@ -110,12 +110,12 @@ def test_untracked_inputs_make_untracked_outputs_and_no_report() -> None:
     (batch,) = here.sent("next")
     assert records_of([batch]) == words("a", "b")
     assert not batch.tracked
-    told = here.reports()
-    assert not told.acks
-    assert not told.fails
+    reports = here.reports()
+    assert not reports.acks
+    assert not reports.fails
 
 
-def test_counts_say_what_was_taken_in_sent_acked_and_failed() -> None:
+def test_executed_emitted_acked_and_failed_records_are_counted() -> None:
     here = rig(letters)
     here.bolt("bolt").process(here.batch("words", words("ab", "!", "")))
     counts = here.bolt("bolt").stats().counts
@@ -123,16 +123,18 @@ def test_counts_say_what_was_taken_in_sent_acked_and_failed() -> None:
     assert (counts.emitted, counts.transferred) == (2, 2)
 
 
-def gives_up(word: Word) -> list[Word]:
+def raises_stop_iteration(word: Word) -> list[Word]:
     return [Word(next(iter(word.word)))]  # StopIteration for an empty word
 
 
-def gives_up_silently(word: Word) -> None:
+def sink_that_raises_stop_iteration(word: Word) -> None:
     next(iter(word.word))
 
 
 @pytest.mark.parametrize("empty_at", [0, 1, 2])
-@pytest.mark.parametrize(("impl", "out"), [(gives_up, Word), (gives_up_silently, ())])
+@pytest.mark.parametrize(
+    ("impl", "out"), [(raises_stop_iteration, Word), (sink_that_raises_stop_iteration, ())]
+)
 def test_stop_iteration_is_an_exception_like_any_other(
     impl: Callable[[Word], Any], out: Any, empty_at: int
 ) -> None:
@@ -141,10 +143,10 @@ def test_stop_iteration_is_an_exception_like_any_other(
     texts[empty_at] = ""
     batch = here.batch("words", words(*texts))
     here.bolt("bolt").process(batch)
-    told = here.reports()
-    assert set(told.fails) == {ROOT + empty_at}
-    assert "StopIteration left the bolt" in told.fails[ROOT + empty_at][0].reason
-    assert set(told.acks) == {ROOT + slot for slot in range(3)} - {ROOT + empty_at}
+    reports = here.reports()
+    assert set(reports.fails) == {ROOT + empty_at}
+    assert "StopIteration left the bolt" in reports.fails[ROOT + empty_at][0].reason
+    assert set(reports.acks) == {ROOT + slot for slot in range(3)} - {ROOT + empty_at}
 
 
 # ---- records that do not fit --------------------------------------------------------------------
@@ -160,35 +162,35 @@ def test_record_that_does_not_fit_fails_its_input_alone() -> None:
     here = rig(yields_a_mark, fields=Word)
     batch = here.batch("words", words("good", "bad"))
     here.bolt("bolt").process(batch)
-    told = here.reports()
-    (failure,) = told.fails[ROOT + 1]
+    reports = here.reports()
+    (failure,) = reports.fails[ROOT + 1]
     assert "does not fit stream 'default', whose records are Word(word)" in failure.reason
     assert records_of(here.sent("next")) == words("fits")
-    assert set(told.acks) == {ROOT}
+    assert set(reports.acks) == {ROOT}
 
 
-def yields_to_nowhere(word: Word) -> Iterator[Any]:
+def yields_to_undeclared_stream(word: Word) -> Iterator[Any]:
     yield OnStream("nowhere", word)
 
 
 @pytest.mark.parametrize("out", [Word, ()])
-def test_stream_that_is_not_declared_fails_the_input_and_lists_what_there_is(out: Any) -> None:
-    here = rig(yields_to_nowhere, fields=out)
+def test_undeclared_stream_fails_the_input_and_the_error_lists_the_declared_ones(out: Any) -> None:
+    here = rig(yields_to_undeclared_stream, fields=out)
     here.bolt("bolt").process(here.batch("words", words("a")))
     (failure,) = here.reports().fails[ROOT]
     assert "there is no output stream 'nowhere'; declared are:" in failure.reason
 
 
-def yields_anyway(word: Word) -> Any:
+def sink_that_yields(word: Word) -> Any:
     return letters(word)
 
 
-def test_sink_that_yields_after_all_fails() -> None:
-    here = rig(yields_anyway, fields=())
+def test_sink_that_yields_a_record_fails_the_input() -> None:
+    here = rig(sink_that_yields, fields=())
     here.bolt("bolt").process(here.batch("words", words("a", "")))
-    told = here.reports()
-    assert set(told.fails) == {ROOT}
-    assert set(told.acks) == {ROOT + 1}
+    reports = here.reports()
+    assert set(reports.fails) == {ROOT}
+    assert set(reports.acks) == {ROOT + 1}
 
 
 # ---- several streams ----------------------------------------------------------------------------
@@ -199,13 +201,13 @@ def marks(word: Word) -> Iterator[Any]:
         yield OnStream("marks", Mark(letter)) if letter == "m" else Word(letter)
 
 
-def test_streams_have_edges_of_their_own_and_each_target_another() -> None:
+def test_each_stream_and_each_target_task_has_an_edge_of_its_own() -> None:
     here = rig(marks, streams={"marks": Mark}, fields=Word)
     batch = here.batch("words", words("ama", "", "m", "a"), [0], [1], [2], [3, 4])
     here.bolt("bolt").process(batch)
     plain, marked = here.sent("next"), here.sent("marks")
     assert records_of(plain) == words("a", "a", "a")
-    assert records_of(marked) == [Mark("m")] * 4, "two copies, one for each task"
+    assert records_of(marked) == [Mark("m")] * 4, "two copies of each, one for each task"
     balance(here.reports().acks, batch, plain, marked)
 
 
@@ -213,7 +215,7 @@ def test_streams_have_edges_of_their_own_and_each_target_another() -> None:
 
 
 class Flushes(Bolt[Word, Any]):
-    """Durable after flush, unless the batch holds the word that breaks it."""
+    """Its flush raises as soon as it has seen the word "breaks"."""
 
     def prepare(self, context: object) -> None:
         self.seen: list[str] = []
@@ -233,24 +235,24 @@ class FlushingSink(Flushes):
 
 
 @pytest.mark.parametrize(("impl", "out"), [(Flushes, Word), (FlushingSink, ())])
-def test_batch_that_cannot_be_made_durable_fails_as_a_whole(impl: Any, out: Any) -> None:
+def test_exception_of_flush_fails_the_whole_batch(impl: Any, out: Any) -> None:
     here = rig(impl, fields=out)
     here.bolt("bolt").process(here.batch("words", words("a", "breaks", "b")))
-    told = here.reports()
-    assert set(told.fails) == {ROOT, ROOT + 1, ROOT + 2}
-    assert not told.acks
+    reports = here.reports()
+    assert set(reports.fails) == {ROOT, ROOT + 1, ROOT + 2}
+    assert not reports.acks
     if out:
-        assert not here.sent("next"), "nothing may follow from what is not durable"
+        assert not here.sent("next"), "no output of an input that is not durable"
 
 
-def test_flush_comes_before_the_acks() -> None:
+def test_batch_whose_flush_succeeds_is_acked() -> None:
     here = rig(Flushes, fields=Word)
     batch = here.batch("words", words("a", "b"))
     here.bolt("bolt").process(batch)
     balance(here.reports().acks, batch, here.sent("next"))
 
 
-class Shy(Bolt[Any, None]):
+class Figures(Bolt[Any, None]):
     def __init__(self) -> None:
         self.seen = 0
 
@@ -264,11 +266,11 @@ class Shy(Bolt[Any, None]):
 
 
 @pytest.mark.parametrize(("records", "shown"), [(2, {"seen": 2}), (3, {})])
-def test_figures_are_shown_and_those_that_raise_stop_nobody(
+def test_figures_are_in_the_statistics_and_their_error_does_not_stop_the_task(
     records: int, shown: dict[str, float]
 ) -> None:
     topology = Topology("t", ackers=1)
-    topology.spout("source", Records([], type=Word)).shuffle().bolt("bolt", Shy())
+    topology.spout("source", Records([], type=Word)).shuffle().bolt("bolt", Figures())
     here = Rig(topology)
     bolt = here.bolt("bolt")
     bolt.supervision.tried()

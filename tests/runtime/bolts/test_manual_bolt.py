@@ -1,4 +1,4 @@
-"""Storm's own control, execute(tuple, out): anchors, acks, fails; slips are told at once."""
+"""Tests of bolts with execute(tuple, out): anchors, acks, fails, and errors for wrong calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Script = Callable[[Tuple[Word], Collector[Word]], None]
 
 
 class Scripted(Bolt[Word, Word]):
-    """Does what the test says."""
+    """Calls `script` for each tuple."""
 
     def __init__(self, script: Script) -> None:
         self.script = script
@@ -72,7 +72,7 @@ def test_ack_reports_the_input_edge_and_an_edge_for_each_target(sinks: int) -> N
     balance(here.reports().acks, batch, sent)
 
 
-def test_unanchored_emit_is_followed_by_nobody() -> None:
+def test_unanchored_record_is_not_tracked() -> None:
     def script(tuple: Tuple[Word], out: Collector[Word]) -> None:
         out.emit(tuple.record)
         out.ack(tuple)
@@ -97,7 +97,7 @@ def test_same_tuple_twice_among_the_anchors_makes_two_edges_that_balance() -> No
 
 
 class Pairing:
-    """Joins each two inputs; both are anchors."""
+    """Emits a record for each two inputs, anchored to both."""
 
     def __init__(self) -> None:
         self.held: list[Tuple[Word]] = []
@@ -117,9 +117,9 @@ def test_join_of_any_trees_keeps_all_of_them_in_balance(trees: list[list[int]]) 
     batch = run(here, *trees)
     sent = here.sent("next")
     settled = batch.split(len(trees) // 2 * 2)[0]
-    told = here.reports().acks
+    acks = here.reports().acks
     expected = edges_by_root([settled, *sent])
-    assert {r: v for r, v in told.items() if v} == {r: v for r, v in expected.items() if v}
+    assert {r: v for r, v in acks.items() if v} == {r: v for r, v in expected.items() if v}
 
 
 def test_two_anchors_in_one_tree_give_the_record_one_root_and_both_edges() -> None:
@@ -127,8 +127,8 @@ def test_two_anchors_in_one_tree_give_the_record_one_root_and_both_edges() -> No
     batch = run(here, [5], [5])
     (pair,) = here.sent("next")
     assert pair.roots.tolist() == [ROOT + 5]
-    told = here.reports().acks[ROOT + 5]
-    assert told == xor_of(*batch.edges.tolist(), *pair.edges.tolist())
+    acks = here.reports().acks[ROOT + 5]
+    assert acks == xor_of(*batch.edges.tolist(), *pair.edges.tolist())
 
 
 def test_several_roots_of_one_anchor_share_its_edge() -> None:
@@ -156,12 +156,12 @@ def test_tuple_may_be_acked_in_a_later_batch() -> None:
     balance(here.reports().acks, first, [second], here.sent("next"))
 
 
-def test_tuple_that_is_neither_acked_nor_failed_is_reported_by_nobody() -> None:
+def test_tuple_that_is_neither_acked_nor_failed_is_not_reported() -> None:
     here = rig(lambda _tuple, _out: None)
     run(here)
-    told = here.reports()
-    assert not told.acks
-    assert not told.fails
+    reports = here.reports()
+    assert not reports.acks
+    assert not reports.fails
 
 
 def test_order_of_one_stream_is_the_order_of_its_emits() -> None:
@@ -195,7 +195,7 @@ def test_emit_direct_reaches_the_named_task_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("emit", "said"),
+    ("emit", "message"),
     [
         (lambda out: out.emit(Word("a"), stream="direct"), "'direct' is direct: name the task"),
         (lambda out: out.emit_direct(3, Word("a")), "'default' is not direct"),
@@ -208,22 +208,22 @@ def test_emit_direct_reaches_the_named_task_alone() -> None:
     ],
     ids=["emit on direct", "direct on plain", "no subscriber", "misfit", "no stream"],
 )
-def test_emit_that_cannot_be_is_told_at_once(
-    emit: Callable[[Collector[Word]], None], said: str
+def test_impossible_emit_raises_at_once_and_fails_the_input(
+    emit: Callable[[Collector[Word]], None], message: str
 ) -> None:
     here = rig(lambda _tuple, out: emit(out))
     run(here)
     (failure,) = here.reports().fails[ROOT]
     assert failure.cause is Cause.EXCEPTION
-    with pytest.raises(AssertionError, match=said):
+    with pytest.raises(AssertionError, match=message):
         raise AssertionError(failure.reason)
 
 
 # ---- settled once -------------------------------------------------------------------------------
 
 
-def twice(first: str, second: str) -> Script:
-    """Both on the input before this one, so that what is told blames the present one."""
+def settle_and_use_again(first: str, second: str) -> Script:
+    """A script that calls both on the previous input: an error then fails the present input."""
     held: list[Tuple[Word]] = []
 
     def script(tuple: Tuple[Word], out: Any) -> None:
@@ -241,19 +241,19 @@ def twice(first: str, second: str) -> Script:
 @pytest.mark.parametrize("first", ["ack", "fail"])
 @pytest.mark.parametrize("second", ["ack", "fail", "emit", "reset_timeout"])
 def test_settled_tuple_cannot_be_used_again(first: str, second: str) -> None:
-    here = rig(twice(first, second))
+    here = rig(settle_and_use_again(first, second))
     run(here, [0], [1])
-    told = here.reports()
-    assert set(told.acks) | set(told.fails) == {ROOT, ROOT + 1}
-    assert (ROOT in told.acks) == (first == "ack"), "the first word counts"
-    (failure,) = told.fails[ROOT + 1]
+    reports = here.reports()
+    assert set(reports.acks) | set(reports.fails) == {ROOT, ROOT + 1}
+    assert (ROOT in reports.acks) == (first == "ack"), "the first call counts"
+    (failure,) = reports.fails[ROOT + 1]
     assert "AlreadySettled" in failure.reason
     assert f"it was {first}ed before" in failure.reason
     assert "Word(word='a') from words.default, task 1" in failure.reason
     assert "in bolt[0]" in failure.reason
 
 
-def test_slip_is_raised_in_the_line_that_made_it() -> None:
+def test_second_ack_raises_in_the_line_that_calls_it() -> None:
     def script(tuple: Tuple[Word], out: Collector[Word]) -> None:
         out.ack(tuple)
         with pytest.raises(AlreadySettled):
@@ -270,9 +270,9 @@ def test_slip_is_raised_in_the_line_that_made_it() -> None:
 def test_fail_names_reason_component_and_task() -> None:
     here = rig(lambda tuple, out: out.fail(tuple, "no such word"))
     run(here, [0, 1])
-    told = here.reports()
-    assert set(told.fails) == {ROOT, ROOT + 1}, "every tree of the tuple"
-    (failure,) = told.fails[ROOT]
+    reports = here.reports()
+    assert set(reports.fails) == {ROOT, ROOT + 1}, "every tree of the tuple"
+    (failure,) = reports.fails[ROOT]
     assert str(failure) == "failed by bolt in bolt[0]: no such word"
 
 
@@ -286,7 +286,7 @@ def test_fail_with_a_reason_that_repeats_a_secret_does_not_show_it() -> None:
         assert word not in failure.reason
 
 
-def test_fail_with_an_exception_is_told_as_if_the_bolt_had_raised_it() -> None:
+def test_fail_with_an_exception_is_reported_as_if_the_bolt_had_raised_it() -> None:
     here = rig(lambda tuple, out: out.fail(tuple, ValueError("no such word")))
     run(here)
     (failure,) = here.reports().fails[ROOT]
@@ -303,15 +303,15 @@ def test_exception_fails_the_input_even_if_it_was_acked(before: str) -> None:
 
     here = rig(script)
     run(here)
-    told = here.reports()
-    assert not told.acks
-    (failure,) = told.fails[ROOT]
+    reports = here.reports()
+    assert not reports.acks
+    (failure,) = reports.fails[ROOT]
     assert failure.cause is (Cause.FAILED if before == "fail" else Cause.EXCEPTION)
     counts = here.bolt("bolt").stats().counts
     assert (counts.executed, counts.acked, counts.failed) == (1, 0, 1)
 
 
-def test_batch_that_cannot_be_made_durable_fails_what_it_had_acked() -> None:
+def test_exception_of_flush_fails_the_inputs_that_the_batch_had_acked() -> None:
     class Broken(Scripted):
         def flush(self) -> None:
             raise OSError("disk full")
@@ -321,19 +321,19 @@ def test_batch_that_cannot_be_made_durable_fails_what_it_had_acked() -> None:
     source.shuffle().bolt("bolt", Broken(lambda tuple, out: out.ack(tuple)))
     here = Rig(topology)
     run(here, [0], [1])
-    told = here.reports()
-    assert not told.acks
-    assert set(told.fails) == {ROOT, ROOT + 1}
+    reports = here.reports()
+    assert not reports.acks
+    assert set(reports.fails) == {ROOT, ROOT + 1}
     assert here.bolt("bolt").stats().counts.failed == 2
 
 
-def test_input_that_is_open_when_its_outputs_cannot_be_made_durable_has_failed() -> None:
+def test_exception_of_flush_fails_open_inputs_that_have_outputs_in_the_batch() -> None:
     held: list[Tuple[Word]] = []
 
     class Late(Scripted):
         def flush(self) -> None:
             if len(held) == 1:
-                raise OSError("the disk is away for a moment")
+                raise OSError("disk full")
 
     def script(tuple: Tuple[Word], out: Collector[Word]) -> None:
         for one in held:
@@ -354,7 +354,7 @@ def test_input_that_is_open_when_its_outputs_cannot_be_made_durable_has_failed()
     assert ROOT not in here.reports().acks, "an ack afterwards would complete it without its output"
 
 
-def test_what_a_bolt_emits_before_it_raises_is_sent() -> None:
+def test_records_emitted_before_an_exception_are_sent() -> None:
     def script(tuple: Tuple[Word], out: Collector[Word]) -> None:
         out.emit(tuple.record, tuple)
         raise ValueError("late")
@@ -362,7 +362,7 @@ def test_what_a_bolt_emits_before_it_raises_is_sent() -> None:
     here = rig(script)
     run(here)
     assert set(here.reports().fails) == {ROOT}
-    assert records_of(here.sent("next")) == [Word("a")], "as in Storm; it comes again by the replay"
+    assert records_of(here.sent("next")) == [Word("a")], "as in Storm; the replay sends it again"
 
 
 def test_reset_timeout_names_every_tree_of_the_tuple() -> None:
@@ -371,7 +371,7 @@ def test_reset_timeout_names_every_tree_of_the_tuple() -> None:
     assert here.bolt("bolt").postponed == [ROOT + 3, ROOT + 4]
 
 
-def test_tuple_knows_where_it_came_from() -> None:
+def test_tuple_has_its_source_component_task_and_stream() -> None:
     seen: list[tuple[Any, ...]] = []
     here = rig(lambda t, _out: seen.append((t.record, t.component, t.task, t.stream)))
     run(here)

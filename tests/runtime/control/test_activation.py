@@ -1,4 +1,4 @@
-"""Spouts that may not emit: acks, failures and timeouts go on, and what goes along into a move."""
+"""Inactive spouts: acks, failures and timeouts continue; and what a task transfer contains."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from sunshower.runtime.worker import Worker
 from tests.runtime.rig import Rig
 
 
-class Witness:
-    """What was called; tasks share it."""
+class Calls:
+    """Records the calls of tasks, which share it."""
 
     def __init__(self) -> None:
-        self.said: list[Any] = []
+        self.hooks: list[Any] = []
         self.held: list[tuple[Any, Any]] = []  # tuples and their collectors, open
         self.seen: list[int] = []
 
@@ -31,53 +31,51 @@ class Witness:
         return self
 
 
-class Told(Counter):
-    """Numbers, whose hooks are written down."""
+class RecordedCounter(Counter):
+    """Numbers; records the calls of its hooks."""
 
-    def __init__(self, witness: Witness, stop: int | None = None) -> None:
+    def __init__(self, calls: Calls, stop: int | None = None) -> None:
         super().__init__(stop)
-        self.witness = witness
+        self.calls = calls
 
     def open(self, context: Any) -> None:
         super().open(context)
-        self.witness.said.append("open")
+        self.calls.hooks.append("open")
 
     def activate(self) -> None:
-        self.witness.said.append("activate")
+        self.calls.hooks.append("activate")
 
     def deactivate(self) -> None:
-        self.witness.said.append("deactivate")
+        self.calls.hooks.append("deactivate")
 
     def ack(self, message_id: int) -> None:
-        self.witness.said.append(("ack", message_id))
+        self.calls.hooks.append(("ack", message_id))
 
     def fail(self, message_id: int, failure: Failure) -> None:
-        self.witness.said.append(("fail", message_id, failure.cause))
+        self.calls.hooks.append(("fail", message_id, failure.cause))
 
 
 class Hold(Bolt[Number, None]):
     """Keeps every tuple open."""
 
-    def __init__(self, witness: Witness) -> None:
-        self.witness = witness
+    def __init__(self, calls: Calls) -> None:
+        self.calls = calls
 
     def execute(self, tuple: Any, out: Any) -> None:
-        self.witness.seen.append(tuple.record.value)
-        self.witness.held.append((tuple, out))
+        self.calls.seen.append(tuple.record.value)
+        self.calls.held.append((tuple, out))
 
 
-def holding(
-    witness: Witness, stop: int | None = None, **settings: Any
-) -> tuple[Worker, ManualClock]:
+def start(calls: Calls, stop: int | None = None, **settings: Any) -> tuple[Worker, ManualClock]:
     topology = Topology("t", spout_pending=4, workers=1, message_timeout_s=30, **settings)
-    topology.spout("told", Told(witness, stop)).shuffle().bolt("hold", Hold(witness))
+    topology.spout("numbers", RecordedCounter(calls, stop)).shuffle().bolt("hold", Hold(calls))
     clock = ManualClock()
     plan = make_plan(topology.graph(), Layout.PACK)
     return Worker(plan, 0, 1, np.random.default_rng(0), clock), clock
 
 
 def work(worker: Worker) -> None:
-    """Until nothing is to do at this moment."""
+    """Do all that can be done at this moment."""
     for _ in range(100):
         worker.step()
 
@@ -86,88 +84,88 @@ def pending(worker: Worker) -> int:
     return sum(task.counts.pending for task in worker.stats().tasks)
 
 
-def settle(worker: Worker, witness: Witness, what: str) -> None:
-    """Ack or fail all that is held; the bolt's reports leave with its next input, or now."""
-    for tuple, out in witness.held:
+def settle(worker: Worker, calls: Calls, what: str) -> None:
+    """Ack or fail all held tuples. A bolt sends its reports with its next input; here, at once."""
+    for tuple, out in calls.held:
         getattr(out, what)(tuple)
-    witness.held.clear()
+    calls.held.clear()
     for bolt in worker._wired.bolts.values():
         bolt._carry_out(None)  # type: ignore[attr-defined]
     work(worker)
 
 
 def test_hooks_are_called_after_open_and_at_every_change() -> None:
-    witness = Witness()
-    worker, _ = holding(witness)
+    calls = Calls()
+    worker, _ = start(calls)
     work(worker)
     for active in (True, False, False, True, True):
         worker.desired_state(DesiredState(active))
-    assert witness.said == ["open", "activate", "deactivate", "activate"]
+    assert calls.hooks == ["open", "activate", "deactivate", "activate"]
 
 
 def test_topology_that_starts_inactive_is_opened_and_emits_nothing() -> None:
-    witness = Witness()
-    worker, _ = holding(witness)
+    calls = Calls()
+    worker, _ = start(calls)
     worker.desired_state(DesiredState(False))
     work(worker)
-    assert witness.said == ["open"]
-    assert not witness.seen
+    assert calls.hooks == ["open"]
+    assert not calls.seen
     assert worker.stats().at_rest
     worker.desired_state(DesiredState(True))
     work(worker)
-    assert witness.said == ["open", "activate"]
-    assert witness.seen == [0, 1, 2, 3]
+    assert calls.hooks == ["open", "activate"]
+    assert calls.seen == [0, 1, 2, 3]
 
 
-def test_acks_go_on_and_nothing_fresh_is_emitted_while_inactive() -> None:
-    witness = Witness()
-    worker, _ = holding(witness)
+def test_acks_continue_and_no_new_record_is_emitted_while_inactive() -> None:
+    calls = Calls()
+    worker, _ = start(calls)
     work(worker)
     worker.desired_state(DesiredState(False))
-    settle(worker, witness, "ack")
+    settle(worker, calls, "ack")
     assert pending(worker) == 0
-    assert [said for said in witness.said if said[0] == "ack"] == [("ack", n) for n in range(4)]
-    assert witness.seen == [0, 1, 2, 3]
+    assert [hook for hook in calls.hooks if hook[0] == "ack"] == [("ack", n) for n in range(4)]
+    assert calls.seen == [0, 1, 2, 3]
     worker.desired_state(DesiredState(True))
     work(worker)
-    assert witness.seen == list(range(8))
+    assert calls.seen == list(range(8))
 
 
 @pytest.mark.parametrize("how", ["fail", "timeout"])
-def test_failures_and_timeouts_go_on_and_replays_wait_for_the_activation(how: str) -> None:
-    witness = Witness()
-    worker, clock = holding(witness, stop=4)
+def test_failures_and_timeouts_continue_and_replays_wait_for_the_activation(how: str) -> None:
+    calls = Calls()
+    worker, clock = start(calls, stop=4)
     work(worker)
     worker.desired_state(DesiredState(False))
     if how == "fail":
-        settle(worker, witness, "fail")
+        settle(worker, calls, "fail")
     else:
         clock.advance(31)
         work(worker)
-    causes = {said[2] for said in witness.said if said[0] == "fail"}
+    causes = {hook[2] for hook in calls.hooks if hook[0] == "fail"}
     assert causes == {Cause.FAILED if how == "fail" else Cause.TIMEOUT}
     assert pending(worker) == 0
-    (unsettled,) = {task.unsettled for task in worker.stats().tasks if task.component == "told"}
+    (unsettled,) = {task.unsettled for task in worker.stats().tasks if task.component == "numbers"}
     assert unsettled == 4
-    assert witness.seen == [0, 1, 2, 3]
+    assert calls.seen == [0, 1, 2, 3]
     worker.desired_state(DesiredState(True))
     clock.advance(60)
     work(worker)
-    assert sorted(witness.seen) == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert sorted(calls.seen) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 @pytest.mark.parametrize("active", [True, False])
-def test_drained_spout_emits_again_what_fails_and_nothing_fresh(active: bool) -> None:
-    witness = Witness()
-    worker, clock = holding(witness)
+def test_drained_spout_replays_failed_messages_and_emits_no_new_ones(active: bool) -> None:
+    calls = Calls()
+    worker, clock = start(calls)
     work(worker)
     worker.desired_state(DesiredState(active))
     worker.drain()
-    settle(worker, witness, "fail")
+    settle(worker, calls, "fail")
     clock.advance(20)
     work(worker)
-    assert sorted(witness.seen) == [0, 0, 1, 1, 2, 2, 3, 3]
-    settle(worker, witness, "ack")
+    assert sorted(calls.seen) == [0, 0, 1, 1, 2, 2, 3, 3]
+    settle(worker, calls, "ack")
     assert worker.finished
 
 
@@ -226,12 +224,12 @@ def test_committed_is_the_lowest_number_that_is_not_settled(spout: Any) -> None:
     task.complete(roots[:1], 0.0)
     assert task.committed == 2
     task.failed(roots[2:3], Failure(Cause.ACTOR_DIED), 0.0)
-    assert task.committed == 2, "what is in line to be emitted again is not settled"
+    assert task.committed == 2, "a message that waits for its replay is not settled"
 
 
 @pytest.mark.parametrize("spout", [Lines, Rows])
 @pytest.mark.parametrize("position", [0, 1, 3, 4, 9])
-def test_resumed_source_leaves_out_what_is_committed(spout: Any, position: int) -> None:
+def test_resumed_source_skips_committed_records(spout: Any, position: int) -> None:
     rig = one(spout)
     task = rig.spout("spout")
     task.source.begin_at(position)
@@ -249,7 +247,7 @@ def test_resumed_source_leaves_out_what_is_committed(spout: Any, position: int) 
 
 
 @pytest.mark.parametrize("spout", [Lines, Rows])
-def test_spout_that_stays_goes_on_with_its_source_and_repeats_what_was_pending(spout: Any) -> None:
+def test_spout_that_stays_continues_its_source_and_emits_pending_records_again(spout: Any) -> None:
     rig, next_life = one(spout), one(spout)
     task = rig.spout("spout")
     emit(rig, 1, 8)
@@ -269,7 +267,7 @@ def test_spout_that_stays_goes_on_with_its_source_and_repeats_what_was_pending(s
 
 
 @pytest.mark.parametrize("spout", [Lines, Rows])
-def test_spout_that_moves_takes_nothing_along_but_its_position(spout: Any) -> None:
+def test_transfer_of_a_spout_that_moves_has_only_its_position(spout: Any) -> None:
     rig = one(spout)
     task = rig.spout("spout")
     emit(rig, 1, 8)
@@ -295,7 +293,7 @@ class Manual(Spout[Number]):
         self.n = state
 
 
-def test_manual_spout_that_moves_takes_its_state_and_all_that_is_open_along() -> None:
+def test_transfer_of_a_manual_spout_that_moves_has_its_state_and_its_open_messages() -> None:
     rig, next_life = one(Manual), one(Manual)
     task = rig.spout("spout")
     task.emit(0.0, 8)

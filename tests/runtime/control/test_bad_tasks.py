@@ -1,6 +1,6 @@
-"""Tasks that raise where no tuple is to blame: each outcome by name; nobody else stops.
+"""Tasks that raise although no tuple is at fault: each outcome by name; no other task stops.
 
-A healthy spout and bolt live beside each bad task, in the same worker.
+A healthy spout and bolt run beside each bad task, in the same worker.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from sunshower.runtime.plan import Layout
 from sunshower.runtime.tasks.supervision import Standing, WaitKind
 from tests.runtime.chains import DOUBT_S, SLEEPS, TOTAL, Chains, Flaky, Number, Numbers, sink
 
-# ---- what is tried again ------------------------------------------------------------------------
+# ---- retried ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("where", ["__init__", "prepare"])
-def test_bolt_that_cannot_be_made_at_first_keeps_its_inbox_and_loses_nothing(where: str) -> None:
+def test_bolt_that_cannot_be_created_at_first_keeps_its_inbox_and_loses_nothing(where: str) -> None:
     chains, flaky, made = Chains(), Flaky(3), []
 
     class Bad(Bolt[Number, None]):
@@ -46,7 +46,7 @@ def test_bolt_that_cannot_be_made_at_first_keeps_its_inbox_and_loses_nothing(whe
     net.run()
     chains.healthy_chain_is_done()
     assert chains.got == Counter(range(TOTAL)), "nothing was lost, nothing came twice"
-    assert len(made) == 4, "a fresh bolt for each trial"
+    assert len(made) == 4, "a new bolt for each try"
     assert 0.1 + 0.2 + 0.4 < net.now() < 3.0
     health = chains.health("bad")
     assert (health.standing, health.errors) == (Standing.RUNNING, 3)
@@ -56,7 +56,7 @@ def test_bolt_that_cannot_be_made_at_first_keeps_its_inbox_and_loses_nothing(whe
 def test_grouping_that_cannot_be_prepared_at_first_is_prepared_again() -> None:
     chains, flaky = Chains(), Flaky(2)
 
-    class Ward:
+    class AllTargets:
         def prepare(self, targets: Sequence[int]) -> None:
             flaky()
             self.targets = targets
@@ -64,14 +64,14 @@ def test_grouping_that_cannot_be_prepared_at_first_is_prepared_again() -> None:
         def choose(self, record: Number) -> Sequence[int]:
             return self.targets
 
-    chains.topology.spout("more", Numbers()).custom(Ward()).bolt("get", chains.get)
+    chains.topology.spout("more", Numbers()).custom(AllTargets()).bolt("get", chains.get)
     chains.start().run()
     assert chains.got == Counter(range(TOTAL))
     assert chains.health("more").last[0].text.startswith("prepare of a custom grouping of more[0]")
 
 
 @pytest.mark.parametrize("level", ["records", "tables"])
-def test_source_that_raises_is_made_anew_and_goes_on_where_it_was(level: str) -> None:
+def test_source_that_raises_is_created_again_and_continues_where_it_was(level: str) -> None:
     chains, opened, closed, acked = Chains(), [], [], []
 
     class Bad(Spout[Number]):
@@ -106,13 +106,13 @@ def test_source_that_raises_is_made_anew_and_goes_on_where_it_was(level: str) ->
     chains.start().run()
     chains.healthy_chain_is_done()
     assert chains.got == Counter(range(TOTAL)), "nothing is missing, nothing came twice"
-    assert sorted(acked) == list(range(TOTAL)), "the numbers went on where they were"
+    assert sorted(acked) == list(range(TOTAL)), "the numbers continued where they were"
     assert len(opened) == 4
     assert closed == opened[:3], "each is closed before the next one opens"
     assert chains.health("bad").errors == 3
 
 
-def test_spout_that_raises_in_next_tuple_is_asked_again_and_what_it_had_emitted_is_sent() -> None:
+def test_spout_that_raises_in_next_tuple_is_called_again_and_its_emitted_records_are_sent() -> None:
     chains, made = Chains(), []
 
     class Bad(Spout[Number]):
@@ -133,12 +133,12 @@ def test_spout_that_raises_in_next_tuple_is_asked_again_and_what_it_had_emitted_
     chains.start().run()
     chains.healthy_chain_is_done()
     assert chains.got == Counter(range(TOTAL))
-    assert len(made) == 1, "the same spout is asked again"
+    assert len(made) == 1, "the same spout is called again"
     assert chains.health("bad").errors == 4
     assert chains.health("bad").last[0].text == "next_tuple of bad[0] raised OSError: gone"
 
 
-def test_success_between_two_errors_begins_a_new_row() -> None:
+def test_success_ends_a_row_of_errors() -> None:
     chains = Chains()
 
     class Bad(Spout[Number]):
@@ -160,10 +160,10 @@ def test_success_between_two_errors_begins_a_new_row() -> None:
     assert len(chains.health("bad").last) == 5, "the last few are kept"
 
 
-# ---- what is given up ---------------------------------------------------------------------------
+# ---- quarantined --------------------------------------------------------------------------------
 
 
-def test_bolt_that_cannot_be_prepared_is_quarantined_and_its_neighbours_go_on() -> None:
+def test_bolt_that_cannot_be_prepared_is_quarantined_and_its_neighbours_continue() -> None:
     chains, flaky = Chains(attempts_max=10_000), Flaky(10_000)
 
     class Bad(Bolt[Number, None]):
@@ -192,7 +192,7 @@ def test_bolt_that_cannot_be_prepared_is_quarantined_and_its_neighbours_go_on() 
 
 
 def test_source_that_had_emitted_and_always_raises_fails_the_topology_after_ten_minutes() -> None:
-    """Nobody can tell whether it is a bug or an outage."""
+    """The error may be a bug or an outage."""
     chains = Chains()
 
     class Bad(Spout[Number]):
@@ -213,7 +213,7 @@ def test_source_that_had_emitted_and_always_raises_fails_the_topology_after_ten_
     with pytest.raises(TopologyFailed, match=story):
         net.run()
     assert net.now() > DOUBT_S
-    assert chains.got == Counter(range(3)), "what came before is emitted, once"
+    assert chains.got == Counter(range(3)), "the records before it are emitted, once"
     assert chains.task("bad").stats().counts.acked == 3
     assert chains.health("bad").standing is Standing.QUARANTINED
 
@@ -258,7 +258,7 @@ def test_quarantined_source_still_has_its_failed_records_replayed() -> None:
     assert chains.got == Counter([1])
 
 
-def test_records_are_asked_for_in_vain_no_more_than_task_errors_max_says() -> None:
+def test_next_tuple_raises_at_most_task_errors_max_times() -> None:
     chains, flaky = Chains(task_errors_max=2), Flaky(100)
 
     class Bad(Spout[Number]):
@@ -271,16 +271,16 @@ def test_records_are_asked_for_in_vain_no_more_than_task_errors_max_says() -> No
     assert flaky.calls == 2
 
 
-# ---- what is only noted -------------------------------------------------------------------------
+# ---- only reported ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("level", ["records", "next_tuple"])
-def test_spout_that_raises_in_ack_and_fail_goes_on_and_each_message_stays_settled(
+def test_spout_that_raises_in_ack_and_fail_continues_and_each_message_stays_settled(
     level: str,
 ) -> None:
     chains, heard, refused = Chains(), Counter[tuple[str, int]](), []
 
-    class Hearing(Spout[Number]):
+    class RaisesInHooks(Spout[Number]):
         def ack(self, message_id: int) -> None:
             heard["ack", message_id] += 1
             raise OSError("cannot commit")
@@ -289,11 +289,11 @@ def test_spout_that_raises_in_ack_and_fail_goes_on_and_each_message_stays_settle
             heard["fail", message_id] += 1
             raise SystemExit(3)
 
-    class Records(Hearing):
+    class Records(RaisesInHooks):
         def records(self) -> Iterator[Number]:
             yield from map(Number, range(TOTAL))
 
-    class Manual(Hearing):
+    class Manual(RaisesInHooks):
         n = 0
 
         def next_tuple(self, out: Any) -> None:
@@ -320,7 +320,7 @@ def test_spout_that_raises_in_ack_and_fail_goes_on_and_each_message_stays_settle
     assert str(health.last[-1]) == "ack of bad[0] raised OSError: cannot commit"
 
 
-def test_close_and_cleanup_that_raise_are_told_and_the_others_are_closed() -> None:
+def test_close_and_cleanup_that_raise_are_reported_and_the_others_are_closed() -> None:
     chains, closed = Chains(), []
 
     class BadSpout(Numbers):
@@ -344,9 +344,9 @@ def test_close_and_cleanup_that_raise_are_told_and_the_others_are_closed() -> No
     numbers.shuffle().bolt("good", Good)
     net = chains.start()
     net.run()
-    said = [str(error) for core in net.workers.values() for error in core.close()]
+    errors = [str(error) for core in net.workers.values() for error in core.close()]
     assert sorted(closed) == ["bolt", "good", "spout"]
-    assert sorted(said) == [
+    assert sorted(errors) == [
         "cleanup of worse[0] raised OSError: gone",
         "close of bad[0] raised OSError: gone",
     ]
@@ -366,13 +366,13 @@ def test_run_inline_raises_at_once_from_the_error_itself(hook: str) -> None:
     setattr(Bad, hook, broken)
     topology = Topology("t")
     topology.spout("bad", Bad(1)).shuffle().bolt("keep", sink)
-    with pytest.raises(TopologyFailed, match=rf"{hook} of bad\[0\] raised OSError: gone") as told:
+    with pytest.raises(TopologyFailed, match=rf"{hook} of bad\[0\] raised OSError: gone") as caught:
         run_inline(topology.graph(), clock=ManualClock())
-    assert isinstance(told.value.__cause__, OSError)
-    assert "in broken" in str(told.value)
+    assert isinstance(caught.value.__cause__, OSError)
+    assert "in broken" in str(caught.value)
 
 
-def test_neighbours_in_other_workers_go_on_too() -> None:
+def test_neighbours_in_other_workers_continue_too() -> None:
     """The same two chains, each task in a worker of its own."""
     chains, flaky = Chains(attempts_max=10_000), Flaky(10_000)
 

@@ -1,4 +1,4 @@
-"""What the master makes of what all tasks tell: who has succeeded, who waits, who is slow."""
+"""The master derives from the health of all tasks which components succeed, wait or are slow."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ ERROR = TaskError("work", 0, 1, "work[0] raised ValueError: no")
 def keep(record: Number) -> None: ...
 
 
-def tracker(book: MasterState | None = None) -> ConditionTracker:
+def tracker(state: MasterState | None = None) -> ConditionTracker:
     topology = Topology("t", message_timeout_s=30)
     topology.spout("numbers", Counter()).shuffle().bolt("work", keep, parallelism=3)
     plan = make_plan(topology.graph())
-    return ConditionTracker(plan, book or MasterState())
+    return ConditionTracker(plan, state or MasterState())
 
 
 def waits(kind: WaitKind, *, sure: bool = True) -> Health:
@@ -45,13 +45,13 @@ def test_component_has_succeeded_once_a_task_of_it_has_acked_or_a_spout_emitted(
     assert here.now.proven == {"work", "numbers"}
 
 
-def test_success_is_remembered_over_lives_of_workers_and_of_the_master() -> None:
-    book = MasterState()
-    here = tracker(book)
+def test_success_is_remembered_after_restarts_of_workers_and_of_the_master() -> None:
+    state = MasterState()
+    here = tracker(state)
     look(here, work(1, acked=1))
-    look(here, work(1))  # its counters begin anew
+    look(here, work(1))  # its counters start again at zero
     assert here.now.proven == {"work"}
-    successor = MasterState.from_bytes(book.to_bytes())
+    successor = MasterState.from_bytes(state.to_bytes())
     assert tracker(successor).now.proven == {"work"}
 
 
@@ -68,7 +68,7 @@ def test_component_succeeds_where_another_task_acks_while_one_is_in_doubt() -> N
     here, doubting = tracker(), work(1, health=waits(WaitKind.DOUBT))
     for _ in range(2):
         look(here, doubting, work(2, acked=5))
-        assert here.now.succeeding == frozenset(), "what it acked before the doubt proves nothing"
+        assert here.now.succeeding == frozenset(), "its acks before the doubt prove nothing"
         assert here.now.in_doubt == {("work", 1)}
     look(here, doubting, work(2, acked=6))
     assert here.now.succeeding == {"work"}
@@ -99,7 +99,7 @@ def test_acks_that_are_reported_late_prove_nothing() -> None:
 
 
 def test_acks_of_a_task_that_has_ended_its_doubt_prove_nothing_at_first() -> None:
-    """It brings what it has acked in its whole life."""
+    """Its counter includes all its earlier acks."""
     here, doubting = tracker(), work(1, health=waits(WaitKind.DOUBT))
     look(here, doubting, work(2, acked=5, health=waits(WaitKind.DOUBT)))
     for _ in range(2):
@@ -109,7 +109,7 @@ def test_acks_of_a_task_that_has_ended_its_doubt_prove_nothing_at_first() -> Non
     assert here.now.succeeding == {"work"}
 
 
-def test_place_where_tuples_wait_for_a_quarter_of_the_timeout_is_named() -> None:
+def test_component_where_tuples_wait_for_a_quarter_of_the_timeout_is_named() -> None:
     here = tracker()
     look(here, work(1, queue_s=7.0))
     assert here.now.slowest == ("", 0.0)
@@ -117,9 +117,9 @@ def test_place_where_tuples_wait_for_a_quarter_of_the_timeout_is_named() -> None
     assert here.now.slowest == ("work", 9.0)
 
 
-def test_place_is_named_anew_when_the_wait_has_become_half_as_long_again_or_shorter() -> None:
-    here, told = tracker(), []
+def test_component_is_named_again_when_the_wait_has_become_half_as_long_again() -> None:
+    here, waits_s = tracker(), []
     for queue_s in (9.0, 10.0, 13.0, 14.0, 20.0, 21.5):
         look(here, work(1, queue_s=queue_s))
-        told.append(here.now.slowest[1])
-    assert told == [9.0, 9.0, 9.0, 14.0, 14.0, 21.5]
+        waits_s.append(here.now.slowest[1])
+    assert waits_s == [9.0, 9.0, 9.0, 14.0, 14.0, 21.5]

@@ -1,4 +1,4 @@
-"""Silent workers, the processes that replace them, and leases; all times are handed in."""
+"""Silent workers, the processes that replace them, and leases, at times that the test gives."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_short_timeout_is_kept_although_the_master_looks_every_second() -> None:
     assert list(replaced(FailureDetector(2.0, 0.0), 0, 30)) == [2]
 
 
-def test_process_that_never_says_hello_is_replaced_later_and_later() -> None:
+def test_process_that_never_says_hello_is_replaced_after_longer_and_longer_waits() -> None:
     detector = FailureDetector(TIMEOUT_S, 0.0)
     assert list(replaced(detector, 0, 2_000)) == [20, 80, 200, 440, 920, 1520]
     assert detector.silent() == {0: 1_999.0}, "since when it is silent, not since its replacement"
@@ -57,7 +57,7 @@ def test_process_that_fails_at_its_start_is_created_again_with_a_back_off() -> N
     assert not detector.to_create()
 
 
-def test_nobody_is_replaced_when_the_master_itself_was_stopped() -> None:
+def test_no_worker_is_replaced_when_the_master_itself_was_stopped() -> None:
     detector = FailureDetector(TIMEOUT_S, 0.0)
     detector.look([0], {0}, 0.0)
     assert not detector.look([0], {0}, 500.0)
@@ -99,7 +99,7 @@ def test_lease_holds_for_a_part_of_the_timeout_and_only_while_heartbeats_run() -
     assert not lease.holds(115.0)
 
 
-def test_time_without_a_lease_begins_with_its_end_and_not_before_the_process_went_on() -> None:
+def test_time_without_a_lease_begins_with_its_end_and_not_before_the_process_continued() -> None:
     lease = Lease(TIMEOUT_S)
     assert lease.lapsed_for(1e9) == 0.0, "not judged before the first heartbeat"
     lease.renewed_s = 100.0
@@ -110,7 +110,7 @@ def test_time_without_a_lease_begins_with_its_end_and_not_before_the_process_wen
 
 
 class Greeting(SimWorker):
-    """A worker whose next life begins, on the other thread, while an answer is looked at."""
+    """A worker whose next life begins, on the other thread, while an answer is processed."""
 
     begins: Welcome | None = None
 
@@ -169,4 +169,4 @@ def test_answer_about_the_former_life_does_not_end_the_next_one() -> None:
     node.begins = net.sim._master.welcome(1, None)
     assert not node.beat_answered(former, 0.0, False, 0.0)
     assert node.life == former + 1
-    assert node.beat_answered(node.life, 0.0, False, 0.0), "but one about this life does"
+    assert node.beat_answered(node.life, 0.0, False, 0.0), "but an answer about this life does"

@@ -1,4 +1,4 @@
-"""What a process leaves behind: which records it was executing when it died, and who is told."""
+"""What a flight recorder contains when its process has died, and which messages are charged."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Number(NamedTuple):
 
 
 class Numbers(Spout[Number]):
-    """Tells what became of each message, to a list that outlives it."""
+    """Records the acks and failures of its messages in a log that outlives it."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -109,17 +109,17 @@ def topology(bolt: Any, log: Log, **settings: Any) -> Topology:
     return made
 
 
-# ---- the box ------------------------------------------------------------------------------------
+# ---- the recorder -------------------------------------------------------------------------------
 
 
-def box(life: int = 7) -> tuple[bytearray, FlightRecorder, Plan]:
+def make_recorder(life: int = 7) -> tuple[bytearray, FlightRecorder, Plan]:
     plan = make_plan(topology(Automatic, Log()).graph(), Layout.ISOLATE)
     buffer = bytearray(FlightRecorder.size_of(plan, 0))
     return buffer, FlightRecorder(buffer, life), plan
 
 
-def test_process_that_died_between_two_calls_leaves_no_suspects() -> None:
-    buffer, recorder, _ = box()
+def test_process_that_died_between_two_calls_leaves_no_roots() -> None:
+    buffer, recorder, _ = make_recorder()
     assert read(buffer, 3) == CrashReport(3, 7)
     recorder.begin(2, np.arange(5, dtype=np.uint64), 1.0)
     recorder.end()
@@ -127,7 +127,7 @@ def test_process_that_died_between_two_calls_leaves_no_suspects() -> None:
 
 
 def test_process_that_died_in_a_call_leaves_its_task_and_its_roots() -> None:
-    buffer, recorder, _ = box()
+    buffer, recorder, _ = make_recorder()
     roots = np.arange(5, dtype=np.uint64)
     recorder.begin(2, roots, 1.0)
     found = read(bytes(buffer), 3)
@@ -136,7 +136,7 @@ def test_process_that_died_in_a_call_leaves_its_task_and_its_roots() -> None:
 
 
 def test_of_a_very_large_batch_only_the_first_roots_are_noted() -> None:
-    buffer, recorder, _ = box()
+    buffer, recorder, _ = make_recorder()
     recorder.begin(2, np.arange(ROOTS_MAX + 9, dtype=np.uint64), 1.0)
     found = read(buffer, 3)
     assert found is not None
@@ -144,7 +144,7 @@ def test_of_a_very_large_batch_only_the_first_roots_are_noted() -> None:
 
 
 def test_of_a_very_long_stack_the_innermost_frames_are_kept() -> None:
-    buffer, recorder, plan = box()
+    buffer, recorder, plan = make_recorder()
     recorder.begin(2, NO_IDS, 1.0)
     recorder.note_stack("x" * STACK_MAX + "the end")
     found = read(buffer, 3)
@@ -160,7 +160,7 @@ def test_of_a_very_long_stack_the_innermost_frames_are_kept() -> None:
 
 
 def test_call_is_known_while_it_runs() -> None:
-    _, recorder, _ = box()
+    _, recorder, _ = make_recorder()
     assert recorder.running() is None
     recorder.begin(2, NO_IDS, 100.0)
     assert recorder.running() == (2, 100.0)
@@ -169,11 +169,11 @@ def test_call_is_known_while_it_runs() -> None:
 
 
 def test_roots_of_the_same_process_are_found_again_as_messages() -> None:
-    buffer, recorder, _ = box()
+    buffer, recorder, _ = make_recorder()
     generations, numbers = recorder.tables(1, 9, 64)
     generations[[3, 4]], numbers[[3, 4]] = 2, [70, 71]
     slots = np.array([3, 4, 5])
-    mine = make_roots(9, np.array([2, 1, 1], np.uint32), slots)  # slots 4 and 5: of others
+    mine = make_roots(9, np.array([2, 1, 1], np.uint32), slots)  # 4 and 5 have other trees
     foreign = make_roots(8, np.array([2, 2, 2], np.uint32), slots)
     recorder.begin(2, np.concatenate([mine, foreign]), 1.0)
     found = read(buffer, 3)
@@ -181,26 +181,26 @@ def test_roots_of_the_same_process_are_found_again_as_messages() -> None:
     assert found.numbers == {1: (70,)}
 
 
-def test_box_tells_how_far_its_spouts_had_drawn() -> None:
-    buffer, recorder, _ = box()
+def test_recorder_has_the_drawn_positions_of_its_spouts() -> None:
+    buffer, recorder, _ = make_recorder()
     recorder.tables(1, 9, 64)
     recorder.tables(2, 9, 64)
-    assert said_by(buffer).drawn == {}, "nothing was told so far"
+    assert report_in(buffer).drawn == {}, "nothing was noted so far"
     recorder.drew(1, 0, 64)
     recorder.drew(1, 72, 80)
-    recorder.drew(3, 5, 5)  # has no place here
-    assert said_by(buffer).drawn == {1: (72, 80)}
-    assert said_by(buffer).numbers == {}
+    recorder.drew(3, 5, 5)  # spout 3 has no table
+    assert report_in(buffer).drawn == {1: (72, 80)}
+    assert report_in(buffer).numbers == {}
 
 
-def said_by(buffer: bytearray) -> CrashReport:
+def report_in(buffer: bytearray) -> CrashReport:
     found = read(buffer, 3)
     assert found is not None
     return found
 
 
-def test_box_that_is_too_small_names_no_messages_but_works() -> None:
-    _, recorder, plan = box()
+def test_recorder_that_is_too_small_names_no_messages_but_works() -> None:
+    _, recorder, plan = make_recorder()
     slots = plan.graph.config.spout_slots
     recorder.tables(1, 1, slots)
     generations, numbers = recorder.tables(2, 2, slots)
@@ -208,60 +208,60 @@ def test_box_that_is_too_small_names_no_messages_but_works() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"x", bytes(1 << 20)])
-def test_other_files_say_nothing(data: bytes) -> None:
+def test_other_files_give_no_crash_report(data: bytes) -> None:
     assert read(data, 0) is None
 
 
-# ---- what becomes of the suspects ---------------------------------------------------------------
+# ---- the charges --------------------------------------------------------------------------------
 
 
 @BOLTS
-def test_its_neighbours_in_the_batch_are_blamed_once_at_most(bolt: Any) -> None:
+def test_other_tuples_of_the_batch_are_charged_once_at_most(bolt: Any) -> None:
     log = Log()
     log.deaths_max = 2
     Network(make_plan(topology(bolt, log).graph(), Layout.ISOLATE)).run()
     assert set(log.acks) == set(range(COUNT))
-    blamed = [n for n, failure in log.failures if "while executing it" in failure.reason]
+    charged = [n for n, failure in log.failures if "while executing it" in failure.reason]
     assert log.deaths == 2
-    assert max(blamed.count(n) for n in range(COUNT) if n != POISON) <= 1
+    assert max(charged.count(n) for n in range(COUNT) if n != POISON) <= 1
 
 
 @BOLTS
-def test_record_that_kills_its_own_spout_ends_too(bolt: Any) -> None:
+def test_record_that_kills_the_process_of_its_own_spout_ends_the_topology(bolt: Any) -> None:
     log = Log()
-    lives = RestartedWorker(topology(bolt, log, workers=1))
+    worker = RestartedWorker(topology(bolt, log, workers=1))
     with pytest.raises(TopologyFailed, match=ENDED):
-        live_and_die(lives)
+        run_and_die(worker)
     assert log.deaths == 3
 
 
-def live_and_die(lives: RestartedWorker) -> None:
+def run_and_die(worker: RestartedWorker) -> None:
     for _ in range(9):
         with pytest.raises(Killed):
-            lives.run()
-        lives.tell()
-        lives.start()
+            worker.run()
+        worker.tell()
+        worker.start()
 
 
-def test_what_is_settled_is_not_counted_any_more() -> None:
+def test_charges_of_settled_messages_are_removed() -> None:
     log = Log()
     log.deaths_max = 2
-    lives = RestartedWorker(topology(Automatic, log, workers=1))
+    worker = RestartedWorker(topology(Automatic, log, workers=1))
     for _ in range(2):
         with pytest.raises(Killed):
-            lives.run()
-        lives.start()
-    assert lives.master.stored.suspects[1][POISON] == 2
-    lives.run()
-    assert lives.tell().done
-    assert lives.master.stored.suspects == {1: {}}
+            worker.run()
+        worker.start()
+    assert worker.master.stored.suspects[1][POISON] == 2
+    worker.run()
+    assert worker.tell().done
+    assert worker.master.stored.suspects == {1: {}}
     assert set(log.acks) == set(range(COUNT))
 
 
-def test_crash_report_of_another_life_counts_nothing() -> None:
-    lives = RestartedWorker(topology(Automatic, Log(), workers=1))
-    lives.master.hello(
-        0, lives.clock.now(), CrashReport(0, 5, 2, NO_IDS.tobytes() + b"\1" * 8, "", {1: (3,)})
+def test_crash_report_of_another_life_is_ignored() -> None:
+    worker = RestartedWorker(topology(Automatic, Log(), workers=1))
+    worker.master.hello(
+        0, worker.clock.now(), CrashReport(0, 5, 2, NO_IDS.tobytes() + b"\1" * 8, "", {1: (3,)})
     )
-    assert not lives.master.crash_reports
-    assert not lives.master.stored.suspects
+    assert not worker.master.crash_reports
+    assert not worker.master.stored.suspects

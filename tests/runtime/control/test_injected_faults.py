@@ -1,4 +1,4 @@
-"""What an experiment may do to a topology: what is valid, how it travels, what dice say."""
+"""Injected faults: which are valid, how they are encoded, and what happens to packets and trees."""
 
 from __future__ import annotations
 
@@ -72,16 +72,16 @@ def test_duration_is_0_or_more_seconds(value: float) -> None:
         InjectedFaults(links=(Link(target="spilt"),)),
     ],
 )
-def test_component_that_is_not_there_is_named_with_those_that_are(injected: InjectedFaults) -> None:
+def test_unknown_component_is_refused_with_the_known_ones(injected: InjectedFaults) -> None:
     master = Master(plan())
     with pytest.raises(
         ExperimentError, match=f"'t' has no 'spilt' to disturb; it has: {ACKER}, bolt, numbers"
     ):
         master.disturb(injected)
-    assert master.desired_state.injected == InjectedFaults(), "what was refused does not happen"
+    assert master.desired_state.injected == InjectedFaults(), "refused faults are not injected"
 
 
-def test_acker_cannot_raise_and_a_task_that_is_not_there_cannot_be_slow() -> None:
+def test_acker_cannot_raise_and_an_unknown_task_cannot_be_slow() -> None:
     master = Master(plan())
     with pytest.raises(ExperimentError, match="an acker runs no user code"):
         master.disturb(InjectedFaults(raises=(Raise(component=ACKER),)))
@@ -95,11 +95,11 @@ def test_fields_are_compared_with_plain_values() -> None:
         Master(plan()).disturb(injected)
 
 
-# ---- how it travels -----------------------------------------------------------------------------
+# ---- encoding -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("injected", [InjectedFaults(), EVERYTHING, InjectedFaults(expirations=1)])
-def test_injected_is_read_as_it_was_written(injected: InjectedFaults) -> None:
+def test_injected_faults_are_read_as_they_were_written(injected: InjectedFaults) -> None:
     assert InjectedFaults.from_fields(injected.to_fields()) == injected
     assert (
         InjectedFaults.from_fields(msgpack.unpackb(msgpack.packb(injected.to_fields()))) == injected
@@ -107,35 +107,35 @@ def test_injected_is_read_as_it_was_written(injected: InjectedFaults) -> None:
     assert InjectedFaults.from_fields(json.loads(json.dumps(injected.to_fields()))) == injected
 
 
-def test_only_peace_is_false() -> None:
+def test_injected_faults_are_false_if_there_are_none_or_only_expirations() -> None:
     assert not InjectedFaults()
-    assert not InjectedFaults(expirations=3), "that was a moment; it is over"
+    assert not InjectedFaults(expirations=3), "expirations happen once"
     assert EVERYTHING
     assert InjectedFaults(links=(Link(),))
 
 
-def test_master_wishes_it_and_its_successor_does_so_too() -> None:
+def test_master_and_its_successor_have_the_injected_faults_in_the_desired_state() -> None:
     master = Master(plan())
     assert master.desired_state == DesiredState()
     master.disturb(EVERYTHING)
     assert master.desired_state == DesiredState(injected=EVERYTHING)
     successor = Master(plan(), MasterState.from_bytes(master.stored.to_bytes()))
     assert successor.desired_state == DesiredState(injected=EVERYTHING)
-    assert successor.hello(0, 0.0).desired_state.injected == EVERYTHING, "new lives are told, too"
+    assert successor.hello(0, 0.0).desired_state.injected == EVERYTHING, "new lives get them too"
     successor.disturb(InjectedFaults())
     assert successor.desired_state == DesiredState()
 
 
-# ---- what dice say ------------------------------------------------------------------------------
+# ---- fates --------------------------------------------------------------------------------------
 
 
-def test_link_that_does_nothing_and_no_link_at_all_leave_a_packet_well() -> None:
+def test_link_without_faults_and_no_link_at_all_leave_a_packet_unchanged() -> None:
     dice = seeded(0)
     assert fate((), dice) == WELL
     assert all(fate((Link(),), dice) == WELL for _ in range(100))
 
 
-def test_each_certainty_has_its_fate() -> None:
+def test_each_fault_of_probability_one_happens() -> None:
     dice = seeded(0)
     assert fate((Link(drop=1),), dice).delays_s == ()
     assert not fate((Link(drop=1),), dice).heard
@@ -180,20 +180,20 @@ def fates(injected: InjectedFaults) -> dict[tuple[str, str], bool]:
 
 
 def test_link_concerns_packets_from_its_source_to_its_target_and_no_others() -> None:
-    ways = fates(InjectedFaults(links=(Link(source="numbers", target="bolt", drop=1),)))
-    assert {way for way, well in ways.items() if not well} == {("numbers", "bolt")}
+    links = fates(InjectedFaults(links=(Link(source="numbers", target="bolt", drop=1),)))
+    assert {ends for ends, well in links.items() if not well} == {("numbers", "bolt")}
 
 
 def test_link_to_an_acker_and_links_from_anywhere() -> None:
-    ways = fates(InjectedFaults(links=(Link(target=ACKER, forget=1),)))
-    assert {way for way, well in ways.items() if not well} == {
+    links = fates(InjectedFaults(links=(Link(target=ACKER, forget=1),)))
+    assert {ends for ends, well in links.items() if not well} == {
         (name, ACKER) for name in ("numbers", "bolt", "sink")
     }
     assert not any(fates(InjectedFaults(links=(Link(drop=1),))).values())
     assert all(fates(InjectedFaults()).values())
 
 
-def test_fate_follows_the_injected_that_is_wished_now() -> None:
+def test_fate_follows_the_faults_that_are_injected_now() -> None:
     here = plan(layout=Layout.ISOLATE)
     core = Worker(here, 0, 1, seeded(0), Alone(chain(Rows(), Automatic())).clock)
     assert core.fate(1) is WELL
@@ -208,7 +208,7 @@ def test_fate_follows_the_injected_that_is_wished_now() -> None:
 
 
 def waiting(spout_pending: int | str = 8) -> Alone:
-    """All that there is room for is pending, and stays so: the bolt cannot be opened."""
+    """The pending table is full, and stays so: the bolt cannot be prepared."""
 
     class Never(Automatic):
         def prepare(self, context: Any) -> None:
@@ -221,7 +221,7 @@ def waiting(spout_pending: int | str = 8) -> Alone:
     return run
 
 
-def test_all_that_is_pending_times_out_once_for_each_expiration() -> None:
+def test_all_pending_trees_time_out_once_for_each_expiration() -> None:
     run = waiting()
     emitted = len(run.rows(What.EMITTED))
     assert emitted == 8
@@ -238,7 +238,7 @@ def test_all_that_is_pending_times_out_once_for_each_expiration() -> None:
     assert set(again.attempts.tolist()) == {2}
 
 
-def test_new_life_does_not_expire_what_others_did_before_it() -> None:
+def test_new_life_ignores_expirations_before_its_start() -> None:
     run = waiting()
     master = Master(run.plan)
     master.disturb(InjectedFaults(expirations=2))
@@ -250,7 +250,7 @@ def test_new_life_does_not_expire_what_others_did_before_it() -> None:
     assert len(run.rows(What.FAILED)) == 8
 
 
-def test_expiration_is_a_timeout_to_whoever_adapts_to_timeouts() -> None:
+def test_expiration_counts_as_a_timeout_for_congestion_control() -> None:
     run = waiting("auto")
     (spout,) = run.worker._spouts
     assert spout.limit._congestion is not None

@@ -1,4 +1,4 @@
-"""The states of a topology: every command in every state, and what waits bring on."""
+"""The states of a topology: each command in each state, and what happens after the waits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUIET = replace(WORKING, quiet=True)
 DONE = replace(QUIET, done=True)
 TASKS = [Task(1, "count", 0, 1), Task(7, "count", 1, 1)]
 
-BOOKS: dict[State, tuple[MasterState, Observations]] = {
+STATES: dict[State, tuple[MasterState, Observations]] = {
     State.STARTING: (MasterState(), ABSENT),
     State.ACTIVE: (MasterState(), WORKING),
     State.INACTIVE: (MasterState(active=False), WORKING),
@@ -47,25 +47,25 @@ POSSIBLE = {  # by command: activate, deactivate, rebalance, upgrade, keep, drai
 
 
 @pytest.mark.parametrize("state", State)
-def test_every_state_follows_from_the_book_and_the_facts(state: State) -> None:
-    book, facts = BOOKS[state]
-    assert Lifecycle("t", book, 0.0).state(facts) is state
+def test_every_state_follows_from_the_stored_state_and_the_observations(state: State) -> None:
+    stored, facts = STATES[state]
+    assert Lifecycle("t", stored, 0.0).state(facts) is state
 
 
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize("command", Command)
 def test_every_command_in_every_state(command: Command, state: State) -> None:
     possible = dict(zip(Command, POSSIBLE[state], strict=True))[command]
-    book, _ = BOOKS[state]
-    lifecycle = Lifecycle("words", book, 0.0)
+    stored, _ = STATES[state]
+    lifecycle = Lifecycle("words", stored, 0.0)
     if possible:
         lifecycle.allow(command, state)
         return
     with pytest.raises(LifecycleError) as error:
         lifecycle.allow(command, state)
-    said, _, ways_out = str(error.value).partition("possible are: ")
-    assert said.startswith(f"topology 'words' is {state}")
-    assert f"{command} is not possible" in said
+    refusal, _, ways_out = str(error.value).partition("possible are: ")
+    assert refusal.startswith(f"topology 'words' is {state}")
+    assert f"{command} is not possible" in refusal
     assert ways_out.split(", ") == [
         other for other, can in zip(Command, POSSIBLE[state], strict=True) if can
     ]
@@ -78,14 +78,14 @@ def test_a_refusal_says_why_a_topology_has_failed() -> None:
         )
 
 
-def test_first_lives_are_starting_and_those_after_a_move_rebalancing() -> None:
+def test_state_is_starting_before_the_first_lives_and_rebalancing_after_a_move() -> None:
     assert Lifecycle("t", MasterState(), 0.0).state(ABSENT) is State.STARTING
     assert Lifecycle("t", MasterState(moves=1), 0.0).state(ABSENT) is State.REBALANCING
 
 
 def test_drained_topology_is_finished_and_a_killed_one_killed() -> None:
-    book = MasterState()
-    lifecycle = Lifecycle("t", book, 0.0)
+    stored = MasterState()
+    lifecycle = Lifecycle("t", stored, 0.0)
     lifecycle.drain()
     assert lifecycle.state(DONE) is State.FINISHED
     lifecycle.kill(30.0, now=5.0)
@@ -104,10 +104,10 @@ def test_kill_ends_when_its_wait_is_over_and_a_second_one_begins_a_new_wait() ->
     assert lifecycle.state(WORKING) is State.KILLED
 
 
-def test_next_master_begins_the_wait_anew() -> None:
-    book = MasterState()
-    Lifecycle("t", book, 0.0).kill(30.0, now=100.0)
-    successor = Lifecycle("t", MasterState.from_bytes(book.to_bytes()), 7.0)
+def test_next_master_restarts_the_wait() -> None:
+    stored = MasterState()
+    Lifecycle("t", stored, 0.0).kill(30.0, now=100.0)
+    successor = Lifecycle("t", MasterState.from_bytes(stored.to_bytes()), 7.0)
     successor.look(WORKING, 36.9)
     assert successor.state(WORKING) is State.DRAINING
     successor.look(WORKING, 37.0)
@@ -125,120 +125,120 @@ def test_failed_topology_is_killed_without_a_wait() -> None:
 def test_rebalance_packs_when_all_is_at_rest_or_the_wait_is_over(
     facts: Observations, now: float
 ) -> None:
-    book = MasterState(lives={0: 4, 1: 2})
-    lifecycle = Lifecycle("t", book, 0.0)
+    stored = MasterState(lives={0: 4, 1: 2})
+    lifecycle = Lifecycle("t", stored, 0.0)
     assert lifecycle.change(TASKS, TASKS, 30.0, now=0.0) == 1
     lifecycle.look(WORKING, 29.9)
-    assert not book.packing
+    assert not stored.packing
     lifecycle.look(facts, now)
-    assert book.packing
+    assert stored.packing
     lifecycle.move()
-    assert (book.tasks, book.next_tasks, book.packing) == (TASKS, None, False)
-    assert (book.floor, book.moves, book.last_task_id) == (4, 1, 7)
+    assert (stored.tasks, stored.next_tasks, stored.packing) == (TASKS, None, False)
+    assert (stored.floor, stored.moves, stored.last_task_id) == (4, 1, 7)
 
 
 def test_a_drain_cancels_an_upgrade_that_is_not_packing_and_says_so() -> None:
-    book = MasterState()
-    lifecycle = Lifecycle("t", book, 0.0)
+    stored = MasterState()
+    lifecycle = Lifecycle("t", stored, 0.0)
     change = lifecycle.change(TASKS, TASKS, 30.0, 0.0, is_upgrade=True)
-    assert book.next_plan == change
+    assert stored.next_plan == change
     lifecycle.drain()
-    assert (book.next_tasks, book.next_plan) == (None, None)
-    assert "drained or killed" in (why_unchanged(book, change, State.DRAINING) or "")
+    assert (stored.next_tasks, stored.next_plan) == (None, None)
+    assert "drained or killed" in (why_unchanged(stored, change, State.DRAINING) or "")
 
 
 def test_the_id_of_a_task_that_ends_is_not_used_again() -> None:
-    book = MasterState()
-    Lifecycle("t", book, 0.0).change(TASKS, TASKS[:1], 30.0, 0.0)
-    assert book.last_task_id == max(task.id for task in TASKS)
+    stored = MasterState()
+    Lifecycle("t", stored, 0.0).change(TASKS, TASKS[:1], 30.0, 0.0)
+    assert stored.last_task_id == max(task.id for task in TASKS)
 
 
 def test_a_plan_that_is_opening_counts_as_a_rebalance_also_for_the_next_master() -> None:
-    book = MasterState(lives={0: 1}, plan=1, change=1, proven={"count"})
-    lifecycle = Lifecycle("t", book, 0.0)
+    stored = MasterState(lives={0: 1}, plan=1, change=1, proven={"count"})
+    lifecycle = Lifecycle("t", stored, 0.0)
     lifecycle.change(TASKS, TASKS, 0.0, 0.0, is_upgrade=True)
     lifecycle.move()
-    assert (book.plan, book.former_plan, book.former_tasks) == (2, 1, None)
-    assert not book.proven, "the new code has succeeded with nothing yet"
-    again = MasterState.from_bytes(book.to_bytes())
-    assert again == book
+    assert (stored.plan, stored.former_plan, stored.former_tasks) == (2, 1, None)
+    assert not stored.proven, "the new code has succeeded with nothing yet"
+    again = MasterState.from_bytes(stored.to_bytes())
+    assert again == stored
     assert Lifecycle("t", again, 0.0).state(WORKING) is State.REBALANCING
     assert again.other_plan == 1
 
 
 def test_a_change_that_cannot_pack_moves_back_to_the_present_tasks() -> None:
-    book = MasterState(lives={0: 1})
-    lifecycle = Lifecycle("t", book, 0.0)
+    stored = MasterState(lives={0: 1})
+    lifecycle = Lifecycle("t", stored, 0.0)
     change = lifecycle.change(TASKS, TASKS, 0.0, 0.0, is_upgrade=True)
     lifecycle.look(QUIET, 0.0)
     lifecycle.cancel("no snapshot", TASKS[:1])
-    assert (book.next_tasks, book.next_plan, book.packing) == (TASKS[:1], None, True)
+    assert (stored.next_tasks, stored.next_plan, stored.packing) == (TASKS[:1], None, True)
     lifecycle.move()
-    assert (book.tasks, book.plan, book.former_plan, book.moves) == (TASKS[:1], 0, None, 1)
-    assert why_unchanged(book, change, State.ACTIVE) == "has not been changed: no snapshot"
+    assert (stored.tasks, stored.plan, stored.former_plan, stored.moves) == (TASKS[:1], 0, None, 1)
+    assert why_unchanged(stored, change, State.ACTIVE) == "has not been changed: no snapshot"
 
 
 def test_a_change_that_a_kill_has_overtaken_is_in_doubt() -> None:
-    book = MasterState()
-    lifecycle = Lifecycle("t", book, 0.0)
+    stored = MasterState()
+    lifecycle = Lifecycle("t", stored, 0.0)
     change = lifecycle.change(TASKS, TASKS, 30.0, 0.0)
     lifecycle.look(QUIET, 0.0)
     lifecycle.kill(0.0, 1.0)
     doubt = "was drained or killed before it was known whether all tasks can move; see `sunshower"
-    assert doubt in (why_unchanged(book, change, State.KILLED) or "")
-    assert "failed before it was known" in (why_unchanged(book, change, State.FAILED) or "")
-    book.next_plan = change
-    assert "whether the new code opens" in (why_unchanged(book, change, State.DRAINING) or "")
-    assert why_unchanged(book, change, State.REBALANCING) is None
-    assert why_unchanged(book, 0, State.KILLED) is None
+    assert doubt in (why_unchanged(stored, change, State.KILLED) or "")
+    assert "failed before it was known" in (why_unchanged(stored, change, State.FAILED) or "")
+    stored.next_plan = change
+    assert "whether the new code opens" in (why_unchanged(stored, change, State.DRAINING) or "")
+    assert why_unchanged(stored, change, State.REBALANCING) is None
+    assert why_unchanged(stored, 0, State.KILLED) is None
 
 
 def test_only_the_last_reasons_are_kept() -> None:
-    book = MasterState()
+    stored = MasterState()
     for _ in range(20):
-        Lifecycle("t", book, 0.0).change(TASKS, TASKS, 0.0, 0.0)
-        book.note_cancelled("why")
-    assert sorted(book.cancelled) == [*range(13, 21)]
+        Lifecycle("t", stored, 0.0).change(TASKS, TASKS, 0.0, 0.0)
+        stored.note_cancelled("why")
+    assert sorted(stored.cancelled) == [*range(13, 21)]
 
 
 def test_rebalance_does_not_pack_lives_that_have_not_arrived() -> None:
-    book = MasterState()
-    lifecycle = Lifecycle("t", book, 0.0)
+    stored = MasterState()
+    lifecycle = Lifecycle("t", stored, 0.0)
     lifecycle.change(TASKS, TASKS, 0.0, now=0.0)
     lifecycle.look(ABSENT, 99.0)
-    assert not book.packing
+    assert not stored.packing
 
 
 @pytest.mark.parametrize("packing", [False, True])
-def test_kill_gives_up_a_rebalance_unless_tasks_are_packed(packing: bool) -> None:
-    book = MasterState(next_tasks=TASKS, packing=packing)
-    lifecycle = Lifecycle("t", book, 0.0)
+def test_kill_cancels_a_rebalance_unless_tasks_are_packed(packing: bool) -> None:
+    stored = MasterState(next_tasks=TASKS, packing=packing)
+    lifecycle = Lifecycle("t", stored, 0.0)
     lifecycle.kill(30.0, now=0.0)
-    assert book.next_tasks == (TASKS if packing else None)
+    assert stored.next_tasks == (TASKS if packing else None)
     assert lifecycle.state(WORKING) is State.DRAINING
 
 
-def test_whoever_asks_for_a_savepoint_learns_why_there_is_none() -> None:
-    book = MasterState(lives={0: 1})
-    lifecycle = Lifecycle("t", book, 0.0)
+def test_missing_savepoint_has_a_reason() -> None:
+    stored = MasterState(lives={0: 1})
+    lifecycle = Lifecycle("t", stored, 0.0)
     number = lifecycle.change(TASKS, TASKS, 0.0, 0.0, keeps=True)
     lifecycle.look(QUIET, 0.0)
-    assert why_not_kept(book, number, State.REBALANCING) is None
-    assert "drained or killed before all" in (why_not_kept(book, number, State.DRAINING) or "")
-    assert "failed before all" in (why_not_kept(book, number, State.FAILED) or "")
-    assert "has gone on" in (why_not_kept(book, number - 1, State.REBALANCING) or "")
+    assert why_not_kept(stored, number, State.REBALANCING) is None
+    assert "drained or killed before all" in (why_not_kept(stored, number, State.DRAINING) or "")
+    assert "failed before all" in (why_not_kept(stored, number, State.FAILED) or "")
+    assert "has gone on" in (why_not_kept(stored, number - 1, State.REBALANCING) or "")
     assert lifecycle.go_on(number, TASKS)
-    assert "was not stored" in (why_not_kept(book, number, State.REBALANCING) or "")
+    assert "was not stored" in (why_not_kept(stored, number, State.REBALANCING) or "")
 
 
-def test_what_is_kept_ends_at_once_and_does_not_go_on_when_it_is_killed() -> None:
-    book = MasterState(lives={0: 1})
-    lifecycle = Lifecycle("t", book, 0.0)
+def test_topology_with_a_savepoint_is_killed_at_once_and_does_not_continue() -> None:
+    stored = MasterState(lives={0: 1})
+    lifecycle = Lifecycle("t", stored, 0.0)
     number = lifecycle.change(TASKS, TASKS, 0.0, 0.0, keeps=True)
     lifecycle.look(QUIET, 0.0)
     lifecycle.kill(30.0, 1.0, number)
     assert not lifecycle.go_on(number, TASKS)
     lifecycle.look(WORKING, 1.0, is_kept=True)
-    assert book.killed
+    assert stored.killed
     lifecycle.kill(30.0, 1.0, number)  # the call is repeated, because the master has died
-    assert book.killed
+    assert stored.killed

@@ -1,4 +1,4 @@
-"""The book of workers: who is in which life, what the dead had done, and when all is done."""
+"""The master: the lives of workers, statistics of former lives, and when a topology is finished."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def stats(
     return WorkerStats(worker, life, (task,), idle)
 
 
-def everybody(master: Master, sent: int = 9, executed: int = 9, now: float = 0.0) -> None:
+def start_all(master: Master, sent: int = 9, executed: int = 9, now: float = 0.0) -> None:
     for worker in (SPOUT, BOLT, ACKER):
         master.hello(worker, 0.0)
     master.hear(stats(SPOUT, transferred=sent), now)
@@ -53,7 +53,7 @@ def everybody(master: Master, sent: int = 9, executed: int = 9, now: float = 0.0
 
 
 def test_new_tasks_keep_the_layout(master: Master) -> None:
-    everybody(master)
+    start_all(master)
     master.hear(stats(SPOUT, done=False, idle=False), 0.0)
     master.rebalance(None, None, None, 0.0, {"bolt": 3})
     tasks = master.stored.next_tasks or []
@@ -64,7 +64,7 @@ def test_a_worker_may_have_no_process_until_it_says_hello_and_while_it_is_silent
     master: Master,
 ) -> None:
     assert master.absent == {SPOUT, BOLT, ACKER}
-    everybody(master)
+    start_all(master)
     assert master.absent == set()
     timeout_s = master.plan.graph.config.worker_timeout_s
     for now in range(int(timeout_s) + 1):
@@ -78,7 +78,7 @@ def test_a_worker_may_have_no_process_until_it_says_hello_and_while_it_is_silent
 
 def test_a_snapshot_names_the_silent_workers_that_wait_for_room(master: Master) -> None:
     master.nodes.view = NodeView((NodeState("a"),), {}, (NOTHING,), starting=frozenset({BOLT}))
-    everybody(master)
+    start_all(master)
     assert not master.snapshot(0.0).unplaced
     master.stored.fenced[BOLT] = 1
     found = master.snapshot(0.0)
@@ -103,7 +103,7 @@ def test_the_worker_whose_other_tasks_leave_a_drained_node_stays_and_is_named() 
     master.nodes.view = NodeView((drained, NodeState("b")), {0: "a"})
     assert master.watch(1.0) == [0]
     assert [task.worker for task in master.stored.next_tasks or []] == [1, 0, 1]
-    assert master.watch(2.0) == [], "it moves"
+    assert master.watch(2.0) == [], "they are moving"
 
 
 class Ticking(Bolt[Number, Number]):
@@ -113,11 +113,11 @@ class Ticking(Bolt[Number, Number]):
         yield Number(0)
 
 
-def test_ticks_that_go_on_do_not_keep_a_topology_from_its_end() -> None:
+def test_ticks_do_not_keep_a_topology_from_finishing() -> None:
     topology = Topology("t", ackers=1)
     topology.spout("spout", Counter(9)).shuffle().bolt("bolt", Ticking, tick_s=0.1)
     master = Master(make_plan(topology.graph(), Layout.ISOLATE))
-    everybody(master, executed=7)  # two were lost with a life of the bolt
+    start_all(master, executed=7)  # two were lost with a life of the bolt
     for tick in range(1, 10):
         master.hear(stats(BOLT, executed=7, transferred=tick), tick / 10)
         assert master.state(tick / 10) is State.ACTIVE
@@ -128,7 +128,7 @@ def test_ticks_that_go_on_do_not_keep_a_topology_from_its_end() -> None:
     assert master.state(1.99) is State.FINISHED
 
 
-def test_topology_is_starting_until_everybody_has_said_hello(master: Master) -> None:
+def test_topology_is_starting_until_all_workers_have_said_hello(master: Master) -> None:
     for worker in (SPOUT, BOLT):
         master.hello(worker, 0.0)
         assert master.state(0.0) is State.STARTING
@@ -136,15 +136,17 @@ def test_topology_is_starting_until_everybody_has_said_hello(master: Master) -> 
     assert master.state(0.0) is State.ACTIVE
 
 
-def test_each_hello_is_a_new_life_and_is_told_all_lives(master: Master) -> None:
+def test_each_hello_begins_a_new_life_and_returns_all_lives(master: Master) -> None:
     assert master.hello(SPOUT, 0.0).life == 1
     assert master.hello(BOLT, 0.0).lives == {SPOUT: 1, BOLT: 1}
     welcome = master.hello(SPOUT, 0.0)
     assert (welcome.life, welcome.lives) == (2, {SPOUT: 2, BOLT: 1})
 
 
-def test_finished_is_when_all_are_done_idle_and_nothing_is_between_them(master: Master) -> None:
-    everybody(master)
+def test_topology_is_finished_when_all_are_done_and_idle_and_nothing_is_in_flight(
+    master: Master,
+) -> None:
+    start_all(master)
     assert master.state(0.0) is State.FINISHED
 
 
@@ -157,44 +159,46 @@ def test_finished_is_when_all_are_done_idle_and_nothing_is_between_them(master: 
     ],
     ids=["a spout is not done", "a spout is not idle", "a bolt is not idle"],
 )
-def test_topology_runs_while_somebody_works(master: Master, last: WorkerStats) -> None:
-    everybody(master)
+def test_topology_runs_while_a_worker_is_not_done_or_not_idle(
+    master: Master, last: WorkerStats
+) -> None:
+    start_all(master)
     master.hear(last, 0.0)
     assert master.state(99.0) is State.ACTIVE
 
 
-def test_untracked_records_on_their_way_are_waited_for(master: Master) -> None:
-    everybody(master, sent=9, executed=8, now=5.0)
+def test_untracked_records_in_flight_are_waited_for(master: Master) -> None:
+    start_all(master, sent=9, executed=8, now=5.0)
     assert master.state(5.9) is State.ACTIVE
     assert master.state(6.0) is State.FINISHED, "nothing has changed for a second"
 
 
-def test_what_is_finished_stays_so_whatever_a_late_word_says(master: Master) -> None:
-    everybody(master, sent=9, executed=3)
+def test_finished_topology_stays_finished_whatever_late_statistics_say(master: Master) -> None:
+    start_all(master, sent=9, executed=3)
     assert master.state(1.0) is State.FINISHED
     master.hear(stats(BOLT, executed=8), 1.0)
     assert master.state(1.0) is State.FINISHED
 
 
 def test_worker_that_is_restarted_is_waited_for(master: Master) -> None:
-    everybody(master)
+    start_all(master)
     master.hello(BOLT, 0.0)
     assert master.state(99.0) is State.ACTIVE
     master.hear(stats(BOLT, life=2, executed=9), 99.0)
     assert master.state(99.0) is State.FINISHED
 
 
-def test_word_of_a_former_life_is_ignored(master: Master) -> None:
-    everybody(master)
+def test_statistics_of_a_former_life_are_ignored(master: Master) -> None:
+    start_all(master)
     master.hello(SPOUT, 0.0)
     master.hear(stats(SPOUT, life=1, acked=7), 0.0)
     assert master.snapshot(0.0).component("spout").acked == 0
 
 
-def test_what_a_dead_life_had_done_still_counts_but_nothing_of_it_is_pending(
+def test_counters_of_a_former_life_count_but_nothing_of_it_is_pending(
     master: Master,
 ) -> None:
-    everybody(master)
+    start_all(master)
     master.hear(stats(SPOUT, acked=7, pending=3), 0.0)
     master.hello(SPOUT, 0.0)
     master.hear(stats(SPOUT, life=2, acked=2, pending=1), 0.0)
@@ -203,21 +207,21 @@ def test_what_a_dead_life_had_done_still_counts_but_nothing_of_it_is_pending(
     assert snapshot.restarts == 1
 
 
-def test_next_life_of_a_spout_is_told_how_far_its_source_is_settled(master: Master) -> None:
-    everybody(master)
-    told = [(7, 20), (5, 9), (9, 15)]  # the second: a life that has not caught up yet
-    for committed, drawn in told:
+def test_next_life_of_a_spout_gets_the_settled_position_of_its_source(master: Master) -> None:
+    start_all(master)
+    positions = [(7, 20), (5, 9), (9, 15)]  # the second: a life that has not caught up yet
+    for committed, drawn in positions:
         task = TaskStats(1, "spout", Counts(), committed=committed, drawn=drawn)
         master.hear(WorkerStats(SPOUT, 1, (task,)), 0.0)
     assert master.hello(SPOUT, 0.0).positions == {1: (9, 20)}
     assert master.hello(ACKER, 0.0).positions == {3: (0, 0)}
     late = TaskStats(1, "spout", Counts(), committed=99, drawn=99)
     master.hear(WorkerStats(SPOUT, 1, (late,)), 0.0)
-    assert master.hello(SPOUT, 0.0).positions == {1: (9, 20)}, "a former life is not listened to"
+    assert master.hello(SPOUT, 0.0).positions == {1: (9, 20)}, "of a former life"
 
 
-def test_first_reason_to_give_up_counts(master: Master) -> None:
-    everybody(master)
+def test_first_error_of_a_topology_counts(master: Master) -> None:
+    start_all(master)
     master.broken("the first")
     master.broken("the second")
     assert master.error == "the first"
@@ -236,8 +240,8 @@ def quarantined(worker: int, life: int = 1) -> WorkerStats:
     return WorkerStats(worker, life, (task,), True)
 
 
-def test_quarantined_bolt_degrades_the_topology_and_it_goes_on(master: Master) -> None:
-    everybody(master, sent=0, executed=0)
+def test_quarantined_bolt_degrades_the_topology_and_does_not_fail_it(master: Master) -> None:
+    start_all(master, sent=0, executed=0)
     master.hear(quarantined(BOLT), 0.0)
     snapshot = master.snapshot(0.0)
     assert (snapshot.degraded, snapshot.state) == ({2: WHY}, "finished")
@@ -245,7 +249,7 @@ def test_quarantined_bolt_degrades_the_topology_and_it_goes_on(master: Master) -
 
 
 def test_quarantined_spout_fails_the_topology_when_all_else_is_done(master: Master) -> None:
-    everybody(master, sent=0, executed=0)
+    start_all(master, sent=0, executed=0)
     master.hear(quarantined(SPOUT), 0.0)
     master.hear(stats(BOLT, idle=False), 0.0)
     assert master.state(9.0) is State.ACTIVE
@@ -254,17 +258,17 @@ def test_quarantined_spout_fails_the_topology_when_all_else_is_done(master: Mast
     assert master.error == f"{WHY.text}. Mend it and run again.\nTrace"
 
 
-def test_drained_topology_is_finished_whoever_is_quarantined(master: Master) -> None:
-    everybody(master, sent=1, executed=0)
-    master.drain(0.0)  # while something may still be on its way
+def test_drained_topology_is_finished_although_a_spout_is_quarantined(master: Master) -> None:
+    start_all(master, sent=1, executed=0)
+    master.drain(0.0)  # while a record may still be in flight
     master.hear(quarantined(SPOUT), 0.0)
     assert master.state(9.0) is State.FINISHED
 
 
-def test_next_life_is_told_what_is_not_run_any_more_also_by_the_next_master(
+def test_next_life_gets_the_quarantined_tasks_also_from_the_next_master(
     plan: Plan, master: Master
 ) -> None:
-    everybody(master)
+    start_all(master)
     master.hear(quarantined(BOLT), 0.0)
     successor = Master(plan, MasterState.from_bytes(master.stored.to_bytes()))
     for one in (master, successor):
@@ -272,7 +276,7 @@ def test_next_life_is_told_what_is_not_run_any_more_also_by_the_next_master(
         assert one.hello(SPOUT, 1.0).quarantined == {}
 
 
-def test_worker_that_dies_again_and_again_is_told_to_wait_and_its_task_is_quarantined(
+def test_worker_that_dies_again_and_again_gets_a_delay_and_its_task_is_quarantined(
     master: Master,
 ) -> None:
     now, welcomes = 0.0, []

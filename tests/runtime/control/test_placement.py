@@ -1,4 +1,4 @@
-"""New places for running tasks: the same tasks, even, few moves; what is in memory stays."""
+"""Placement of running tasks on other workers: even, with few moves; state in memory stays."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_tasks_stay_the_same_and_are_even_after_any_number_of_changes(
         assert all(is_even(per_worker(now, c), count) for c in now.graph.components)
         beside = {spout.worker for spout in now.spouts}
         assert {acker.worker for acker in now.tasks_of(ACKER)} <= beside
-        assert placed(now, replan(now, count)) == now, "what is even is left alone"
+        assert placed(now, replan(now, count)) == now, "an even placement does not change"
 
 
 @given(st.integers(1, 12), st.integers(1, 6), st.integers(1, 6))
@@ -150,7 +150,7 @@ def test_isolate_takes_no_other_number_of_workers() -> None:
         (HeldColumns, False),
     ],
 )
-def test_what_can_move(sink: Any, movable: bool) -> None:
+def test_which_bolts_can_move(sink: Any, movable: bool) -> None:
     assert can_move(plan(1, 1, sink=sink).graph.components["bolt0"]) is movable
 
 
@@ -169,7 +169,7 @@ def test_pinned_tasks_stay_where_they_are(spouts: int, held: int, workers: int, 
     assert is_even(per_worker(new, "spout"), len(old.workers) + more)
 
 
-def test_the_worker_that_goes_is_one_without_state() -> None:
+def test_the_worker_that_is_removed_is_one_without_state() -> None:
     old = plan(4, 1, 2, sink=Held, workers=4)
     old = placed(old, [3, 2, 1, 0, 3, 3, 2, *[task.worker for task in old.tasks[7:]]])
     assert placed(old, replan(old, 2)).workers == [2, 3]
@@ -178,7 +178,7 @@ def test_the_worker_that_goes_is_one_without_state() -> None:
 def test_state_that_can_neither_stay_nor_move_is_named_with_the_way_out() -> None:
     with pytest.raises(LifecycleError) as error:
         replan(plan(1, 3, sink=Held, workers=3), 2)
-    said = str(error.value)
-    assert "bolt0[2] on worker 2" in said
-    assert "snapshot() and restore(state) for 'bolt0'" in said
-    assert "nothing has been changed" in said
+    message = str(error.value)
+    assert "bolt0[2] on worker 2" in message
+    assert "snapshot() and restore(state) for 'bolt0'" in message
+    assert "nothing has been changed" in message

@@ -1,4 +1,4 @@
-"""A source of a spout that stays where it is goes on in the task of the new places."""
+"""A spout that stays on its worker continues its source in the task of the new plan."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.runtime.chains import Number, Numbers, sink
 from tests.runtime.rig import Rig, records_of
 
 
-def test_a_source_goes_on_when_the_task_of_the_former_places_is_thrown_away() -> None:
+def test_a_source_continues_after_the_task_of_the_former_plan_was_deleted() -> None:
     topology = Topology("t")
     topology.spout("numbers", Numbers(10)).shuffle().bolt("sink", sink)
     former, present = Rig(topology), Rig(topology)
@@ -21,14 +21,14 @@ def test_a_source_goes_on_when_the_task_of_the_former_places_is_thrown_away() ->
     task.unpack(transfer, context(present.plan, task.task))
     del former
     gc.collect()
-    task.emit(1.0, 100)  # the four first
+    task.emit(1.0, 100)  # the four pending records
     task.emit(1.0, 100)
     assert [number.n for number in records_of(present.sent("sink"))] == list(range(10))
     assert task.exhausted
 
 
 class Falsy:
-    """An iterator with a length: what is at hand."""
+    """An iterator with a length, which is 0."""
 
     def __init__(self, stop: int) -> None:
         self.numbers = iter(range(stop))
@@ -48,7 +48,7 @@ class Feed(Spout[Number]):
         return Falsy(10)
 
 
-def test_a_source_whose_iterator_is_falsy_goes_on_too() -> None:
+def test_a_source_whose_iterator_is_falsy_continues_too() -> None:
     topology = Topology("t")
     topology.spout("numbers", Feed()).shuffle().bolt("sink", sink)
     former, present = Rig(topology), Rig(topology)

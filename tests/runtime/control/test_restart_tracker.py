@@ -1,4 +1,4 @@
-"""Workers that keep dying: when they are held back, and which task is blamed."""
+"""Workers that die repeatedly: when their restarts are delayed, and which tasks are quarantined."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PLAN = plan()
 
 
 def died(
-    lives: RestartTracker,
+    tracker: RestartTracker,
     times: int,
     *,
     after_s: float = 1.0,
@@ -38,19 +38,19 @@ def died(
     crash_report: CrashReport | None = None,
     last: WorkerStats | None = None,
 ) -> list[dict[int, str]]:
-    """Deaths in a row, each `after_s` after the tasks were opened; who is guilty after each."""
+    """Deaths in a row, each `after_s` after tasks were opened. Returns what each quarantines."""
     found = []
     for _ in range(times):
-        now = lives.began(worker, 100.0) + 100.0 + after_s
-        found.append({t: e.text for t, e in lives.died(worker, now, last, crash_report).items()})
+        now = tracker.began(worker, 100.0) + 100.0 + after_s
+        found.append({t: e.text for t, e in tracker.died(worker, now, last, crash_report).items()})
     return found
 
 
-def by(task: int | None) -> CrashReport:
+def crash_in(task: int | None) -> CrashReport:
     return CrashReport(0, 1, task)
 
 
-def did(**executed: int) -> WorkerStats:
+def executed_by(**executed: int) -> WorkerStats:
     tasks = {"numbers": SPOUT, "first": FIRST, "second": SECOND}
     counts = {"numbers": "emitted"}
     return WorkerStats(
@@ -66,105 +66,109 @@ def did(**executed: int) -> WorkerStats:
 # ---- back-off -----------------------------------------------------------------------------------
 
 
-def test_first_deaths_are_followed_at_once_and_the_next_ones_later_and_later() -> None:
-    lives, delays = RestartTracker(PLAN), []
+def test_first_restarts_are_at_once_and_the_next_ones_later_and_later() -> None:
+    tracker, delays = RestartTracker(PLAN), []
     for _ in range(9):
-        delays.append(lives.began(0, 0.0))
-        lives.died(0, delays[-1] + 4.9, None, by(None))
+        delays.append(tracker.began(0, 0.0))
+        tracker.died(0, delays[-1] + 4.9, None, crash_in(None))
     assert delays == [0.0, 0.0, 0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0]
 
 
-def test_long_life_ends_the_row() -> None:
-    lives = RestartTracker(PLAN)
-    died(lives, 5)
-    assert lives.began(0, 0.0) > 0
-    lives.died(0, 20.0, None, None)
-    assert lives.began(0, 0.0) == 0.0
+def test_long_life_ends_a_row_of_deaths() -> None:
+    tracker = RestartTracker(PLAN)
+    died(tracker, 5)
+    assert tracker.began(0, 0.0) > 0
+    tracker.died(0, 20.0, None, None)
+    assert tracker.began(0, 0.0) == 0.0
 
 
-def test_life_that_this_master_has_not_seen_begin_counts_as_long() -> None:
-    lives = RestartTracker(PLAN)
-    assert lives.died(0, 0.1, None, by(FIRST)) == {}
-    assert died(lives, 5, crash_report=by(FIRST))[-1] == {}, (
+def test_life_whose_start_this_master_has_not_seen_counts_as_long() -> None:
+    tracker = RestartTracker(PLAN)
+    assert tracker.died(0, 0.1, None, crash_in(FIRST)) == {}
+    assert died(tracker, 5, crash_report=crash_in(FIRST))[-1] == {}, (
         "five, and the one before is not counted"
     )
 
 
-# ---- guilt --------------------------------------------------------------------------------------
+# ---- quarantine ---------------------------------------------------------------------------------
 
 
-def test_task_whose_code_ran_at_each_of_six_deaths_is_guilty() -> None:
-    found = died(RestartTracker(PLAN), 6, crash_report=by(FIRST))
+def test_task_whose_code_ran_at_each_of_six_deaths_is_quarantined() -> None:
+    found = died(RestartTracker(PLAN), 6, crash_report=crash_in(FIRST))
     assert found[:5] == [{}] * 5
     assert list(found[5]) == [FIRST]
     assert found[5][FIRST].startswith("first[0] is not run any more: the process of its worker")
     assert "died 6 times in a row, each time within 5 s, while it was running" in found[5][FIRST]
 
 
-def test_without_an_crash_report_all_tasks_that_run_user_code_are_guilty_but_no_acker() -> None:
+def test_without_a_crash_report_all_tasks_except_ackers_are_quarantined() -> None:
     assert set(died(RestartTracker(PLAN), 6)[-1]) == {SPOUT, FIRST, SECOND}
 
 
-def test_task_that_has_finished_something_is_not_guilty() -> None:
-    last = did(numbers=5, first=0, second=5)
+def test_task_that_has_finished_something_is_not_quarantined() -> None:
+    last = executed_by(numbers=5, first=0, second=5)
     assert set(died(RestartTracker(PLAN), 6, last=last)[-1]) == {FIRST}
-    assert died(RestartTracker(PLAN), 6, last=last, crash_report=by(SECOND))[-1] == {}
+    assert died(RestartTracker(PLAN), 6, last=last, crash_report=crash_in(SECOND))[-1] == {}
 
 
-def test_death_outside_of_user_code_is_nobodys_guilt() -> None:
-    assert died(RestartTracker(PLAN), 50, crash_report=by(None))[-1] == {}
+def test_deaths_outside_of_user_code_quarantine_no_task() -> None:
+    assert died(RestartTracker(PLAN), 50, crash_report=crash_in(None))[-1] == {}
 
 
-def test_long_lives_are_nobodys_guilt() -> None:
-    assert died(RestartTracker(PLAN), 50, after_s=5.0, crash_report=by(FIRST))[-1] == {}
+def test_deaths_after_long_lives_quarantine_no_task() -> None:
+    assert died(RestartTracker(PLAN), 50, after_s=5.0, crash_report=crash_in(FIRST))[-1] == {}
 
 
-def test_another_suspect_begins_a_new_row() -> None:
-    lives = RestartTracker(PLAN)
-    assert died(lives, 5, crash_report=by(FIRST))[-1] == {}
-    assert died(lives, 1, crash_report=by(SECOND))[-1] == {}
-    assert died(lives, 5, crash_report=by(FIRST))[-1] == {}
+def test_death_in_the_code_of_another_task_begins_a_new_row() -> None:
+    tracker = RestartTracker(PLAN)
+    assert died(tracker, 5, crash_report=crash_in(FIRST))[-1] == {}
+    assert died(tracker, 1, crash_report=crash_in(SECOND))[-1] == {}
+    assert died(tracker, 5, crash_report=crash_in(FIRST))[-1] == {}
 
 
-def test_config_says_after_how_many_deaths() -> None:
-    assert list(died(RestartTracker(plan(deaths_max=2)), 2, crash_report=by(FIRST))[-1]) == [FIRST]
+def test_deaths_max_is_the_number_of_deaths() -> None:
+    assert list(died(RestartTracker(plan(deaths_max=2)), 2, crash_report=crash_in(FIRST))[-1]) == [
+        FIRST
+    ]
 
 
-def test_kills_at_random_quarantine_nobody_in_ten_thousand_minutes() -> None:
-    """Eight workers under load, a SIGKILL every 2 s, no crash reports: the worst that is known.
+def test_random_kills_quarantine_no_task_in_ten_thousand_minutes() -> None:
+    """Eight workers under load, a SIGKILL every 2 s, no crash reports: the worst known case.
 
-    A process is there again 0.5 to 1.5 s after its death, and has finished something 1 s later.
+    A process has restarted 0.5 to 1.5 s after its death, and has executed an input 1 s later.
     """
     topology = Topology("t", ackers=1)
     topology.spout("numbers", Counter(9), 3).shuffle().bolt("keep", keep, parallelism=4)
     eight = make_plan(topology.graph(), Layout.ISOLATE)
-    told = {
+    statistics = {
         (task.worker, done): WorkerStats(
             task.worker, 1, (TaskStats(task.id, task.component, Counts(executed=int(done))),)
         )
         for task in eight.tasks
         for done in (False, True)
     }
-    random, lives = np.random.default_rng(7), RestartTracker(eight)
+    random, tracker = np.random.default_rng(7), RestartTracker(eight)
     victims = random.integers(8, size=10_000 * 30).tolist()
     restarts_s = random.uniform(0.5, 1.5, len(victims)).tolist()
     began_s = [-np.inf] * 8
-    guilty, deaths, longest = 0, 0, 0
+    quarantined, deaths, longest = 0, 0, 0
     for kill, (worker, restart_s) in enumerate(zip(victims, restarts_s, strict=True)):
         now = 2.0 * kill
         if now < began_s[worker]:
-            continue  # nobody is there to be killed
+            continue  # the worker is down
         deaths += 1
-        guilty += len(lives.died(worker, now, told[worker, now - began_s[worker] > 1.0], None))
-        began_s[worker] = now + restart_s + lives.began(worker, now + restart_s)
-        longest = max(longest, *lives._against.values())
+        quarantined += len(
+            tracker.died(worker, now, statistics[worker, now - began_s[worker] > 1.0], None)
+        )
+        began_s[worker] = now + restart_s + tracker.began(worker, now + restart_s)
+        longest = max(longest, *tracker._against.values())
     assert deaths > 250_000
-    assert guilty == 0
-    assert longest >= 3, "rows of suspicion are seen: they are not long enough"
+    assert quarantined == 0
+    assert longest >= 3, "there are rows of deaths, but they are too short"
 
 
 @pytest.mark.parametrize("worker", range(3))
-def test_a_worker_of_one_task_is_judged_as_any_other(worker: int) -> None:
+def test_the_task_of_a_worker_with_one_task_is_quarantined_too(worker: int) -> None:
     isolated = plan(Layout.ISOLATE)
     (task,) = isolated.tasks_on(worker)
     assert list(died(RestartTracker(isolated), 6, worker=worker)[-1]) == [task.id]

@@ -25,12 +25,12 @@ def master() -> Master:
     return made
 
 
-def test_call_grows_older_without_further_news(master: Master) -> None:
+def test_age_of_a_call_grows_without_further_reports(master: Master) -> None:
     where = "a.py:3 in keep: wait()"
     assert master.snapshot(55.0).stuck == {2: StuckCall("keep", 0, 0, 15.0, where)}
 
 
-def test_call_is_forgotten_when_its_worker_tells_how_it_stands(master: Master) -> None:
+def test_call_is_forgotten_when_its_worker_sends_its_statistics(master: Master) -> None:
     master.hear(WorkerStats(1, 1), 55.0)
     assert master.snapshot(55.0).stuck
     master.hear(WorkerStats(0, 1), 56.0)
@@ -42,6 +42,6 @@ def test_call_is_forgotten_when_its_worker_has_died(master: Master) -> None:
     assert not master.snapshot(60.0).stuck
 
 
-def test_news_of_a_task_that_is_elsewhere_by_now_is_ignored(master: Master) -> None:
+def test_report_of_a_worker_that_does_not_run_the_task_is_ignored(master: Master) -> None:
     master.stuck(1, 2, 10.0, "late", 56.0)
     assert [call.worker for call in master.snapshot(56.0).stuck.values()] == [0]

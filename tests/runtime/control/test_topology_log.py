@@ -1,4 +1,4 @@
-"""The log of a topology has a line for each event, and says where it happened."""
+"""The log of a topology has a line for each event, with the place where it happened."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Refuses(Bolt[Number, None]):
             raise ValueError(f"{record.value} is wrong")
 
 
-class Away(Bolt[Number, None]):
-    """Its dependency is away for its first six calls."""
+class BrieflyUnavailable(Bolt[Number, None]):
+    """Its dependency is unavailable in its first six calls."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -87,8 +87,8 @@ def test_failures_and_dead_letters_have_component_task_cause_and_count(
 
 
 def test_an_outage_begins_and_ends_once(cluster: SimCluster) -> None:
-    topology = Topology("away")
-    topology.spout("numbers", Counter(50)).shuffle().bolt("store", Away)
+    topology = Topology("unavailable")
+    topology.spout("numbers", Counter(50)).shuffle().bolt("store", BrieflyUnavailable)
     run = cluster.submit(topology.graph())
     assert run.wait(120.0)
     (begins,), (ends,) = lines_of(run, "outage begins"), lines_of(run, "outage ends")
@@ -126,7 +126,7 @@ def test_commands_and_a_rebalance_are_logged(cluster: SimCluster) -> None:
     assert names.count("rebalance begins") == names.count("rebalance ends") == 1
 
 
-def test_a_client_reads_on_where_it_was_also_after_the_death_of_the_master(
+def test_a_client_continues_to_read_where_it_was_even_after_the_master_has_died(
     cluster: SimCluster,
 ) -> None:
     run = cluster.submit(refusing().graph())
@@ -151,8 +151,8 @@ class OneTask:
     """The log of a topology whose worker 0 runs `store[0]`, as the master keeps it."""
 
     def __init__(self) -> None:
-        topology = Topology("away")
-        topology.spout("numbers", Counter()).shuffle().bolt("store", Away)
+        topology = Topology("unavailable")
+        topology.spout("numbers", Counter()).shuffle().bolt("store", BrieflyUnavailable)
         self.plan = make_plan(topology.graph())
         (self.task,) = self.plan.tasks_of("store")
         self.now_s = 0.0
@@ -163,7 +163,7 @@ class OneTask:
         self.log.start(0, life, [self.task], None)
 
     def report(self, life: int, health: Health, after_s: float = 60.0, dead: int = 0) -> None:
-        """Its statistics arrive, so much later."""
+        """Its statistics arrive, `after_s` later."""
         self.now_s += after_s
         stats = TaskStats(self.task.id, "store", Counts(dead=dead), health=health)
         self.log.compare(WorkerStats(0, life, (stats,)), self.plan)
@@ -240,7 +240,7 @@ def test_workers_that_leave_drained_nodes_are_named_in_one_line() -> None:
     ]
 
 
-def test_a_problem_is_logged_when_it_begins_and_when_it_is_there_again() -> None:
+def test_a_problem_is_logged_when_it_begins_and_when_it_returns() -> None:
     log = TopologyLog(lambda: 0.0)
     for there in (["a"], ["a", "b"], ["a"], [], ["a"]):
         log.problems("no node", there)

@@ -1,4 +1,4 @@
-"""What a task is handed about its place: a clock, and somebody to tell what it has written."""
+"""Tests of the context of a task: its clock, and the events that user code records with it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Writer(Bolt[Number, None]):
         self.context.noted("halfway", n=record.n)
 
 
-def test_bolt_says_what_it_wrote_and_it_is_told_between_delivery_and_ack() -> None:
+def test_events_of_user_code_are_recorded_between_delivery_and_ack() -> None:
     run = Alone(chain(Rows(), Writer))
     run.run()
     run.check_shapes()
@@ -39,13 +39,13 @@ def test_bolt_says_what_it_wrote_and_it_is_told_between_delivery_and_ack() -> No
     assert run.of(What.NOTED)[1].detail == ("halfway", {"n": 1})
 
 
-def test_without_a_history_it_says_so_to_nobody() -> None:
+def test_without_an_event_log_wrote_and_noted_have_no_effect() -> None:
     finished = run_inline(chain(Rows(), Writer).graph(), clock=ManualClock(), steps_max=1000)
     assert finished.snapshot.component("bolt").acked == COUNT
     assert isinstance(Context("t", "c", 1, 0, 1).clock, SystemClock)
 
 
-def test_spout_that_looks_at_the_clock_of_its_context_runs_by_that_of_the_topology() -> None:
+def test_clock_of_the_context_is_that_of_the_topology() -> None:
     class Paced(Spout[Number]):
         def open(self, context: Context) -> None:
             self.clock, self.next_s = context.clock, context.clock.now() + 5

@@ -1,4 +1,4 @@
-"""A history as bytes: everything comes back, and a cut end costs one entry alone."""
+"""Tests of the encoding of event logs: only an entry that is cut off is not read back."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ def decoded(*data: bytes) -> list[Entry]:
     return list(decode(io.BytesIO(b"".join(data))))
 
 
-def assert_same(found: Entry, meant: Entry) -> None:
+def assert_same(found: Entry, written: Entry) -> None:
     for name in ("roots", "values", "attempts"):
-        column, expected = getattr(found, name), getattr(meant, name)
+        column, expected = getattr(found, name), getattr(written, name)
         assert column.tolist() == expected.tolist()
         assert column.dtype == expected.dtype or not len(expected)
     for name in ("at_s", "what", "task"):
-        assert getattr(found, name) == getattr(meant, name)
-    assert repr(found.detail) == repr(meant.detail), "by repr: a NaN is no equal of itself"
+        assert getattr(found, name) == getattr(written, name)
+    assert repr(found.detail) == repr(written.detail), "by repr, because NaN is not equal to itself"
 
 
 @given(st.lists(entries, max_size=5))
-def test_what_was_written_is_read(meant: list[Entry]) -> None:
-    found = decoded(*map(encode, meant))
-    assert len(found) == len(meant)
-    for one, other in zip(found, meant, strict=True):
+def test_entries_are_read_as_they_were_written(written: list[Entry]) -> None:
+    found = decoded(*map(encode, written))
+    assert len(found) == len(written)
+    for one, other in zip(found, written, strict=True):
         assert_same(one, other)
 
 
@@ -63,7 +63,7 @@ def test_an_entry_that_is_cut_off_is_left_out(whole: Entry, cut: Entry, data: An
     assert_same(found, whole)
 
 
-def test_equal_attempts_take_the_room_of_one() -> None:
+def test_equal_attempts_are_stored_as_one_number() -> None:
     roots, attempts = np.zeros(10_000, np.uint64), np.ones(10_000, np.int64)
     size = len(encode(Entry(0.0, What.EMITTED, 1, roots, attempts=attempts)))
     assert size < roots.nbytes + 50
@@ -76,7 +76,7 @@ def test_columns_with_gaps_in_memory_are_read_as_they_were() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "kept"),
+    ("value", "kept"),
     [
         (np.int64(7), 7),
         (1 << 70, str(1 << 70)),
@@ -87,6 +87,6 @@ def test_columns_with_gaps_in_memory_are_read_as_they_were() -> None:
         (Cause.ACTOR_DIED, "actor died"),
     ],
 )
-def test_what_user_code_says_is_kept_as_well_as_it_can_be(said: Any, kept: Any) -> None:
-    (found,) = decoded(encode(Entry(0.0, What.WROTE, 1, detail=("key", said))))
+def test_details_from_user_code_are_stored_as_exactly_as_possible(value: Any, kept: Any) -> None:
+    (found,) = decoded(encode(Entry(0.0, What.WROTE, 1, detail=("key", value))))
     assert found.detail == ("key", kept)

@@ -1,4 +1,4 @@
-"""A history says what happened, row by row, as the table in history.py has it."""
+"""Tests of the events that tasks record: rows, order and details, as event_log.py defines them."""
 
 from __future__ import annotations
 
@@ -33,14 +33,16 @@ from tests.runtime.rig import ROOT
 
 
 @pytest.mark.parametrize("spout", [Rows(), Columns(), Own()], ids=["rows", "columns", "own"])
-def test_spout_tells_each_emit_its_end_and_its_attempt(spout: Any) -> None:
+def test_spout_records_each_emit_with_its_attempt_and_verdict(spout: Any) -> None:
     run = Alone(chain(spout, Automatic()))
     run.run()
     run.check_shapes()
-    me = run.id("numbers")
+    spout_id = run.id("numbers")
     tracked = [n for n in range(COUNT) if n % 3 or not isinstance(spout, Own)]
-    emitted = run.rows(What.EMITTED, task=me)
-    assert sorted(row.value for row in emitted) == sorted([*tracked, BAD]), "once, and once more"
+    emitted = run.rows(What.EMITTED, task=spout_id)
+    assert sorted(row.value for row in emitted) == sorted([*tracked, BAD]), (
+        "each once, and BAD twice"
+    )
     assert len({row.root for row in emitted}) == len(emitted), "each emit is a tree of its own"
     (failed,) = run.of(What.FAILED)
     assert (failed.values.tolist(), failed.attempts.tolist()) == ([BAD], [1])
@@ -51,7 +53,7 @@ def test_spout_tells_each_emit_its_end_and_its_attempt(spout: Any) -> None:
 
 
 @pytest.mark.parametrize("spout", [Rows(), Own()], ids=["rows", "own"])
-def test_message_ids_are_told_only_where_they_are_not_the_numbers(spout: Any) -> None:
+def test_message_ids_are_recorded_only_if_they_are_not_the_numbers(spout: Any) -> None:
     run = Alone(chain(spout, Automatic()))
     run.run()
     for entry in run.of(What.EMITTED):
@@ -64,7 +66,7 @@ def _attempts(entry: Entry) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("spout", [Rows(), Columns(), Own()], ids=["rows", "columns", "own"])
-def test_message_that_used_up_its_attempts_is_buried_and_its_letter_is_complete(
+def test_message_that_used_up_its_attempts_is_dead_and_its_letter_is_complete(
     spout: Any,
 ) -> None:
     def never(record: Number) -> None:
@@ -83,11 +85,11 @@ def test_message_that_used_up_its_attempts_is_buried_and_its_letter_is_complete(
     assert (dead.task, dead.values.tolist()) == (run.id("numbers"), [BAD])
     after = run.entries[run.entries.index(dead) + 1 :]
     ends = [e for e in after if e.what is What.COMPLETED and BAD in e.values]
-    assert [_attempts(e)[BAD] for e in ends] == [3], "the letter is its third emit"
+    assert [_attempts(e)[BAD] for e in ends] == [3], "the dead letter is its third emit"
     assert not any(e.what is What.FAILED for e in after)
 
 
-def test_tree_that_times_out_has_failed_for_that() -> None:
+def test_tree_that_times_out_has_failed_with_that_cause() -> None:
     class Forgets(Bolt[Number, None]):
         def execute(self, tuple: Tuple[Number], out: Collector[Any]) -> None: ...
 
@@ -101,10 +103,10 @@ def test_tree_that_times_out_has_failed_for_that() -> None:
     assert failed.detail == [Cause.TIMEOUT] * COUNT
     assert failed.at_s == 31
     assert len(run.rows(What.DELIVERED)) >= COUNT
-    assert not run.rows(What.ACKED, What.REFUSED), "nobody has settled anything"
+    assert not run.rows(What.ACKED, What.REFUSED), "no edge is settled"
 
 
-def test_what_nobody_follows_leaves_no_rows() -> None:
+def test_untracked_records_have_no_rows() -> None:
     topology = Topology("t", ackers=0, workers=1)
     topology.spout("numbers", Rows()).shuffle().bolt("sink", sink)
     run = Alone(topology)
@@ -133,12 +135,14 @@ def test_each_edge_is_sent_delivered_and_settled_once(bolt: type[FailsOnce]) -> 
     refused = run.rows(What.REFUSED)
     bad = {row.root for row in run.rows(What.EMITTED) if row.value == BAD}
     assert {row.root for row in refused} & bad, "the input that failed"
-    assert bolt is Table or len(refused) == 1, "and no other, but the rows of its table"
+    assert bolt is Table or len(refused) == 1, "and no other, except rows of the same table"
     assert {row.detail for row in refused} == {Cause.FAILED if bolt is Manual else Cause.EXCEPTION}
 
 
 @pytest.mark.parametrize("bolt", [Automatic, Manual, Table], ids=["process", "execute", "batch"])
-def test_order_is_emitted_sent_delivered_sent_on_acked(bolt: type[FailsOnce]) -> None:
+def test_events_of_a_tree_are_in_order_from_its_emit_to_its_completion(
+    bolt: type[FailsOnce],
+) -> None:
     run = Alone(chain(Rows(), bolt()))
     run.run()
     middle = run.id("bolt")
@@ -179,7 +183,7 @@ def test_batch_whose_flush_raises_is_refused_as_a_whole() -> None:
     ][: len(refused)]
 
 
-def test_quarantined_bolt_refuses_what_its_code_has_never_seen() -> None:
+def test_quarantined_bolt_refuses_inputs_that_were_never_delivered() -> None:
     class Broken(Bolt[Number, Number]):
         def prepare(self, context: Context) -> None:
             raise OSError("gone")
@@ -225,7 +229,7 @@ def test_record_with_several_anchors_has_a_row_for_each_of_its_trees() -> None:
             out.ack(tuple)
             self.waiting = None
 
-    for after in (Automatic, Manual):  # one that has its trees in arrays, and one in objects
+    for after in (Automatic, Manual):  # trees of inputs in arrays, and in objects
         topology = Topology("t", ackers=1, workers=1)
         pairs = topology.spout("numbers", Rows()).shuffle().bolt("pairs", Pairs)
         pairs.shuffle().bolt("after", after())
@@ -242,8 +246,8 @@ def test_record_with_several_anchors_has_a_row_for_each_of_its_trees() -> None:
         run.replay()
 
 
-def test_input_whose_outputs_have_no_way_is_refused_and_its_neighbours_are_acked() -> None:
-    class NoWay:
+def test_input_whose_outputs_cannot_be_routed_is_refused_and_the_others_are_acked() -> None:
+    class RaisesForBad:
         def prepare(self, targets: list[int]) -> None:
             self.targets = targets
             self.left = 2  # a batch is tried as a whole, and then record by record
@@ -255,11 +259,11 @@ def test_input_whose_outputs_have_no_way_is_refused_and_its_neighbours_are_acked
             return self.targets
 
     for bolt in (Automatic, Manual):
-        made = bolt()
-        made.failed = True  # it is the grouping that raises
+        instance = bolt()
+        instance.failed = True  # only the grouping raises
         topology = Topology("t", ackers=1, workers=1)
         numbers = topology.spout("numbers", Rows(), retry=Retry(initial_s=0.1))
-        numbers.shuffle().bolt("bolt", made).custom(NoWay()).bolt("sink", sink)
+        numbers.shuffle().bolt("bolt", instance).custom(RaisesForBad()).bolt("sink", sink)
         run = Alone(topology)
         run.run()
         refused = run.rows(What.REFUSED)
@@ -269,10 +273,10 @@ def test_input_whose_outputs_have_no_way_is_refused_and_its_neighbours_are_acked
         run.replay()
 
 
-# ---- the scribe ---------------------------------------------------------------------------------
+# ---- the event writer ---------------------------------------------------------------------------
 
 
-def test_life_begins_with_its_birth() -> None:
+def test_first_entry_of_a_life_is_started() -> None:
     run = Alone(chain(Rows(), Automatic()))
     assert [(e.what, e.task, e.detail) for e in run.entries] == [(What.STARTED, NO_TASK, (0, 1))]
 
@@ -304,7 +308,7 @@ def test_event_writer_keeps_no_empty_entry_and_takes_the_time_of_its_clock() -> 
     assert entry.values.tolist() == [ROOT + 9]
 
 
-def test_entry_has_nothing_but_what_it_was_given() -> None:
+def test_columns_of_an_entry_are_empty_by_default() -> None:
     entry = Entry(1.0, What.BEGUN, detail="kill split")
     assert (len(entry.roots), len(entry.values), len(entry.attempts)) == (0, 0, 0)
     assert (entry.task, entry.detail) == (NO_TASK, "kill split")

@@ -1,4 +1,4 @@
-"""Latency histograms: bounded, right to 9.1 %, merged by adding, and the same after they travel."""
+"""Tests of latency histograms: single durations, differences since a copy, and pickling."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def same(left: Latencies, right: Latencies) -> bool:
 
 
 @given(durations, st.integers(1, 5))
-def test_one_duration_counts_as_often_as_it_is_said_to(seconds: list[float], times: int) -> None:
+def test_add_one_counts_a_duration_the_given_number_of_times(
+    seconds: list[float], times: int
+) -> None:
     latencies = Latencies()
     for one in seconds:
         latencies.add_one(one, times)
@@ -41,14 +43,14 @@ def test_one_duration_off_the_scale_counts_at_its_end(seconds: float) -> None:
     assert latencies.sum_s == max(seconds, 0.0)
 
 
-def test_no_duration_is_not_counted() -> None:
+def test_a_duration_that_is_added_zero_times_is_not_counted() -> None:
     latencies = Latencies()
     latencies.add_one(7.0, 0)
     assert (latencies.total, latencies.max_s) == (0, 0.0)
 
 
 @given(durations, durations)
-def test_what_was_counted_since_a_copy_is_the_difference(
+def test_since_has_the_durations_added_after_the_copy(
     before: list[float], after: list[float]
 ) -> None:
     latencies = counted(before)
@@ -68,11 +70,11 @@ def test_nothing_since_a_copy_has_no_percentile() -> None:
 
 
 @given(st.lists(st.floats(0.0, 1e6), max_size=20))
-def test_a_histogram_that_travels_is_the_same(seconds: list[float]) -> None:
+def test_a_pickled_histogram_is_the_same(seconds: list[float]) -> None:
     found = pickle.loads(pickle.dumps(counted(seconds)))
     assert same(found, counted(seconds))
-    found.add_one(1.0)  # it can go on
+    found.add_one(1.0)  # it can still count
 
 
-def test_a_histogram_travels_without_its_empty_ends() -> None:
+def test_a_histogram_is_pickled_without_its_empty_ends() -> None:
     assert len(pickle.dumps(counted([0.01, 0.02, 0.03]))) < 300

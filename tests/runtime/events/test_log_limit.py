@@ -1,4 +1,4 @@
-"""A few lines for each place in ten seconds, and how many were left out."""
+"""Tests of rate-limited logs: five lines for each place in ten seconds, the others counted."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ def report(notices: RateLimitedLog, place: str, now: float, count: int = 1) -> N
             notices.say(f"{place} {number} at {now:g}")
 
 
-def test_five_lines_of_a_place_are_said_and_the_others_counted() -> None:
+def test_five_lines_of_a_place_are_logged_and_the_others_counted() -> None:
     notices = RateLimitedLog("failures of spout 'lines'")
     report(notices, "split", 0.0, 7)
     assert len(notices.take(0.0)) == 5
     assert notices.take(9.9) == []
     assert notices.take(10.0) == ["2 more failures of spout 'lines' in split within 10 s"]
-    assert notices.take(99.0) == [], "told once"
+    assert notices.take(99.0) == [], "reported once"
 
 
-def test_one_place_does_not_drown_another() -> None:
+def test_many_lines_of_one_place_do_not_suppress_those_of_another() -> None:
     notices = RateLimitedLog("failures")
     report(notices, "split", 0.0, 1_000)
     report(notices, "count", 0.0)
     assert "count 0 at 0" in notices.take(0.0)
 
 
-def test_next_interval_begins_with_what_the_last_one_left_out() -> None:
+def test_next_interval_begins_with_the_number_of_lines_left_out() -> None:
     notices = RateLimitedLog("failures")
     report(notices, "split", 0.0, 6)
     notices.take(0.0)
@@ -43,7 +43,7 @@ def test_few_lines_leave_nothing_out() -> None:
     assert len(notices.take(inf)) == 5
 
 
-def test_what_broke_nobody_knows_where_has_no_place() -> None:
+def test_lines_without_a_place_are_counted_too() -> None:
     notices = RateLimitedLog("failures")
     report(notices, "", 0.0, 6)
     assert notices.take(inf)[-1] == "1 more failures within 10 s"

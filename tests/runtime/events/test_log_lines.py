@@ -1,4 +1,4 @@
-"""Records of `logging` become lines with their task; repeated ones are counted."""
+"""Tests of log lines made from records of `logging`: their task, text, and repeated lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOG = logging.getLogger("shop.prices")
 
 @pytest.fixture
 def capture() -> Iterator[LogCapture]:
-    """Of this process, whose thread runs `check[2]`."""
+    """A capture of this process, whose thread runs the task `check[2]`."""
     before = logging.getLogRecordFactory()
     found = LogCapture(7, lambda thread: ("check", 2) if thread else None)
     found.install()
@@ -35,7 +35,7 @@ def test_the_level_of_the_logger_decides(capture: LogCapture) -> None:
     assert capture.take(0.0, 100.0) == []
 
 
-def test_an_exception_is_there_with_its_traceback(capture: LogCapture) -> None:
+def test_an_exception_is_logged_with_its_traceback(capture: LogCapture) -> None:
     try:
         raise KeyError("price")
     except KeyError:
@@ -45,7 +45,7 @@ def test_an_exception_is_there_with_its_traceback(capture: LogCapture) -> None:
     assert line.text.endswith("KeyError: 'price'")
 
 
-def test_a_line_that_repeats_is_counted_and_others_are_not_drowned(capture: LogCapture) -> None:
+def test_a_line_that_repeats_is_counted_and_others_are_kept(capture: LogCapture) -> None:
     for _ in range(100):
         LOG.warning("again")
     LOG.warning("another")
@@ -63,7 +63,7 @@ def test_texts_are_clipped_and_show_no_secret(capture: LogCapture) -> None:
     assert len(line.text.encode()) <= LINE_BYTES
 
 
-def test_wrong_arguments_of_a_record_stop_nothing(capture: LogCapture) -> None:
+def test_a_record_with_wrong_arguments_is_logged_unformatted(capture: LogCapture) -> None:
     capture.note(logging.LogRecord("a", logging.ERROR, "a.py", 1, "%d", ("x",), None))
     (line,) = capture.take(0.0, 100.0)
     assert line.text == "%d"

@@ -1,4 +1,4 @@
-"""Counters are exact and add up; latencies are known to a tenth."""
+"""Tests of metrics: sums of counts and figures, percentiles to a tenth, and watermarks."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_histograms_of_two_tasks_add_up(left: list[float], right: list[float]) -
     assert both.max_s == both.percentile(100) == max(left + right)
 
 
-def test_component_is_the_sum_of_its_tasks_living_and_dead() -> None:
+def test_counts_of_a_component_are_those_of_its_running_and_retired_tasks() -> None:
     def worker(number: int, acked: int) -> WorkerStats:
         task = TaskStats(number, "spout", Counts(acked=acked, pending=1))
         other = TaskStats(number + 10, "bolt", Counts(acked=100))
@@ -69,7 +69,7 @@ def test_component_is_the_sum_of_its_tasks_living_and_dead() -> None:
     assert snapshot.component("spout") == Counts(acked=12, pending=2)
     assert [task.task for task in snapshot.tasks()] == [0, 10, 1, 11]
     assert snapshot.latencies("spout").counts.sum() == 0
-    assert snapshot.component("nobody") == Counts()
+    assert snapshot.component("other") == Counts()
 
 
 def test_causes_add_up_like_all_other_counts() -> None:
@@ -90,7 +90,7 @@ def test_figures_of_a_component_are_the_sums_of_its_tasks() -> None:
 
     snapshot = Snapshot("t", {0: WorkerStats(0, 1, (task(0, 3), task(1, 4)))})
     assert snapshot.figures("spout") == {"lag": 7, "words[0]/lag": 3, "words[1]/lag": 4}
-    assert snapshot.figures("nobody") == {}
+    assert snapshot.figures("other") == {}
 
 
 HERE, THERE = FailurePlace("exception", "split", 0, 0), FailurePlace("timeout", "", -1, -1)

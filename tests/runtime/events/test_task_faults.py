@@ -1,4 +1,4 @@
-"""Code that raises or is slow because an experiment wants it: with the consequences of its own."""
+"""Tests of faults injected into tasks: user code that raises, is slow or has an outage."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def start(spout: Any, bolt: Any, injected: InjectedFaults, seed: int = 0, **sett
     return run
 
 
-def well(bolt: type[FailsOnce]) -> FailsOnce:
+def healthy(bolt: type[FailsOnce]) -> FailsOnce:
     """A bolt that does not fail by itself."""
-    made = bolt()
-    made.failed = True
-    return made
+    instance = bolt()
+    instance.failed = True
+    return instance
 
 
 def raising(component: str, probability: float = 1.0, **where: Any) -> InjectedFaults:
@@ -67,7 +67,7 @@ def slow(component: str, seconds: float, index: int | None = None) -> InjectedFa
     return InjectedFaults(slows=(SlowTask(component=component, seconds=seconds, index=index),))
 
 
-def peace(run: Alone) -> None:
+def heal(run: Alone) -> None:
     run.worker.desired_state(DesiredState())
     run.run()
     done = Counter(run.values(What.COMPLETED))
@@ -79,8 +79,8 @@ def peace(run: Alone) -> None:
 
 
 @bolts
-def test_chosen_record_fails_and_what_it_would_have_made_is_not_sent(bolt: type[FailsOnce]) -> None:
-    run = start(Rows(), well(bolt), raising("bolt", n=BAD))
+def test_chosen_record_fails_and_its_outputs_are_not_sent(bolt: type[FailsOnce]) -> None:
+    run = start(Rows(), healthy(bolt), raising("bolt", n=BAD))
     run.work()
     first = next(row.root for row in run.rows(What.EMITTED) if row.value == BAD)
     assert first in {row.root for row in run.rows(What.REFUSED, task=run.id("bolt"))}
@@ -88,36 +88,36 @@ def test_chosen_record_fails_and_what_it_would_have_made_is_not_sent(bolt: type[
     assert {row.detail for row in run.rows(What.REFUSED)} == {Cause.EXCEPTION}
     if bolt is not Table:
         assert sorted(run.values(What.COMPLETED)) == sorted({*range(COUNT)} - {BAD})
-    peace(run)
+    heal(run)
     assert sorted(run.values(What.COMPLETED)) == list(range(COUNT))
 
 
 @bolts
-def test_its_spout_hears_who_has_raised_and_that_it_was_an_experiment(
+def test_failure_names_the_bolt_and_says_that_an_experiment_raised_it(
     bolt: type[FailsOnce],
 ) -> None:
-    heard = []
+    failures = []
 
-    class Hears(Rows):
+    class NotesFailures(Rows):
         def fail(self, message_id: int, failure: Any) -> None:
-            heard.append(failure)
+            failures.append(failure)
 
-    run = start(Hears(), well(bolt), raising("bolt", n=BAD))
+    run = start(NotesFailures(), healthy(bolt), raising("bolt", n=BAD))
     run.work()
-    assert {(f.component, f.task, f.exception, f.cause) for f in heard} == {
+    assert {(f.component, f.task, f.exception, f.cause) for f in failures} == {
         ("bolt", 0, "InjectedError", Cause.EXCEPTION)
     }
-    assert "an experiment raises this in the place of the code of bolt[0]" in heard[0].reason
+    assert "an experiment raises this in the place of the code of bolt[0]" in failures[0].reason
 
 
 def test_table_with_one_chosen_row_fails_as_a_whole() -> None:
-    run = start(Columns(), well(Table), raising("bolt", n=BAD))
+    run = start(Columns(), healthy(Table), raising("bolt", n=BAD))
     run.work()
     bad = next(row.root for row in run.rows(What.EMITTED) if row.value == BAD)
     (table,) = [e for e in run.of(What.DELIVERED, run.id("bolt")) if bad in e.roots]
     refused = next(e for e in run.of(What.REFUSED) if bad in e.roots)
     assert refused.roots.tolist() == table.roots.tolist()
-    peace(run)
+    heal(run)
 
 
 @bolts
@@ -125,7 +125,7 @@ def test_table_with_one_chosen_row_fails_as_a_whole() -> None:
 def test_records_are_chosen_by_chance(bolt: type[FailsOnce], probability: float) -> None:
     rounds = []
     for seed in (1, 2, 2):
-        run = start(Rows(), well(bolt), raising("bolt", probability), seed=seed)
+        run = start(Rows(), healthy(bolt), raising("bolt", probability), seed=seed)
         run.work()
         refused = {row.root for row in run.rows(What.REFUSED)}
         rounds.append(refused)
@@ -134,37 +134,37 @@ def test_records_are_chosen_by_chance(bolt: type[FailsOnce], probability: float)
     assert rounds[1] == rounds[2], "the same seed chooses the same"
 
 
-def test_chance_hits_about_as_often_as_it_says() -> None:
+def test_share_of_chosen_records_is_about_the_probability() -> None:
     class Many(Rows):
         def records(self) -> Any:
             return map(Number, range(2000))
 
-    run = start(Many(), well(Automatic), raising("bolt", 0.25))
+    run = start(Many(), healthy(Automatic), raising("bolt", 0.25))
     run.work()
     failed = sum((entry.attempts == 1).sum() for entry in run.of(What.FAILED))
     assert failed / 2000 == pytest.approx(0.25, abs=0.04)
-    peace(run)
+    heal(run)
 
 
-def test_sink_raises_too_and_several_rules_are_one_after_the_other() -> None:
+def test_sink_raises_too_and_each_of_several_rules_applies() -> None:
     rules = (Raise(component="sink", where={"n": 1}), Raise(component="sink", where={"n": 2}))
-    run = start(Rows(), well(Automatic), InjectedFaults(raises=rules))
+    run = start(Rows(), healthy(Automatic), InjectedFaults(raises=rules))
     run.work()
     numbers = {row.root: row.value for row in run.rows(What.EMITTED)}
     refused = {numbers[row.root] for row in run.rows(What.REFUSED, task=run.id("sink"))}
     assert refused == {1, 2}
-    peace(run)
+    heal(run)
 
 
-def test_all_fields_must_be_as_they_were_named_and_other_streams_are_let_alone() -> None:
+def test_records_are_chosen_only_if_all_fields_match() -> None:
     for where in ({"n": BAD, "m": 1}, {"word": "a"}, {"n": COUNT}):
-        run = start(Rows(), well(Automatic), raising("bolt", **where))
+        run = start(Rows(), healthy(Automatic), raising("bolt", **where))
         run.run()
         assert not run.rows(What.REFUSED)
 
 
-def test_task_that_no_rule_concerns_is_not_touched_and_after_peace_nobody_is() -> None:
-    run = start(Rows(), well(Automatic), raising("bolt", 0.5))
+def test_only_tasks_of_a_current_rule_have_faults() -> None:
+    run = start(Rows(), healthy(Automatic), raising("bolt", 0.5))
     tasks = [*run.worker._spouts, *run.worker._wired.bolts.values()]
     assert {t.task.component for t in tasks if t.instrument.faults is not NO_FAULTS} == {"bolt"}
     run.worker.desired_state(DesiredState(injected=slow("sink", 1)))
@@ -173,26 +173,26 @@ def test_task_that_no_rule_concerns_is_not_touched_and_after_peace_nobody_is() -
     assert all(task.instrument.faults is NO_FAULTS for task in tasks)
 
 
-def test_check_of_mutations_looks_at_disturbed_bolts_as_well() -> None:
+def test_check_of_mutations_also_covers_bolts_with_faults() -> None:
     class Lists(Spout[Any]):
         emits = ("words",)
 
         def records(self) -> Iterator[Any]:
             yield (["a"],)
 
-    def guilty(record: Any) -> None:
+    def changes_record(record: Any) -> None:
         record[0].append("b")
 
     topology = Topology("t", ackers=1, workers=1, check_mutation=True)
-    topology.spout("lists", Lists()).shuffle().bolt("bolt", guilty)
+    topology.spout("lists", Lists()).shuffle().bolt("bolt", changes_record)
     run = Alone(topology)
     run.worker.desired_state(DesiredState(injected=slow("bolt", 0.1)))
     with pytest.raises(TopologyFailed, match=r"bolt\[0\] changed a record"):
         run.run()
 
 
-def test_record_is_noted_for_the_black_box_before_anything_befalls_it() -> None:
-    run = start(Rows(), well(Automatic), slow("bolt", 1.0))
+def test_record_is_noted_for_the_flight_recorder_before_its_fault() -> None:
+    run = start(Rows(), healthy(Automatic), slow("bolt", 1.0))
     (bolt, _) = run.worker._wired.bolts.values()
     noted: list[tuple[float, int]] = []
     bolt.note = lambda roots: noted.append((run.clock.now(), int(roots[0])))
@@ -211,23 +211,23 @@ def spout_of(run: Alone) -> Any:
 
 @pytest.mark.parametrize("bad", [0, BAD, COUNT - 1])
 @pytest.mark.parametrize("spout", [Rows, Columns], ids=["rows", "columns"])
-def test_source_raises_in_the_place_of_a_record_and_goes_on_from_there_when_healed(
+def test_source_raises_in_place_of_a_record_and_continues_there_after_the_fault(
     spout: Any, bad: int
 ) -> None:
-    run = start(spout(), well(Automatic), raising("numbers", n=bad))
+    run = start(spout(), healthy(Automatic), raising("numbers", n=bad))
     run.work()
-    assert run.values(What.EMITTED) == list(range(bad)), "what came before it is emitted"
+    assert run.values(What.EMITTED) == list(range(bad)), "the records before it are emitted"
     assert spout_of(run).supervision.standing is Standing.WAITING
     assert spout_of(run).supervision.last.exception == "InjectedError"
     assert not run.worker.finished
-    peace(run)
-    assert run.values(What.EMITTED) == list(range(COUNT)), "nothing is missing, nothing twice"
+    heal(run)
+    assert run.values(What.EMITTED) == list(range(COUNT)), "no record is missing or emitted twice"
     assert spout_of(run).supervision.runs
 
 
 @spouts
 def test_source_that_raises_all_the_time_is_quarantined_like_any_other(spout: Any) -> None:
-    run = start(spout(), well(Automatic), raising("numbers"))
+    run = start(spout(), healthy(Automatic), raising("numbers"))
     for _ in range(20):
         run.work()
         run.clock.advance(5.0)
@@ -236,28 +236,28 @@ def test_source_that_raises_all_the_time_is_quarantined_like_any_other(spout: An
 
 
 @spouts
-def test_source_that_raises_now_and_then_loses_nothing(spout: Any) -> None:
-    run = start(spout(), well(Automatic), raising("numbers", 0.3), task_errors_max=99)
+def test_source_that_raises_at_times_loses_nothing(spout: Any) -> None:
+    run = start(spout(), healthy(Automatic), raising("numbers", 0.3), task_errors_max=99)
     run.run()
     assert spout_of(run).supervision.health.errors > 0
     tracked = [n for n in range(COUNT) if n % 3 or spout is not Own]
     assert run.values(What.EMITTED) == tracked
-    peace(run)
+    heal(run)
 
 
 def test_next_tuple_that_has_emitted_a_chosen_record_raises_after_it() -> None:
-    run = start(Own(), well(Automatic), raising("numbers", n=BAD))
+    run = start(Own(), healthy(Automatic), raising("numbers", n=BAD))
     run.work()
     assert BAD in run.values(What.EMITTED)
     assert spout_of(run).supervision.health.errors == 1
-    peace(run)
+    heal(run)
 
 
-# ---- what is slow -------------------------------------------------------------------------------
+# ---- slow tasks ---------------------------------------------------------------------------------
 
 
-class Watch(Recorder):
-    """How long each guarded call took, by task."""
+class CallTimes(Recorder):
+    """Measures the longest guarded call of each task."""
 
     def __init__(self, clock: Any) -> None:
         self.clock = clock
@@ -273,24 +273,24 @@ class Watch(Recorder):
 
 
 @bolts
-def test_bolt_takes_so_much_longer_for_each_record_and_is_seen_to_do_so(
+def test_slow_bolt_takes_longer_for_each_record_and_its_service_time_is_known(
     bolt: type[FailsOnce],
 ) -> None:
-    plan = make_plan(chain(Rows(), well(bolt)).graph(), Layout.PACK)
-    here = Alone(chain(Rows(), well(bolt)))
-    watch = Watch(here.clock)
-    worker = Worker(plan, 0, 1, seeded(0), here.clock, recorder=watch)
+    plan = make_plan(chain(Rows(), healthy(bolt)).graph(), Layout.PACK)
+    here = Alone(chain(Rows(), healthy(bolt)))
+    times = CallTimes(here.clock)
+    worker = Worker(plan, 0, 1, seeded(0), here.clock, recorder=times)
     worker.desired_state(DesiredState(injected=slow("bolt", 0.5)))
     while not worker.finished:
         if wait_s := worker.step():
             here.clock.advance(wait_s)
     assert here.clock.now() == pytest.approx(COUNT * 0.5, abs=0.3)
     (middle,) = plan.tasks_of("bolt")
-    assert watch.longest_s[middle.id] >= 0.5, "within the guarded call"
+    assert times.longest_s[middle.id] >= 0.5, "within the guarded call"
     assert worker._wired.bolts[middle.id].service.slice_records == 1, "its service time is known"
 
 
-def test_one_task_of_a_component_may_be_slow_and_slownesses_add_up() -> None:
+def test_one_task_of_a_component_may_be_slow_and_several_delays_add_up() -> None:
     topology = Topology("t", ackers=1, workers=1)
     topology.spout("numbers", Rows()).all().bolt("bolt", sink, parallelism=2)
     run = Alone(topology)
@@ -305,16 +305,16 @@ def test_one_task_of_a_component_may_be_slow_and_slownesses_add_up() -> None:
 
 
 @spouts
-def test_spout_takes_so_much_longer_for_each_record_that_it_emits(spout: Any) -> None:
-    run = start(spout(), well(Automatic), slow("numbers", 0.5))
+def test_slow_spout_takes_longer_for_each_record_that_it_emits(spout: Any) -> None:
+    run = start(spout(), healthy(Automatic), slow("numbers", 0.5))
     run.run()
     assert run.clock.now() == pytest.approx(COUNT * 0.5, abs=0.1)
     assert spout_of(run).service.slice_records == 1
 
 
-def test_acker_takes_so_much_longer_for_each_report() -> None:
+def test_slow_acker_takes_longer_for_each_report() -> None:
     reports = 0
-    run = start(Rows(), well(Automatic), slow(ACKER, 0.5))
+    run = start(Rows(), healthy(Automatic), slow(ACKER, 0.5))
     (acker,) = run.worker._wired.ackers.values()
     apply = acker.apply
 
@@ -329,26 +329,26 @@ def test_acker_takes_so_much_longer_for_each_report() -> None:
     assert run.clock.now() == pytest.approx(reports * 0.5)
 
 
-# ---- dependencies that are away -----------------------------------------------------------------
+# ---- dependencies that are unavailable ----------------------------------------------------------
 
 
 @bolts
-def test_code_whose_dependency_is_away_raises_an_outage_for_every_record(
+def test_injected_outage_fails_every_record_until_it_ends(
     bolt: type[FailsOnce],
 ) -> None:
-    away = InjectedFaults(raises=(Raise(component="bolt", unavailable=True),))
-    run = start(Rows(), well(bolt), away)
+    outage = InjectedFaults(raises=(Raise(component="bolt", unavailable=True),))
+    run = start(Rows(), healthy(bolt), outage)
     run.work()
     assert not run.values(What.COMPLETED)
-    peace(run)
+    heal(run)
     assert sorted(run.values(What.COMPLETED)) == list(range(COUNT))
 
 
-def test_the_error_of_an_outage_is_one_that_is_waited_for() -> None:
+def test_error_of_an_injected_outage_is_recognised_as_an_outage() -> None:
     rule = Raise(component="bolt", index=0, unavailable=True)
-    plan = make_plan(chain(Rows(), well(Automatic)).graph(), Layout.ISOLATE)
+    plan = make_plan(chain(Rows(), healthy(Automatic)).graph(), Layout.ISOLATE)
     (task,) = plan.tasks_of("bolt")
-    mine = faults_of(InjectedFaults(raises=(rule,)), task, SystemClock(), seeded(0))
-    assert is_unavailable(mine.error)
+    faults = faults_of(InjectedFaults(raises=(rule,)), task, SystemClock(), seeded(0))
+    assert is_unavailable(faults.error)
     other = replace(rule, index=1)
     assert faults_of(InjectedFaults(raises=(other,)), task, SystemClock(), seeded(0)) is NO_FAULTS

@@ -1,4 +1,4 @@
-"""Windows of time against a plain model, which keeps every change."""
+"""Tests of statistics over the last minutes, against a model that keeps every change."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def totals(acked: int) -> dict[str, Totals]:
     return {"count": Totals(counts, {LatencyKind.COMPLETE: latencies})}
 
 
-def played(changes: list[tuple[float, int]]) -> TimeWindows:
-    """Windows of counting that began at 0; at each time so many more were acked."""
+def windows_after(changes: list[tuple[float, int]]) -> TimeWindows:
+    """Windows that begin at 0; each change is a time, and how many more messages are acked then."""
     windows, sum_ = TimeWindows(0.0), 0
     for at_s, more in changes:
         windows.change(at_s, lambda sum_=sum_: totals(sum_), is_complete=True)
@@ -44,12 +44,12 @@ def played(changes: list[tuple[float, int]]) -> TimeWindows:
 
 @given(steps, st.floats(0.0, 4_000.0))
 def test_a_window_counts_exactly_what_happened_in_its_time(
-    given: list[tuple[float, int]], then_s: float
+    drawn: list[tuple[float, int]], later_s: float
 ) -> None:
-    times = list(accumulate(seconds for seconds, _ in given))
-    changes = [(at_s, more) for at_s, (_, more) in zip(times, given, strict=True)]
-    now = (times or [0.0])[-1] + then_s
-    found = played(changes).at(now, totals(sum(more for _, more in changes)))
+    times = list(accumulate(seconds for seconds, _ in drawn))
+    changes = [(at_s, more) for at_s, (_, more) in zip(times, drawn, strict=True)]
+    now = (times or [0.0])[-1] + later_s
+    found = windows_after(changes).at(now, totals(sum(more for _, more in changes)))
     for name, length_s in WINDOWS_S.items():
         activity = found[name]["count"]
         least_s = min(length_s, now)
@@ -64,7 +64,7 @@ def test_a_window_counts_exactly_what_happened_in_its_time(
 
 
 def test_a_quiet_minute_has_counted_nothing() -> None:
-    windows = played([(10.0, 5)])
+    windows = windows_after([(10.0, 5)])
     found = windows.at(100.0, totals(5))
     assert found["1m"]["count"].counts.acked == 0
     assert found["1m"]["count"].for_s == 60.0
@@ -72,7 +72,7 @@ def test_a_quiet_minute_has_counted_nothing() -> None:
 
 
 def test_memory_does_not_grow_with_time() -> None:
-    windows = played([(0.25 * tick, 1) for tick in range(40_000)])
+    windows = windows_after([(0.25 * tick, 1) for tick in range(40_000)])
     assert max(map(len, windows._copies.values())) <= 14
 
 
@@ -86,7 +86,7 @@ def test_windows_of_a_later_master_begin_when_it_knows_all_tasks() -> None:
     assert found["1h"]["count"].for_s == 3.0
 
 
-def test_totals_are_those_of_former_and_living_tasks() -> None:
+def test_totals_include_retired_and_running_tasks() -> None:
     def latencies(*seconds: float) -> Latencies:
         found = Latencies()
         found.add(np.array(seconds))

@@ -1,4 +1,4 @@
-"""Which trees of a spout task are traced: an even share, and every replay within a budget."""
+"""Tests of which trees of a spout are traced: an even share, and replays within a budget."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ sizes = st.lists(st.integers(0, 50), max_size=30)
 
 
 @given(sizes, st.sampled_from([1.0, 0.5, 0.3, 0.01]))
-def test_each_stretch_of_trees_has_one_that_is_traced_however_they_are_emitted(
+def test_traced_trees_are_evenly_spaced_however_they_are_emitted(
     counts: list[int], share: float
 ) -> None:
     choice, seen, chosen = TraceChoice(share), 0, []
@@ -45,7 +45,7 @@ def test_every_replay_is_traced(attempts: list[int]) -> None:
     assert list(choice.positions(3, 2, 0.0)) == [0, 1, 2]
 
 
-def test_a_storm_of_replays_is_traced_within_a_budget_that_fills_again() -> None:
+def test_many_replays_are_traced_within_a_budget_that_refills() -> None:
     choice = TraceChoice(1e-9)
     assert len(choice.positions(5_000, 2, 0.0)) == TREES_AT_ONCE
     assert len(choice.positions(5_000, 2, 0.0)) == 0

@@ -1,4 +1,4 @@
-"""Recorded trees: what a trace shows of edges, joins, failures, replays, and its bounds."""
+"""Tests of tuple traces: edges, joins, failures, replays, unusual values and bounds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.tuple_traces import Traces, TupleTrace, root_number
 from sunshower.topologies.operators.aggregators import count
 
-RARE = 1e-9  # a share: of the trees that are not replays only the first is traced
+RARE = 1e-9  # a share with which only the first tree and replays are traced
 
 
 class Item(NamedTuple):
@@ -54,12 +54,12 @@ def of(found: Traces, message_id: str, attempt: int = 1) -> TupleTrace:
     return tree
 
 
-def ways(tree: TupleTrace) -> list[tuple[str, str]]:
+def paths(tree: TupleTrace) -> list[tuple[str, str]]:
     return sorted((hop.source, hop.target) for hop in tree.hops)
 
 
 def check_whole(tree: TupleTrace) -> None:
-    """A complete tree has every edge, each acked, below one that came before."""
+    """Check that a tree is complete: each edge is acked, and begins where its parent ends."""
     assert tree.outcome == "complete"
     edges = {hop.edge: hop for hop in tree.hops}
     assert len(edges) == len(tree.hops) > 0
@@ -88,7 +88,7 @@ def test_a_tree_has_every_edge_with_its_record_and_its_parent() -> None:
     tree = of(found, "1")
     check_whole(tree)
     assert (tree.spout, tree.number, tree.attempt, tree.worker) == ("lines[0]", 1, 1, 0)
-    assert ways(tree) == [("lines[0]", "split[0]"), *[("split[0]", "drop[0]")] * 3]
+    assert paths(tree) == [("lines[0]", "split[0]"), *[("split[0]", "drop[0]")] * 3]
     records = [hop.record for hop in tree.hops]
     assert records == [f"Item(value={one!r})" for one in ("a dog ran", "a", "dog", "ran")]
     assert tree.latency_s is not None
@@ -118,7 +118,7 @@ def test_a_record_with_two_anchors_is_in_both_trees() -> None:
     one, two = of(found, "0"), of(found, "1")
     for tree in (one, two):
         check_whole(tree)
-        assert ways(tree) == [("items[0]", "join[0]"), ("join[0]", "drop[0]")]
+        assert paths(tree) == [("items[0]", "join[0]"), ("join[0]", "drop[0]")]
         assert tree.hops[1].record == "Item(value=[1, 2])"
     assert not {hop.edge for hop in one.hops} & {hop.edge for hop in two.hops}
 
@@ -193,10 +193,10 @@ def table_batch() -> Batch:
     return Batch(0, 1, table, roots, np.array([11, 12], np.uint64))
 
 
-# ---- hostile values -----------------------------------------------------------------------------
+# ---- unusual values -----------------------------------------------------------------------------
 
 
-class Sly:
+class ReprRaises:
     def __repr__(self) -> str:
         raise RuntimeError("no repr")
 
@@ -209,7 +209,7 @@ def shown(value: Any) -> str:
     return hop.record
 
 
-def test_a_secret_is_never_shown_neither_as_a_value_nor_as_a_text_in_another() -> None:
+def test_a_secret_is_shown_neither_as_a_value_nor_within_another_text() -> None:
     secret = Secret("hunter2-planted-in-a-trace")
     for value in (secret, [secret], f"password={secret.reveal()}", {secret.reveal(): 1}):
         assert "hunter2" not in shown(value)
@@ -223,8 +223,8 @@ def test_a_huge_record_is_clipped_and_its_end_is_marked() -> None:
     assert "clipped" in text
 
 
-def test_what_has_no_repr_and_what_cannot_be_encoded_is_shown_safely() -> None:
-    assert "whose repr raised RuntimeError" in shown(Sly())
+def test_values_without_a_repr_or_an_encoding_are_shown_safely() -> None:
+    assert "whose repr raised RuntimeError" in shown(ReprRaises())
     assert shown("\ud800").encode()
     assert "\x1b" not in shown("\x1b[31mred")
 
@@ -306,7 +306,7 @@ def test_roots_that_are_not_traced_leave_nothing() -> None:
     assert recorder.trees() == {}
 
 
-def test_one_tree_is_found_by_its_root() -> None:
+def test_root_number_reads_the_root_of_a_tree_and_refuses_other_texts() -> None:
     topology = Topology("t", trace_share=1.0)
     topology.spout("items", Items(1, 2)).shuffle().bolt("drop", drop)
     tree = traces(topology).trees[0]

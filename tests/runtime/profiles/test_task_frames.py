@@ -25,7 +25,7 @@ def test_the_frame_has_the_name_of_its_task_and_calls_what_it_is_given() -> None
     assert seen == [StackFrame("split[2]", TASK_FILE, 0)]
 
 
-def test_an_error_passes_it() -> None:
+def test_an_exception_passes_through_the_frame() -> None:
     def fail() -> None:
         raise ValueError("no")
 

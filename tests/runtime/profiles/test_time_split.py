@@ -1,4 +1,4 @@
-"""Tests of stacks as texts, and of which part of the work a stack belongs to."""
+"""Tests of stacks as text, and of the part of the work to which a stack belongs."""
 
 from __future__ import annotations
 
@@ -62,19 +62,19 @@ MAP = StackFrame("map_rows", "sunshower/topologies/operators/mapping.py", 30)
     ],
     ids=lambda found: str(found) if isinstance(found, str) else "-".join(f.name for f in found),
 )
-def test_the_innermost_frame_that_is_no_library_decides(
+def test_the_innermost_frame_that_is_not_a_library_decides(
     inner: list[StackFrame], part: TimePart
 ) -> None:
     assert part_of([LIVE, TASK, *inner]) is part
 
 
-def test_the_wait_of_a_worker_is_no_work() -> None:
+def test_the_wait_of_a_worker_is_not_work() -> None:
     assert part_of([LIVE, WAIT, SELECT]) is TimePart.WAITING
     assert part_of([LIVE]) is TimePart.REST
     assert part_of([]) is TimePart.REST
 
 
-def test_every_name_that_decides_exists() -> None:
+def test_the_files_and_functions_that_decide_exist() -> None:
     for start, _ in _PARTS:
         assert list(ROOT.glob(f"{start}*")), start
     for wait, file in zip(_WAITS, (WAIT.file, SLEEP.file), strict=True):
@@ -97,7 +97,7 @@ def test_time_is_split_by_component_and_only_of_the_loop() -> None:
     }
 
 
-def test_a_stack_survives_as_a_text() -> None:
+def test_a_stack_is_the_same_after_conversion_to_text() -> None:
     frames = [LIVE, TASK, USER, GENERATED]
     assert frames_of(stack_of(LOOP, frames)) == frames
     assert component_of(frames) == "split"

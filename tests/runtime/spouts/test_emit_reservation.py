@@ -1,4 +1,4 @@
-"""How far a spout may draw, also for whoever comes after its machine is gone."""
+"""Tests of emit reservations: how far a spout may draw, and re-emits after its machine is lost."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.runtime.rig import Rig
 from tests.runtime.spouts.test_position import Acks, Keep, Number, seen, work
 
 
-class Counted(SimReservationStore):
-    """How often it was written to."""
+class CountedStore(SimReservationStore):
+    """Counts its writes."""
 
     writes = 0
 
@@ -31,21 +31,21 @@ class Counted(SimReservationStore):
         self.writes += 1
 
 
-def test_nothing_is_drawn_from_the_reservation_on() -> None:
-    marks = Counted()
-    reservation = EmitReservation(1, marks, ManualClock())
+def test_nothing_is_drawn_beyond_the_reservation() -> None:
+    store = CountedStore()
+    reservation = EmitReservation(1, store, ManualClock())
     drawn = 0
     for wanted in (1, 500, 3, 10_000, 10_000, 2):
         room = reservation.room(drawn, wanted)
         assert 0 < room <= wanted
         drawn += room
-        assert drawn <= marks.read(1) == reservation.at
+        assert drawn <= store.read(1) == reservation.at
 
 
 @pytest.mark.parametrize("rate", [1, 1_000, 200_000])
 def test_a_reservation_is_moved_about_once_a_second_however_fast_a_source_is(rate: int) -> None:
-    marks, clock = Counted(), ManualClock()
-    reservation = EmitReservation(1, marks, clock)
+    store, clock = CountedStore(), ManualClock()
+    reservation = EmitReservation(1, store, clock)
     drawn = 0
     for _ in range(3_000):  # half a minute
         left = int(rate * clock.now()) - drawn
@@ -53,31 +53,31 @@ def test_a_reservation_is_moved_about_once_a_second_however_fast_a_source_is(rat
             room = reservation.room(drawn, left)
             drawn, left = drawn + room, left - room
         clock.advance(0.01)
-    assert marks.writes < 60
+    assert store.writes < 60
     assert reservation.at - drawn <= max(64, 3 * rate)
 
 
-class Unsure(SimReservationStore):
-    """Each write raises first, after it was carried out or before."""
+class UnreachableStore(SimReservationStore):
+    """While `unavailable`, each write raises; with `stores_first`, it stores its number before."""
 
-    is_away = True
-    is_late = False
+    unavailable = True
+    stores_first = False
 
     def write(self, task: int, number: int) -> None:
-        if not self.is_away or self.is_late:
+        if not self.unavailable or self.stores_first:
             super().write(task, number)
-        if self.is_away:
+        if self.unavailable:
             raise StoreUnreachable("the head does not answer")
 
 
-@pytest.mark.parametrize("is_late", [False, True])
-def test_nothing_is_drawn_while_the_store_is_away_and_the_same_again_afterwards(
-    is_late: bool,
+@pytest.mark.parametrize("stores_first", [False, True])
+def test_nothing_is_drawn_while_the_store_is_unavailable_and_drawing_continues_after_it(
+    stores_first: bool,
 ) -> None:
-    marks, clock = Unsure(), ManualClock()
-    marks.is_late = is_late
+    store, clock = UnreachableStore(), ManualClock()
+    store.stores_first = stores_first
     reservation, twin = (
-        EmitReservation(1, marks, clock),
+        EmitReservation(1, store, clock),
         EmitReservation(1, SimReservationStore(), clock),
     )
     for _ in range(20):
@@ -85,35 +85,35 @@ def test_nothing_is_drawn_while_the_store_is_away_and_the_same_again_afterwards(
             reservation.room(0, 10)
         assert reservation.at == 0
         clock.advance(0.1)
-    marks.is_away = False
+    store.unavailable = False
     drawn = 0
     for _ in range(100):
         room = reservation.room(drawn, 50)
         assert room == twin.room(drawn, 50) > 0
         drawn += room
-        assert drawn <= reservation.at == marks.read(1)
+        assert drawn <= reservation.at == store.read(1)
         clock.advance(0.1)
 
 
-@pytest.mark.parametrize("is_late", [False, True])
-def test_reservation_that_cannot_be_moved_back_stops_nobody_and_is_never_passed(
-    is_late: bool,
+@pytest.mark.parametrize("stores_first", [False, True])
+def test_reservation_that_cannot_be_moved_back_is_still_valid_and_never_passed(
+    stores_first: bool,
 ) -> None:
-    marks, clock = Unsure(), ManualClock()
-    marks.is_away = False
-    reservation, drawn = caught_up(marks, clock)
-    marks.is_away, marks.is_late = True, is_late
+    store, clock = UnreachableStore(), ManualClock()
+    store.unavailable = False
+    reservation, drawn = caught_up(store, clock)
+    store.unavailable, store.stores_first = True, stores_first
     for _ in range(60):
         drawn += reservation.room(drawn, 1)
-        assert drawn <= reservation.at <= marks.read(1)
+        assert drawn <= reservation.at <= store.read(1)
         clock.advance(0.1)
     reservation.close(drawn)
-    assert reservation.at == drawn <= marks.read(1)
+    assert reservation.at == drawn <= store.read(1)
 
 
-def caught_up(marks: SimReservationStore, clock: ManualClock) -> tuple[EmitReservation, int]:
-    """A source that has given much at once, and the number of its next record."""
-    reservation, drawn = EmitReservation(1, marks, clock), 0
+def caught_up(store: SimReservationStore, clock: ManualClock) -> tuple[EmitReservation, int]:
+    """Return the reservation of a source that has emitted much at once, and its next number."""
+    reservation, drawn = EmitReservation(1, store, clock), 0
     while drawn < 1_000_000:
         drawn += reservation.room(drawn, 10_000)
         clock.advance(0.02)
@@ -122,7 +122,7 @@ def caught_up(marks: SimReservationStore, clock: ManualClock) -> tuple[EmitReser
 
 
 def trickle(reservation: EmitReservation, drawn: int, clock: ManualClock) -> int:
-    """Ten a second, for ten seconds."""
+    """Draw ten records a second for ten seconds."""
     for _ in range(100):
         drawn += reservation.room(drawn, 1)
         clock.advance(0.1)
@@ -130,35 +130,35 @@ def trickle(reservation: EmitReservation, drawn: int, clock: ManualClock) -> int
 
 
 def test_a_reservation_follows_a_source_that_has_become_slow() -> None:
-    marks, clock = Counted(), ManualClock()
-    reservation, drawn = caught_up(marks, clock)
-    before = marks.writes
+    store, clock = CountedStore(), ManualClock()
+    reservation, drawn = caught_up(store, clock)
+    before = store.writes
     drawn = trickle(reservation, drawn, clock)
-    assert drawn <= marks.read(1) <= drawn + 200
+    assert drawn <= store.read(1) <= drawn + 200
     drawn = trickle(reservation, drawn, clock)
-    assert marks.writes - before < 10
+    assert store.writes - before < 10
     assert reservation.room(drawn, 10_000) > 0
 
 
-def test_what_a_former_life_may_have_drawn_stays_within_the_reservation() -> None:
-    marks, clock = SimReservationStore(), ManualClock()
-    far, _ = caught_up(marks, clock)
-    trickle(EmitReservation(1, marks, clock), 900_000, clock)
-    assert marks.read(1) == far.at
+def test_records_that_a_former_life_may_have_drawn_stay_below_the_reservation() -> None:
+    store, clock = SimReservationStore(), ManualClock()
+    far, _ = caught_up(store, clock)
+    trickle(EmitReservation(1, store, clock), 900_000, clock)
+    assert store.read(1) == far.at
 
 
-def test_a_next_life_knows_the_reservation_and_a_drain_puts_it_where_its_end_is() -> None:
-    marks = SimReservationStore()
-    reservation = EmitReservation(1, marks, ManualClock())
+def test_the_next_life_reads_the_reservation_and_a_drain_moves_it_to_its_end() -> None:
+    store = SimReservationStore()
+    reservation = EmitReservation(1, store, ManualClock())
     assert reservation.room(0, 10) == 10
-    assert EmitReservation(1, marks, ManualClock()).at == reservation.at > 10
+    assert EmitReservation(1, store, ManualClock()).at == reservation.at > 10
     reservation.close(10)
-    assert EmitReservation(1, marks, ManualClock()).at == 10
+    assert EmitReservation(1, store, ManualClock()).at == 10
     reservation.close(20)
-    assert marks.read(1) == 10
+    assert store.read(1) == 10
 
 
-def test_what_may_have_been_drawn_is_waited_for_and_what_was_drawn_for_ever() -> None:
+def test_records_that_may_have_been_drawn_have_a_time_limit_and_drawn_ones_have_none() -> None:
     position = Position()
     position.begin_at(10, 12, 20)
     position.stop()
@@ -175,27 +175,27 @@ def test_what_may_have_been_drawn_is_waited_for_and_what_was_drawn_for_ever() ->
     assert position.at_end
 
 
-def test_transfer_that_is_unpacked_twice_owes_what_was_drawn_in_between() -> None:
-    marks, clock = SimReservationStore(), ManualClock()
-    made = Topology("t")
-    made.spout("numbers", Numbers(100)).shuffle().bolt("sink", sink)
+def test_transfer_that_is_unpacked_twice_re_emits_the_records_drawn_in_between() -> None:
+    store, clock = SimReservationStore(), ManualClock()
+    topology = Topology("t")
+    topology.spout("numbers", Numbers(100)).shuffle().bolt("sink", sink)
 
-    def begun() -> Any:
-        rig = Rig(made)
+    def started() -> Any:
+        rig = Rig(topology)
         task = rig.spout("numbers")
-        task.source.reservation = EmitReservation(task.task.id, marks, clock)
+        task.source.reservation = EmitReservation(task.task.id, store, clock)
         return task, context(rig.plan, task.task)
 
-    former, _ = begun()
+    former, _ = started()
     former.emit(0.0, 4)
     transfer = former.pack(stays=False, now=0.0)
-    assert transfer.owed == marks.read(former.task.id) == 4
-    moved, there = begun()
+    assert transfer.owed == store.read(former.task.id) == 4
+    moved, there = started()
     moved.unpack(transfer, there)
-    moved.emit(1.0, 10)  # the four first
+    moved.emit(1.0, 10)  # the four owed records first
     moved.emit(1.0, 10)
-    assert moved.source.drawn > 12  # and its machine is gone
-    again, there = begun()
+    assert moved.source.drawn > 12  # then its machine is lost
+    again, there = started()
     again.unpack(transfer, there)
     again.drain()
     for _ in range(100):
@@ -205,7 +205,7 @@ def test_transfer_that_is_unpacked_twice_owes_what_was_drawn_in_between() -> Non
 
 
 class DryNumbers(Acks):
-    """Has nothing from `dry_at` on, and does not end."""
+    """Has no record from `dry_at` on, but does not end."""
 
     dry_at = 1 << 60
 
@@ -219,7 +219,7 @@ class DryNumbers(Acks):
 
 
 class DryTables(Acks):
-    """The same, five rows a table."""
+    """Yields the same as tables of up to five rows."""
 
     dry_at = 1 << 60
 
@@ -234,48 +234,49 @@ levels = pytest.mark.parametrize("level", [DryNumbers, DryTables])
 
 
 @levels
-def test_who_is_born_into_a_drain_owes_what_a_lost_machine_had_drawn(level: Any) -> None:
-    lives, drawn = lost(level(1000))
-    work(lives)
-    assert set(seen(lives)) > set(range(5, drawn))
-    assert len(seen(lives)) < 300
-    assert lives.core.finished
+def test_a_spout_that_starts_in_a_drain_re_emits_the_records_of_a_lost_machine(level: Any) -> None:
+    worker, drawn = lose_machine(level(1000))
+    work(worker)
+    assert set(seen(worker)) > set(range(5, drawn))
+    assert len(seen(worker)) < 300
+    assert worker.core.finished
 
 
 @levels
-def test_a_source_that_has_nothing_more_is_not_waited_for_for_ever(level: Any) -> None:
+def test_a_drain_waits_only_for_a_time_for_a_source_without_records(level: Any) -> None:
     source = level(1000)
-    lives, drawn = lost(source, dry=True)
-    work(lives)
-    assert seen(lives) == list(range(5, drawn))
-    assert not lives.core.finished
-    lives.advance(lives.plan.graph.config.message_timeout_s)
-    work(lives)
-    assert lives.core.finished
-    assert seen(lives) == list(range(5, drawn))
+    worker, drawn = lose_machine(source, dry=True)
+    work(worker)
+    assert seen(worker) == list(range(5, drawn))
+    assert not worker.core.finished
+    worker.advance(worker.plan.graph.config.message_timeout_s)
+    work(worker)
+    assert worker.core.finished
+    assert seen(worker) == list(range(5, drawn))
 
 
-def lost(source: Any, *, dry: bool = False) -> tuple[RestartedWorker, int]:
-    """Its machine is gone in a drain that it had not heard of, and how much it had drawn then.
+def lose_machine(source: Any, *, dry: bool = False) -> tuple[RestartedWorker, int]:
+    """Run `source` until its machine is lost in a drain of which it was not informed yet.
 
-    Neither the master nor a black box knows that. `dry`: the source has no more than that.
+    Returns the restarted worker, and how many records were drawn before, which neither the master
+    nor a flight recorder knows. `dry`: the source has no more records.
     """
-    made = Topology("t", workers=1, spout_pending=10)
-    made.spout("numbers", source).shuffle().bolt("keep", Keep(5))
-    lives = RestartedWorker(made, SimReservationStore())
-    work(lives, until=20)
-    told = lives.tell().drawn
-    lives.core._wired.bolts[2].bolt.held = (5, 25)
-    spout = lives.core._spouts[0]
-    while spout.source.drawn < told + 20:
-        lives.run(lambda: spout.source.drawn >= told + 20)
-        lives.advance(0.1)
+    topology = Topology("t", workers=1, spout_pending=10)
+    topology.spout("numbers", source).shuffle().bolt("keep", Keep(5))
+    worker = RestartedWorker(topology, SimReservationStore())
+    work(worker, until=20)
+    reported = worker.tell().drawn
+    worker.core._wired.bolts[2].bolt.held = (5, 25)
+    spout = worker.core._spouts[0]
+    while spout.source.drawn < reported + 20:
+        worker.run(lambda: spout.source.drawn >= reported + 20)
+        worker.advance(0.1)
     drawn = spout.source.drawn
-    assert drawn > told + 3
+    assert drawn > reported + 3
     if dry:
         source.dry_at = drawn
-    lives.master.drain(lives.clock.now())
-    lives.start(box_survives=False)
-    lives.core._opening.look(lives.clock.now())
-    lives.core._wired.bolts[2].bolt.held = ()
-    return lives, drawn
+    worker.master.drain(worker.clock.now())
+    worker.start(box_survives=False)
+    worker.core._opening.look(worker.clock.now())
+    worker.core._wired.bolts[2].bolt.held = ()
+    return worker, drawn

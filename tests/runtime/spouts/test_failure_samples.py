@@ -26,7 +26,7 @@ def test_the_newest_of_each_cause_and_component_comes_first() -> None:
     ]
 
 
-def test_they_are_few_and_short_whatever_fails() -> None:
+def test_samples_are_few_and_short_whatever_fails() -> None:
     samples = FailureSamples()
     samples.add(
         Failure(Cause.EXCEPTION, f"bolt-{n}", 0, "é" * 9_000, traceback="x" * 90_000)

@@ -1,4 +1,4 @@
-"""Replays of dead letters: tracked messages of every kind of spout, restored to their types."""
+"""Tests of replays of dead letters, for each kind of spout, with values and types restored."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ RETRY = Retry(attempts=2, dead_letters=True)
 LETTER = DeadLetter(POISON, {"number": POISON}, "spout", 2, "exception", "picky", 0, 0, "", "", "")
 
 
-class Heard(Spout[Any]):
-    """A source of the numbers 0, 1, 2, which notes what it hears."""
+class NotesVerdicts(Spout[Any]):
+    """A source of the numbers 0, 1, 2 that notes its acks and failures."""
 
     emits = Item
 
     def open(self, context: Context) -> None:
-        self.heard: list[Any] = []
+        self.verdicts: list[Any] = []
         self.left = iter(range(3))
 
     def ack(self, message_id: Any) -> None:
-        self.heard.append(message_id)
+        self.verdicts.append(message_id)
 
     def fail(self, message_id: Any, failure: Any) -> None:
-        self.heard.append(("failed", message_id))
+        self.verdicts.append(("failed", message_id))
 
     def result(self) -> list[Any]:
-        return sorted(self.heard)
+        return sorted(self.verdicts)
 
 
-class Recorded(Heard):
+class RowSpout(NotesVerdicts):
     def records(self) -> Iterator[Item]:
         return map(Item, range(3))
 
 
-class Tabled(Heard):
+class TableSpout(NotesVerdicts):
     def tables(self) -> Iterator[pa.Table]:
         yield pa.table({"number": range(3)})
 
 
-class Emitted(Heard):
+class NextTupleSpout(NotesVerdicts):
     def next_tuple(self, out: Any) -> None:
         number = next(self.left, None)
         if number is None:
@@ -70,7 +70,7 @@ def polled() -> Reader:
 
 
 class Picky(Bolt[Any, None]):
-    """Fails each number in `bad` as often as it says."""
+    """Raises for POISON, `bad` times."""
 
     def __init__(self, bad: int = 0) -> None:
         self.bad = bad
@@ -88,7 +88,7 @@ class Picky(Bolt[Any, None]):
         return self.seen
 
 
-class Kept(Bolt[DeadLetter, None]):
+class KeepsLetters(Bolt[DeadLetter, None]):
     def prepare(self, context: Context) -> None:
         self.seen: list[DeadLetter] = []
 
@@ -103,18 +103,20 @@ def replayed(spout: Spout[Any], letters: list[Any], bad: int = 0, **settings: An
     topology = Topology("t", trace_share=1.0)
     stream = topology.spout("spout", spout, retry=RETRY, **settings)
     stream.shuffle().bolt("picky", Picky(bad))
-    stream.stream("dead_letters").shuffle().bolt("kept", Kept())
+    stream.stream("dead_letters").shuffle().bolt("kept", KeepsLetters())
     clock = ManualClock(1_000.0)
     return run_inline(topology.graph(), clock=clock, steps_max=9_999, requests={"spout": letters})
 
 
 each_kind = pytest.mark.parametrize(
-    "kind", [Recorded, Tabled, Emitted, polled], ids=["records", "tables", "next_tuple", "poll"]
+    "kind",
+    [RowSpout, TableSpout, NextTupleSpout, polled],
+    ids=["records", "tables", "next_tuple", "poll"],
 )
 
 
 @each_kind
-def test_a_letter_is_emitted_again_and_acked_and_its_spout_does_not_hear_of_it(
+def test_a_letter_is_emitted_again_and_acked_without_a_call_of_its_spout(
     kind: Callable[[], Spout[Any]],
 ) -> None:
     done = replayed(kind(), [LETTER])
@@ -127,7 +129,7 @@ def test_a_letter_is_emitted_again_and_acked_and_its_spout_does_not_hear_of_it(
 
 
 @each_kind
-def test_a_letter_that_fails_as_often_as_any_message_is_a_dead_letter_again(
+def test_a_letter_that_uses_up_its_attempts_is_a_dead_letter_again(
     kind: Callable[[], Spout[Any]],
 ) -> None:
     done = replayed(kind(), [LETTER], bad=2)
@@ -143,7 +145,7 @@ def test_a_letter_that_fails_as_often_as_any_message_is_a_dead_letter_again(
 
 
 def test_a_letter_that_fails_once_is_tried_again_and_acked() -> None:
-    done = replayed(Recorded(), [LETTER], bad=1)
+    done = replayed(RowSpout(), [LETTER], bad=1)
     assert done.answers == {"spout": [["acked"]]}
     assert Item(POISON) in done.results["picky"][0]
     assert not done.results["kept"][0]
@@ -151,7 +153,7 @@ def test_a_letter_that_fails_once_is_tried_again_and_acked() -> None:
 
 def test_many_letters_are_emitted_once_each() -> None:
     letters = [LETTER._replace(record={"number": number}) for number in range(10, 60)]
-    done = replayed(Recorded(), letters)
+    done = replayed(RowSpout(), letters)
     assert done.answers == {"spout": [["acked"]] * 50}
     assert sorted(done.results["picky"][0]) == [*map(Item, [0, 1, 2, *range(10, 60)])]
 
@@ -194,18 +196,18 @@ SALE = Sale(
 
 
 def dead_letter_of(record: Any, *, fields: Any = None) -> DeadLetter:
-    """The letter of a record that fails, as it is after it was written as JSON and read."""
+    """The dead letter of a record, after it was written as JSON and read back."""
     topology = Topology("t")
     source = Records([record], type=fields or type(record))
     stream = topology.spout("spout", source, retry=RETRY)
     stream.shuffle().bolt("picky", Picky(9))
-    stream.stream("dead_letters").shuffle().bolt("kept", Kept())
+    stream.stream("dead_letters").shuffle().bolt("kept", KeepsLetters())
     done = run_inline(topology.graph(), clock=ManualClock(), steps_max=9_999)
     (letter,) = done.results["kept"][0]
     return DeadLetter(**json.loads(json.dumps(letter._asdict())))
 
 
-def test_a_record_has_its_values_and_types_again() -> None:
+def test_a_replayed_record_has_its_values_and_types() -> None:
     letter = dead_letter_of(SALE)
     assert letter.as_text == ["day", "at", "price", "id", "colour", "part", "data"]
     done = replayed(Records(list[Sale](), type=Sale), [letter])
@@ -225,7 +227,7 @@ class Loose(NamedTuple):
     [{1, 2}, bytes(1 << 23), date(2026, 1, 2), [date(2026, 1, 2)], float("nan"), Part("a")],
     ids=["set", "8 MiB", "date", "list of dates", "nan", "dataclass"],
 )
-def test_a_value_that_the_letter_has_only_as_a_text_is_not_replayed(value: Any) -> None:
+def test_a_value_that_the_letter_has_only_as_text_is_not_replayed(value: Any) -> None:
     letter = dead_letter_of(Loose(POISON, value))
     with pytest.raises(RequestRefused, match="only a text in place of"):
         replayed(Records(list[Loose](), type=Loose), [letter])
@@ -246,7 +248,7 @@ def test_bytes_of_a_field_of_any_type_are_restored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ({"record": {"number": POISON}}, r"its fields are \['number'\]"),
         ({"record": {"number": "7", "text": "a"}}, "field 'number': '7' is no <class 'int'>"),
@@ -256,16 +258,16 @@ def test_bytes_of_a_field_of_any_type_are_restored() -> None:
     ],
 )
 def test_a_letter_that_does_not_fit_its_stream_is_refused(
-    changes: dict[str, Any], says: str
+    changes: dict[str, Any], message: str
 ) -> None:
     letter = LETTER._replace(**{"record": {"number": POISON, "text": "a"}, **changes})
-    with pytest.raises(RequestRefused, match=says):
+    with pytest.raises(RequestRefused, match=message):
         replayed(Records(list[Text](), type=Text), [letter])
 
 
-def test_a_spout_takes_no_requests_but_letters() -> None:
+def test_a_spout_accepts_no_requests_except_letters() -> None:
     with pytest.raises(RequestRefused, match="it takes only dead letters"):
-        replayed(Recorded(), [{"number": 1}])
+        replayed(RowSpout(), [{"number": 1}])
 
 
 def test_plain_tuples_are_restored_by_position() -> None:

@@ -1,4 +1,4 @@
-"""A spout over a log: its own numbers, acks in bulk, parts that go away, unreadable places."""
+"""Tests of log spouts: message numbers, commits, lost partitions and unreadable records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.runtime.logs import SHIFT, Log, Reader, elsewhere
 
 
 class Sink(Bolt[Any, None]):
-    """Refuses each of `bad` so many times."""
+    """Raises for some numbers: with n7=2, twice for the number 7."""
 
     def __init__(self, **bad: int) -> None:
         self.bad = {int(number[1:]): times for number, times in bad.items()}
@@ -44,20 +44,20 @@ class Letters(Bolt[DeadLetter, None]):
         return self.seen
 
 
-def topology(log: Log, sink: Sink | None = None, **settings: Any) -> Topology:
-    """A reader of `log` and a sink; and where `retry` has dead letters, one for these."""
+def log_topology(log: Log, sink: Sink | None = None, **settings: Any) -> Topology:
+    """A reader of `log` and a sink; if `retry` has dead letters, also a bolt for them."""
     retry = settings.pop("retry", None)
     reader = settings.pop("reader", None) or Reader(log)
-    made = Topology("logs", **settings)
-    items = made.spout("log", reader, retry=retry, streams={"others": Item})
+    topology = Topology("logs", **settings)
+    items = topology.spout("log", reader, retry=retry, streams={"others": Item})
     items.shuffle().bolt("sink", sink or Sink())
     if retry is not None and retry.dead_letters is True:
         items.stream("dead_letters").shuffle().bolt("letters", Letters())
-    return made
+    return topology
 
 
 def run(log: Log, sink: Sink | None = None, **settings: Any) -> Any:
-    graph = topology(log, sink, **settings).graph()
+    graph = log_topology(log, sink, **settings).graph()
     return run_inline(graph, clock=ManualClock(), steps_max=20_000)
 
 
@@ -79,7 +79,7 @@ def test_without_ackers_a_record_counts_as_acked_when_it_is_sent() -> None:
     assert log.settled
 
 
-def test_what_fails_is_emitted_again_from_memory() -> None:
+def test_failed_records_are_emitted_again_from_memory() -> None:
     log = Log(items(30))
     done = run(log, Sink(n7=2, n20=1))
     assert done.results["sink"][0] == list(range(30))
@@ -87,13 +87,13 @@ def test_what_fails_is_emitted_again_from_memory() -> None:
     assert log.settled
 
 
-def test_a_record_goes_to_the_stream_it_was_polled_for_also_when_it_is_emitted_again() -> None:
+def test_a_record_goes_to_the_stream_it_was_polled_for_also_as_a_replay() -> None:
     log = Log([Item(0), elsewhere(1), Item(2), elsewhere(3)])
-    made = Topology("logs")
-    records = made.spout("log", Reader(log), streams={"others": Item})
+    topology = Topology("logs")
+    records = topology.spout("log", Reader(log), streams={"others": Item})
     records.shuffle().bolt("sink", Sink(n0=1))
     records.stream("others").shuffle().bolt("others", Sink(n3=1))
-    done = run_inline(made.graph(), clock=ManualClock(), steps_max=20_000)
+    done = run_inline(topology.graph(), clock=ManualClock(), steps_max=20_000)
     assert (done.results["sink"], done.results["others"]) == ([[0, 2]], [[1, 3]])
     assert log.settled
 
@@ -102,13 +102,13 @@ SEVERAL = [[Item(0), elsewhere(1), Item(2)], Item(3), [elsewhere(4), Item(5)]]
 
 
 @pytest.mark.parametrize("refetches", [False, True])
-def test_a_list_is_one_message_which_is_done_when_all_its_records_are(refetches: bool) -> None:
+def test_a_list_is_one_message_that_is_settled_when_all_its_records_are(refetches: bool) -> None:
     log = Log(SEVERAL)
-    made = Topology("logs")
-    records = made.spout("log", Reader(log, refetches=refetches), streams={"others": Item})
+    topology = Topology("logs")
+    records = topology.spout("log", Reader(log, refetches=refetches), streams={"others": Item})
     records.shuffle().bolt("sink", Sink(n0=1))
     records.stream("others").shuffle().bolt("others", Sink(n4=2))
-    done = run_inline(made.graph(), clock=ManualClock(), steps_max=20_000)
+    done = run_inline(topology.graph(), clock=ManualClock(), steps_max=20_000)
     assert done.results["sink"] == [[0, 2, 2, 3, 5, 5, 5]], "all of a message is emitted again"
     assert done.results["others"] == [[1, 1, 4]]
     assert sorted(done.results["log"][0]) == [0, 1, 2], "each message is acked once"
@@ -133,18 +133,18 @@ def test_a_list_that_keeps_failing_or_does_not_fit_is_one_dead_letter() -> None:
     assert log.settled
 
 
-def test_what_is_unreadable_becomes_a_dead_letter_and_is_acked_when_that_is_processed() -> None:
+def test_an_unreadable_record_becomes_a_dead_letter_and_is_acked_with_it() -> None:
     log = Log([Item(0), "text", Item(2)])
     done = run(log, retry=Retry(dead_letters=True))
     (letter,) = done.results["letters"][0]
-    told = (letter.message_id, letter.record, letter.reason, letter.attempts)
-    assert told == ((0, 1), {"text": "text"}, "it is a text", 1)
+    facts = (letter.message_id, letter.record, letter.reason, letter.attempts)
+    assert facts == ((0, 1), {"text": "text"}, "it is a text", 1)
     assert done.results["sink"][0] == [0, 2]
     assert log.settled
     assert done.snapshot.component("log").dead == 1
 
 
-def test_what_does_not_fit_the_stream_is_unreadable() -> None:
+def test_a_record_that_does_not_fit_the_stream_is_unreadable() -> None:
     log = Log([Item(0), ("no", "item"), Item(2)])
     done = run(log, retry=Retry(dead_letters=True))
     (letter,) = done.results["letters"][0]
@@ -153,122 +153,122 @@ def test_what_does_not_fit_the_stream_is_unreadable() -> None:
     assert log.settled
 
 
-def test_without_dead_letters_the_topology_halts_for_what_is_unreadable() -> None:
+def test_without_dead_letters_an_unreadable_record_halts_the_topology() -> None:
     with pytest.raises(TopologyFailed, match=r"message \(0, 1\) of spout 'log'.*it is a text"):
         run(Log([Item(0), "text"]))
 
 
-def test_a_spout_that_does_not_replay_is_told_what_failed_and_nothing_comes_twice() -> None:
+def test_a_spout_without_replay_gets_its_failures_and_nothing_is_emitted_twice() -> None:
     reader = Reader(Log(), replay=False)
     log = reader.log = Log(items(10))
-    made = topology(log, Sink(n4=1), reader=reader)
-    lives = RestartedWorker(made)
-    lives.run(lambda: lives.core.stats().tasks[0].counts.acked == 9)
-    lives.run(lambda: bool(reader_of(lives).failed))
-    assert reader_of(lives).failed == [(0, 4)]
-    (sink,) = lives.core.results("sink")
+    topology = log_topology(log, Sink(n4=1), reader=reader)
+    worker = RestartedWorker(topology)
+    worker.run(lambda: worker.core.stats().tasks[0].counts.acked == 9)
+    worker.run(lambda: bool(reader_of(worker).failed))
+    assert reader_of(worker).failed == [(0, 4)]
+    (sink,) = worker.core.results("sink")
     assert sink == [0, 1, 2, 3, 5, 6, 7, 8, 9]
 
 
-def test_a_new_life_begins_where_the_last_one_has_committed() -> None:
+def test_a_new_life_starts_where_the_last_one_has_committed() -> None:
     log = Log(items(100))
-    lives = RestartedWorker(topology(log, spout_pending=20))
-    lives.run(lambda: log.committed[0] >= 40)
+    worker = RestartedWorker(log_topology(log, spout_pending=20))
+    worker.run(lambda: log.committed[0] >= 40)
     committed = log.committed[0]
-    lives.start()
-    lives.run(lambda: log.settled)
-    (sink,) = lives.core.results("sink")
+    worker.start()
+    worker.run(lambda: log.settled)
+    (sink,) = worker.core.results("sink")
     assert sink == list(range(committed, 100))
 
 
-def test_a_message_that_kills_its_process_is_known_by_its_number_in_the_next_life() -> None:
+def test_attempts_of_a_message_that_kills_its_process_are_counted_across_lives() -> None:
     class Deadly(Bolt[Item, None]):
         def process(self, record: Item) -> None:
             if record.number == 13:
-                raise KeyboardInterrupt  # stands for the end of the process
+                raise KeyboardInterrupt  # stands for the death of the process
 
     log = Log(items(20))
-    made = Topology("logs", attempts_max=2)
-    records = made.spout("log", Reader(log, 1), retry=Retry(attempts=2, dead_letters=True))
+    topology = Topology("logs", attempts_max=2)
+    records = topology.spout("log", Reader(log, 1), retry=Retry(attempts=2, dead_letters=True))
     records.shuffle().bolt("deadly", Deadly())
     records.stream("dead_letters").shuffle().bolt("letters", Letters())
-    lives = RestartedWorker(made)
+    worker = RestartedWorker(topology)
     for _ in range(6):
         try:
             while not log.settled:
-                if lives.core.step():
-                    lives.advance(0.1)
+                if worker.core.step():
+                    worker.advance(0.1)
         except KeyboardInterrupt:
-            lives.start()
-    (letters,) = lives.core.results("letters")
+            worker.start()
+    (letters,) = worker.core.results("letters")
     assert [letter.record for letter in letters] == [{"number": 13}]
     assert log.settled
 
 
-def test_a_spout_is_told_what_is_in_line_to_be_emitted_again() -> None:
+def test_queued_returns_the_numbers_of_the_messages_that_wait_for_a_replay() -> None:
     log = Log(items(10), items(10))
     again = Retry(attempts=3, initial_s=5.0, jitter=0.0)
-    lives = RestartedWorker(topology(log, Sink(n3=2, n7=2), retry=again))
-    lives.run(lambda: lives.core.stats().tasks[0].counts.failed == 4)
-    spout = reader_of(lives)
+    worker = RestartedWorker(log_topology(log, Sink(n3=2, n7=2), retry=again))
+    worker.run(lambda: worker.core.stats().tasks[0].counts.failed == 4)
+    spout = reader_of(worker)
     assert sorted(spout.queued()) == [3, 7, 1 << SHIFT | 3, 1 << SHIFT | 7]
-    lives.advance(6.0)
-    lives.run(lambda: log.settled)
+    worker.advance(6.0)
+    worker.run(lambda: log.settled)
     assert [*spout.queued()] == []
 
 
-def test_what_is_gone_is_forgotten_and_its_acks_are_not_told() -> None:
+def test_messages_of_a_lost_partition_are_forgotten_and_their_acks_not_reported() -> None:
     log = Log(items(10), items(10))
-    lives = RestartedWorker(topology(log, Sink(n3=1_000), attempts_max=1_000))
+    worker = RestartedWorker(log_topology(log, Sink(n3=1_000), attempts_max=1_000))
     reader = None
-    while lives.core.stats().tasks[0].counts.failed < 4:
-        if lives.core.step():
-            lives.advance(0.05)
-    reader = reader_of(lives)
+    while worker.core.stats().tasks[0].counts.failed < 4:
+        if worker.core.step():
+            worker.advance(0.05)
+    reader = reader_of(worker)
     assert (reader.open_[0], reader.open_[1]) == ([3], [3])
     log.owners = [0, 1]
     before = len(reader.told)
     for _ in range(40):
-        if lives.core.step():
-            lives.advance(0.05)
-    spout = lives.core.stats().tasks[0]
-    assert spout.unsettled == 1, "the one of its own partition is still tried"
+        if worker.core.step():
+            worker.advance(0.05)
+    spout = worker.core.stats().tasks[0]
+    assert spout.unsettled == 1, "the message of the partition that it has kept"
     assert len(reader.told) == before
     log.owners = [0, 0]
     for _ in range(200):
-        if lives.core.step():
-            lives.advance(0.05)
-    assert lives.core.stats().tasks[0].unsettled == 2, "what came back is read again"
+        if worker.core.step():
+            worker.advance(0.05)
+    assert worker.core.stats().tasks[0].unsettled == 2, "the partition that came back is read again"
 
 
-def test_it_is_polled_while_there_is_no_room_and_while_the_topology_rests() -> None:
+def test_it_is_polled_without_room_and_while_the_topology_is_deactivated() -> None:
     log = Log(items(10))
 
     class Holds(Bolt[Item, None]):
         def execute(self, tuple: Any, out: Any) -> None: ...
 
-    made = Topology("logs", spout_pending=4, message_timeout_s=100.0)
-    made.spout("log", Reader(log)).shuffle().bolt("holds", Holds())
-    lives = RestartedWorker(made)
+    topology = Topology("logs", spout_pending=4, message_timeout_s=100.0)
+    topology.spout("log", Reader(log)).shuffle().bolt("holds", Holds())
+    worker = RestartedWorker(topology)
     idle = []
     for _ in range(2):
         before = log.idle
         for _ in range(200):
-            lives.advance(lives.core.step() or 0.0)
-            if lives.clock.now() > 5.0 * (len(idle) + 1):
+            worker.advance(worker.core.step() or 0.0)
+            if worker.clock.now() > 5.0 * (len(idle) + 1):
                 break
         idle.append(log.idle - before)
-        for spout in lives.core._spouts:
+        for spout in worker.core._spouts:
             spout.deactivate()
-    assert all(count >= 8 for count in idle), f"twice a second was wanted: {idle} in 5 s each"
+    assert all(count >= 8 for count in idle), f"two polls a second expected: {idle} in 5 s each"
 
 
 def test_it_commits_when_the_topology_is_deactivated() -> None:
     log = Log(items(10))
-    lives = RestartedWorker(topology(log, reader=Reader(log, 1_000)))
-    lives.run(lambda: lives.core.stats().tasks[0].counts.acked == 10)
+    worker = RestartedWorker(log_topology(log, reader=Reader(log, 1_000)))
+    worker.run(lambda: worker.core.stats().tasks[0].counts.acked == 10)
     assert log.committed[-1] < 10
-    lives.core._spouts[0].deactivate()
+    worker.core._spouts[0].deactivate()
     assert log.committed == [10]
 
 
@@ -277,14 +277,14 @@ class Misbehaved(LogSpout[Item]):
         return Polled(np.arange(limit + 1), [Item(0)] * (limit + 1))
 
 
-def test_a_poll_that_gives_more_than_was_asked_for_is_refused() -> None:
-    made = Topology("logs")
-    made.spout("log", Misbehaved()).shuffle().bolt("sink", Sink())
+def test_a_poll_that_returns_more_than_its_limit_is_refused() -> None:
+    topology = Topology("logs")
+    topology.spout("log", Misbehaved()).shuffle().bolt("sink", Sink())
     with pytest.raises(TopologyFailed, match=r"poll\(\d\) gave \d numbers"):
-        run_inline(made.graph(), clock=ManualClock(), steps_max=100)
+        run_inline(topology.graph(), clock=ManualClock(), steps_max=100)
 
 
-def test_a_spout_that_forgot_poll_is_told_to_write_it() -> None:
+def test_the_error_for_a_log_spout_without_poll_names_poll() -> None:
     class Empty(LogSpout[Item]):
         pass
 
@@ -300,28 +300,28 @@ def test_poll_is_not_for_plain_spouts() -> None:
         Topology("logs").spout("log", Plain())
 
 
-def reader_of(lives: RestartedWorker) -> Reader:
-    reader = lives.core._spouts[0].spout
+def reader_of(worker: RestartedWorker) -> Reader:
+    reader = worker.core._spouts[0].spout
     assert isinstance(reader, Reader)
     return reader
 
 
-def test_a_drain_reads_nothing_more_and_commits_what_was_open() -> None:
+def test_a_drain_reads_nothing_more_and_commits_the_open_records() -> None:
     log = Log(items(100))
-    lives = RestartedWorker(topology(log, spout_pending=10))
-    lives.run(lambda: lives.core.stats().tasks[0].counts.acked >= 20)
-    lives.core.drain()
-    lives.run(lambda: lives.core.finished)
-    emitted = lives.core.stats().tasks[0].counts.emitted
+    worker = RestartedWorker(log_topology(log, spout_pending=10))
+    worker.run(lambda: worker.core.stats().tasks[0].counts.acked >= 20)
+    worker.core.drain()
+    worker.run(lambda: worker.core.finished)
+    emitted = worker.core.stats().tasks[0].counts.emitted
     for _ in range(20):
-        lives.core.step()
-        lives.advance(0.1)
-    lives.core.close()
-    assert lives.core.stats().tasks[0].counts.emitted == emitted < 100
+        worker.core.step()
+        worker.advance(0.1)
+    worker.core.close()
+    assert worker.core.stats().tasks[0].counts.emitted == emitted < 100
     assert log.committed == [emitted]
 
 
-def test_a_spout_that_is_given_up_gives_its_part_of_the_log_back() -> None:
+def test_a_quarantined_spout_commits_and_is_closed_once() -> None:
     class Breaks(Reader):
         def poll(self, limit: int) -> Polled[Item]:
             if limit and self.position and self.position[0] >= 5:
@@ -329,16 +329,16 @@ def test_a_spout_that_is_given_up_gives_its_part_of_the_log_back() -> None:
             return super().poll(limit and 1)
 
     log = Log(items(100))
-    lives = RestartedWorker(topology(log, reader=Breaks(log, 1)))
-    spout = lives.core._spouts[0]
+    worker = RestartedWorker(log_topology(log, reader=Breaks(log, 1)))
+    spout = worker.core._spouts[0]
     while not spout.supervision.is_quarantined:
-        if lives.core.step():
-            lives.advance(1.0)
-        assert lives.clock.now() < 700.0, "it had read something: ten minutes of doubt"
-    lives.core.step()
+        if worker.core.step():
+            worker.advance(1.0)
+        assert worker.clock.now() < 700.0, "it had read records: ten minutes of doubt"
+    worker.core.step()
     assert log.closed == [0]
     assert log.committed == [5]
-    lives.core.close()
+    worker.core.close()
     assert log.closed == [0], "it is closed once"
 
 

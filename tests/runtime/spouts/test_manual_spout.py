@@ -1,4 +1,4 @@
-"""next_tuple with message ids of the spout's own: tracked, untracked, direct, and who replays."""
+"""Tests of next_tuple: message ids, untracked and direct emits, replays and the end."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ Step = Callable[[SpoutCollector[Number]], None]
 
 
 class Scripted(Spout[Number]):
-    """One step of the script per call of next_tuple."""
+    """Runs one step of the script for each call of next_tuple."""
 
     def __init__(self, *steps: Step) -> None:
         self.steps = list(steps)
 
     def open(self, context: Context) -> None:
-        self.heard: list[Any] = []
+        self.calls: list[Any] = []
         self.left = iter(self.steps)
 
     def next_tuple(self, out: SpoutCollector[Number]) -> None:
         next(self.left, lambda _out: None)(out)
 
     def ack(self, message_id: Any) -> None:
-        self.heard.append(("ack", message_id))
+        self.calls.append(("ack", message_id))
 
     def fail(self, message_id: Any, failure: Failure) -> None:
-        self.heard.append(("fail", message_id, failure.attempt))
+        self.calls.append(("fail", message_id, failure.attempt))
 
 
-class KeepsNothing(Scripted):
+class WithoutReplay(Scripted):
     replay = False
 
 
@@ -61,15 +61,15 @@ def emit(n: int, message_id: Any = None) -> Step:
 DIED = Failure(Cause.ACTOR_DIED)
 
 
-def test_message_id_is_what_the_spout_hears_again() -> None:
+def test_ack_is_called_with_the_message_id() -> None:
     here = rig(emit(1, "one"), emit(2, ("two", 2)))
     spout = here.spout("numbers")
     assert spout.emit(0.0, 10) == 2
     spout.complete(spout.pending.all_roots(), 0.0)
-    assert spout.spout.heard == [("ack", "one"), ("ack", ("two", 2))]
+    assert spout.spout.calls == [("ack", "one"), ("ack", ("two", 2))]
 
 
-def test_emit_without_a_message_id_is_followed_by_nobody() -> None:
+def test_emit_without_a_message_id_is_not_tracked() -> None:
     here = rig(emit(1))
     here.spout("numbers").emit(0.0, 10)
     assert not here.sent("next")[0].tracked
@@ -77,7 +77,7 @@ def test_emit_without_a_message_id_is_followed_by_nobody() -> None:
     assert len(here.spout("numbers").pending) == 0
 
 
-def test_what_one_call_emits_beyond_the_room_waits() -> None:
+def test_records_that_one_call_emits_beyond_the_room_wait() -> None:
     def burst(out: SpoutCollector[Number]) -> None:
         for n in range(5):
             out.emit(Number(n), n)
@@ -105,22 +105,22 @@ def test_failed_emission_is_kept_and_emitted_again() -> None:
     assert spout.emit(0.0, 10) == 1
     assert [record.n for record in records_of(here.sent("next"))] == [1, 1]
     spout.failed(spout.pending.all_roots(), DIED, 0.0)
-    assert spout.spout.heard == [("fail", "one", 1), ("fail", "one", 2)]
+    assert spout.spout.calls == [("fail", "one", 1), ("fail", "one", 2)]
 
 
-def test_spout_that_replays_by_itself_is_only_told() -> None:
-    here = rig(emit(1, "one"), kind=KeepsNothing)
+def test_spout_without_replay_only_gets_the_failure() -> None:
+    here = rig(emit(1, "one"), kind=WithoutReplay)
     spout = here.spout("numbers")
     spout.emit(0.0, 10)
     spout.failed(spout.pending.all_roots(), DIED, 0.0)
     assert spout.emit(0.0, 10) == 0
-    assert spout.spout.heard == [("fail", "one", 1)]
+    assert spout.spout.calls == [("fail", "one", 1)]
 
 
 def test_without_ackers_a_message_is_acked_as_soon_as_it_is_sent() -> None:
     here = rig(emit(1, "one"), emit(2), ackers=0)
     here.spout("numbers").emit(0.0, 10)
-    assert here.spout("numbers").spout.heard == [("ack", "one")]
+    assert here.spout("numbers").spout.calls == [("ack", "one")]
 
 
 def test_emit_direct_reaches_the_named_task_and_so_does_its_replay() -> None:
@@ -134,7 +134,7 @@ def test_emit_direct_reaches_the_named_task_and_so_does_its_replay() -> None:
     assert len(here.wired.inboxes[here.task("chosen", 0).id].entries) == 0
 
 
-def test_finish_is_the_end_once_everything_is_acked() -> None:
+def test_spout_is_done_after_finish_once_everything_is_acked() -> None:
     here = rig(emit(1, "one"), lambda out: out.finish())
     spout = here.spout("numbers")
     spout.emit(0.0, 10)
@@ -144,7 +144,7 @@ def test_finish_is_the_end_once_everything_is_acked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "said"),
+    ("step", "message"),
     [
         (lambda out: out.emit(("a",)), "does not fit stream 'default'"),
         (lambda out: out.emit(Number(1), stream="no"), "no output stream 'no'"),
@@ -153,8 +153,8 @@ def test_finish_is_the_end_once_everything_is_acked() -> None:
     ],
     ids=["misfit", "no stream", "emit on direct", "no subscriber"],
 )
-def test_emit_that_cannot_be_raises_where_it_is_called(step: Step, said: str) -> None:
-    with pytest.raises(Raised, match=said):
+def test_impossible_emit_raises_where_it_is_called(step: Step, message: str) -> None:
+    with pytest.raises(Raised, match=message):
         rig(step).spout("numbers").emit(0.0, 10)
 
 
@@ -167,4 +167,4 @@ def test_message_without_subscribers_is_complete_at_once() -> None:
     (acker,) = here.wired.ackers.values()
     (report,) = here.wired.reports.take().values()
     spout.complete(acker.apply(report, 0.0)[0].complete[0], 0.0)
-    assert spout.spout.heard == [("ack", "one")]
+    assert spout.spout.calls == [("ack", "one")]

@@ -1,4 +1,4 @@
-"""A spout that is started again: it goes on after what is settled, and loses nothing."""
+"""Tests of restarted spouts: they continue after the settled records, and lose none."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Acks(Spout[Number]):
 
 
 class Numbers(Acks):
-    """0, 1, 2 … in each life, with a "nothing now" before every third."""
+    """Yields 0, 1, 2 … in each life, and None ("nothing now") before every third number."""
 
     def records(self) -> Iterator[Number | None]:
         for n in range(self.count):
@@ -46,7 +46,7 @@ class Numbers(Acks):
 
 
 class Tables(Acks):
-    """The same, seven rows a table, and an empty one before each."""
+    """Yields the same as tables of seven rows, with an empty table before each."""
 
     def tables(self) -> Iterator[pa.Table | None]:
         for first in range(0, self.count, 7):
@@ -55,7 +55,7 @@ class Tables(Acks):
 
 
 class Keep(Bolt[Number, None]):
-    """Acks all but `held`, of which it forgets to."""
+    """Acks all numbers except those in `held`."""
 
     def __init__(self, *held: int) -> None:
         self.held = held
@@ -73,26 +73,26 @@ class Keep(Bolt[Number, None]):
         return self.seen
 
 
-def topology(
-    spout: Any, *held: int, pending: int = 10, marks: ReservationStore | None = None
+def start_worker(
+    spout: Any, *held: int, pending: int = 10, store: ReservationStore | None = None
 ) -> RestartedWorker:
-    made = Topology("t", workers=1, spout_pending=pending)
-    made.spout("numbers", spout).shuffle().bolt("keep", Keep(*held))
-    return RestartedWorker(made, marks)
+    topology = Topology("t", workers=1, spout_pending=pending)
+    topology.spout("numbers", spout).shuffle().bolt("keep", Keep(*held))
+    return RestartedWorker(topology, store)
 
 
-def seen(lives: RestartedWorker) -> list[int]:
-    found: list[int] = lives.core.results("keep")[0]
+def seen(worker: RestartedWorker) -> list[int]:
+    found: list[int] = worker.core.results("keep")[0]
     return found
 
 
-def work(lives: RestartedWorker, until: int | None = None) -> None:
-    """Until nothing moves even if one waits, for the source says "nothing now" now and then; or
-    until so many are drawn."""
+def work(worker: RestartedWorker, until: int | None = None) -> None:
+    """Work until `until` records are drawn, or for 4 s of the clock: the source must be polled
+    again after each "nothing now"."""
     for _ in range(40):
-        lives.run(lambda: until is not None and lives.tell().drawn >= until)
-        lives.advance(0.1)
-        if until is not None and lives.tell().drawn >= until:
+        worker.run(lambda: until is not None and worker.tell().drawn >= until)
+        worker.advance(0.1)
+        if until is not None and worker.tell().drawn >= until:
             return
 
 
@@ -100,166 +100,171 @@ levels = pytest.mark.parametrize("level", [Numbers, Tables])
 
 
 @levels
-def test_next_life_begins_after_what_is_settled_and_names_its_records_as_before(level: Any) -> None:
-    lives = topology(level(40), 12, 14)
-    work(lives)
-    assert lives.tell().committed == 12
-    assert lives.tell().drawn == max(seen(lives)) + 1 > 14
-    lives.start()
-    work(lives)
-    assert seen(lives) == list(range(12, 40))
-    assert lives.core.results("numbers")[0] == [13, *range(15, 40)]
-    assert lives.core._spouts[0].spout.committed == 12
+def test_next_life_starts_after_the_settled_records_and_numbers_the_others_as_before(
+    level: Any,
+) -> None:
+    worker = start_worker(level(40), 12, 14)
+    work(worker)
+    assert worker.tell().committed == 12
+    assert worker.tell().drawn == max(seen(worker)) + 1 > 14
+    worker.start()
+    work(worker)
+    assert seen(worker) == list(range(12, 40))
+    assert worker.core.results("numbers")[0] == [13, *range(15, 40)]
+    assert worker.core._spouts[0].spout.committed == 12
 
 
 @levels
-def test_what_is_in_line_to_be_replayed_is_not_settled(level: Any) -> None:
-    lives = topology(level(40), 3, pending=5)
-    work(lives)
-    spout = lives.core._spouts[0]
+def test_a_message_that_waits_for_its_replay_is_not_settled(level: Any) -> None:
+    worker = start_worker(level(40), 3, pending=5)
+    work(worker)
+    spout = worker.core._spouts[0]
     roots = spout.pending.all_roots()
     spout.failed(roots, Failure(Cause.FAILED), 0.0)
     assert not len(spout.pending)
-    assert lives.tell().committed == 3
+    assert worker.tell().committed == 3
 
 
 @levels
-def test_second_death_before_all_is_passed_over_loses_nothing(level: Any) -> None:
-    lives = topology(level(40), 20)
-    work(lives)
-    lives.tell()
-    lives.start()
-    assert lives.tell().committed == 20  # it has not even begun
-    lives.start()
-    work(lives)
-    assert seen(lives) == list(range(20, 40))
+def test_second_death_before_the_new_life_has_done_anything_loses_nothing(level: Any) -> None:
+    worker = start_worker(level(40), 20)
+    work(worker)
+    worker.tell()
+    worker.start()
+    assert worker.tell().committed == 20  # it has done nothing yet
+    worker.start()
+    work(worker)
+    assert seen(worker) == list(range(20, 40))
 
 
 @levels
-def test_spout_that_had_ended_ends_again_without_a_record(level: Any) -> None:
-    lives = topology(level(12))
-    work(lives)
-    assert lives.tell().done
-    lives.start()
-    work(lives)
-    assert seen(lives) == []
-    assert lives.core.finished
+def test_spout_that_had_ended_ends_again_without_emitting_a_record(level: Any) -> None:
+    worker = start_worker(level(12))
+    work(worker)
+    assert worker.tell().done
+    worker.start()
+    work(worker)
+    assert seen(worker) == []
+    assert worker.core.finished
 
 
 @levels
-def test_killed_while_draining_it_emits_again_what_was_open_and_nothing_new(level: Any) -> None:
-    lives = topology(level(1000), 5)
-    work(lives, until=20)
-    lives.core.drain()
-    lives.master.drain(lives.clock.now())
-    drawn = lives.tell().drawn
-    lives.start()
-    lives.core._opening.look(lives.clock.now())
-    lives.core._wired.bolts[2].bolt.held = ()
-    work(lives)
-    assert seen(lives) == list(range(5, drawn))
-    assert lives.core.finished
+def test_killed_while_draining_it_re_emits_the_open_records_and_nothing_new(level: Any) -> None:
+    worker = start_worker(level(1000), 5)
+    work(worker, until=20)
+    worker.core.drain()
+    worker.master.drain(worker.clock.now())
+    drawn = worker.tell().drawn
+    worker.start()
+    worker.core._opening.look(worker.clock.now())
+    worker.core._wired.bolts[2].bolt.held = ()
+    work(worker)
+    assert seen(worker) == list(range(5, drawn))
+    assert worker.core.finished
 
 
 @levels
-def test_what_was_drawn_since_the_master_heard_last_is_owed_also_by_who_is_born_into_a_drain(
+def test_a_life_that_starts_in_a_drain_re_emits_records_unknown_to_the_master(
     level: Any,
 ) -> None:
-    lives = topology(level(1000), 5)
-    work(lives, until=20)
-    told = lives.tell().drawn
-    lives.core._wired.bolts[2].bolt.held = (5, 25)
+    worker = start_worker(level(1000), 5)
+    work(worker, until=20)
+    reported = worker.tell().drawn
+    worker.core._wired.bolts[2].bolt.held = (5, 25)
     for _ in range(8):
-        lives.run()
-        lives.advance(0.1)
-    drawn = lives.core._spouts[0].source.drawn
-    assert drawn > told + 3
-    lives.master.drain(lives.clock.now())
-    lives.start()
-    lives.core._opening.look(lives.clock.now())
-    lives.core._wired.bolts[2].bolt.held = ()
-    work(lives)
-    assert seen(lives) == list(range(5, drawn))
-    assert lives.core.finished
+        worker.run()
+        worker.advance(0.1)
+    drawn = worker.core._spouts[0].source.drawn
+    assert drawn > reported + 3
+    worker.master.drain(worker.clock.now())
+    worker.start()
+    worker.core._opening.look(worker.clock.now())
+    worker.core._wired.bolts[2].bolt.held = ()
+    work(worker)
+    assert seen(worker) == list(range(5, drawn))
+    assert worker.core.finished
 
 
 @levels
 @pytest.mark.parametrize("box_survives", [True, False])
-def test_a_new_life_in_a_drain_draws_no_record_too_many_if_the_former_one_has_left_word(
+def test_a_life_that_starts_in_a_drain_draws_no_extra_record_if_it_has_a_crash_report(
     level: Any, box_survives: bool
 ) -> None:
-    """Without its box, it owes all below the fence."""
-    marks = SimReservationStore()
-    lives = topology(level(1000), 5, marks=marks)
-    work(lives, until=20)
-    drawn = lives.core._spouts[0].source.drawn
-    assert drawn < marks.read(1)
-    lives.master.drain(lives.clock.now())
-    lives.start(box_survives=box_survives)
-    lives.core._opening.look(lives.clock.now())
-    lives.core._wired.bolts[2].bolt.held = ()
-    work(lives)
-    assert seen(lives) == list(range(5, drawn if box_survives else marks.read(1)))
-    assert lives.core.finished
+    """Without a crash report, it re-emits all records below the reservation."""
+    store = SimReservationStore()
+    worker = start_worker(level(1000), 5, store=store)
+    work(worker, until=20)
+    drawn = worker.core._spouts[0].source.drawn
+    assert drawn < store.read(1)
+    worker.master.drain(worker.clock.now())
+    worker.start(box_survives=box_survives)
+    worker.core._opening.look(worker.clock.now())
+    worker.core._wired.bolts[2].bolt.held = ()
+    work(worker)
+    assert seen(worker) == list(range(5, drawn if box_survives else store.read(1)))
+    assert worker.core.finished
 
 
 @levels
-def test_word_of_a_life_that_knew_less_is_no_more_than_it_knew(level: Any) -> None:
-    """The box of the first life is lost, the second dies at once: the third owes the fence."""
-    marks = SimReservationStore()
-    lives = topology(level(1000), 5, marks=marks)
-    work(lives, until=20)
-    reservation = marks.read(1)
-    lives.start(box_survives=False)
-    lives.master.drain(lives.clock.now())
-    lives.start()
-    lives.core._opening.look(lives.clock.now())
-    lives.core._wired.bolts[2].bolt.held = ()
-    work(lives)
-    assert seen(lives) == list(range(5, reservation))
+def test_a_crash_report_of_a_life_that_drew_nothing_does_not_replace_the_reservation(
+    level: Any,
+) -> None:
+    """The flight recorder of the first life is lost, and the second life dies at once: the third
+    re-emits all records below the reservation."""
+    store = SimReservationStore()
+    worker = start_worker(level(1000), 5, store=store)
+    work(worker, until=20)
+    reservation = store.read(1)
+    worker.start(box_survives=False)
+    worker.master.drain(worker.clock.now())
+    worker.start()
+    worker.core._opening.look(worker.clock.now())
+    worker.core._wired.bolts[2].bolt.held = ()
+    work(worker)
+    assert seen(worker) == list(range(5, reservation))
 
 
 @levels
-def test_killed_after_it_was_drained_it_is_done_at_once(level: Any) -> None:
-    lives = topology(level(1000))
-    work(lives, until=20)
-    lives.core.drain()
-    lives.master.drain(lives.clock.now())
-    work(lives)
-    assert lives.tell().done
-    lives.start()
-    assert lives.core.finished
+def test_killed_after_a_drain_it_is_done_at_once(level: Any) -> None:
+    worker = start_worker(level(1000))
+    work(worker, until=20)
+    worker.core.drain()
+    worker.master.drain(worker.clock.now())
+    work(worker)
+    assert worker.tell().done
+    worker.start()
+    assert worker.core.finished
 
 
-def test_long_way_is_passed_over_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_settled_records_are_skipped_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     skipped = 1_000
     monkeypatch.setattr(records_source, "SKIP_RECORDS", skipped)
     total = 2 * skipped + 100
-    made = Topology("t", workers=1, spout_pending=total)
+    topology = Topology("t", workers=1, spout_pending=total)
     numbers = Records([Number(n) for n in range(total)], type=Number)
-    made.spout("numbers", numbers).shuffle().bolt("keep", Keep(skipped + 10))
-    lives = RestartedWorker(made)
-    lives.run()
-    assert lives.tell().committed == skipped + 10
-    lives.start()
+    topology.spout("numbers", numbers).shuffle().bolt("keep", Keep(skipped + 10))
+    worker = RestartedWorker(topology)
+    worker.run()
+    assert worker.tell().committed == skipped + 10
+    worker.start()
     steps = 0
-    while not seen(lives):
-        assert lives.core.step() == 0
+    while not seen(worker):
+        assert worker.core.step() == 0
         steps += 1
     assert 3 <= steps < 10
-    lives.run()
-    assert len(seen(lives)) == total - skipped - 10
+    worker.run()
+    assert len(seen(worker)) == total - skipped - 10
 
 
 def test_untracked_records_are_settled_as_soon_as_they_are_sent() -> None:
-    made = Topology("t", workers=1, ackers=0)
-    made.spout("numbers", Numbers(100)).shuffle().bolt("keep", Keep())
-    lives = RestartedWorker(made)
-    work(lives)
-    assert lives.tell().committed == 100
+    topology = Topology("t", workers=1, ackers=0)
+    topology.spout("numbers", Numbers(100)).shuffle().bolt("keep", Keep())
+    worker = RestartedWorker(topology)
+    work(worker)
+    assert worker.tell().committed == 100
 
 
-def test_after_a_stop_only_what_a_former_life_had_drawn_may_be_drawn() -> None:
+def test_after_a_stop_only_records_that_a_former_life_had_drawn_may_be_drawn() -> None:
     position = Position()
     position.begin_at(10, 20)
     assert position.room(50) == 50

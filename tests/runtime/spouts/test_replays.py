@@ -1,4 +1,4 @@
-"""Replays beside fresh records: nobody starves, and nobody waits in vain."""
+"""Tests of replays beside fresh records: neither starves, and a free place is used."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def sent(here: Rig) -> list[int]:
     return [record.n for record in records_of(here.sent("next"))]
 
 
-def fail_all(here: Rig, why: Failure, now: float) -> None:
+def fail_all(here: Rig, failure: Failure, now: float) -> None:
     spout = here.spout("numbers")
-    spout.failed(spout.pending.all_roots(), why, now)
+    spout.failed(spout.pending.all_roots(), failure, now)
 
 
 # ---- places -------------------------------------------------------------------------------------
@@ -55,25 +55,25 @@ def test_failed_message_keeps_its_place_while_it_waits() -> None:
     assert spout.emit(0.0, 100) == 0, "three wait, one is pending"
     spout.complete(spout.pending.all_roots(), 0.01)
     assert spout.emit(0.01, 100) == 1, "one place is free"
-    assert spout.emit(1.0, 100) == 3, "and the others are for those who wait"
+    assert spout.emit(1.0, 100) == 3, "the others are for the waiting messages"
 
 
 def test_spout_is_called_when_a_replay_is_due_and_not_before() -> None:
     here = rig(10, spout_pending=4)
     spout = here.spout("numbers")
     spout.emit(0.0, 100)
-    assert spout.next_emit_s == np.inf, "nothing is free"
+    assert spout.next_emit_s == np.inf, "no place is free"
     fail_all(here, BROKEN, 5.0)
     assert 5.05 <= spout.next_emit_s <= 5.1
     spout.complete(spout.pending.all_roots(), 5.0)
     spout.emit(5.2, 100)
     assert spout.next_emit_s == np.inf
     spout.complete(spout.pending.all_roots()[:1], 5.3)
-    assert spout.next_emit_s <= 5.3, "a place is free, and the source may be asked"
+    assert spout.next_emit_s <= 5.3, "a place is free for a fresh record"
 
 
 class Shaky(Bolt[Number, None]):
-    """Fails whatever it has seen less often than its number says."""
+    """Raises for number n the first n % 4 times."""
 
     def prepare(self, context: Context) -> None:
         self.seen: list[int] = []
@@ -103,12 +103,12 @@ def test_small_table_full_of_failed_messages_does_not_stop_the_run(
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-def test_after_a_death_fresh_records_go_on_beside_the_replays(share: float) -> None:
+def test_after_a_death_fresh_records_are_emitted_beside_the_replays(share: float) -> None:
     here = rig(10_000, spout_pending=2_000, replay_share=share)
     spout = here.spout("numbers")
     spout.emit(0.0, 1_000)
     fail_all(here, DIED, 0.0)
-    spout.emit(0.0, 100)  # with a burst
+    spout.emit(0.0, 100)  # uses up the burst
     sent(here)
     for _ in range(5):
         spout.emit(0.0, 100)
@@ -116,7 +116,7 @@ def test_after_a_death_fresh_records_go_on_beside_the_replays(share: float) -> N
         assert replays == pytest.approx(100 * share, abs=1)
 
 
-def test_where_the_source_has_nothing_replays_use_all_the_room() -> None:
+def test_replays_use_all_the_room_if_the_source_has_nothing() -> None:
     here = rig(1_000, replay_share=0.1)
     spout = here.spout("numbers")
     spout.emit(0.0, 2_000)
@@ -124,7 +124,7 @@ def test_where_the_source_has_nothing_replays_use_all_the_room() -> None:
     assert spout.emit(0.0, 2_000) == 1_000
 
 
-def test_source_that_pauses_is_no_reason_to_hold_replays_back() -> None:
+def test_pauses_of_the_source_do_not_hold_replays_back() -> None:
     class Pauses(Spout[Number]):
         def records(self) -> Iterator[Number | None]:
             for n in range(100):
@@ -139,10 +139,10 @@ def test_source_that_pauses_is_no_reason_to_hold_replays_back() -> None:
     assert spout.emit(0.0, 100) == 11, "ten replays, one record"
 
 
-# ---- a death takes many at once -----------------------------------------------------------------
+# ---- a death fails many messages at once --------------------------------------------------------
 
 
-def test_what_a_death_took_is_emitted_again_at_once_and_only_later_spread() -> None:
+def test_replays_after_a_death_are_immediate_and_after_a_second_one_spread_in_time() -> None:
     here = rig(30_000)
     spout = here.spout("numbers")
     spout.emit(0.0, 30_000)
@@ -153,14 +153,14 @@ def test_what_a_death_took_is_emitted_again_at_once_and_only_later_spread() -> N
     assert spout.emit(0.2, 30_000) == pytest.approx(15_000, rel=0.05)
 
 
-def test_attempts_stay_with_the_message_through_deaths() -> None:
+def test_deaths_do_not_reset_the_attempts_of_a_message() -> None:
     topology = Topology("t", ackers=1)
     retry = Retry(attempts=3, initial_s=1, jitter=0)
     topology.spout("numbers", numbers(1), retry=retry).shuffle().bolt("next", sink)
     here = Rig(topology)
     spout = here.spout("numbers")
-    for now, why in enumerate([BROKEN, DIED, DIED, BROKEN, DIED]):
+    for now, failure in enumerate([BROKEN, DIED, DIED, BROKEN, DIED]):
         spout.emit(10.0 * now, 1)
-        fail_all(here, why, 10.0 * now)
-    blame = spout.replays.line.charges_of(0)
-    assert (blame.times, blame.failure) == (2, BROKEN)
+        fail_all(here, failure, 10.0 * now)
+    charges = spout.replays.line.charges_of(0)
+    assert (charges.times, charges.failure) == (2, BROKEN)

@@ -1,4 +1,4 @@
-"""A spout task emits while there is room, and answers for every record until it is acked."""
+"""Tests of spout tasks: emits, acks, failures, replays, deadlines and sweeps after deaths."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Number(NamedTuple):
 
 
 class Numbers(Spout[Number]):
-    """What the script says: numbers, and None for "nothing now"."""
+    """Yields the numbers of the script; None means "nothing now"."""
 
     def __init__(self, *script: int | None) -> None:
         self.script = script
@@ -51,7 +51,7 @@ def rig(*script: int | None, **settings: Any) -> Rig:
 
 
 def numbers(here: Rig) -> list[int]:
-    """What has come for the first task of the next bolt."""
+    """Take the numbers that were sent to the first task of the next bolt."""
     first = here.plan.tasks_of("next")[0]
     batches = [entry[0] for entry in here.wired.inboxes[first.id].entries]
     here.sent("next")
@@ -75,7 +75,7 @@ def test_start_is_the_xor_of_all_edges_that_were_sent() -> None:
     assert dict(here.reports().starts) == dict(edges_by_root(here.sent("next")))
 
 
-def test_nobody_emits_beyond_the_room_in_the_pending_table() -> None:
+def test_spout_emits_no_more_than_the_room_in_the_pending_table() -> None:
     here = rig(*range(10), spout_pending=4)
     spout = here.spout("numbers")
     assert [spout.emit(0.0, 3), spout.emit(0.0, 3), spout.emit(0.0, 3)] == [3, 1, 0]
@@ -83,7 +83,7 @@ def test_nobody_emits_beyond_the_room_in_the_pending_table() -> None:
     assert spout.emit(1.0, 100) == 2
 
 
-def test_none_ends_the_round_and_the_end_of_records_the_task() -> None:
+def test_none_ends_the_round_and_the_end_of_records_ends_the_task() -> None:
     here = rig(1, None, 2)
     spout = here.spout("numbers")
     assert spout.emit(0.0, 100) == 1
@@ -101,9 +101,7 @@ def test_untracked_topology_keeps_nothing() -> None:
     assert not here.sent("next")[0].tracked
 
 
-def test_record_that_does_not_fit_is_an_error_of_the_source_and_those_before_it_are_emitted() -> (
-    None
-):
+def test_misfit_is_an_error_of_the_source_and_records_before_it_are_emitted() -> None:
     class Wrong(Numbers):
         def records(self) -> Iterator[Any]:
             yield Number(1)
@@ -117,7 +115,7 @@ def test_record_that_does_not_fit_is_an_error_of_the_source_and_those_before_it_
     assert records_of(here.sent("next")) == [Number(1)]
 
 
-def test_last_record_of_a_source_that_does_not_fit_is_not_left_out_in_silence() -> None:
+def test_last_record_of_a_source_that_does_not_fit_quarantines_the_spout() -> None:
     class Misfit(Numbers):
         def records(self) -> Iterator[Any]:
             return iter([Number(1), "two"])
@@ -125,11 +123,11 @@ def test_last_record_of_a_source_that_does_not_fit_is_not_left_out_in_silence() 
     topology = Topology("t", ackers=1, task_errors_max=2)
     topology.spout("numbers", Misfit()).shuffle().bolt("next", sink)
     run = Alone(topology)
-    for _ in range(70):  # as it had emitted a record, it is in doubt for ten minutes
+    for _ in range(70):  # it has emitted a record, so it is in doubt for ten minutes
         run.work()
         run.clock.advance(10.0)
     (spout,) = run.worker._spouts
-    assert spout.supervision.is_quarantined, "its source is asked again, and gives the same"
+    assert spout.supervision.is_quarantined, "its source is tried again, with the same result"
     assert run.values(What.COMPLETED) == [0]
 
 
@@ -145,7 +143,7 @@ def test_complete_tree_is_acked_with_its_position_and_its_latency() -> None:
     assert spout.latencies.percentile(50) == pytest.approx(0.5, rel=0.1)
 
 
-def test_failed_tree_is_told_to_the_spout_and_replayed_before_new_records() -> None:
+def test_failed_tree_is_reported_to_the_spout_and_replayed_before_new_records() -> None:
     here = rig(*range(4))
     spout = here.spout("numbers")
     spout.emit(0.0, 2)
@@ -172,7 +170,7 @@ def test_replay_is_a_new_tree_and_verdicts_on_the_old_one_are_ignored() -> None:
     assert spout.stats().counts.acked == 0
 
 
-def test_verdict_on_a_former_life_touches_nothing() -> None:
+def test_verdict_on_a_former_life_is_ignored() -> None:
     here = rig(5)
     spout = here.spout("numbers")
     spout.emit(0.0, 1)
@@ -208,7 +206,7 @@ def test_tuple_that_its_bolt_always_fails_ends_the_topology_with_the_reason() ->
         spout.emit(2.0, 1)
 
 
-def test_tuple_that_only_the_machinery_fails_is_replayed_for_ever() -> None:
+def test_tuple_that_only_the_runtime_fails_is_replayed_without_limit() -> None:
     here = rig(5, attempts_max=3)
     spout = here.spout("numbers")
     for now in range(0, 60, 3):
@@ -260,7 +258,7 @@ def test_postponed_tree_gets_a_full_timeout_again() -> None:
 # ---- deaths -------------------------------------------------------------------------------------
 
 
-def test_sweep_fails_after_its_grace_what_is_still_pending_then() -> None:
+def test_sweep_fails_trees_that_are_still_pending_after_its_grace_time() -> None:
     here = rig(1, 2, 3, sweep_grace_s=1.0)
     spout = here.spout("numbers")
     spout.emit(0.0, 2)
@@ -284,7 +282,7 @@ def test_sweep_for_a_dead_shard_takes_the_slots_of_that_shard_alone() -> None:
     assert [heard[1] for heard in spout.spout.heard] == [1, 4]
 
 
-def test_replay_that_began_before_the_sweep_was_due_is_spared() -> None:
+def test_sweep_does_not_fail_a_replay_that_began_before_it_was_due() -> None:
     here = rig(1, sweep_grace_s=1.0)
     spout = here.spout("numbers")
     spout.emit(0.0, 1)
@@ -296,7 +294,7 @@ def test_replay_that_began_before_the_sweep_was_due_is_spared() -> None:
     assert len(spout.pending) == 1
 
 
-def test_sweep_of_nothing_is_no_sweep() -> None:
+def test_sweep_without_pending_trees_does_nothing() -> None:
     spout = rig(1).spout("numbers")
     spout.sweep(0.0, DIED, None, 1)
     assert spout.next_look_s == np.inf

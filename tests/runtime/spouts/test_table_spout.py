@@ -1,4 +1,4 @@
-"""A spout on columns: every row has a tree of its own, and only rows that failed come again."""
+"""Tests of spouts with tables(): each row has its own tree, and only failed rows are replayed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sunshower.topologies.topology import Topology
 
 
 class Columns(Spout[Any]):
-    """Two tables with a pause between them, and an empty one."""
+    """Yields two tables, and between them a pause and an empty table."""
 
     emits = ("value",)
 
@@ -36,7 +36,7 @@ class Columns(Spout[Any]):
 
 
 class FailsOnce(Bolt[Any, Any]):
-    """Refuses each multiple of three the first time."""
+    """Raises for each multiple of three the first time."""
 
     def __init__(self) -> None:
         self.seen: list[int] = []
@@ -77,5 +77,5 @@ def test_without_ackers_every_row_is_processed_once() -> None:
 
 
 def test_a_table_with_other_columns_is_refused_by_name() -> None:
-    with pytest.raises(SunshowerError, match=r"yielded \['wert'\].*columns are \['value'\]"):
-        run(Columns("wert"))
+    with pytest.raises(SunshowerError, match=r"yielded \['other'\].*columns are \['value'\]"):
+        run(Columns("other"))

@@ -1,4 +1,4 @@
-"""Groupings that raise: the records without a way fail, and only they."""
+"""Tests of groupings that raise: only the records for which they raise fail."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.runtime.rig import ROOT, Rig
 
 
 class Picky:
-    """Raises for the record 7, until `times` are over; else: all tasks."""
+    """Raises for the record 7, `times` times; otherwise chooses all tasks."""
 
     def __init__(self, times: int) -> None:
         self.flaky = Flaky(times)
@@ -39,19 +39,19 @@ def pass_on(number: Number) -> Iterator[Number]:
 
 
 class Manual(Bolt[Number, Number]):
-    """Emits at once, and acks when the last number has come: so 7 is open when it has no way."""
+    """Acks when the last number has arrived, so 7 is still open when the grouping raises."""
 
     def __init__(self) -> None:
         self.held: list[Any] = []
-        self.over = False
+        self.ended = False
 
     def execute(self, tuple: Any, out: Any) -> None:
         out.emit(tuple.record, tuple)
         self.held.append(tuple)
         if len(self.held) >= TOTAL:
             out.ack(self.held.pop())
-        self.over |= tuple.record.n == TOTAL - 1
-        while self.over and self.held:
+        self.ended |= tuple.record.n == TOTAL - 1
+        while self.ended and self.held:
             out.ack(self.held.pop())
 
 
@@ -74,7 +74,7 @@ def test_grouping_of_a_bolt_that_raises_fails_the_input_of_that_record_alone(bol
     middle.custom(Picky(2)).bolt("get", chains.get)
     chains.start().run()
     chains.healthy_chain_is_done()
-    assert chains.got == Counter(range(TOTAL)), "the others came once, and 7 in the end"
+    assert chains.got == Counter(range(TOTAL)), "each number once, 7 by its replay"
     ((number, failure),) = chains.task("more").spout.heard
     assert number == 7
     assert (failure.cause, failure.component) == (Cause.EXCEPTION, "middle")
@@ -83,9 +83,9 @@ def test_grouping_of_a_bolt_that_raises_fails_the_input_of_that_record_alone(bol
     assert chains.health("middle").standing is Standing.RUNNING
 
 
-def test_what_was_open_when_its_record_had_no_way_is_never_acked() -> None:
-    """Its failure may be lost and said again later: an ack that is there first would complete the
-    tree, without the record that was never sent. Found by the simulator."""
+def test_open_input_whose_output_could_not_be_routed_is_never_acked() -> None:
+    """The report of its failure may be lost and repeated later. An ack that arrives before it would
+    complete the tree without the record that was not sent. Found by the simulator."""
 
     class Later(Bolt[Number, Number]):
         def prepare(self, context: Context) -> None:
@@ -97,10 +97,10 @@ def test_what_was_open_when_its_record_had_no_way_is_never_acked() -> None:
             self.held = [tuple]
             out.emit(tuple.record, tuple)
 
-    made = Topology("t")
-    middle = made.spout("numbers", Numbers()).shuffle().bolt("middle", Later, fields=Number)
+    topology = Topology("t")
+    middle = topology.spout("numbers", Numbers()).shuffle().bolt("middle", Later, fields=Number)
     middle.custom(Picky(1)).bolt("get", pass_on)
-    here = Rig(made)
+    here = Rig(topology)
     for number in (6, 7, 8, 9):
         here.bolt("middle").process(here.batch("numbers", [Number(number)], [number]))
     (report,) = here.wired.reports.take().values()
@@ -119,7 +119,7 @@ def test_grouping_of_a_spout_that_raises_fails_that_record_alone(level: str) -> 
         def tables(self) -> Iterator[pa.Table]:
             yield pa.table({"n": list(range(TOTAL))})
 
-    class Asked(Numbers):
+    class NextTuples(Numbers):
         records = Spout.records
         n = 0
 
@@ -130,7 +130,7 @@ def test_grouping_of_a_spout_that_raises_fails_that_record_alone(level: str) -> 
                 out.emit(Number(self.n), self.n)
                 self.n += 1
 
-    bad = {"records": Numbers, "tables": Tables, "next_tuple": Asked}[level]
+    bad = {"records": Numbers, "tables": Tables, "next_tuple": NextTuples}[level]
     chains.topology.spout("bad", bad()).custom(Picky(2)).bolt("get", chains.get)
     chains.start().run()
     assert chains.got == Counter(range(TOTAL))
@@ -145,38 +145,38 @@ def exits(number: Number) -> Iterator[Number]:
 
 
 @pytest.mark.parametrize(
-    ("answer", "bolt", "story"),
+    ("answer", "bolt", "message"),
     [
-        (None, pass_on, r"a grouping of its output raised KeyError: 'no such ward'"),
-        ([99], pass_on, r"the custom grouping Lost chose task 99"),
+        (None, pass_on, r"a grouping of its output raised KeyError: 'no such key'"),
+        ([99], pass_on, r"the custom grouping BadGrouping chose task 99"),
         ([], exits, r"exception in middle\[0\]: SystemExit: 3"),
     ],
     ids=["a grouping that raises", "a task that is not there", "sys.exit"],
 )
-def test_tuple_that_always_fails_so_ends_as_any_other(
-    answer: list[int] | None, bolt: Callable[..., Any], story: str
+def test_tuple_that_always_fails_halts_the_topology_whatever_the_error(
+    answer: list[int] | None, bolt: Callable[..., Any], message: str
 ) -> None:
-    class Lost:
+    class BadGrouping:
         def prepare(self, targets: Sequence[int]) -> None: ...
 
         def choose(self, record: Number) -> Sequence[int]:
             if answer is None:
-                raise KeyError("no such ward")
+                raise KeyError("no such key")
             return answer
 
     topology = Topology("t", ackers=1)
     middle = topology.spout("numbers", Numbers(1)).shuffle().bolt("middle", bolt, fields=Number)
-    middle.custom(Lost()).bolt("keep", sink)
-    with pytest.raises(TopologyFailed, match=rf"(?s)failed 5 times.*{story}"):
+    middle.custom(BadGrouping()).bolt("keep", sink)
+    with pytest.raises(TopologyFailed, match=rf"(?s)failed 5 times.*{message}"):
         run_inline(topology.graph(), clock=ManualClock(), steps_max=500)
 
 
-def test_untracked_record_without_a_way_is_told_at_the_end() -> None:
+def test_untracked_record_that_cannot_be_routed_is_reported_at_the_end() -> None:
     chains = Chains(ackers=0)
     chains.topology.spout("bad", Numbers()).custom(Picky(2)).bolt("get", chains.get)
     net = chains.start()
     net.run()
     assert chains.got == Counter({n: 1 for n in range(TOTAL) if n != 7})
-    told = net.sim.snapshot().untracked
-    assert told is not None
-    assert "a grouping of its output raised OSError: gone" in told
+    untracked = net.sim.snapshot().untracked
+    assert untracked is not None
+    assert "a grouping of its output raised OSError: gone" in untracked

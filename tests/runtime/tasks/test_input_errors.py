@@ -1,4 +1,4 @@
-"""What an exception for an input means: an outage, a bug, poison or doubt; and what follows."""
+"""Tests of how an exception for an input is judged: as an outage, a bug, poison or doubt."""
 
 from __future__ import annotations
 
@@ -15,206 +15,208 @@ from sunshower.runtime.tasks.supervision import Supervision, WaitKind
 from tests.runtime.rig import ROOT, Rig
 
 TASK = Task(3, "work", 0, 1)
-AWAY = Failure(Cause.UNAVAILABLE, "work", 0, "ConnectionError: gone", "ConnectionError")
+OUTAGE = Failure(Cause.UNAVAILABLE, "work", 0, "ConnectionError: gone", "ConnectionError")
 BROKEN = Failure(Cause.EXCEPTION, "work", 0, "ValueError: no", "ValueError")
 
 
-def errors(*, proven: bool) -> tuple[InputErrors, Supervision]:
-    care = Supervision(TASK, Config())
-    care.tried()
-    care.proven = proven
-    return InputErrors(care), care
+def input_errors(*, proven: bool) -> tuple[InputErrors, Supervision]:
+    supervision = Supervision(TASK, Config())
+    supervision.tried()
+    supervision.proven = proven
+    return InputErrors(supervision), supervision
 
 
 def judge(
-    found: InputErrors, failure: Failure, record: Any, error: BaseException | None = None
+    errors: InputErrors, failure: Failure, record: Any, error: BaseException | None = None
 ) -> Failure:
-    errors = {Cause.UNAVAILABLE: ConnectionError("gone")}
-    return found.judge(failure, record, error or errors.get(failure.cause, ValueError("no")))
+    raised = {Cause.UNAVAILABLE: ConnectionError("gone")}
+    return errors.judge(failure, record, error or raised.get(failure.cause, ValueError("no")))
 
 
 # ---- an outage ---------------------------------------------------------------------------------
 
 
 def test_second_outage_in_a_row_pauses_the_task_and_nothing_is_charged() -> None:
-    found, care = errors(proven=True)
-    assert not judge(found, AWAY, 1).is_charged
-    assert (care.wait, found.stops) == (None, False), "one alone may be the input's own dependency"
-    assert not judge(found, AWAY, 2).is_charged
-    assert (care.wait, found.stops) == (WaitKind.UNAVAILABLE, True)
+    errors, supervision = input_errors(proven=True)
+    assert not judge(errors, OUTAGE, 1).is_charged
+    assert (supervision.wait, errors.stops) == (None, False), (
+        "a single outage may concern only this input"
+    )
+    assert not judge(errors, OUTAGE, 2).is_charged
+    assert (supervision.wait, errors.stops) == (WaitKind.UNAVAILABLE, True)
 
 
 def test_outages_with_a_success_between_them_are_not_in_a_row() -> None:
-    found, care = errors(proven=True)
+    errors, supervision = input_errors(proven=True)
     for number in range(20):
-        judge(found, AWAY, number)
-        found.succeed()
-    assert care.wait is None
+        judge(errors, OUTAGE, number)
+        errors.succeed()
+    assert supervision.wait is None
 
 
-def test_a_task_that_waits_already_goes_on_waiting_after_one_more_outage() -> None:
-    found, care = errors(proven=True)
+def test_a_task_that_waits_already_continues_to_wait_after_one_more_outage() -> None:
+    errors, supervision = input_errors(proven=True)
     for number in range(2):
-        judge(found, AWAY, number)
-    care.begin_pause(0.0)
-    found.stops = False
-    judge(found, AWAY, 3)
-    assert found.stops
-    assert care.begin_pause(5.0) > 5.0, "and waits again"
+        judge(errors, OUTAGE, number)
+    supervision.begin_pause(0.0)
+    errors.stops = False
+    judge(errors, OUTAGE, 3)
+    assert errors.stops
+    assert supervision.begin_pause(5.0) > 5.0, "it waits again"
 
 
 def test_a_success_ends_the_pause() -> None:
-    found, care = errors(proven=True)
+    errors, supervision = input_errors(proven=True)
     for number in range(2):
-        judge(found, AWAY, number)
-    care.begin_pause(0.0)
-    found.succeed()
-    assert care.wait is None
-    assert care.health.wait is None
-    judge(found, AWAY, 3)
-    assert care.wait is None, "a new row"
+        judge(errors, OUTAGE, number)
+    supervision.begin_pause(0.0)
+    errors.succeed()
+    assert supervision.wait is None
+    assert supervision.health.wait is None
+    judge(errors, OUTAGE, 3)
+    assert supervision.wait is None, "the first of a new row"
 
 
 # ---- a bug, or poison --------------------------------------------------------------------------
 
 
 def test_errors_of_a_component_that_never_succeeded_are_charged_however_many_they_are() -> None:
-    found, care = errors(proven=False)
-    assert all(judge(found, BROKEN, number).is_charged for number in range(100))
-    assert (care.wait, found.stops) == (None, False)
+    errors, supervision = input_errors(proven=False)
+    assert all(judge(errors, BROKEN, number).is_charged for number in range(100))
+    assert (supervision.wait, errors.stops) == (None, False)
 
 
 def test_one_record_that_comes_again_and_again_is_poison_not_doubt() -> None:
-    """Two records are one message if they are equal: a replay is rebuilt, elsewhere."""
-    found, care = errors(proven=True)
-    assert all(judge(found, BROKEN, Number(7)).is_charged for _ in range(100))
-    assert care.wait is None
+    """Equal records count as one message, because a replay may be another object."""
+    errors, supervision = input_errors(proven=True)
+    assert all(judge(errors, BROKEN, Number(7)).is_charged for _ in range(100))
+    assert supervision.wait is None
 
 
 def test_nine_different_records_in_a_row_may_be_poison() -> None:
-    found, care = errors(proven=True)
+    errors, supervision = input_errors(proven=True)
     for _ in range(5):
-        assert all(judge(found, BROKEN, number).is_charged for number in range(9))
-        found.succeed()
-    assert care.wait is None
+        assert all(judge(errors, BROKEN, number).is_charged for number in range(9))
+        errors.succeed()
+    assert supervision.wait is None
 
 
 def test_records_that_cannot_be_compared_are_different() -> None:
     class Strange:
         def __eq__(self, other: object) -> bool:
-            raise RuntimeError("nobody compares me")
+            raise RuntimeError("cannot be compared")
 
         __hash__ = None  # type: ignore[assignment]
 
-    found, care = errors(proven=True)
+    errors, supervision = input_errors(proven=True)
     for _ in range(10):
-        judge(found, BROKEN, Strange())
-    assert care.wait is WaitKind.DOUBT
+        judge(errors, BROKEN, Strange())
+    assert supervision.wait is WaitKind.DOUBT
 
 
-def test_what_sunshower_itself_raises_for_an_input_is_never_in_doubt() -> None:
+def test_errors_that_sunshower_raises_for_an_input_are_never_in_doubt() -> None:
     """A record that does not fit its stream: waiting does not help."""
-    found, care = errors(proven=True)
+    errors, supervision = input_errors(proven=True)
     misfit = BadEmit("'two' does not fit")
-    assert all(judge(found, BROKEN, number, misfit).is_charged for number in range(100))
-    assert care.wait is None
+    assert all(judge(errors, BROKEN, number, misfit).is_charged for number in range(100))
+    assert supervision.wait is None
 
 
 def test_a_bolt_may_end_the_topology() -> None:
-    found, _ = errors(proven=True)
+    errors, _ = input_errors(proven=True)
     with pytest.raises(TopologyFailed, match="enough"):
-        judge(found, BROKEN, 1, TopologyFailed("enough"))
+        judge(errors, BROKEN, 1, TopologyFailed("enough"))
 
 
 # ---- doubt -------------------------------------------------------------------------------------
 
 
-def test_ten_different_records_in_a_row_bring_doubt_and_nothing_more_is_charged() -> None:
-    found, care = errors(proven=True)
-    judged = [judge(found, BROKEN, number) for number in range(12)]
+def test_ten_different_records_in_a_row_cause_doubt_and_no_more_charges() -> None:
+    errors, supervision = input_errors(proven=True)
+    judged = [judge(errors, BROKEN, number) for number in range(12)]
     assert [failure.is_charged for failure in judged] == [True] * 9 + [False] * 3
     assert all(failure.in_doubt for failure in judged[9:])
-    assert (care.wait, found.stops) == (WaitKind.DOUBT, True)
+    assert (supervision.wait, errors.stops) == (WaitKind.DOUBT, True)
 
 
 def test_doubt_ends_with_the_first_success() -> None:
-    found, care = errors(proven=True)
+    errors, supervision = input_errors(proven=True)
     for number in range(10):
-        judge(found, BROKEN, number)
-    found.succeed()
-    assert care.wait is None
-    assert judge(found, BROKEN, 11).is_charged
+        judge(errors, BROKEN, number)
+    errors.succeed()
+    assert supervision.wait is None
+    assert judge(errors, BROKEN, 11).is_charged
 
 
 def test_while_other_tasks_of_the_component_succeed_an_error_is_charged() -> None:
-    found, care = errors(proven=True)
-    care.others_succeed = True
-    assert all(judge(found, BROKEN, number).is_charged for number in range(100))
-    assert care.wait is None
+    errors, supervision = input_errors(proven=True)
+    supervision.others_succeed = True
+    assert all(judge(errors, BROKEN, number).is_charged for number in range(100))
+    assert supervision.wait is None
 
 
 def test_one_error_is_enough_while_another_task_of_the_component_is_in_doubt() -> None:
-    found, care = errors(proven=True)
-    care.others_doubt = True  # its pause may keep further inputs from this task
-    assert not judge(found, BROKEN, 0).is_charged
-    assert care.wait is WaitKind.DOUBT
-    care.others_doubt = False  # the dependency is back: it was this input
-    assert judge(found, BROKEN, 0).is_charged
-    assert care.wait is None
+    errors, supervision = input_errors(proven=True)
+    supervision.others_doubt = True  # its pause may keep further inputs from this task
+    assert not judge(errors, BROKEN, 0).is_charged
+    assert supervision.wait is WaitKind.DOUBT
+    supervision.others_doubt = False  # so the dependency works, and this input is the cause
+    assert judge(errors, BROKEN, 0).is_charged
+    assert supervision.wait is None
 
 
 def test_other_errors_after_an_outage_are_doubt_for_two_minutes() -> None:
     """A server that starts again may first refuse with other errors."""
-    found, care = errors(proven=True)
+    errors, supervision = input_errors(proven=True)
     for number in range(2):
-        judge(found, AWAY, number)
+        judge(errors, OUTAGE, number)
     for now_s in (100.0, 160.0, 219.9):
-        assert not judge(found, BROKEN, 2).is_charged
-        care.begin_pause(now_s)
-    care.begin_pause(220.0)
-    care.now_s = 220.0
+        assert not judge(errors, BROKEN, 2).is_charged
+        supervision.begin_pause(now_s)
+    supervision.begin_pause(220.0)
+    supervision.now_s = 220.0
     for _ in range(5):
-        assert judge(found, BROKEN, 2).is_charged, "it is poison, and nothing else arrives"
-        assert care.wait is None
+        assert judge(errors, BROKEN, 2).is_charged, "it is poison, and nothing else arrives"
+        assert supervision.wait is None
 
 
 def test_an_error_after_an_outage_and_a_success_is_charged() -> None:
-    found, care = errors(proven=True)
+    errors, supervision = input_errors(proven=True)
     for number in range(2):
-        judge(found, AWAY, number)
-    found.succeed()
-    assert judge(found, BROKEN, 2).is_charged
-    assert care.wait is None
+        judge(errors, OUTAGE, number)
+    errors.succeed()
+    assert judge(errors, BROKEN, 2).is_charged
+    assert supervision.wait is None
 
 
 def test_doubt_ends_the_topology_after_ten_minutes_with_the_last_error() -> None:
-    found, care = errors(proven=True)
+    errors, supervision = input_errors(proven=True)
     for number in range(10):
-        judge(found, BROKEN, number)
-    care.begin_pause(100.0)
-    care.check_doubt(699.9)
+        judge(errors, BROKEN, number)
+    supervision.begin_pause(100.0)
+    supervision.check_doubt(699.9)
     with pytest.raises(TopologyFailed, match=r"work.* for 10 minutes(.|\n)*ValueError: no"):
-        care.check_doubt(700.0)
+        supervision.check_doubt(700.0)
 
 
 def test_an_outage_does_not_count_towards_the_ten_minutes_of_doubt() -> None:
-    found, care = errors(proven=True)
+    errors, supervision = input_errors(proven=True)
     for number in range(10):
-        judge(found, BROKEN, number)
-    care.begin_pause(0.0)
-    judge(found, AWAY, 11)
-    care.begin_pause(300.0)
-    care.check_doubt(10_000.0)
-    judge(found, BROKEN, 12)
-    care.begin_pause(10_000.0)
-    care.check_doubt(10_599.0)
+        judge(errors, BROKEN, number)
+    supervision.begin_pause(0.0)
+    judge(errors, OUTAGE, 11)
+    supervision.begin_pause(300.0)
+    supervision.check_doubt(10_000.0)
+    judge(errors, BROKEN, 12)
+    supervision.begin_pause(10_000.0)
+    supervision.check_doubt(10_599.0)
 
 
 # ---- in a bolt ---------------------------------------------------------------------------------
 
 
 class Scripted(Bolt[Number, None]):
-    """Raises what the script says for a number; `flush` raises what is under "flush"."""
+    """Raises the exception that `script` has for a number."""
 
     def __init__(self, script: dict[Any, BaseException]) -> None:
         self.script = script
@@ -247,10 +249,10 @@ def test_the_rest_of_a_batch_waits_for_the_end_of_an_outage() -> None:
     here = rig({n: ConnectionError("gone") for n in range(2, 9)})
     bolt = here.bolt("work")
     rest = bolt.process(here.batch("numbers", numbers(*range(9))))
-    assert rest.records == numbers(*range(4, 9)), "two failed, the others were not begun"
-    told = here.reports()
-    assert set(told.acks) == {ROOT, ROOT + 1}
-    assert {r: [f.cause for f in why] for r, why in told.fails.items()} == {
+    assert rest.records == numbers(*range(4, 9)), "two failed, the others were not started"
+    reports = here.reports()
+    assert set(reports.acks) == {ROOT, ROOT + 1}
+    assert {r: [f.cause for f in why] for r, why in reports.fails.items()} == {
         ROOT + 2: [Cause.UNAVAILABLE],
         ROOT + 3: [Cause.UNAVAILABLE],
     }
@@ -280,9 +282,9 @@ def test_a_batch_in_which_all_fail_and_none_ever_succeeded_is_a_bug() -> None:
     here = rig({n: ValueError("no") for n in range(50)})
     bolt = here.bolt("work")
     assert bolt.process(here.batch("numbers", numbers(*range(50)))) is None
-    told = here.reports()
-    assert len(told.fails) == 50
-    assert all(why[0].is_charged for why in told.fails.values())
+    reports = here.reports()
+    assert len(reports.fails) == 50
+    assert all(why[0].is_charged for why in reports.fails.values())
 
 
 def test_a_flush_that_meets_an_outage_pauses_the_task() -> None:

@@ -1,4 +1,4 @@
-"""No two tasks share an object of user code: callables, groupings, and steps of batches."""
+"""Tests that no two tasks share an object of user code: callables, groupings, batch steps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Numbers(Spout[tuple[int]]):
         yield from ((n,) for n in range(TOTAL))
 
 
-class Got(Bolt[Any, None]):
+class CountsRecords(Bolt[Any, None]):
     def prepare(self, context: Any) -> None:
         self.n = 0
 
@@ -38,8 +38,8 @@ class Got(Bolt[Any, None]):
         return self.n
 
 
-class Turns:
-    """A grouping that remembers the targets of its subscription, and whose turn it is."""
+class RoundRobin:
+    """A grouping that stores the targets of its subscription, and the number of its last choice."""
 
     def prepare(self, targets: Sequence[int]) -> None:
         assert not hasattr(self, "targets"), "prepared twice"
@@ -50,10 +50,10 @@ class Turns:
         return [self.targets[self.next % len(self.targets)]]
 
 
-SEEN: dict[int, int] = defaultdict(int)
+CALLS: dict[int, int] = defaultdict(int)
 
 
-class Seen:
+class CountsCalls:
     """A bolt that is a callable object, and counts its calls."""
 
     def __init__(self) -> None:
@@ -61,71 +61,72 @@ class Seen:
 
     def __call__(self, record: Any) -> None:
         self.calls += 1
-        SEEN[id(self)] = self.calls
+        CALLS[id(self)] = self.calls
 
 
 def grouped() -> Topology:
-    """Two sending tasks, and two subscriptions, with one grouping object."""
-    turns, topology = Turns(), Topology("t")
+    """A topology that uses one grouping object in two subscriptions to a spout with two tasks."""
+    grouping, topology = RoundRobin(), Topology("t")
     numbers = topology.spout("s", Numbers(), parallelism=2)
-    numbers.custom(turns).bolt("a", Got, parallelism=2)
-    numbers.custom(turns).bolt("b", Got, parallelism=3)
+    numbers.custom(grouping).bolt("a", CountsRecords, parallelism=2)
+    numbers.custom(grouping).bolt("b", CountsRecords, parallelism=3)
     return topology
 
 
 EACH = {"a": [TOTAL, TOTAL], "b": [8, 8, 8]}
 
 
-def test_each_sending_task_has_its_grouping_for_each_subscription() -> None:
+def test_each_sending_task_has_its_own_grouping_for_each_subscription() -> None:
     results = run_inline(grouped().graph(), clock=ManualClock(), steps_max=10_000).results
     assert {id: results[id] for id in EACH} == EACH
 
 
 @pytest.mark.parametrize("layout", Layout)
-def test_the_same_where_tasks_share_a_worker_and_where_not(layout: Layout) -> None:
+def test_each_sending_task_has_its_own_grouping_in_each_layout(layout: Layout) -> None:
     run = SimCluster(0).submit(grouped().graph(), layout)
     assert run.wait(60.0)
     assert {id: run.results(id) for id in EACH} == EACH
 
 
 def test_each_task_has_its_own_callable_object() -> None:
-    SEEN.clear()
+    CALLS.clear()
     topology = Topology("t")
-    topology.spout("s", Numbers()).shuffle().bolt("b", Seen(), parallelism=3)
+    topology.spout("s", Numbers()).shuffle().bolt("b", CountsCalls(), parallelism=3)
     run_inline(topology.graph(), clock=ManualClock(), steps_max=10_000)
-    assert len(SEEN) == 3
-    assert sum(SEEN.values()) == TOTAL
+    assert len(CALLS) == 3
+    assert sum(CALLS.values()) == TOTAL
 
 
-def test_functions_and_bound_methods_are_no_objects_of_a_task() -> None:
+def test_functions_and_bound_methods_are_not_copied() -> None:
     rows: list[int] = []
     assert own_copy(rows.append, "here") == rows.append
-    turns = Turns()
-    assert own_copy(turns.choose, "here").__self__ is turns
+    grouping = RoundRobin()
+    assert own_copy(grouping.choose, "here").__self__ is grouping
     assert own_copy(grouped, "here") is grouped
 
 
-def test_an_object_that_cannot_be_copied_is_named_with_the_way_out() -> None:
-    bolt: Any = Seen()
+def test_the_error_for_an_object_that_cannot_be_copied_says_what_to_do() -> None:
+    bolt: Any = CountsCalls()
     bolt.lock = threading.Lock()
-    with pytest.raises(TopologyError, match=r"component 'b': Seen cannot be copied.* in prepare"):
+    message = r"component 'b': CountsCalls cannot be copied.* in prepare"
+    with pytest.raises(TopologyError, match=message):
         own_copy(bolt, "component 'b'")
     topology = Topology("t", attempts_max=1, task_errors_max=1)
     topology.spout("s", Numbers()).shuffle().bolt("b", bolt)
-    with pytest.raises(SunshowerError, match="Seen cannot be copied"):
+    with pytest.raises(SunshowerError, match="CountsCalls cannot be copied"):
         run_inline(topology.graph(), clock=ManualClock(), steps_max=10_000)
 
 
-def test_one_object_in_two_places_of_a_batch_program_is_two() -> None:
-    turns, topology = Turns(), Topology("t")
+def test_an_object_in_two_places_of_a_batch_program_is_copied() -> None:
+    grouping, topology = RoundRobin(), Topology("t")
     stream = batches(
         topology, "l", FixedBatchSpout([(n,) for n in range(8)], 4, fields=("n",)), store=InMemory()
     )
-    SEEN.clear()
-    seen = Seen()
-    left = stream.partition(turns, parallelism=2).peek(seen).peek(seen)
-    right = stream.partition(turns, parallelism=3).peek(seen)
-    left.merge(right).peek(seen)
+    CALLS.clear()
+    counter = CountsCalls()
+    left = stream.partition(grouping, parallelism=2).peek(counter).peek(counter)
+    right = stream.partition(grouping, parallelism=3).peek(counter)
+    left.merge(right).peek(counter)
     run_inline(topology.graph(), clock=ManualClock(), steps_max=10_000)
-    assert sum(SEEN.values()) == 8 * 5
-    assert len(SEEN) >= 2 + 2 + 3 + 2
+    assert sum(CALLS.values()) == 8 * 5
+    assert len(CALLS) >= 2 + 2 + 3 + 2

@@ -1,4 +1,4 @@
-"""The poll back-off of spouts without records."""
+"""Tests of the poll back-off of spouts that have no records."""
 
 from __future__ import annotations
 

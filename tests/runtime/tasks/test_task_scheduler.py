@@ -1,4 +1,4 @@
-"""Every task that is ready has its turn soon, however busy the others in its worker are."""
+"""Tests that each ready task has a turn soon, however busy the others in its worker are."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from sunshower.runtime.worker import Worker
 from tests.runtime.test_under_load import Watch
 
 TASKS = 6
-SLICES = 8  # one of so many goes round
+SLICES = 8  # one of this many goes round robin
 
 
-class Turns(Watch):
-    """A clock that work moves, and who has worked; tasks share it."""
+class TurnLog(Watch):
+    """A clock that the tasks advance, and the names of the tasks in the order of their turns."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.of: list[str] = []
+        self.names: list[str] = []
 
 
-class Logged(Bolt[Any, Number]):
-    """Takes time, and writes down that it had a turn."""
+class LogsTurns(Bolt[Any, Number]):
+    """Takes 30 ms for each record, and notes its turns."""
 
-    def __init__(self, watch: Turns, name: str) -> None:
+    def __init__(self, watch: TurnLog, name: str) -> None:
         self.watch, self.name = watch, name
 
     def process(self, record: Any) -> Iterator[Number]:
-        self.watch.of.append(self.name)
+        self.watch.names.append(self.name)
         self.watch.clock.advance(0.03)
         if self.name == "fails" and record.value % 10 == 9:
             raise ValueError("one of ten")
         yield from ()
 
 
-def run(topology: Topology, watch: Turns, seconds: float) -> None:
+def run(topology: Topology, watch: TurnLog, seconds: float) -> None:
     worker = Worker(make_plan(topology.graph()), 0, 1, seeded(0), watch.clock)
     while watch.clock.now() < seconds:
         wait_s = worker.step()
         watch.clock.advance(1e-5 if wait_s == 0 else wait_s or 1.0)
 
 
-def longest_wait(worker: Worker, watch: Turns, seconds: float) -> int:
-    """How many turns others had, at most, while a bolt had something in its inbox."""
+def longest_wait(worker: Worker, watch: TurnLog, seconds: float) -> int:
+    """The most turns in a row that other tasks had while a bolt had records in its inbox."""
     tasks, waits = worker._wired.bolts, Counted[int]()
     longest = 0
     while watch.clock.now() < seconds:
@@ -64,24 +64,24 @@ def longest_wait(worker: Worker, watch: Turns, seconds: float) -> int:
 
 @pytest.mark.parametrize("spout_pending", ["auto", 1_000])
 def test_a_bolt_that_has_work_waits_a_bounded_number_of_turns(spout_pending: Any) -> None:
-    watch = Turns()
+    watch = TurnLog()
     topology = Topology("t", ackers=1, workers=1, spout_pending=spout_pending)
     numbers = topology.spout("numbers", Counter())
     for index in range(TASKS):
-        numbers.shuffle().bolt(f"bolt-{index}", Logged(watch, f"bolt-{index}"))
+        numbers.shuffle().bolt(f"bolt-{index}", LogsTurns(watch, f"bolt-{index}"))
     worker = Worker(make_plan(topology.graph()), 0, 1, seeded(0), watch.clock)
     assert longest_wait(worker, watch, 30.0) <= SLICES * (TASKS + 1)
-    assert len(set(watch.of)) == TASKS
+    assert len(set(watch.names)) == TASKS
 
 
-def test_reader_of_dead_letters_goes_before_a_bolt_that_is_always_busy() -> None:
-    watch = Turns()
+def test_dead_letter_bolt_runs_before_a_bolt_that_is_always_busy() -> None:
+    watch = TurnLog()
     topology = Topology("t", ackers=1, workers=1)
     retry = Retry(attempts=1, dead_letters=True)
     numbers = topology.spout("numbers", Counter(), retry=retry)
-    numbers.shuffle().bolt("fails", Logged(watch, "fails"))
-    letters = Logged(watch, "letters")
+    numbers.shuffle().bolt("fails", LogsTurns(watch, "fails"))
+    letters = LogsTurns(watch, "letters")
     numbers.stream("dead_letters").shuffle().bolt("letters", letters)
     run(topology, watch, 30.0)
-    written = watch.of.count("letters")
-    assert written >= watch.of.count("fails") // 10 - 3 > 50, "all but the last few are written"
+    written = watch.names.count("letters")
+    assert written >= watch.names.count("fails") // 10 - 3 > 50, "all but the last few are written"

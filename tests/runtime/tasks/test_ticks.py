@@ -1,4 +1,4 @@
-"""Ticks: at exact times, never in a burst, with anchors or without, and never blocked for ever."""
+"""Tests of ticks: their times, their outputs, missed ticks and errors."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def times(ticks: Ticker, *looks_s: float) -> list[float]:
     return [now for now in looks_s if ticks.take(now)]
 
 
-class Room:
-    """Receivers with as much room as the test gives them."""
+class FakeOutputs:
+    """Output streams that are as full as the test says."""
 
     full = overfull = False
 
 
-# ---- when ---------------------------------------------------------------------------------------
+# ---- times --------------------------------------------------------------------------------------
 
 
 def test_ticks_are_due_at_exact_times_however_late_they_were() -> None:
@@ -75,41 +75,41 @@ def test_a_million_ticks_do_not_drift() -> None:
 
 
 def test_tick_waits_for_room_and_not_longer_than_until_the_next() -> None:
-    room = Room()
-    ticks = ticker(room)
-    room.full = True
+    outputs = FakeOutputs()
+    ticks = ticker(outputs)
+    outputs.full = True
     assert times(ticks, 10.5, 10.9) == []
     assert ticks.look_s(10.9) == 11.0
-    assert times(ticks, 11.0) == [11.0], "called all the same"
-    room.full = False
+    assert times(ticks, 11.0) == [11.0], "although there is no room"
+    outputs.full = False
     assert times(ticks, 11.2, 11.5) == [11.5]
 
 
-def test_tick_is_left_out_where_the_hard_limit_is_reached() -> None:
-    room = Room()
-    ticks = ticker(room)
-    room.full = room.overfull = True
+def test_tick_is_left_out_if_the_hard_limit_is_reached() -> None:
+    outputs = FakeOutputs()
+    ticks = ticker(outputs)
+    outputs.full = outputs.overfull = True
     assert times(ticks, 10.5, 11.0, 11.6, 12.0) == []
-    room.full = room.overfull = False
+    outputs.full = outputs.overfull = False
     assert times(ticks, 12.4, 12.5) == [12.5]
 
 
-class Beats(Bolt[Number, Number]):
-    """Notes when it ticks, and yields the number of the tick."""
+class NotesTicks(Bolt[Number, Number]):
+    """Notes the time of each tick, and yields its number."""
 
     clock: ManualClock
 
     def prepare(self, context: Context) -> None:
-        self.beats: list[float] = []
+        self.ticks: list[float] = []
 
     def process(self, record: Number) -> None: ...
 
     def tick(self) -> Iterator[Number]:
-        self.beats.append(self.clock.now())
-        yield Number(len(self.beats))
+        self.ticks.append(self.clock.now())
+        yield Number(len(self.ticks))
 
     def result(self) -> list[float]:
-        return self.beats
+        return self.ticks
 
 
 class Endless(Spout[Number]):
@@ -118,22 +118,22 @@ class Endless(Spout[Number]):
 
 def test_idle_worker_wakes_for_its_ticks() -> None:
     clock = ManualClock()
-    Beats.clock = clock
+    NotesTicks.clock = clock
     topology = Topology("t", ackers=1, idle_poll_s=100)
-    topology.spout("numbers", Endless).shuffle().bolt("beats", Beats, tick_s=0.25)
+    topology.spout("numbers", Endless).shuffle().bolt("ticks", NotesTicks, tick_s=0.25)
     worker = Worker(make_plan(topology.graph()), 0, 1, seeded(0), clock)
     while clock.now() < 1.1:
         wait_s = worker.step()
         assert wait_s is not None
         clock.advance(wait_s)
-    assert worker.results("beats") == [[pytest.approx(n / 4, abs=1e-3) for n in (1, 2, 3, 4)]]
+    assert worker.results("ticks") == [[pytest.approx(n / 4, abs=1e-3) for n in (1, 2, 3, 4)]]
 
 
-# ---- what may come of one -----------------------------------------------------------------------
+# ---- outputs ------------------------------------------------------------------------------------
 
 
 class Summing(Bolt[Number, Number]):
-    """Forwards nothing but a sum now and then, and a mark on another stream."""
+    """Emits only at ticks: the sum of its inputs, and a record on another stream."""
 
     def prepare(self, context: Context) -> None:
         self.sum = 0
@@ -153,7 +153,7 @@ def topology_of(impl: Any, **out: Any) -> Topology:
     return topology
 
 
-def test_tick_of_an_automatic_bolt_yields_records_that_nobody_follows() -> None:
+def test_tick_of_an_automatic_bolt_yields_untracked_records() -> None:
     topology = topology_of(Summing, streams={"marks": Number})
     Stream[Any](topology, "bolt", "marks").shuffle().into("next")
     here = Rig(topology)
@@ -167,7 +167,7 @@ def test_tick_of_an_automatic_bolt_yields_records_that_nobody_follows() -> None:
 
 
 class Holding(Bolt[Number, Number]):
-    """Holds what comes until the tick, which makes one record of it all."""
+    """Holds its inputs until the tick, which emits one record that is anchored to all of them."""
 
     def prepare(self, context: Context) -> None:
         self.held: list[Tuple[Number]] = []
@@ -198,12 +198,12 @@ def test_tick_of_a_manual_bolt_emits_with_anchors_acks_and_fails() -> None:
     anchored, loose = here.sent("next")
     assert (anchored.records, loose.records) == ([Number(2)], [Number(-1)])
     assert not loose.tracked
-    told = here.reports()
+    reports = here.reports()
     good = [batch.only(0), batch.only(1)]
     expected = edges_by_root([*good, anchored])
     expected.pop(ROOT + 2)
-    assert dict(told.acks) == expected
-    assert [failure.reason for failure in told.fails[ROOT + 2]] == ["below zero"]
+    assert dict(reports.acks) == expected
+    assert [failure.reason for failure in reports.fails[ROOT + 2]] == ["below zero"]
 
 
 class Columns(BatchBolt[Number, Number]):
@@ -232,7 +232,7 @@ class TickingCounter(Counter):
 
 
 @every_layout
-def test_ticks_go_on_while_records_flow_and_end_with_them(layout: Layout) -> None:
+def test_ticks_of_a_spout_continue_while_records_flow_and_end_with_them(layout: Layout) -> None:
     class Slow(Bolt[Number, None]):
         def prepare(self, context: Context) -> None:
             self.clock = context.clock
@@ -249,7 +249,7 @@ def test_ticks_go_on_while_records_flow_and_end_with_them(layout: Layout) -> Non
     assert 7 <= net.task("numbers").spout.ticks <= 2 * net.now()
 
 
-# ---- what goes wrong ----------------------------------------------------------------------------
+# ---- errors -------------------------------------------------------------------------------------
 
 
 class RaisesInTick(Summing):
@@ -263,14 +263,14 @@ class WrongRecord(Summing):
 
 
 @pytest.mark.parametrize(
-    ("impl", "says"),
+    ("impl", "message"),
     [
         (RaisesInTick, r"tick of bolt\[0\] raised ZeroDivisionError: no ticks today"),
         (WrongRecord, r"bolt\[0\]: 'seven' \(a str\) does not fit stream 'default'"),
         (Holding, r"tick of bolt\[0\] raised AttributeError"),
     ],
 )
-def test_tick_that_raises_is_told_and_the_task_goes_on(impl: Any, says: str) -> None:
+def test_tick_that_raises_is_recorded_and_the_task_continues(impl: Any, message: str) -> None:
     clock = ManualClock()
     topology = Topology("t", ackers=1)
     topology.spout("numbers", Endless).shuffle().bolt("bolt", impl, tick_s=1)
@@ -281,10 +281,10 @@ def test_tick_that_raises_is_told_and_the_task_goes_on(impl: Any, says: str) -> 
         worker.step()
         (health,) = (t.health for t in worker.stats().tasks if t.component == "bolt")
         assert (health.standing, health.errors) == (Standing.RUNNING, errors)
-        assert re.search(says, health.last[-1].text)
+        assert re.search(message, health.last[-1].text)
 
 
-def test_what_a_manual_bolt_settled_before_its_tick_raised_stands() -> None:
+def test_acks_before_an_exception_of_tick_remain_valid() -> None:
     class Breaks(Holding):
         def tick(self) -> None:  # type: ignore[override]
             self.out.ack(self.held[0])

@@ -1,4 +1,4 @@
-"""An acker tells each spout task about its own trees, with the reason of each failure."""
+"""An acker sends each spout task the verdicts on its own trees, with the reason of each failure."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def acker() -> AckerTask:
 def test_verdict_goes_to_the_spout_whose_incarnation_the_root_has(acker: AckerTask) -> None:
     roots = [root(2), root(3), root(2, 1)]
     verdicts = acker.apply(ShardReport(pair(roots, [A, B, A]), pair(roots, [A, B, A])), 0.0)
-    told = {spout: np.concatenate(v.complete).tolist() for spout, v in verdicts.items()}
-    assert told == {0: [root(2), root(2, 1)], 1: [root(3)]}
+    complete = {spout: np.concatenate(v.complete).tolist() for spout, v in verdicts.items()}
+    assert complete == {0: [root(2), root(2, 1)], 1: [root(3)]}
 
 
 def test_first_reason_counts(acker: AckerTask) -> None:

@@ -1,4 +1,4 @@
-"""`spout_pending="auto"`: the limit grows while the latency holds, and shrinks before timeouts."""
+"""`spout_pending="auto"`: the limit grows while queues are short and shrinks before timeouts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TABLE = 32_768
 
 
 def congestion(limit: int | None = None, **settings: Any) -> CongestionControl:
-    """One that has just started, or one that has found `limit` at a latency of 0.1 s."""
+    """A new instance, or one that has found `limit` at a latency of 0.1 s."""
     found = CongestionControl(Config(spout_pending="auto", **settings), TABLE)
     if limit is not None:
         found.completed(0.0, 8, 0.1, False)
@@ -34,7 +34,7 @@ def congestion(limit: int | None = None, **settings: Any) -> CongestionControl:
 def rounds(
     here: CongestionControl, *latencies_s: float, now: float = 1.0, reached: bool = True
 ) -> float:
-    """A round trip of each latency, from `now` on. Returns the time when they are over."""
+    """One round trip of each latency, from `now` on. Returns the time after them."""
     for latency_s in latencies_s:
         now += latency_s + 1e-6
         here.completed(now, here.limit, latency_s, reached)
@@ -89,33 +89,33 @@ def test_timeout_halves_the_limit_once_for_all_trees_emitted_before() -> None:
     assert here.limit == 200
 
 
-def test_two_trees_are_left_to_those_that_wait_so_that_one_is_processed_and_one_acked() -> None:
+def test_delay_alone_leaves_two_trees_so_that_one_is_processed_while_one_is_acked() -> None:
     here = congestion(limit=3, message_timeout_s=30)
     rounds(here, *[7.4] * 3)
     assert here.limit == 2
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5])
-def test_one_tree_is_left_where_the_latency_passes_a_quarter_of_the_timeout(limit: int) -> None:
+def test_limit_is_one_if_the_latency_is_above_a_quarter_of_the_timeout(limit: int) -> None:
     here = congestion(limit=limit, message_timeout_s=30)
     rounds(here, *[7.6] * 10)
     assert here.limit == 1
 
 
-def test_one_tree_is_left_after_timeouts_and_never_none() -> None:
+def test_limit_is_one_after_many_timeouts_and_never_zero() -> None:
     here = congestion(limit=9)
     for number in range(10):
         here.timed_out(number * 100.0)
     assert here.limit == 1
 
 
-def test_limit_does_not_grow_towards_the_timeout_however_long_the_way_is() -> None:
+def test_limit_does_not_grow_if_even_the_least_latency_is_above_a_quarter_of_the_timeout() -> None:
     here = congestion(message_timeout_s=30)
     rounds(here, *[8.0] * 10)
     assert here.limit == 1
 
 
-def test_limit_doubles_up_to_the_table_while_a_bolt_keeps_what_is_open() -> None:
+def test_limit_doubles_up_to_the_table_while_a_bolt_keeps_the_open_tuples() -> None:
     here = congestion()
     limits = []
     for _ in range(17):
@@ -125,7 +125,7 @@ def test_limit_doubles_up_to_the_table_while_a_bolt_keeps_what_is_open() -> None
     assert limits[-2:] == [TABLE, TABLE]
 
 
-def test_latency_of_the_way_is_looked_for_anew_by_half_the_limit_for_a_round() -> None:
+def test_half_the_limit_for_one_round_probes_for_the_least_latency() -> None:
     here = congestion(limit=6_400)
     now, limits = 1.0, [6_400]
     while now < 32.0:
@@ -133,7 +133,7 @@ def test_latency_of_the_way_is_looked_for_anew_by_half_the_limit_for_a_round() -
         limits.append(here.limit)
     (probe,) = [i for i in range(1, len(limits)) if limits[i] < limits[i - 1]]
     assert limits[probe] == pytest.approx(limits[probe - 1] / 2, rel=0.05)
-    assert limits[probe + 1] >= limits[probe - 1], "back at once: the way has not become longer"
+    assert limits[probe + 1] >= limits[probe - 1], "restored at once: the least latency is the same"
 
 
 # ---- in a loop with a server --------------------------------------------------------------------
@@ -142,8 +142,8 @@ def test_latency_of_the_way_is_looked_for_anew_by_half_the_limit_for_a_round() -
 def serve(
     here: CongestionControl, rate: float, way_s: float, start_s: float, end_s: float
 ) -> tuple[float, float]:
-    """A server of `rate` trees a second behind a way of `way_s`, from `start_s` to `end_s`. Returns
-    the part of the time in which it was busy, and the worst latency.
+    """Run a server of `rate` trees a second, at a network latency of `way_s`, from `start_s` to
+    `end_s`. Returns the part of the time in which it was busy, and the worst latency.
 
     The spout keeps `here.limit` trees open; each is done by the server after those before it.
     """
@@ -162,12 +162,12 @@ def serve(
 
 
 @pytest.mark.parametrize(("rate", "way_s"), list(itertools.product([5, 100, 2_000], [0.01, 0.5])))
-def test_whatever_the_server_the_queue_is_short_and_the_server_busy(
+def test_queue_is_short_and_the_server_busy_at_any_rate_and_network_latency(
     rate: float, way_s: float
 ) -> None:
     here = congestion()
     busy, worst_s = serve(here, rate, way_s, 0.0, 200.0)
-    assert busy > 0.95, "looking for the latency of the way, and the first seconds, included"
+    assert busy > 0.95, "including the probes for the least latency, and the first seconds"
     assert worst_s < way_s + 4.0, "of a timeout of 30 s"
     busy, worst_s = serve(here, rate, way_s, 200.0, 260.0)
     assert busy > 0.95
@@ -178,7 +178,7 @@ def test_whatever_the_server_the_queue_is_short_and_the_server_busy(
 
 
 class Service(Bolt[Number, None]):
-    """A queue behind `execute`, which takes at once; each tick of 10 ms one number is done."""
+    """Takes each number into a queue of its own; acks one of them in each tick of 10 ms."""
 
     def prepare(self, context: Context) -> None:
         self.waiting = deque[Tuple[Number]]()
@@ -195,7 +195,7 @@ class Service(Bolt[Number, None]):
 
 
 def served(spout_pending: Any) -> tuple[Watch, Worker]:
-    """A minute of a service that does 100 numbers a second and hides its queue from the credits."""
+    """A minute of a service that acks 100 numbers a second; credits do not see its queue."""
     watch = Watch()
     topology = Topology("t", ackers=1, workers=1, spout_pending=spout_pending)
     source = topology.spout("numbers", Watched(watch, None))
@@ -215,14 +215,14 @@ def test_queue_that_credits_cannot_see_is_kept_short() -> None:
     assert stats.latencies[LatencyKind.COMPLETE].percentile(100) < 3.0
 
 
-def test_fixed_number_that_is_too_high_for_it_times_out() -> None:
-    """The control: what the limit prevents does happen without it."""
+def test_fixed_limit_that_is_too_high_for_it_times_out() -> None:
+    """The control for the test above: with such a limit, trees do time out."""
     watch, _ = served(4_000)
     assert watch.failures
 
 
 def steps_for(spout_pending: Any) -> tuple[int, int]:
-    """(slices of work, open trees in the end allowed) for 300,000 numbers at 1 µs each."""
+    """(slices of work, limit at the end) for 300,000 numbers at 1 µs each."""
     clock = ManualClock()
 
     class Quick(Bolt[Number, None]):
@@ -236,12 +236,12 @@ def steps_for(spout_pending: Any) -> tuple[int, int]:
     steps = 0
     while worker.step() == 0 or not worker.finished:
         steps += 1
-        clock.advance(1e-4)  # what a slice costs beside its records
+        clock.advance(1e-4)  # the overhead of a slice
     (spout,) = worker._spouts
     return steps, spout.pending.limit
 
 
-def test_quick_bolt_has_the_whole_table_and_hardly_more_slices_than_with_a_fixed_number() -> None:
+def test_quick_bolt_gets_a_high_limit_and_hardly_more_slices_than_with_a_fixed_number() -> None:
     steps, limit = steps_for("auto")
     assert limit > TABLE // 4
     assert steps < 1.3 * steps_for(TABLE)[0]

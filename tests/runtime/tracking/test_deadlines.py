@@ -1,4 +1,4 @@
-"""Deadlines stand still while a component downstream waits for a dependency."""
+"""Deadlines stop while a component downstream waits for a dependency."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def spout(**settings: Any) -> Any:
     return found
 
 
-def test_nothing_is_overdue_while_deadlines_stand_still() -> None:
+def test_nothing_is_overdue_while_deadlines_are_stopped() -> None:
     one = spout()
     one.deadlines.hold(True, 10.0)
-    assert one.next_look_s == float("inf"), "nobody is woken for them"
+    assert one.next_look_s == float("inf"), "the task does not wake up for them"
     one.look(10_000.0)
     assert len(one.pending) == 3
 
 
 @pytest.mark.parametrize("held_s", [1.0, 600.0])
-def test_after_the_end_each_tree_has_the_time_that_it_had_left(held_s: float) -> None:
+def test_after_the_outage_each_tree_has_the_time_that_it_had_left(held_s: float) -> None:
     one = spout()
     one.deadlines.hold(True, 10.0)
     one.deadlines.hold(False, 10.0 + held_s)
@@ -45,7 +45,7 @@ def test_after_the_end_each_tree_has_the_time_that_it_had_left(held_s: float) ->
     assert dict(one.replays.causes) == {Cause.TIMEOUT: 3}
 
 
-def test_news_that_come_twice_count_once() -> None:
+def test_repeated_messages_count_once() -> None:
     one = spout()
     for now in (10.0, 12.0, 14.0):
         one.deadlines.hold(True, now)
@@ -54,7 +54,7 @@ def test_news_that_come_twice_count_once() -> None:
     assert one.next_look_s == pytest.approx(TIMEOUT_S + 10.0)
 
 
-def test_what_a_death_has_touched_fails_all_the_same() -> None:
+def test_trees_that_a_crash_affected_fail_although_deadlines_are_stopped() -> None:
     one = spout(sweep_grace_s=1.0)
     one.deadlines.hold(True, 10.0)
     one.sweep(12.0, Failure(Cause.ACTOR_DIED, "next", 0), None, 1)

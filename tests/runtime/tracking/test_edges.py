@@ -1,4 +1,4 @@
-"""The XOR arithmetic of batches does what a plain loop over single tuples would do."""
+"""The XOR arithmetic on batches gives the same results as a loop over single tuples."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_segment_xor_is_a_loop_over_segments(segments: list[list[int]]) -> None:
 
 
 @given(few_roots, st.data())
-def test_fold_says_the_same_of_every_root(roots: list[int], data: st.DataObject) -> None:
+def test_fold_keeps_the_xor_of_every_root(roots: list[int], data: st.DataObject) -> None:
     xors = data.draw(st.lists(ids, min_size=len(roots), max_size=len(roots)))
     if not roots:
         return
@@ -34,7 +34,7 @@ def test_fold_says_the_same_of_every_root(roots: list[int], data: st.DataObject)
 
 
 def total(roots: list[int], xors: list[int]) -> dict[int, int]:
-    """Root → XOR of all that is said of it."""
+    """Root → XOR of all its values."""
     found: dict[int, int] = {}
     for root, value in zip(roots, xors, strict=True):
         found[root] = found.get(root, 0) ^ value
@@ -44,7 +44,7 @@ def total(roots: list[int], xors: list[int]) -> dict[int, int]:
 @given(few_roots)
 def test_runs_are_never_longer_and_lose_nothing(roots: list[int]) -> None:
     array = np.array(roots, np.uint64)
-    told, counts = runs(array)
-    again = told if counts is None else np.repeat(told, counts)
+    values, counts = runs(array)
+    again = values if counts is None else np.repeat(values, counts)
     assert again.tolist() == roots
-    assert told.nbytes + (0 if counts is None else counts.nbytes) <= array.nbytes
+    assert values.nbytes + (0 if counts is None else counts.nbytes) <= array.nbytes

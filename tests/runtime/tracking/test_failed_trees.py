@@ -1,4 +1,4 @@
-"""What is left of failed trees in a queue is dropped, and nothing else is."""
+"""Queued inputs of failed trees are dropped, and no other inputs are."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def roots(*ids: int) -> U64:
     return np.array(ids, np.uint64)
 
 
-def knowing(*ids: int) -> FailedTrees:
-    """It was told that these have failed, one after the other."""
+def with_failed(*ids: int) -> FailedTrees:
+    """A table in which these were noted as failed, one after the other."""
     trees = FailedTrees(SPOUTS)
     for one in ids:
         trees.note(roots(one))
@@ -43,22 +43,25 @@ def have_failed(trees: FailedTrees, *ids: int) -> list[bool]:
     return found
 
 
-def test_a_failed_tree_is_over_and_its_replay_in_the_same_slot_is_not() -> None:
-    trees = knowing(root(3, 7, 5))
+def test_the_replay_of_a_failed_tree_in_the_same_slot_has_not_failed() -> None:
+    trees = with_failed(root(3, 7, 5))
     assert have_failed(trees, root(3, 7, 5), root(3, 8, 5)) == [True, False]
 
 
-def test_trees_that_had_the_slot_before_are_over_too() -> None:
-    assert have_failed(knowing(root(3, 7, 5)), root(3, 6, 5), root(3, 1, 5)) == [True, True]
+def test_earlier_trees_in_the_slot_have_failed_too() -> None:
+    assert have_failed(with_failed(root(3, 7, 5)), root(3, 6, 5), root(3, 1, 5)) == [True, True]
 
 
-def test_a_tree_in_another_slot_is_not_over_whether_the_slot_is_known_or_not() -> None:
-    assert have_failed(knowing(root(3, 7, 5)), root(3, 7, 4), root(3, 7, 900_000)) == [False, False]
+def test_a_tree_in_another_slot_has_not_failed_whether_the_table_has_the_slot_or_not() -> None:
+    assert have_failed(with_failed(root(3, 7, 5)), root(3, 7, 4), root(3, 7, 900_000)) == [
+        False,
+        False,
+    ]
 
 
-def test_spout_tasks_and_their_lives_are_told_apart() -> None:
+def test_spout_tasks_and_their_incarnations_are_distinguished() -> None:
     """Incarnation n belongs to spout task n % 2."""
-    trees = knowing(root(3, 7, 5), root(4, 2, 5))
+    trees = with_failed(root(3, 7, 5), root(4, 2, 5))
     assert have_failed(trees, root(3, 7, 5), root(4, 2, 5)) == [True, True]
     assert have_failed(trees, root(4, 7, 5), root(5, 1, 5)) == [False, False]
     trees.note(roots(root(5, 1, 9)))  # the next life of task 1
@@ -66,7 +69,7 @@ def test_spout_tasks_and_their_lives_are_told_apart() -> None:
 
 
 def test_a_table_grows_with_the_slots_and_forgets_nothing() -> None:
-    trees = knowing(root(3, 7, 5), root(3, 1, 5_000), root(3, 2, 1_000_000))
+    trees = with_failed(root(3, 7, 5), root(3, 1, 5_000), root(3, 2, 1_000_000))
     known = (root(3, 7, 5), root(3, 1, 5_000), root(3, 2, 1_000_000))
     assert have_failed(trees, *known) == [True, True, True]
 
@@ -75,25 +78,25 @@ def test_a_table_grows_with_the_slots_and_forgets_nothing() -> None:
 def test_generations_are_compared_on_a_circle(failed: int, further: int) -> None:
     generation = (failed + further) & LAST
     expected = further <= 0
-    assert have_failed(knowing(root(3, failed, 5)), root(3, generation, 5)) == [expected]
+    assert have_failed(with_failed(root(3, failed, 5)), root(3, generation, 5)) == [expected]
 
 
-def test_no_living_tree_is_taken_for_a_failed_one_while_its_slot_goes_round_the_circle() -> None:
-    """After the last generation comes 1, because 0 is that of a traced tree; here it stands for
-    "nothing known", and what has failed in it is processed once more than necessary."""
+def test_no_open_tree_is_taken_for_a_failed_one_when_generations_wrap_around() -> None:
+    """The last generation is followed by 1: those with four zeros at the end are for traced trees.
+    A traced tree in generation 0 is never dropped, because the table has 0 for "nothing known"."""
     table = Pending(3, 1)
     table._generation[:] = LAST - 2
     trees, found = FailedTrees(SPOUTS), []
     for _ in range(5):
         (one,) = table.take(["record"], [0], 1, 0.0, 30.0).tolist()
-        assert have_failed(trees, one) == [False], "nobody has said so"
+        assert have_failed(trees, one) == [False], "it was not noted as failed"
         trees.note(table.release(roots(one)).roots)
         found += have_failed(trees, one)
     assert found == [True, True, True, True, True]
 
 
-def test_what_has_failed_is_forgotten_after_one_or_two_minutes() -> None:
-    """A note that stayed would hit living trees when the generations of its slot come round."""
+def test_failures_are_forgotten_after_one_or_two_minutes() -> None:
+    """Later, the generations of a slot may wrap around, and an old note would fit an open tree."""
     failed = FailedTrees(1)
     roots = make_roots(1, np.array([5], np.uint32), np.array([3]))
     failed.note(roots)
@@ -115,33 +118,33 @@ def batch(*trees: list[int]) -> Batch:
     return Batch(0, 0, list(range(len(trees))), anchors, anchors, offsets)
 
 
-FAILED, OTHER_FAILED, LIVING = root(3, 7, 5), root(3, 4, 6), root(3, 8, 5)
+FAILED, OTHER_FAILED, OPEN = root(3, 7, 5), root(3, 4, 6), root(3, 8, 5)
 
 
-def test_a_record_with_several_anchors_is_dropped_when_all_of_them_are_over() -> None:
-    trees = knowing(FAILED, OTHER_FAILED)
-    given = batch([FAILED, LIVING], [FAILED, OTHER_FAILED], [LIVING], [FAILED])
-    living = trees.without_failed(given)
-    assert living.records == [0, 2]
-    assert living.roots.tolist() == [FAILED, LIVING, LIVING]
-    assert living.offsets is not None
-    assert living.offsets.tolist() == [0, 2, 3]
+def test_a_record_with_several_anchors_is_dropped_when_all_of_them_have_failed() -> None:
+    trees = with_failed(FAILED, OTHER_FAILED)
+    given = batch([FAILED, OPEN], [FAILED, OTHER_FAILED], [OPEN], [FAILED])
+    left = trees.without_failed(given)
+    assert left.records == [0, 2]
+    assert left.roots.tolist() == [FAILED, OPEN, OPEN]
+    assert left.offsets is not None
+    assert left.offsets.tolist() == [0, 2, 3]
 
 
-def test_a_record_that_nobody_follows_is_never_dropped() -> None:
-    trees = knowing(FAILED)
+def test_an_untracked_record_is_never_dropped() -> None:
+    trees = with_failed(FAILED)
     assert trees.without_failed(batch([], [FAILED], [])).records == [0, 2], "beside others"
     untracked = Batch(0, 0, [1, 2])
     assert trees.without_failed(untracked) is untracked
 
 
-def test_a_batch_of_living_trees_is_the_same_object() -> None:
-    given = Batch(0, 0, ["one"], roots(LIVING), roots(1))
-    assert knowing(FAILED).without_failed(given) is given
-    assert knowing().without_failed(given) is given
+def test_a_batch_without_failed_trees_is_returned_unchanged() -> None:
+    given = Batch(0, 0, ["one"], roots(OPEN), roots(1))
+    assert with_failed(FAILED).without_failed(given) is given
+    assert with_failed().without_failed(given) is given
 
 
-# ---- who is told ---------------------------------------------------------------------------------
+# ---- in spout tasks and bolts --------------------------------------------------------------------
 
 
 def sink(record: Number) -> None: ...
@@ -154,7 +157,7 @@ def one_worker(process: Any, **settings: Any) -> Worker:
     return Worker(make_plan(topology.graph()), 0, 1, np.random.default_rng(0), Watch().clock)
 
 
-def test_a_spout_that_replays_says_which_trees_have_failed() -> None:
+def test_a_spout_that_replays_reports_which_trees_have_failed() -> None:
     topology = Topology("t", ackers=1)
     numbers = topology.spout("numbers", Records([Number(1)], type=Number))
     numbers.shuffle().bolt("next", sink)
@@ -178,9 +181,9 @@ def test_an_input_of_a_failed_tree_is_counted_as_expired_and_not_processed() -> 
     while not len(inbox):
         worker.step()
     first, queued = spout.pending.all_roots(), len(inbox)
-    spout.expire(0.0)  # all that is open fails while it waits in the inbox
+    spout.expire(0.0)  # all open trees fail while their tuples are in the inbox
     assert len(first) == queued
-    list(worker.outgoing())  # the end of a slice of work: what is to be told is told
+    list(worker.outgoing())  # the end of a slice of work: the failures are announced
     while worker.step() == 0:
         pass
     (bolt,) = [task for task in worker.stats().tasks if task.component == "work"]
@@ -189,12 +192,12 @@ def test_an_input_of_a_failed_tree_is_counted_as_expired_and_not_processed() -> 
 
 
 def test_a_paused_bolt_passes_over_all_inputs_of_failed_trees_at_its_next_try() -> None:
-    """A try for each of them would be ten seconds for each."""
-    away, done = True, list[int]()
+    """Otherwise each of them would be tried, and the bolt would pause for ten seconds each time."""
+    unavailable, done = True, list[int]()
 
     def work(record: Number) -> None:
-        if away:
-            raise ConnectionRefusedError("away")
+        if unavailable:
+            raise ConnectionRefusedError("unavailable")
         done.append(record.value)
 
     topology = Topology("t", ackers=1, workers=1, spout_pending=10)
@@ -209,8 +212,8 @@ def test_a_paused_bolt_passes_over_all_inputs_of_failed_trees_at_its_next_try() 
     queued = len(inbox)
     spout.expire(clock.now())
     list(worker.outgoing())
-    away = False
+    unavailable = False
     clock.advance(bolt.supervision.resumes_s - clock.now())
     while not done:
-        assert worker.step() == 0, "it waits for another try"
+        assert worker.step() == 0, "the bolt waits for another try"
     assert bolt.expired == queued

@@ -24,7 +24,7 @@ places = st.lists(st.tuples(st.integers(0, GENERATION_MASK), st.integers(0, SLOT
 
 
 @given(incarnations, places)
-def test_root_gives_back_what_it_was_made_of(
+def test_root_id_is_split_into_the_numbers_it_was_made_of(
     incarnation: int, parts: list[tuple[int, int]]
 ) -> None:
     generations = np.array([generation for generation, _ in parts], np.uint32)
@@ -39,7 +39,7 @@ def test_root_gives_back_what_it_was_made_of(
 
 @given(st.lists(st.integers(0, 9), max_size=40))
 def test_one_position_of_each_slot_is_kept(slots: list[int]) -> None:
-    scratch = np.full(10, 7, np.int32)  # what it holds does not matter
+    scratch = np.full(10, 7, np.int32)  # its content does not matter
     kept = np.array(slots, np.int64)[first_of_each(np.array(slots, np.int64), scratch)]
     assert sorted(kept.tolist()) == sorted(set(slots))
 
@@ -52,7 +52,7 @@ def test_edges_use_all_64_bits_and_are_never_zero() -> None:
     assert len(np.unique(edges)) == 10_000
 
 
-def test_zero_would_be_drawn_if_it_were_not_left_out() -> None:
+def test_zeros_are_drawn_again() -> None:
     drawn = iter([[0, 7, 0], [0, 8], [9]])
 
     class Zeros(np.random.PCG64):
@@ -65,7 +65,7 @@ def test_zero_would_be_drawn_if_it_were_not_left_out() -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_edges_come_from_the_generator_that_is_handed_in(seed: int) -> None:
+def test_edges_come_from_the_given_generator(seed: int) -> None:
     same = [EdgeIds(np.random.default_rng(seed)).draw(5).tolist() for _ in range(2)]
     assert same[0] == same[1]
     assert same[0] != EdgeIds(np.random.default_rng(seed + 1)).draw(5).tolist()

@@ -1,8 +1,9 @@
-"""The ledger against an obvious model: for each tree, the list of edges it has heard of once.
+"""The ledger against a simple model: for each tree, the edges that were reported exactly once.
 
-An edge is reported twice, by who made it and by who consumed it, in any order. A tree is done when
-its start was heard and the list is empty. Everything else (dense tables, generations, folding,
-growth, several shards) is the ledger's own business and must not show.
+An edge is reported twice, by the task that created it and by the task that consumed it, in any
+order. A tree is complete when its start was reported and no such edge is left. All else (dense
+tables, generations, folding, growth, several shards) is internal to the ledger, and must not change
+the verdicts.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ def root_id(incarnation: int, generation: int, slot: int) -> int:
 
 @dataclass
 class Tree:
-    """A tree as the world sees it: edges whose bolt has not acked yet."""
+    """A tree as it really is: the edges that no bolt has acked yet."""
 
     root: int
     open: list[int]
 
 
 @dataclass
-class Heard:
-    """A tree as the acker must see it."""
+class ReportedTree:
+    """A tree according to the reports that have reached the acker."""
 
-    once: set[int] = field(default_factory=set)  # edges heard of once so far
+    once: set[int] = field(default_factory=set)  # edges that were reported once so far
     started: bool = False
     failed: bool = False
     closed: bool = False
@@ -63,31 +64,32 @@ class Message:
 
 
 class Model:
-    """What an acker knows, in the plainest way: newest life of each task, newest generation of
-    each slot, and of those the edges."""
+    """What an acker knows: the newest life of each task, the newest generation of each slot, and
+    the edges of their trees."""
 
     def __init__(self) -> None:
         self.lives: dict[int, int] = {}  # spout task → incarnation
-        self.trees: dict[tuple[int, int], tuple[int, Heard]] = {}  # incarnation, slot → generation
+        # (incarnation, slot) → (generation, tree)
+        self.trees: dict[tuple[int, int], tuple[int, ReportedTree]] = {}
 
-    def hear(self, messages: Sequence[Message]) -> tuple[set[int], set[int]]:
+    def report(self, messages: Sequence[Message]) -> tuple[set[int], set[int]]:
         """One report. Returns the roots of trees that are complete, and that have failed."""
         of_life: dict[int, list[Message]] = {}
         for message in messages:
             of_life.setdefault(message.root >> 48, []).append(message)
-        touched = [t for life in sorted(of_life) for t in self._hear_life(life, of_life[life])]
+        touched = [t for life in sorted(of_life) for t in self._report_life(life, of_life[life])]
         done = [(root, tree) for root, tree in touched if self._is_done(tree)]
         for _, tree in done:
             tree.closed = True
         return {r for r, t in done if not t.failed}, {r for r, t in done if t.failed}
 
-    def _hear_life(self, life: int, messages: list[Message]) -> list[tuple[int, Heard]]:
+    def _report_life(self, life: int, messages: list[Message]) -> list[tuple[int, ReportedTree]]:
         task = life % len(STRIDES)
         behind = (self.lives.get(task, life) - life) % INCARNATIONS_MAX
         if 0 < behind <= INCARNATIONS_MAX // 2:
             return []
         self.lives[task] = life
-        for message in messages:  # the newest generations first: the older ones are late
+        for message in messages:  # all generations first: messages to older ones are late
             self._open(message.root)
         found = {}
         for message in messages:
@@ -101,16 +103,16 @@ class Model:
         place, generation = (root >> 48, root & 0xFFFFFF), root >> 24 & GENERATION_MASK
         known = self.trees.get(place)
         if known is None or 0 < (generation - known[0]) % (GENERATION_MASK + 1) < HALF:
-            self.trees[place] = (generation, Heard())
+            self.trees[place] = (generation, ReportedTree())
 
-    def _apply(self, tree: Heard, message: Message) -> None:
+    def _apply(self, tree: ReportedTree, message: Message) -> None:
         if message.kind == "fail":
             tree.failed = True
         elif message.kind == "ack" or not tree.started:  # a start counts once
             tree.once ^= set(message.edges)
         tree.started |= message.kind == "start"
 
-    def _is_done(self, tree: Heard) -> bool:
+    def _is_done(self, tree: ReportedTree) -> bool:
         return tree.started and (tree.failed or not tree.once) and not tree.closed
 
     def open_count(self) -> int:
@@ -123,7 +125,7 @@ class Model:
 
 
 class LedgerAgainstModel(RuleBasedStateMachine):
-    """Spouts emit, bolts ack and fail; the network shuffles, repeats and drops what they say."""
+    """Spouts emit, bolts ack and fail; the network shuffles, repeats and drops their messages."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,7 +138,7 @@ class LedgerAgainstModel(RuleBasedStateMachine):
         self.messages: list[Message] = []
 
     @initialize(first=st.sampled_from([2, 126, 254, INCARNATIONS_MAX - 4]))
-    def topology_is_old(self, first: int) -> None:
+    def start_near_the_last_incarnation(self, first: int) -> None:
         self.lives = [first, first + 1]  # incarnation i belongs to spout task i % 2
 
     @rule(task=st.sampled_from([0, 1]), place=st.integers(0, 3), receivers=st.integers(0, 3))
@@ -197,12 +199,12 @@ class LedgerAgainstModel(RuleBasedStateMachine):
         settled = (
             self.ledger.fail(roots) if kind == "fail" else getattr(self.ledger, kind)(roots, xors)
         )
-        complete, failed = self.model.hear(report)
+        complete, failed = self.model.report(report)
         assert sorted(settled.complete.tolist()) == sorted(complete)
         assert sorted(settled.failed.tolist()) == sorted(failed)
 
     @invariant()
-    def books_are_in_order(self) -> None:
+    def ledger_agrees_with_the_model(self) -> None:
         self.ledger.check_invariants()
         assert self.ledger.open_count() == self.model.open_count()
 
@@ -249,7 +251,7 @@ def test_acks_of_one_tree_in_one_report_complete_it_once(ledger: Ledger) -> None
     assert is_complete(ledger.ack(u64(ROOT, ROOT), u64(A, B)), ROOT)
 
 
-def test_failure_told_twice_fails_once(ledger: Ledger) -> None:
+def test_failure_reported_twice_fails_once(ledger: Ledger) -> None:
     ledger.start(u64(ROOT), u64(A))
     assert has_failed(ledger.fail(u64(ROOT, ROOT)), ROOT)
     assert not ledger.fail(u64(ROOT))
@@ -289,7 +291,7 @@ def test_slot_costs_sixteen_bytes(ledger: Ledger) -> None:
     assert ledger.bytes_per_slot() <= 16
 
 
-def test_time_of_the_last_report_costs_eight_bytes_where_it_is_wanted() -> None:
+def test_time_of_the_last_report_costs_eight_bytes_if_it_is_kept() -> None:
     timed = Ledger([1], timed=True)
     timed.start(u64(root_id(1, 1, 100_000)), u64(A))
     assert 16 < timed.bytes_per_slot() <= 24
@@ -298,13 +300,13 @@ def test_time_of_the_last_report_costs_eight_bytes_where_it_is_wanted() -> None:
 def test_age_is_the_time_since_the_last_report_on_this_very_attempt() -> None:
     timed = Ledger([1], timed=True)
     old, new, unknown = root_id(1, 1, 0), root_id(1, 2, 0), root_id(1, 1, 7_000)
-    assert timed.ages(u64(old)).tolist() == [np.inf], "nothing was ever heard"
+    assert timed.ages(u64(old)).tolist() == [np.inf], "no report yet"
     timed.start(u64(old), u64(A))
     timed.now_s = 3.0
     assert timed.ages(u64(old)).tolist() == [3.0]
     timed.start(u64(new), u64(A))
     timed.now_s = 5.0
-    timed.ack(u64(old), u64(B))  # late, and no sign of life of the attempt after it
+    timed.ack(u64(old), u64(B))  # late: it is no progress of the newer attempt
     assert timed.ages(u64(new, old, unknown)).tolist() == [2.0, np.inf, np.inf]
     timed.ack(u64(new), u64(B))
     assert timed.ages(u64(new)).tolist() == [0.0]
@@ -315,29 +317,29 @@ def test_life_after_the_last_incarnation_retires_the_life_before_it(ledger: Ledg
     ledger.start(u64(last), u64(A))
     ledger.start(u64(next_one), u64(A))
     assert ledger.open_count() == 1
-    assert not ledger.ack(u64(last), u64(A)), "a report from a life that is over"
+    assert not ledger.ack(u64(last), u64(A)), "a report from an earlier life"
     assert ledger.ack(u64(next_one), u64(A)).complete.tolist() == [next_one]
 
 
-def test_shard_that_heard_nothing_for_most_of_the_circle_takes_the_next_life(
+def test_shard_without_reports_for_most_of_the_circle_accepts_the_next_life(
     ledger: Ledger,
 ) -> None:
     ledger.start(u64(root_id(1, 1, 0)), u64(A))
     for life in range(2, 50_000):  # none of them emits anything
         ledger.begin(life)
-    ledger.begin(49_000)  # news that was overtaken
+    ledger.begin(49_000)  # a message that was overtaken
     root = root_id(49_999, 1, 0)
     ledger.start(u64(root), u64(A))
     assert ledger.open_count() == 1
     assert ledger.ack(u64(root), u64(A)).complete.tolist() == [root]
 
 
-def test_report_of_nothing_changes_nothing(ledger: Ledger) -> None:
+def test_empty_report_changes_nothing(ledger: Ledger) -> None:
     assert not ledger.ack(u64(), u64())
     assert ledger.bytes_per_slot() == 0
 
 
-def test_corrupt_book_is_told_with_the_evidence(ledger: Ledger) -> None:
+def test_corrupt_ledger_is_reported_with_the_evidence(ledger: Ledger) -> None:
     ledger.start(u64(ROOT), u64(A))
     ledger._tables[1].xor[0] = 0
     with pytest.raises(AssertionError, match="complete but still open"):

@@ -1,4 +1,4 @@
-"""The pending table against an obvious model: a dict of what is open, and a list of free slots."""
+"""The pending table against a simple model: a dict of open roots and a queue of free slots."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Open:
 
 
 class PendingAgainstModel(RuleBasedStateMachine):
-    """A spout emits and hears verdicts: right ones, late ones, repeated ones, foreign ones."""
+    """A spout emits, and receives verdicts: right, late, repeated and foreign ones."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class PendingAgainstModel(RuleBasedStateMachine):
         self.now = 0.0
 
     @initialize(first=st.sampled_from([0, GENERATION_MASK - 1]))
-    def generations_are_old(self, first: int) -> None:
+    def start_near_the_last_generation(self, first: int) -> None:
         self.generations = [first] * SLOTS
         self.table._generation[:] = first
 
@@ -137,12 +137,14 @@ def test_attempts_are_counted_beyond_16_bits() -> None:
     assert pending.release(roots).attempts.tolist() == [70_000]
 
 
-def test_nothing_is_due_without_a_look_at_all_deadlines() -> None:
+def test_next_deadline_is_infinite_once_all_due_roots_were_returned() -> None:
     pending = table()
     take(pending, 1)
     assert pending.next_deadline_s == 10.0
     pending.expired(10.0)
-    assert pending.next_deadline_s == np.inf, "the due ones are known; nothing else is coming"
+    assert pending.next_deadline_s == np.inf, (
+        "all that is due was returned, and nothing else is pending"
+    )
 
 
 def test_released_record_is_not_kept_alive() -> None:
@@ -151,12 +153,12 @@ def test_released_record_is_not_kept_alive() -> None:
     assert not any(payload is not None for payload in pending._payload)
 
 
-def test_more_than_there_is_room_for_is_our_own_bug() -> None:
+def test_taking_more_roots_than_are_free_fails_an_assertion() -> None:
     with pytest.raises(AssertionError, match="4 roots taken, but 3 are free"):
         take(table(), 4)
 
 
-def test_corrupt_table_is_told_with_the_evidence() -> None:
+def test_corrupt_table_is_reported_with_the_evidence() -> None:
     pending = table()
     take(pending, 1)
     pending._free[1] = pending._free[2]

@@ -1,4 +1,4 @@
-"""From a graph to tasks on workers: places, shards, incarnations, edges that close cycles."""
+"""A plan places tasks on workers, assigns acker shards and incarnations, and finds back edges."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def places(some: Plan) -> list[tuple[str, int, int]]:
     return [(task.component, task.index, task.worker) for task in some.tasks]
 
 
-# ---- places -------------------------------------------------------------------------------------
+# ---- placement ----------------------------------------------------------------------------------
 
 
 def test_isolate_gives_every_task_a_worker_of_its_own() -> None:
@@ -76,7 +76,7 @@ def shards(some: Plan) -> list[list[int]]:
     return [[acker.index for acker in ackers] for ackers in some.shards]
 
 
-def test_packed_shard_lives_beside_its_spout_and_follows_it_alone() -> None:
+def test_packed_shard_runs_beside_its_spout_and_tracks_only_its_trees() -> None:
     packed = plan(Layout.PACK, spouts=3, workers=3)
     assert shards(packed) == [[0], [1], [2]]
     for spout, (acker,) in zip(packed.spouts, packed.shards, strict=True):
@@ -92,7 +92,7 @@ def test_isolated_spouts_share_all_shards() -> None:
     assert shards(plan(Layout.ISOLATE, spouts=2, ackers=3)) == [[0, 1, 2], [0, 1, 2]]
 
 
-def test_isolated_topology_has_one_shard_unless_told_otherwise() -> None:
+def test_isolated_topology_has_one_shard_by_default() -> None:
     assert shards(plan(Layout.ISOLATE, spouts=2)) == [[0], [0]]
 
 
@@ -130,7 +130,7 @@ def test_later_life_has_a_later_incarnation_also_where_they_wrap_around(spouts: 
             assert not is_older_life(newer, newer, spouts)
 
 
-def test_more_spout_tasks_than_root_ids_can_tell_apart_are_refused() -> None:
+def test_more_spout_tasks_than_root_ids_can_distinguish_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"5,000 spout tasks, .* \(4,096\)"):
         plan(Layout.PACK, spouts=5_000)
 
@@ -165,7 +165,7 @@ def test_edge_that_leads_back_is_the_one_without_credits() -> None:
 def test_without_its_back_edges_a_graph_has_no_cycle(edges: set[tuple[str, str]]) -> None:
     everything = {("s", "a"), *edges, *(("a", end) for edge in edges for end in edge if end != "a")}
     left = everything - cyclic(*sorted(everything))
-    while left:  # take out what nobody leads to, again and again
+    while left:  # remove the edges from bolts that no edge leads to, again and again
         targets = {target for _, target in left}
         kept = {edge for edge in left if edge[0] in targets}
         assert kept != left, f"a cycle is left in {left}"

@@ -1,4 +1,4 @@
-"""Other numbers of tasks: which tasks keep their ids, which objects end, and what is refused."""
+"""Changes of task counts: which tasks keep their ids, which tasks end, and what is refused."""
 
 from __future__ import annotations
 
@@ -123,28 +123,30 @@ def test_the_same_numbers_change_nothing() -> None:
         ("bolt", "its class may choose other keys for its state than those of the grouping"),
     ],
 )
-def test_what_no_other_task_finds_is_refused_with_a_way_out(name: str, why: str) -> None:
+def test_changes_that_would_lose_a_state_or_a_position_are_refused_with_a_way_out(
+    name: str, why: str
+) -> None:
     with pytest.raises(LifecycleError, match=f"3 tasks of '{name}': .*{why}.* submit it"):
         with_counts(plan(), {"function": 4, name: 3})
 
 
-def test_only_components_with_another_number_of_tasks_begin_anew() -> None:
+def test_only_components_with_another_number_of_tasks_are_opened_again() -> None:
     now = plan()
     then = with_counts(now, {"portable": 3, "function": 1, ACKER: 4})
     assert {task.component for task in ends_anew(now, then)} == {"portable", "function"}
     assert then.graph.components["portable"].implementation is Portable, "the same code"
 
 
-def test_slips_are_refused() -> None:
-    with pytest.raises(LifecycleError, match="has no component 'nobody'; it has: spout, function"):
-        with_counts(plan(), {"nobody": 3})
+def test_unknown_names_and_impossible_numbers_are_refused() -> None:
+    with pytest.raises(LifecycleError, match="has no component 'unknown'; it has: spout, function"):
+        with_counts(plan(), {"unknown": 3})
     with pytest.raises(LifecycleError, match="there can be 1 to 4,096"):
         with_counts(plan(), {"function": 0})
     with pytest.raises(LifecycleError, match="submitted with ackers=0"):
         with_counts(plan(ackers=0), {ACKER: 2})
 
 
-def test_who_sends_to_chosen_tasks_is_opened_again_or_the_change_is_refused() -> None:
+def test_direct_sender_is_opened_again_or_the_change_is_refused() -> None:
     def chosen(chooser: type[Chooser]) -> Plan:
         numbers = Topology("t").spout("spout", Counter(9))
         values = numbers.shuffle().bolt("chooser", chooser, fields=DirectStream(Number))

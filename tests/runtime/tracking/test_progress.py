@@ -1,4 +1,4 @@
-"""A progress deadline: a tree lives while it is heard of, up to a hard maximum after its emit."""
+"""A progress deadline: a tree that makes progress stays open, up to a maximum after its emit."""
 
 from __future__ import annotations
 
@@ -30,39 +30,39 @@ def rig(*numbers: int) -> Any:
     return here
 
 
-def asked(here: Any) -> list[U64]:
+def asks(here: Any) -> list[U64]:
     return [roots for report in here.wired.reports.take().values() for roots in report.asks]
 
 
-def heard(here: Any) -> list[Any]:
+def hook_calls(here: Any) -> list[Any]:
     return [(what, number) for what, number, *_ in here.spout("numbers").spout.heard]
 
 
-# ---- the spout's side ---------------------------------------------------------------------------
+# ---- the spout task -----------------------------------------------------------------------------
 
 
-def test_overdue_tree_is_asked_about_and_lives_if_it_was_heard_of() -> None:
+def test_spout_asks_about_an_overdue_tree_and_keeps_it_if_it_made_progress() -> None:
     here = rig(5)
     spout = here.spout("numbers")
     spout.look(30.0)
-    (roots,) = asked(here)
+    (roots,) = asks(here)
     assert roots.tolist() == spout.pending.all_roots().tolist()
-    assert not heard(here)
+    assert not hook_calls(here)
     spout.heard_of(roots, np.array([10.0]), 30.5)
     spout.look(31.0)  # the grace is over, and nothing is due
-    assert spout.next_look_s == 50.5, "last heard of at 20.5, and 30 s from then"
+    assert spout.next_look_s == 50.5, "30 s after the last report at 20.5"
     spout.look(50.5)
-    assert len(asked(here)) == 1
-    assert not heard(here)
+    assert len(asks(here)) == 1
+    assert not hook_calls(here)
 
 
-def test_tree_that_was_not_heard_of_fails_with_the_answer() -> None:
+def test_tree_without_progress_fails_when_the_answer_arrives() -> None:
     here = rig(5, 6)
     spout = here.spout("numbers")
     spout.look(30.0)
-    (roots,) = asked(here)
+    (roots,) = asks(here)
     spout.heard_of(roots, np.array([30.0, np.inf]), 30.1)
-    assert heard(here) == [("fail", 0), ("fail", 1)]
+    assert hook_calls(here) == [("fail", 0), ("fail", 1)]
     assert "no progress within 30 s" in spout.spout.heard[0][2]
 
 
@@ -70,104 +70,104 @@ def test_question_that_is_not_answered_is_asked_again_until_the_maximum() -> Non
     here = rig(5)
     spout = here.spout("numbers")
     spout.look(30.0)
-    (first,) = asked(here)
+    (first,) = asks(here)
     assert spout.next_look_s == 31.0
     spout.look(30.9)
-    assert not asked(here)
+    assert not asks(here)
     for now in np.arange(31.0, 70.0):
         spout.look(now)
-        (again,) = asked(here)
+        (again,) = asks(here)
         assert again.tolist() == first.tolist()
-    assert not heard(here)
+    assert not hook_calls(here)
     spout.look(70.0)
-    assert not asked(here)
-    assert heard(here) == [("fail", 0)]
+    assert not asks(here)
+    assert hook_calls(here) == [("fail", 0)]
     assert spout.spout.heard[0][2].startswith("timeout: ")
 
 
-def test_lost_answer_costs_a_tree_nothing_but_time() -> None:
+def test_lost_answer_only_delays_the_decision() -> None:
     here = rig(5)
     spout = here.spout("numbers")
     spout.look(30.0)
     spout.look(31.0)  # the answer to the first question is lost
-    _, roots = asked(here)
+    _, roots = asks(here)
     spout.heard_of(roots, np.array([2.0]), 31.2)
     spout.look(32.0)  # the grace is over, and nothing is due
-    assert not asked(here)
-    assert not heard(here)
-    assert spout.next_look_s == pytest.approx(59.2), "last heard of at 29.2, and 30 s from then"
+    assert not asks(here)
+    assert not hook_calls(here)
+    assert spout.next_look_s == pytest.approx(59.2), "30 s after the last report at 29.2"
     spout.look(59.2)
-    (roots,) = asked(here)
+    (roots,) = asks(here)
     spout.heard_of(roots, np.array([30.0]), 59.4)
-    assert heard(here) == [("fail", 0)], "the answer says that it is too old"
+    assert hook_calls(here) == [("fail", 0)], "the last report is 30 s old"
 
 
-def test_nothing_outlives_the_hard_maximum() -> None:
+def test_tree_that_makes_progress_fails_at_the_maximum() -> None:
     here = rig(5)
     spout = here.spout("numbers")
     for now in (30.0, 60.0):
         spout.look(now)
-        (roots,) = asked(here)
+        (roots,) = asks(here)
         spout.heard_of(roots, np.array([0.0]), now)
     spout.look(69.9)
-    assert not heard(here)
+    assert not hook_calls(here)
     spout.look(70.0)
-    assert not asked(here), "no answer could save it"
-    assert heard(here) == [("fail", 0)]
+    assert not asks(here), "no answer could extend its deadline"
+    assert hook_calls(here) == [("fail", 0)]
 
 
-def test_time_in_which_a_dependency_was_away_counts_neither_for_the_tree_nor_its_silence() -> None:
+def test_an_outage_counts_neither_for_the_deadline_nor_as_time_without_progress() -> None:
     here = rig(5)
     spout = here.spout("numbers")
     spout.deadlines.hold(True, 10.0)
     spout.deadlines.hold(False, 610.0)
     spout.look(630.0)  # its 30 s are over only now
-    (roots,) = asked(here)
-    spout.heard_of(roots, np.array([620.0]), 630.0)  # it was heard of a moment before the outage
+    (roots,) = asks(here)
+    spout.heard_of(roots, np.array([620.0]), 630.0)  # the last report was at 10.0
     spout.look(639.9)
-    assert not asked(here), "silent for less than 30 s, without the outage"
+    assert not asks(here), "silent for less than 30 s, without the outage"
     spout.look(640.1)
-    (roots,) = asked(here)
+    (roots,) = asks(here)
     spout.heard_of(roots, np.array([np.inf]), 640.2)
-    assert heard(here) == [("fail", 0)]
+    assert hook_calls(here) == [("fail", 0)]
 
 
-def test_no_outage_counts_for_the_maximum_of_a_tree_however_many_there_were() -> None:
+def test_outages_do_not_count_for_the_maximum() -> None:
     here = rig(5)
     spout = here.spout("numbers")
     for from_s in (10.0, 620.0, 1_230.0):
         spout.deadlines.hold(True, from_s)
         spout.deadlines.hold(False, from_s + 600)
     spout.look(1_830.1)  # 30 s without the outages
-    (roots,) = asked(here)
+    (roots,) = asks(here)
     spout.heard_of(roots, np.array([0.0]), 1_830.1)
     spout.look(1_860.2)
-    (roots,) = asked(here)
-    assert not heard(here)
+    (roots,) = asks(here)
+    assert not hook_calls(here)
     spout.look(1_870.1)  # 70 s
-    assert heard(here) == [("fail", 0)]
+    assert hook_calls(here) == [("fail", 0)]
 
 
 def test_late_answer_changes_nothing() -> None:
     here = rig(5)
     spout = here.spout("numbers")
     spout.look(30.0)
-    (roots,) = asked(here)
+    (roots,) = asks(here)
     spout.postpone(roots, 30.2)
     spout.heard_of(roots, np.array([np.inf]), 30.4)
-    assert not heard(here), "a bolt has asked for more time meanwhile"
+    assert not hook_calls(here), "a bolt has asked for more time meanwhile"
     assert spout.next_look_s == pytest.approx(31.0)
     spout.complete(roots, 30.5)
     spout.heard_of(roots, np.array([np.inf]), 30.6)
-    assert heard(here) == [("ack", 0)]
+    assert hook_calls(here) == [("ack", 0)]
 
 
-def test_more_time_than_the_maximum_is_given_to_who_asks_for_it() -> None:
+def test_postponed_deadline_may_be_later_than_the_maximum() -> None:
     here = rig(5)
     spout = here.spout("numbers")
     spout.postpone(spout.pending.all_roots(), 60.0)
     spout.look(89.9)
-    assert not heard(here)
+    assert not hook_calls(here)
 
 
 def test_maximum_below_the_timeout_is_refused() -> None:
@@ -175,7 +175,7 @@ def test_maximum_below_the_timeout_is_refused() -> None:
         Config(message_timeout_s=30, message_timeout_max_s=20)
 
 
-# ---- the whole way ------------------------------------------------------------------------------
+# ---- in a topology ------------------------------------------------------------------------------
 
 
 class Slowly(Bolt[Number, Number]):
@@ -210,7 +210,7 @@ def slow_chain(watch: Watch, layout: Layout, seed: int, longest_s: float | None)
 
 @every_layout
 @seeds(5)
-def test_slow_tree_that_moves_does_not_time_out(layout: Layout, seed: int) -> None:
+def test_slow_tree_that_makes_progress_does_not_time_out(layout: Layout, seed: int) -> None:
     watch = Watch()
     slow_chain(watch, layout, seed, 200).run()
     assert not watch.failures, f"seed {seed}: {watch.failures}"
@@ -218,7 +218,9 @@ def test_slow_tree_that_moves_does_not_time_out(layout: Layout, seed: int) -> No
 
 
 @pytest.mark.parametrize("longest_s", [None, 40])
-def test_slow_tree_times_out_without_it_and_at_the_maximum(longest_s: float | None) -> None:
+def test_slow_tree_times_out_without_progress_deadline_and_at_the_maximum(
+    longest_s: float | None,
+) -> None:
     watch = Watch()
     net = slow_chain(watch, Layout.ISOLATE, 0, longest_s)
     net.until(lambda: bool(watch.failures))

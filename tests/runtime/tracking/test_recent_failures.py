@@ -1,4 +1,4 @@
-"""What a dead process was executing is blamed, whether it has failed already or not."""
+"""Tuples that a dead process was executing are charged an attempt, even if they failed before."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Number(NamedTuple):
 def sink(record: Number) -> None: ...
 
 
-def mourn(letter: DeadLetter) -> None: ...
+def collect(letter: DeadLetter) -> None: ...
 
 
 DIED = Failure(Cause.ACTOR_DIED, "next", 0)
@@ -32,22 +32,22 @@ def rig(count: int, attempts: int = 2) -> Rig:
     retry = Retry(attempts=attempts, dead_letters=True)
     numbers = topology.spout("numbers", source, retry=retry)
     numbers.shuffle().bolt("next", sink)
-    numbers.stream("dead_letters").shuffle().bolt("mourn", mourn)
+    numbers.stream("dead_letters").shuffle().bolt("collect", collect)
     return Rig(topology)
 
 
 def emit(here: Rig, now: float) -> U64:
-    """What is due is emitted. Returns what is pending then."""
+    """Emit all messages that are due. Returns the pending roots."""
     here.spout("numbers").emit(now, 100)
     roots: U64 = here.spout("numbers").pending.all_roots()
     return roots
 
 
 def dead(here: Rig) -> list[Any]:
-    return [letter.message_id for letter in records_of(here.sent("mourn"))]
+    return [letter.message_id for letter in records_of(here.sent("collect"))]
 
 
-def test_suspects_that_are_pending_fail_and_it_counts() -> None:
+def test_pending_tuples_of_a_crash_report_fail_and_are_charged_an_attempt() -> None:
     here = rig(3)
     spout = here.spout("numbers")
     for now in (0.0, 10.0):
@@ -56,10 +56,10 @@ def test_suspects_that_are_pending_fail_and_it_counts() -> None:
     emit(here, 20.0)
     assert dead(here) == [2]
     assert spout.stats().counts.causes == {"actor died": 2}
-    assert records_of(here.sent("mourn")) == []
+    assert records_of(here.sent("collect")) == []
 
 
-def test_suspects_that_the_sweep_has_failed_before_are_blamed_all_the_same() -> None:
+def test_tuples_of_a_crash_report_that_have_failed_before_are_charged_too() -> None:
     here = rig(3)
     spout = here.spout("numbers")
     for now in (0.0, 10.0):
@@ -67,12 +67,12 @@ def test_suspects_that_the_sweep_has_failed_before_are_blamed_all_the_same() -> 
         spout.failed(roots, DIED, now)
         spout.suspect(roots[:1], KILLED, now + 1)
     emit(here, 20.0)
-    letters = records_of(here.sent("mourn"))
+    letters = records_of(here.sent("collect"))
     assert [(x.message_id, x.attempts, x.reason) for x in letters] == [(0, 2, KILLED.reason)]
-    assert spout.stats().counts.failed == 6, "the blame is no further failure"
+    assert spout.stats().counts.failed == 6, "the charge does not count as a failure"
 
 
-def test_suspect_that_was_emitted_again_meanwhile_dies_only_if_it_fails_again() -> None:
+def test_charged_message_that_was_replayed_is_a_dead_letter_only_if_it_fails_again() -> None:
     for fate in ("completes", "fails"):
         here = rig(1, attempts=1)
         spout = here.spout("numbers")
@@ -91,7 +91,7 @@ def test_suspect_that_was_emitted_again_meanwhile_dies_only_if_it_fails_again() 
             assert dead(here) == [0]
 
 
-def test_suspect_that_is_settled_is_forgotten() -> None:
+def test_settled_message_is_not_charged() -> None:
     here = rig(1, attempts=1)
     spout = here.spout("numbers")
     first = emit(here, 0.0)
@@ -101,7 +101,7 @@ def test_suspect_that_is_settled_is_forgotten() -> None:
     assert not spout.replays.line.remembers
 
 
-def test_each_root_is_blamed_once() -> None:
+def test_each_root_is_charged_once() -> None:
     here = rig(1, attempts=3)
     spout = here.spout("numbers")
     roots = emit(here, 0.0)
@@ -111,34 +111,34 @@ def test_each_root_is_blamed_once() -> None:
     assert spout.replays.line.charges_of(0).times == 1
 
 
-def test_roots_of_a_former_life_are_nobody() -> None:
+def test_roots_of_another_incarnation_are_ignored() -> None:
     here = rig(1)
     spout = here.spout("numbers")
     spout.suspect(emit(here, 0.0) - np.uint64(1 << 48), KILLED, 0.0)
     assert len(spout.pending) == 1
 
 
-# ---- the memory of it ---------------------------------------------------------------------------
+# ---- RecentFailures -----------------------------------------------------------------------------
 
 
 def ids(*numbers: int) -> Any:
     return np.array(numbers, np.uint64)
 
 
-def test_what_failed_long_ago_is_forgotten() -> None:
-    lately = RecentFailures()
-    lately.note(ids(1, 2), np.array([10, 20]), 0.0)
-    lately.note(ids(3), np.array([30]), 11.0)
-    assert lately.take(ids(1, 2, 3)) == [30]
-    assert lately.take(ids(3)) == []
+def test_old_failures_are_forgotten() -> None:
+    recent = RecentFailures()
+    recent.note(ids(1, 2), np.array([10, 20]), 0.0)
+    recent.note(ids(3), np.array([30]), 11.0)
+    assert recent.take(ids(1, 2, 3)) == [30]
+    assert recent.take(ids(3)) == []
 
 
 def test_memory_is_bounded_however_much_fails() -> None:
-    lately = RecentFailures()
+    recent = RecentFailures()
     for group in range(100):
         roots = np.arange(1, 30_001, dtype=np.uint64) + np.uint64(group * 30_000)
-        lately.note(roots, np.arange(30_000), 0.0)
-    kept = sum(len(roots) for _, roots, _ in lately._groups)
+        recent.note(roots, np.arange(30_000), 0.0)
+    kept = sum(len(roots) for _, roots, _ in recent._groups)
     assert 200_000 < kept <= 1 << 18
-    assert lately.take(ids(1)) == []
-    assert lately.take(ids(99 * 30_000 + 1)) == [0]
+    assert recent.take(ids(1)) == []
+    assert recent.take(ids(99 * 30_000 + 1)) == [0]

@@ -1,4 +1,4 @@
-"""Which acker shard follows which root, and what reaches it."""
+"""Each root belongs to one acker shard, and all reports about it reach that shard."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ def test_reports_reach_the_shards_that_follow(shards: list[list[int]], some: lis
     reports.start(array, array)
     reports.ack(array, array ^ np.uint64(7))
     reports.fail(array, Failure(Cause.FAILED))
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     for task, report in reports.take().items():
-        told += [(root, task) for root, _ in report.fails]
+        reported += [(root, task) for root, _ in report.fails]
         starts = [root for pair in report.starts for root in pair[0].tolist()]
         assert starts == [root for root, _ in report.fails]
         for kept, xors in report.acks:  # neighbours of one root are folded; see test_edges.py
             assert len(kept) == len(xors)
             assert set(kept.tolist()) <= set(starts)
-    assert sorted(told) == sorted(zip(some, owners(shards, some), strict=True))
+    assert sorted(reported) == sorted(zip(some, owners(shards, some), strict=True))
 
 
 def test_taken_reports_are_gone() -> None:
@@ -74,7 +74,7 @@ def test_taken_reports_are_gone() -> None:
 
 
 @pytest.mark.parametrize("kind", ["start", "ack"])
-def test_report_of_nothing_is_no_report(kind: str) -> None:
+def test_empty_report_is_not_sent(kind: str) -> None:
     reports = Reports(Shards([[9]]))
     getattr(reports, kind)(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
     assert reports.take() == {}

@@ -1,4 +1,4 @@
-"""The plan of an upgrade: what keeps its id, and what is refused because a state does not fit."""
+"""The plan of an upgrade: which tasks keep their ids, and which changes are refused."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def counted(click: Click, state: KeyState[Total]) -> list[Click]:
     return [click]
 
 
-def counted_anew(click: Click, state: KeyState[Total]) -> list[Click]:
+def counted_differently(click: Click, state: KeyState[Total]) -> list[Click]:
     return counted(click, state)
 
 
@@ -152,7 +152,7 @@ def nothing(clicks: Any) -> None: ...
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        (process(), process(counted_anew)),
+        (process(), process(counted_differently)),
         (process(), process(parallelism=3)),
         (process(), lambda clicks: process()(clicks.filter(lambda click: click.at > 1))),
         (aggregate(count()), aggregate(count())),
@@ -166,7 +166,7 @@ def nothing(clicks: Any) -> None: ...
         (nothing, process()),
     ],
 )
-def test_what_fits_keeps_its_id_on_new_workers(before: Declare, after: Declare) -> None:
+def test_tasks_that_fit_keep_their_ids_on_new_workers(before: Declare, after: Declare) -> None:
     now, given = plan(before), plan(after)
     then = upgraded(now, given, [2], last_id=90)
     assert not {*then.workers} & {*now.workers, 2}

@@ -1,4 +1,4 @@
-"""What a bolt may do wrong, one by one: each has a named outcome, and none of them is silence."""
+"""Mistakes in bolts, one by one, and the stated outcome of each."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def failure_of(here: Rig, *words: str) -> tuple[str, set[int]]:
     """The reason why the last of `words` fails in the bolt, and the slots that are acked."""
     batch = here.batch("words", [Word(word) for word in words])
     here.bolt("bolt").process(batch)
-    told = here.reports()
-    assert set(told.fails) == {ROOT + len(words) - 1}
-    ((failure,),) = told.fails.values()
+    reported = here.reports()
+    assert set(reported.fails) == {ROOT + len(words) - 1}
+    ((failure,),) = reported.fails.values()
     assert failure.cause is Cause.EXCEPTION
     assert (failure.component, failure.task) == ("bolt", 0)
-    return failure.reason, {root - ROOT for root in told.acks}
+    return failure.reason, {root - ROOT for root in reported.acks}
 
 
 # ---- ack and fail -------------------------------------------------------------------------------
@@ -61,14 +61,14 @@ class Settles(Bolt[Word, Word]):
                 case "a":
                     out.ack(tuple)
                 case "f":
-                    out.fail(tuple, "as told")
+                    out.fail(tuple, "letter f")
                 case "e":
                     out.emit(tuple.record, tuple)
 
 
 @pytest.mark.parametrize("word", ["aa", "af", "ae"])
-def test_ack_and_then_another_word_on_it(word: str) -> None:
-    """AlreadySettled in the line that did it, which fails the tuple: not even the ack counts."""
+def test_ack_then_ack_fail_or_emit(word: str) -> None:
+    """The second call raises AlreadySettled, which fails the tuple; its ack does not count."""
     reason, acked = failure_of(rig(Settles, fields=Word), "a", word)
     assert reason.startswith("sunshower.errors.AlreadySettled: ")
     assert "in bolt[0]: it was acked before" in reason
@@ -76,13 +76,13 @@ def test_ack_and_then_another_word_on_it(word: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["ff", "fa", "fe"])
-def test_fail_and_then_another_word_on_it(word: str) -> None:
-    """AlreadySettled again, but the failure stands, with the reason that it was given."""
+def test_fail_then_ack_fail_or_emit(word: str) -> None:
+    """AlreadySettled again, but the tuple has failed with the reason of the first call."""
     here = rig(Settles, fields=Word)
     here.bolt("bolt").process(here.batch("words", [Word(word)]))
-    told = here.reports()
-    assert [failure.reason for failure in told.fails[ROOT]] == ["as told"]
-    assert not told.acks
+    reported = here.reports()
+    assert [failure.reason for failure in reported.fails[ROOT]] == ["letter f"]
+    assert not reported.acks
     assert not here.sent("next"), "nothing is anchored to a tuple that has failed"
 
 
@@ -93,7 +93,7 @@ class Forgets(Bolt[Word, None]):
 
 
 def test_neither_ack_nor_fail() -> None:
-    """The timeout counts as an attempt: after attempts_max of them it ends, and not in a loop."""
+    """Each timeout counts as an attempt; after attempts_max of them the topology ends."""
     clock = ManualClock()
 
     class Source(Spout[Word]):
@@ -120,7 +120,7 @@ class Place:
 
 
 def returns(what: Any) -> Any:
-    """A function that says it yields, and returns `what` for the word "bad"."""
+    """A function that is annotated to yield, and returns `what` for the word "bad"."""
 
     def bolt(word: Word) -> Iterator[Any]:
         return what if word.word == "bad" else iter([word])
@@ -143,7 +143,7 @@ def returns(what: Any) -> Any:
     ],
 )
 def test_record_that_is_returned_and_not_yielded(what: Any, kind: str) -> None:
-    """Its tuple fails, and is told so: a NamedTuple or a str is not taken apart."""
+    """Its tuple fails with this reason: a NamedTuple or a str is not iterated."""
     here = rig(returns(what), fields=Word)
     reason, acked = failure_of(here, "good", "fine", "bad")
     assert f"BadEmit: returned a {kind} (" in reason
@@ -153,7 +153,7 @@ def test_record_that_is_returned_and_not_yielded(what: Any, kind: str) -> None:
 
 
 def test_plain_tuple_that_is_returned_and_not_yielded() -> None:
-    """The same, where records are plain tuples; a tuple of records is as good as a list."""
+    """The same, where records are plain tuples; a tuple of records is accepted like a list."""
 
     def pair(word: Word) -> Iterator[tuple[str, int]]:
         one: Any = (word.word, 1)
@@ -168,14 +168,14 @@ def test_plain_tuple_that_is_returned_and_not_yielded() -> None:
 
 @pytest.mark.parametrize("many", [list, tuple, iter, set])
 def test_several_records_that_are_returned(many: Any) -> None:
-    """A list, a tuple, an iterator, a set of records: as good as yielding them."""
+    """A list, a tuple, an iterator or a set of records is accepted as if they were yielded."""
     here = rig(lambda word: many([word, Word("and")]), fields=Word)
     here.bolt("bolt").process(here.batch("words", [Word("rain")]))
     assert sorted(records_of(here.sent("next"))) == [Word("and"), Word("rain")]
 
 
 def test_record_that_a_sink_returns() -> None:
-    """Its tuple fails: there is nowhere to send it, and somebody thought there was."""
+    """Its tuple fails, because there is nowhere to send the record."""
     topology = Topology("t", ackers=1)
     source = topology.spout("words", Records([Word("rain")], type=Word))
     source.shuffle().bolt("bolt", lambda word: word.word == "bad" and word, fields=())
@@ -185,7 +185,7 @@ def test_record_that_a_sink_returns() -> None:
 
 
 def test_execute_that_yields() -> None:
-    """Refused at the declaration: it would return a generator, and nobody would ever run it."""
+    """Refused at the declaration: it would return a generator that is never run."""
 
     class Yields(Bolt[Word, Word]):
         def execute(self, tuple: Tuple[Word], out: Collector[Word]) -> Any:
@@ -224,16 +224,16 @@ def baskets(impl: Any, **settings: Any) -> Topology:
 
 
 @pytest.mark.parametrize("impl", [eats, Keeps])
-def test_input_that_is_changed_while_somebody_looks(impl: Any) -> None:
-    """With check_mutation the topology ends: bolt and record are named, before and after."""
+def test_input_that_is_changed_with_check_mutation(impl: Any) -> None:
+    """The topology ends; the error names the bolt, and the record before and after."""
     with pytest.raises(TopologyFailed, match=r"bolt\[0\] changed a record") as caught:
         run_inline(baskets(impl, check_mutation=True).graph())
     assert "Basket(owner=" in str(caught.value)
     assert " to Basket(owner=" in str(caught.value)
 
 
-def test_input_that_is_changed_while_nobody_looks() -> None:
-    """Nothing is said, and whoever gets it later, or again, gets it as it was left."""
+def test_input_that_is_changed_without_check_mutation() -> None:
+    """No error: later receivers, and replays, get the changed record."""
     seen = []
 
     def eats_and_breaks(basket: Basket) -> None:
@@ -246,8 +246,8 @@ def test_input_that_is_changed_while_nobody_looks() -> None:
     assert seen == [[], ["plum", "fig"], ["plum"]], "the replay carries the changed record"
 
 
-def test_input_that_is_left_alone_passes_the_check() -> None:
-    """Whatever a record holds; what cannot be pickled is not looked at."""
+def test_input_that_is_not_changed_passes_the_check() -> None:
+    """Whatever it contains; a record that cannot be pickled is not checked."""
     seen = []
     run_inline(baskets(seen.append, check_mutation=True).graph())
     assert len(seen) == 2
@@ -262,8 +262,8 @@ def test_input_that_is_left_alone_passes_the_check() -> None:
 # ---- a record that is too large -----------------------------------------------------------------
 
 
-def test_size_of_a_record_is_told_with_the_limit() -> None:
-    """Unserialisable names stream, size and limit; the records beside it are not to blame."""
+def test_record_that_is_too_large_is_refused_with_size_and_limit() -> None:
+    """Unserialisable has the size and the limit; `first_bad` finds the record."""
     batch = Batch(4, 1, [("small", 1), ("x" * 1_000, 2)], *[np.arange(1, 3, dtype=np.uint64)] * 2)
     with pytest.raises(Unserialisable, match=r"is 1,00\d bytes on the wire, more than .* 500"):
         encode(3, 1, batch, STREAMS[4], 500)
@@ -271,7 +271,7 @@ def test_size_of_a_record_is_told_with_the_limit() -> None:
 
 
 class Grows(Bolt[Word, Word]):
-    """Makes a word as long as its number says."""
+    """Turns `b60000` into 60,000 times `b`."""
 
     def process(self, record: Word) -> Iterator[Word]:
         yield Word(record.word[0] * int(record.word[1:]))
@@ -300,7 +300,7 @@ def growing(watch: Watch, layout: Layout, *words: str) -> Network:
 
 
 def test_record_that_is_too_large_to_travel() -> None:
-    """Its tuple fails at the bolt that made it, and after its attempts the topology ends."""
+    """Its tuple fails at the bolt that emitted it, and after its attempts the topology ends."""
     watch = Watch()
     net = growing(watch, Layout.ISOLATE, *["a10"] * 50, "b60000", *["c10"] * 50)
     story = r"(?s)message 50 of spout 'words' failed 2 times.*60,00\d bytes on the wire.*50,000"
@@ -319,7 +319,7 @@ def test_record_larger_than_a_packet_but_not_too_large(layout: Layout) -> None:
 
 
 def test_record_of_any_size_within_a_worker() -> None:
-    """The limit is on the wire: what does not travel may be as large as memory allows."""
+    """The limit is for records that go to another worker."""
     topology = Topology("t", ackers=1, record_bytes_max=100)
     source = topology.spout("words", Records([Word("a100000")], type=Word))
     source.shuffle().bolt("grows", Grows).shuffle().bolt("next", sink, fields=())

@@ -1,4 +1,4 @@
-"""Batches are cut, joined and selected from as if each record were alone with its anchors."""
+"""Batches are split, joined and selected from as if each record had its anchors to itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sunshower.runtime.transport.batch import Anchors, Batch, can_join, join
-from tests.runtime.batches import STREAMS, Word, batches, said
+from tests.runtime.batches import STREAMS, Word, batches, records_with_anchors
 
 
 @given(batches(), st.data())
@@ -17,20 +17,22 @@ def test_split_loses_nothing_and_keeps_the_order(batch: Batch, data: st.DataObje
     count = data.draw(st.integers(0, len(batch)))
     first, rest = batch.split(count)
     assert len(first) == count
-    assert said(first) + said(rest) == said(batch)
+    assert records_with_anchors(first) + records_with_anchors(rest) == records_with_anchors(batch)
 
 
 @given(batches(), st.data())
 def test_only_is_one_record(batch: Batch, data: st.DataObject) -> None:
     index = data.draw(st.integers(0, len(batch) - 1))
-    assert said(batch.only(index)) == [said(batch)[index]]
+    assert records_with_anchors(batch.only(index)) == [records_with_anchors(batch)[index]]
 
 
 @given(batches(), batches())
 def test_batches_that_can_be_joined_are_one_after_the_other(first: Batch, second: Batch) -> None:
     second.stream, second.source = first.stream, first.source
     if can_join(first, second) and type(first.records) is type(second.records):
-        assert said(join([first, second])) == said(first) + said(second)
+        assert records_with_anchors(join([first, second])) == records_with_anchors(
+            first
+        ) + records_with_anchors(second)
 
 
 def columns(**values: list[object]) -> Batch:
@@ -41,7 +43,10 @@ def columns(**values: list[object]) -> Batch:
 def test_tables_of_one_schema_are_joined() -> None:
     first, second = columns(word=["a"], n=[1]), columns(word=["b"], n=[2])
     assert can_join(first, second)
-    assert [record for record, _ in said(join([first, second]))] == [Word("a", 1), Word("b", 2)]
+    assert [record for record, _ in records_with_anchors(join([first, second]))] == [
+        Word("a", 1),
+        Word("b", 2),
+    ]
 
 
 def test_tables_whose_columns_are_of_other_types_are_not_joined() -> None:

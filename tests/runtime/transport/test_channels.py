@@ -1,4 +1,4 @@
-"""The load of a channel is what was pushed and is not processed, wherever it is."""
+"""The load of a channel is the number of records pushed and not processed, wherever they are."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.transport.channels import Inbox, Inflow, LocalChannel, RemoteChannel
 from sunshower.runtime.transport.credits import FIRST_CREDIT, Credit
-from tests.runtime.batches import batches, said
+from tests.runtime.batches import batches, records_with_anchors
 
 _WINDOW = 8
 
@@ -103,7 +103,7 @@ TestRemoteChannelAgainstModel = RemoteChannelAgainstModel.TestCase
 TestRemoteChannelAgainstModel.settings = settings(stateful_step_count=30)
 
 
-def test_pushed_channel_stands_in_line_of_its_peer_link() -> None:
+def test_channel_with_records_is_ready_at_its_peer_link() -> None:
     ready: dict[RemoteChannel, None] = {}
     channel = RemoteChannel(1, 2, _WINDOW, ready=ready)
     channel.push(batch(1))
@@ -129,7 +129,9 @@ def test_local_channel_hands_the_batch_over_as_it_is() -> None:
 
 
 @given(batches(), st.integers(1, 5))
-def test_inbox_cuts_a_batch_and_tells_its_number_with_the_last_part(one: Batch, most: int) -> None:
+def test_inbox_splits_a_batch_and_returns_its_frame_number_with_the_last_part(
+    one: Batch, most: int
+) -> None:
     inbox = Inbox()
     inbox.put(one, Inflow(1, 2, 0), seq=17)
     parts: list[Any] = []
@@ -137,7 +139,9 @@ def test_inbox_cuts_a_batch_and_tells_its_number_with_the_last_part(one: Batch, 
         parts.append(inbox.take(most))
     assert [len(part) for part, _, _ in parts[:-1]] == [most] * (len(parts) - 1)
     assert [seq for _, _, seq in parts] == [None] * (len(parts) - 1) + [17]
-    assert [record for part, _, _ in parts for record in said(part)] == said(one)
+    assert [
+        record for part, _, _ in parts for record in records_with_anchors(part)
+    ] == records_with_anchors(one)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +149,7 @@ def test_inbox_cuts_a_batch_and_tells_its_number_with_the_last_part(one: Batch, 
     [(8, 8, 4), (8, 64, 4), (8, 2, 1)],
     ids=["as it is", "more than the sender knows", "less than the sender knows"],
 )
-def test_sender_is_told_before_the_window_that_it_knows_runs_dry(
+def test_grant_is_due_before_the_window_that_the_sender_knows_is_used_up(
     knows: int, next_one: int, due_at: int
 ) -> None:
     flow = Inflow(1, 2, worker=0, credit=Credit(knows, 1))

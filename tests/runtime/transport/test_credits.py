@@ -1,4 +1,4 @@
-"""What may wait before a task is worth the same time, whether it is quick or slow."""
+"""The window of a task is worth the same time, whether the task is quick or slow."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.runtime.test_under_load import Watch
 
 CONFIG = Config(slice_s=0.005, window_s=0.25)
 FIRST = FIRST_CREDIT.window
-LEAST = 2  # of a task of many seconds a record
+LEAST = 2  # for a task that needs many seconds for a record
 
 
 @dataclass
 class Measured:
-    """One whole slice after the other."""
+    """A service time, measured in whole slices."""
 
     service: ServiceTime = field(default_factory=lambda: ServiceTime(CONFIG))
 
@@ -45,12 +45,12 @@ def test_window_and_slice_are_worth_their_seconds(record_s: float) -> None:
     assert service.slice_records == pytest.approx(max(1, 0.005 / record_s), rel=0.01, abs=1)
 
 
-def test_slow_task_still_has_one_record_in_hand_and_a_few_on_their_way() -> None:
+def test_slow_task_has_slices_of_one_record_and_the_least_window() -> None:
     service = after(10.0)
     assert (service.slice_records, service.window) == (1, LEAST)
 
 
-def test_quick_task_meets_the_hard_limit() -> None:
+def test_window_of_a_quick_task_is_the_configured_maximum() -> None:
     assert after(0.0).window == CONFIG.window_records_max
 
 
@@ -83,7 +83,7 @@ def test_window_of_little_work_grows_faster() -> None:
 
 
 def test_window_grows_once_for_each_window_of_inputs() -> None:
-    """The first inputs say little of the pace: the room before the receivers is still empty."""
+    """The first inputs say little about the pace: the receivers still have room."""
     service = ServiceTime(CONFIG)
     service.measure(FIRST, 0.02 * FIRST)
     for _ in range(2 * FIRST - 1):
@@ -105,7 +105,7 @@ def test_one_slow_slice_is_forgotten() -> None:
 
 @pytest.mark.parametrize("waited_s", [1e-3, 1e-2])
 def test_window_follows_the_pace_and_the_slice_the_work_alone(waited_s: float) -> None:
-    """A quick bolt before a slow one: it waits for room, so no more may wait before it."""
+    """A quick bolt before a slow one waits for room, so its own window is small."""
     service = after(1e-5, waited_s)
     assert service.window == pytest.approx(0.25 / (1e-5 + waited_s), rel=0.01, abs=1)
     assert service.slice_records == pytest.approx(500, abs=1)
@@ -136,7 +136,7 @@ class Committing(Slow):
 
 
 def measured(last: Slow, seconds: float = 20.0) -> dict[str, ServiceTime]:
-    """The service times in the chain numbers → quick → last, after so long."""
+    """The service times in the chain numbers → quick → last after `seconds`."""
     watch = last.watch
     topology = Topology("t", ackers=1, workers=1, spout_pending=32_768)
     numbers = topology.spout("numbers", Counter())
@@ -153,10 +153,10 @@ def test_bolt_before_a_slow_one_has_the_pace_of_the_slow_one() -> None:
     for service in found.values():
         assert 0.4e-3 < (service.pace_s or 0) < 2e-3
         assert 100 < service.window < 600, "a quarter of a second, about: slices come in bursts"
-    assert found["quick"].slice_records > 250, "its own work is nothing"
+    assert found["quick"].slice_records > 250, "its own work takes no time"
 
 
-def test_commit_of_a_batch_is_no_part_of_the_pace_of_its_records() -> None:
+def test_commit_of_a_batch_does_not_count_for_the_pace_of_its_records() -> None:
     service = measured(Committing(Watch(), 1e-4, flush_s=0.05))["last"]
     assert service.slice_records == pytest.approx(0.02 / 1e-4, rel=0.01)
 

@@ -1,4 +1,4 @@
-"""A value of every type that a field may have arrives equal and of its type; others are refused."""
+"""Values of every type that a field may have arrive equal and of their type; others are refused."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_zone_keeps_its_name_and_so_the_hour_that_the_clock_repeats() -> None:
 
 
 class HalfPast(tzinfo):
-    """A zone of another class."""
+    """A time zone that is not a ZoneInfo."""
 
     def utcoffset(self, at: datetime | None) -> delta:
         return delta(hours=5, minutes=30)

@@ -1,4 +1,4 @@
-"""What goes onto the wire comes off it: rows, columns, anchors; what cannot travel is named."""
+"""Frames decode to the batches that were encoded; a record that cannot be encoded is named."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from sunshower.errors import CorruptPacket, Unserialisable
 from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.transport.frames import decode, encode, first_bad
-from tests.runtime.batches import MAX, STREAMS, Order, Word, batches, said
+from tests.runtime.batches import MAX, STREAMS, Order, Word, batches, records_with_anchors
 
 
 def over_the_wire(fields: list[Any]) -> list[Any]:
@@ -21,15 +21,15 @@ def over_the_wire(fields: list[Any]) -> list[Any]:
 
 
 @given(batches())
-def test_frame_comes_back_as_it_was(batch: Batch) -> None:
+def test_frame_decodes_to_what_was_encoded(batch: Batch) -> None:
     frame = decode(over_the_wire(encode(3, 41, batch, STREAMS[batch.stream], MAX)), STREAMS)
     assert (frame.target, frame.seq) == (3, 41)
     assert (frame.batch.stream, frame.batch.source) == (batch.stream, batch.source)
     assert frame.batch.is_table == batch.is_table
-    assert said(frame.batch) == said(batch)
+    assert records_with_anchors(frame.batch) == records_with_anchors(batch)
 
 
-def test_children_of_one_parent_tell_their_root_once() -> None:
+def test_children_of_one_parent_encode_their_root_once() -> None:
     root = np.full(100, 1 << 60, np.uint64)
     batch = Batch(0, 7, [Word("a", 1)] * 100, root, np.arange(100, dtype=np.uint64))
     roots, counts = encode(3, 1, batch, STREAMS[0], MAX)[6:8]
@@ -39,7 +39,7 @@ def test_children_of_one_parent_tell_their_root_once() -> None:
 @pytest.mark.parametrize(
     "value", [1 << 64, -(1 << 63) - 1, -(3**5000), np.int64(-7), np.float32(0.5), np.bool_(True)]
 )
-def test_long_integers_and_scalars_of_numpy_arrive_as_pythons(value: Any) -> None:
+def test_long_integers_and_scalars_of_numpy_arrive_as_python_values(value: Any) -> None:
     batch = Batch(4, 7, [("a", value)])
     frame = decode(over_the_wire(encode(3, 1, batch, STREAMS[4], MAX)), STREAMS)
     (found,) = frame.batch.records
@@ -47,7 +47,7 @@ def test_long_integers_and_scalars_of_numpy_arrive_as_pythons(value: Any) -> Non
     assert type(found[1]) in {int, float, bool}
 
 
-def test_an_unknown_extension_type_is_the_records_error_alone() -> None:
+def test_an_unknown_extension_type_is_an_error_of_the_frame_alone() -> None:
     frame = encode(3, 1, Batch(4, 7, [("a", 1)]), STREAMS[4], MAX)
     frame[5] = msgpack.packb(["a", msgpack.ExtType(99, b"x")])
     assert "unknown extension type 99" in str(decode(over_the_wire(frame), STREAMS).error)
@@ -79,7 +79,7 @@ def test_frame_of_another_shape_is_corrupt(place: int, value: Any) -> None:
     [(4, 1), (5, b"\xc1"), (5, msgpack.packb(7)), (5, msgpack.packb(["a"]))],
     ids=["kind", "rows", "a number for rows", "a field too few"],
 )
-def test_records_that_cannot_be_made_again_leave_their_roots_known(place: int, value: Any) -> None:
+def test_frame_whose_records_cannot_be_decoded_still_has_its_roots(place: int, value: Any) -> None:
     batch = Batch(2, 7, [Order("a", 1)], np.ones(1, np.uint64), np.ones(1, np.uint64))
     fields = encode(3, 1, batch, STREAMS[2], MAX)
     fields[place] = value

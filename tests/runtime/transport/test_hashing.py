@@ -1,4 +1,4 @@
-"""Equal keys find the same task: in every process, after every restart, rows or columns."""
+"""Equal keys go to the same task: in every process, after every restart, as rows or columns."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ KEYS: list[Any] = [
 ]
 
 
-def test_another_process_with_other_salt_agrees() -> None:
+def test_another_process_with_another_hash_seed_agrees() -> None:
     program = (
         "from tests.runtime.transport.test_hashing import KEYS\n"
         "from sunshower.runtime.transport.hashing import stable_hash\n"
@@ -68,7 +68,7 @@ def test_another_process_with_other_salt_agrees() -> None:
         *hashes, salted = done.stdout.split()
         answers.add(tuple(map(int, hashes)))
         salts.add(salted)
-    assert len(salts) == 2, "the two processes were salted alike: this proves nothing"
+    assert len(salts) == 2, "both processes have the same hash seed, so this proves nothing"
     assert answers == {tuple(map(stable_hash, KEYS))}
 
 
@@ -95,7 +95,7 @@ def test_values_that_are_equal_hash_equally(left: Any, right: Any) -> None:
         (Point(1), (1, None), [1, None]),
     ],
 )
-def test_one_number_is_one_key_however_it_is_written(same: tuple[Any, ...]) -> None:
+def test_equal_values_of_several_types_are_one_key(same: tuple[Any, ...]) -> None:
     assert len(set(map(stable_hash, same))) == 1
 
 
@@ -104,18 +104,18 @@ def test_hash_has_32_bits(key: Any) -> None:
     assert 0 <= stable_hash(key) < 1 << 32
 
 
-def test_kinds_and_nestings_are_told_apart() -> None:
+def test_types_and_nestings_are_distinguished() -> None:
     different = ["1", b"1", 1, ("1",), (("1",),), ("1", ""), ("", "1"), (), None, "None", 1.5]
     assert len(set(map(stable_hash, different))) == len(different)
 
 
 @pytest.mark.parametrize("key", [object(), {1j}, ("a", object())])
-def test_key_that_other_processes_would_hash_otherwise_is_refused(key: Any) -> None:
+def test_key_that_other_processes_would_hash_differently_is_refused(key: Any) -> None:
     with pytest.raises(BadEmit, match=r"a key of type (object|complex) has no hash .* group by"):
         stable_hash(key)
 
 
-def test_table_remembers_a_key_and_forgets_none_of_its_answers(
+def test_table_is_bounded_and_gives_the_same_answers_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(hashing, "_KEYS_MAX", 10)
@@ -130,7 +130,7 @@ def test_key_that_python_cannot_hash_is_found_too() -> None:
     assert KeyTable(5).find(["a", 1]) == KeyTable(5).find(("a", 1)) == stable_hash(("a", 1)) % 5
 
 
-def test_the_table_keeps_moments_apart_that_python_takes_for_equal() -> None:
+def test_table_distinguishes_moments_that_python_takes_for_equal() -> None:
     first = datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
     second = first.replace(fold=1)
     assert first == second

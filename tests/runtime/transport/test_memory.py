@@ -1,4 +1,4 @@
-"""What a worker holds is bounded, also with a bolt that never acks: the formula of `Wired`."""
+"""The memory of a worker is bounded, even if a bolt never acks: the formula of `Wired`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEDGER_SLOTS = 8_192  # the next power of two
 
 
 class Forgetful(Bolt[Number, None]):
-    """Takes its time for each number, and never acks one."""
+    """Works 10 µs on each number, and acks none."""
 
     def prepare(self, context: Context) -> None:
         self.clock = context.clock
@@ -46,7 +46,7 @@ def network(layout: Layout, longest_s: float | None) -> Network:
 
 
 def check_bound(core: Worker) -> None:
-    """Every container of a worker against the formula."""
+    """Compare every container of a worker with the formula."""
     wired = core._wired
     for spout in wired.spouts.values():
         assert len(spout.pending) + len(spout.replays.line) <= PENDING

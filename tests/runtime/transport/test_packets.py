@@ -1,4 +1,4 @@
-"""A packet comes back as it was, and no bit of it can be flipped unseen."""
+"""A packet decodes to what was encoded, and every flipped bit is detected."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from sunshower.runtime.transport.packets import (
     read_address,
     read_content,
 )
-from tests.runtime.batches import MAX, STREAMS, Word, batches, ids, said
+from tests.runtime.batches import MAX, STREAMS, Word, batches, ids, records_with_anchors
 
 ADDRESS = Address(1, 2, 3, 4, 5)
 failures = st.builds(
     Failure, st.sampled_from(Cause), st.sampled_from(["", "split"]), st.integers(-1, 9), st.text()
 )
-told = st.lists(st.tuples(ids, failures), max_size=4)
+failed = st.lists(st.tuples(ids, failures), max_size=4)
 arrays = st.lists(ids, max_size=5).map(lambda values: np.array(values, np.uint64))
 pairs = st.lists(ids, min_size=1, max_size=5).map(
     lambda values: (np.array(values, np.uint64), np.array(values[::-1], np.uint64))
 )
-reports = st.builds(ShardReport, st.lists(pairs, max_size=3), st.lists(pairs, max_size=3), told)
-verdicts = st.builds(Verdicts, st.lists(arrays, max_size=3), told)
+reports = st.builds(ShardReport, st.lists(pairs, max_size=3), st.lists(pairs, max_size=3), failed)
+verdicts = st.builds(Verdicts, st.lists(arrays, max_size=3), failed)
 numbers = st.integers(1, 99)
 grants = st.tuples(numbers, numbers, numbers, st.builds(Credit, numbers, numbers))
 
 
-def report_said(report: ShardReport) -> tuple[Any, ...]:
-    """All that a report means, however its arrays are cut."""
+def report_content(report: ShardReport) -> tuple[Any, ...]:
+    """The content of a report, however its arrays are split."""
     parts = [
         np.concatenate([p[i] for p in some]).tolist() if some else []
         for some in (report.starts, report.acks)
@@ -52,7 +52,7 @@ def report_said(report: ShardReport) -> tuple[Any, ...]:
     return (*parts, sorted(report.fails, key=repr))
 
 
-def verdicts_said(verdict: Verdicts) -> tuple[Any, ...]:
+def verdicts_content(verdict: Verdicts) -> tuple[Any, ...]:
     complete = np.concatenate([np.zeros(0, np.uint64), *verdict.complete]).tolist()
     return complete, sorted(verdict.failed, key=repr)
 
@@ -64,7 +64,7 @@ def verdicts_said(verdict: Verdicts) -> tuple[Any, ...]:
     st.lists(ids, max_size=3),
     st.lists(grants, max_size=3),
 )
-def test_packet_comes_back_as_it_was(
+def test_packet_decodes_to_what_was_encoded(
     some: list[Batch],
     reports: dict[int, ShardReport],
     verdicts: dict[int, Verdicts],
@@ -76,14 +76,14 @@ def test_packet_comes_back_as_it_was(
     assert read_address(data) == ADDRESS
     packet = read_content(data, STREAMS)
     assert (packet.sender, packet.life) == (1, 3)
-    assert [(f.target, f.seq, said(f.batch)) for f in packet.frames] == [
-        (9, seq, said(batch)) for seq, batch in enumerate(some, start=1)
+    assert [(f.target, f.seq, records_with_anchors(f.batch)) for f in packet.frames] == [
+        (9, seq, records_with_anchors(batch)) for seq, batch in enumerate(some, start=1)
     ]
-    assert {t: report_said(r) for t, r in packet.reports.items()} == {
-        t: report_said(r) for t, r in reports.items()
+    assert {t: report_content(r) for t, r in packet.reports.items()} == {
+        t: report_content(r) for t, r in reports.items()
     }
-    assert {t: verdicts_said(v) for t, v in packet.verdicts.items()} == {
-        t: verdicts_said(v) for t, v in verdicts.items()
+    assert {t: verdicts_content(v) for t, v in packet.verdicts.items()} == {
+        t: verdicts_content(v) for t, v in verdicts.items()
     }
     assert packet.postponed.tolist() == postponed
     assert packet.grants == grants
@@ -98,8 +98,8 @@ def test_questions_about_progress_and_their_answers_travel() -> None:
     )
     packet = read_content(encode_packet(ADDRESS, content), STREAMS)
     assert [asked.tolist() for asked in packet.reports[4].asks] == [roots.tolist()]
-    ((about, told),) = packet.verdicts[5].ages
-    assert (about.tolist(), told.tolist()) == (roots.tolist(), ages.tolist())
+    ((of_roots, found),) = packet.verdicts[5].ages
+    assert (of_roots.tolist(), found.tolist()) == (roots.tolist(), ages.tolist())
 
 
 def example() -> bytes:
@@ -110,7 +110,7 @@ def example() -> bytes:
     return encode_packet(ADDRESS, Content([frame], {4: report}, {5: Verdicts([one])}, [7], []))
 
 
-def test_every_flipped_bit_is_seen() -> None:
+def test_every_flipped_bit_is_detected() -> None:
     data = example()
     for bit in range(len(data) * 8):
         flipped = bytearray(data)
@@ -119,14 +119,16 @@ def test_every_flipped_bit_is_seen() -> None:
             read_address(bytes(flipped))
 
 
-def test_every_missing_tail_is_seen() -> None:
+def test_every_truncation_is_detected() -> None:
     data = example()
     for length in range(len(data)):
         with pytest.raises(CorruptPacket):
             read_address(data[:length])
 
 
-def test_packet_of_another_release_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packet_of_another_release_is_refused_with_both_versions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with monkeypatch.context() as other_release:
         other_release.setattr(versions, "PROTOCOL", 9)
         packet = example()
@@ -134,7 +136,7 @@ def test_packet_of_another_release_says_so(monkeypatch: pytest.MonkeyPatch) -> N
         read_address(packet)
 
 
-def test_reason_that_is_no_proper_text_travels_too() -> None:
+def test_reason_with_a_lone_surrogate_travels_too() -> None:
     failure = Failure(Cause.EXCEPTION, "split", 0, "ValueError: '\udc80'")  # from a file name, say
     content = Content(verdicts={5: Verdicts([], [(1, failure)])})
     packet = read_content(encode_packet(ADDRESS, content), STREAMS)

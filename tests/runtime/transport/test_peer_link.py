@@ -1,4 +1,4 @@
-"""Packets leave as Nagle's rule has it, and every answer has a stated consequence."""
+"""Packets leave according to Nagle's rule, and each answer has a stated consequence."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ CONFIG = Config(calls_in_flight_max=3, frame_records_max=10, packet_bytes_max=2_
 FAILURE = Failure(Cause.FAILED, "split", 0)
 
 
-class Way:
-    """A peer link with one channel, and a peer that answers only when it is told to."""
+class LinkWithChannel:
+    """A peer link with one channel; the test gives the answers of the peer."""
 
     def __init__(self) -> None:
         self.refused: list[Batch] = []
@@ -46,7 +46,7 @@ class Way:
         self.channel.push(Batch(4, 1, rows, u64(*roots), u64(*roots)))
 
     def packets(self, now: float = 0.0) -> list[tuple[int, Packet]]:
-        """All that leave now."""
+        """All packets that leave now."""
         found = []
         while (packet := self.peer_link.next_packet(now)) is not None:
             found.append((packet[0], read_content(packet[1], STREAMS)))
@@ -65,204 +65,212 @@ def u64(*values: int) -> U64:
 
 
 @pytest.fixture
-def way() -> Way:
-    return Way()
+def link() -> LinkWithChannel:
+    return LinkWithChannel()
 
 
 # ---- sending ------------------------------------------------------------------------------------
 
 
-def test_first_packet_leaves_at_once_and_the_next_waits_for_its_answer(way: Way) -> None:
-    way.push(1)
-    assert way.sent() == [[1]]
-    way.push(2)
-    way.push(3)
-    assert way.sent() == []
-    way.peer_link.answered(1, Answer.ACCEPTED, 0.0)
-    assert way.sent() == [[2, 3]]
+def test_first_packet_leaves_at_once_and_the_next_waits_for_its_answer(
+    link: LinkWithChannel,
+) -> None:
+    link.push(1)
+    assert link.sent() == [[1]]
+    link.push(2)
+    link.push(3)
+    assert link.sent() == []
+    link.peer_link.answered(1, Answer.ACCEPTED, 0.0)
+    assert link.sent() == [[2, 3]]
 
 
-def test_full_packet_does_not_wait_but_no_more_than_some_are_on_their_way(way: Way) -> None:
+def test_full_packet_does_not_wait_but_the_packets_in_flight_are_limited(
+    link: LinkWithChannel,
+) -> None:
     for packet in range(5):
-        way.push(*range(packet * 20_000, (packet + 1) * 20_000))
-        way.packets()
-    assert len(way.peer_link._in_flight) == CONFIG.calls_in_flight_max
+        link.push(*range(packet * 20_000, (packet + 1) * 20_000))
+        link.packets()
+    assert len(link.peer_link._in_flight) == CONFIG.calls_in_flight_max
 
 
-def test_packet_names_both_ends_in_their_lives(way: Way) -> None:
-    way.push(1)
-    packet = way.peer_link.next_packet(0.0)
+def test_packet_names_sender_and_receiver_with_their_lives(link: LinkWithChannel) -> None:
+    link.push(1)
+    packet = link.peer_link.next_packet(0.0)
     assert packet is not None
     address = read_address(packet[1])
     assert (address.sender, address.receiver) == (ME, PEER)
     assert (address.sender_incarnation, address.receiver_incarnation) == (MY_LIFE, PEER_LIFE)
 
 
-def test_frame_holds_no_more_than_its_limit_and_frames_are_numbered(way: Way) -> None:
-    way.push(*range(1, 26))
-    ((_, packet),) = way.packets()
+def test_frame_holds_no_more_than_its_limit_and_frames_are_numbered(link: LinkWithChannel) -> None:
+    link.push(*range(1, 26))
+    ((_, packet),) = link.packets()
     assert [(f.seq, len(f.batch)) for f in packet.frames] == [(1, 10), (2, 10), (3, 5)]
 
 
-def test_one_long_queue_does_not_starve_the_other(way: Way) -> None:
-    other = RemoteChannel(1, 3, 1_000, ready=way.peer_link.ready)
-    way.push(*range(100))
+def test_one_long_queue_does_not_starve_the_other(link: LinkWithChannel) -> None:
+    other = RemoteChannel(1, 3, 1_000, ready=link.peer_link.ready)
+    link.push(*range(100))
     other.push(Batch(4, 1, [("rain", 1)]))
-    ((_, packet), *_) = way.packets()
+    ((_, packet), *_) = link.packets()
     assert [frame.target for frame in packet.frames][:3] == [2, 3, 2]
 
 
-def test_nothing_leaves_before_the_peer_has_said_hello() -> None:
+def test_nothing_leaves_before_the_life_of_the_peer_is_known() -> None:
     peer_link = PeerLink(ME, MY_LIFE, PEER, CONFIG, STREAMS, lambda *_: None)
     peer_link.content.postponed.append(1)
     assert peer_link.next_packet(0.0) is None
-    assert peer_link.next_look_s == math.inf, "there is no time to look again: the hello is news"
+    assert peer_link.next_look_s == math.inf, "the worker wakes up when it learns of the peer"
     peer_link.peer_is(1)
     assert peer_link.next_packet(0.0) is not None
 
 
-def test_record_that_cannot_travel_is_taken_out_and_the_rest_goes_on(way: Way) -> None:
-    way.push(1, 2)
-    way.push(3, of=object())
-    way.push(4)
-    assert way.sent() == [[1, 2, 4]]
-    assert [batch.roots.tolist() for batch in way.refused] == [[3]]
-    assert way.channel.load == 3
+def test_record_that_cannot_travel_is_removed_and_the_rest_is_sent(link: LinkWithChannel) -> None:
+    link.push(1, 2)
+    link.push(3, of=object())
+    link.push(4)
+    assert link.sent() == [[1, 2, 4]]
+    assert [batch.roots.tolist() for batch in link.refused] == [[3]]
+    assert link.channel.load == 3
 
 
-def test_peer_link_with_only_records_that_cannot_travel_sends_nothing(way: Way) -> None:
-    way.push(1, of=object())
-    assert way.sent() == []
-    assert way.peer_link.idle
+def test_peer_link_with_only_records_that_cannot_travel_sends_nothing(
+    link: LinkWithChannel,
+) -> None:
+    link.push(1, of=object())
+    assert link.sent() == []
+    assert link.peer_link.idle
 
 
 # ---- answers ------------------------------------------------------------------------------------
 
 
-def filled(way: Way) -> None:
-    """Everything that a packet can carry."""
-    way.push(1, 2)
-    content = way.peer_link.content
+def fill(link: LinkWithChannel) -> None:
+    """Queue content of every kind."""
+    link.push(1, 2)
+    content = link.peer_link.content
     content.reports[7] = ShardReport([(u64(1), u64(9))], [(u64(2), u64(8))], [(3, FAILURE)])
     content.verdicts[8] = Verdicts([u64(5)], [(6, FAILURE)])
     content.grants.append((4, 5, 6, Credit(7, 1)))
 
 
-def test_accepted_packet_is_settled(way: Way) -> None:
-    filled(way)
-    way.packets()
-    lost = way.peer_link.answered(1, Answer.ACCEPTED, 0.0)
+def test_accepted_packet_is_settled(link: LinkWithChannel) -> None:
+    fill(link)
+    link.packets()
+    lost = link.peer_link.answered(1, Answer.ACCEPTED, 0.0)
     assert (lost.frames, lost.reports) == ([], [])
-    assert way.peer_link.idle
+    assert link.peer_link.idle
 
 
 @pytest.mark.parametrize("answer", [Answer.REFUSED, Answer.STALE, None])
-def test_frames_and_reports_of_a_packet_that_was_not_taken_are_lost(
-    way: Way, answer: Answer | None
+def test_frames_and_reports_of_a_packet_that_was_not_accepted_are_lost(
+    link: LinkWithChannel, answer: Answer | None
 ) -> None:
-    filled(way)
-    way.packets()
-    lost = way.peer_link.answered(1, answer, 0.0)
-    assert lost.frames == [(way.channel, {1})]
+    fill(link)
+    link.packets()
+    lost = link.peer_link.answered(1, answer, 0.0)
+    assert lost.frames == [(link.channel, {1})]
     (report,) = lost.reports
     assert [roots.tolist() for roots in report.roots()] == [[1], [2]]
     assert report.fails == [(3, FAILURE)]
 
 
 @pytest.mark.parametrize("answer", [Answer.REFUSED, Answer.STALE, None])
-def test_verdicts_and_grants_of_a_packet_that_was_not_taken_are_said_again(
-    way: Way, answer: Answer | None
+def test_verdicts_and_grants_of_a_packet_that_was_not_accepted_are_sent_again(
+    link: LinkWithChannel, answer: Answer | None
 ) -> None:
-    filled(way)
-    way.packets()
-    way.peer_link.answered(1, answer, 0.0)
+    fill(link)
+    link.packets()
+    link.peer_link.answered(1, answer, 0.0)
     if answer is None:
-        ((probe, _),) = way.packets(now=100.0)
-        way.peer_link.answered(probe, Answer.ACCEPTED, 100.0)
-    ((_, again),) = way.packets(now=100.0)
+        ((probe, _),) = link.packets(now=100.0)
+        link.peer_link.answered(probe, Answer.ACCEPTED, 100.0)
+    ((_, again),) = link.packets(now=100.0)
     assert [roots.tolist() for roots in again.verdicts[8].complete] == [[5]]
     assert again.verdicts[8].failed == [(6, FAILURE)]
     assert again.grants == [(4, 5, 6, Credit(7, 1))]
     assert not again.frames
 
 
-def test_refused_packet_does_not_stop_the_peer_link(way: Way) -> None:
-    way.push(1)
-    way.packets()
-    way.push(2)
-    way.peer_link.answered(1, Answer.REFUSED, 0.0)
-    assert way.sent() == [[2]]
+def test_refused_packet_does_not_stop_the_peer_link(link: LinkWithChannel) -> None:
+    link.push(1)
+    link.packets()
+    link.push(2)
+    link.peer_link.answered(1, Answer.REFUSED, 0.0)
+    assert link.sent() == [[2]]
 
 
 @pytest.mark.parametrize("answer", [Answer.STALE, None])
-def test_peer_link_rests_after_a_call_that_failed_and_tries_again(
-    way: Way, answer: Answer | None
+def test_peer_link_waits_after_a_failed_call_and_tries_again(
+    link: LinkWithChannel, answer: Answer | None
 ) -> None:
-    way.push(1)
-    way.packets()
-    way.push(2)
-    way.peer_link.answered(1, answer, 10.0)
-    assert way.sent(now=10.0) == []
+    link.push(1)
+    link.packets()
+    link.push(2)
+    link.peer_link.answered(1, answer, 10.0)
+    assert link.sent(now=10.0) == []
     again_s = 10.0 + CONFIG.peer_link_retry_s
-    assert way.peer_link.next_look_s == again_s
+    assert link.peer_link.next_look_s == again_s
     if answer is None:
-        ((probe, packet),) = way.packets(now=again_s)
+        ((probe, packet),) = link.packets(now=again_s)
         assert not packet.frames, "the records wait until the peer answers"
-        way.peer_link.answered(probe, Answer.ACCEPTED, again_s)
-    assert way.sent(now=again_s) == [[2]]
+        link.peer_link.answered(probe, Answer.ACCEPTED, again_s)
+    assert link.sent(now=again_s) == [[2]]
 
 
-def test_packet_whose_answer_is_overdue_is_lost(way: Way) -> None:
-    way.push(1)
-    way.packets(now=5.0)
+def test_packet_whose_answer_is_overdue_is_lost(link: LinkWithChannel) -> None:
+    link.push(1)
+    link.packets(now=5.0)
     due_s = 5.0 + CONFIG.worker_timeout_s / 2
-    assert way.peer_link.next_look_s == due_s
-    assert way.peer_link.overdue(due_s - 0.1) == []
-    assert way.peer_link.overdue(due_s) == [1]
-    assert way.peer_link.answered(1, None, due_s).frames
-    assert way.peer_link.silent_s(20.0) == 15.0, "since the packet left"
+    assert link.peer_link.next_look_s == due_s
+    assert link.peer_link.overdue(due_s - 0.1) == []
+    assert link.peer_link.overdue(due_s) == [1]
+    assert link.peer_link.answered(1, None, due_s).frames
+    assert link.peer_link.silent_s(20.0) == 15.0, "since the packet left"
 
 
-def test_time_in_which_this_process_was_stopped_does_not_count(way: Way) -> None:
-    way.push(1)
-    way.packets(now=5.0)
-    way.peer_link.stopped_for(100.0)
-    assert way.peer_link.overdue(105.0) == []
+def test_time_in_which_this_process_was_stopped_does_not_count(link: LinkWithChannel) -> None:
+    link.push(1)
+    link.packets(now=5.0)
+    link.peer_link.stopped_for(100.0)
+    assert link.peer_link.overdue(105.0) == []
 
 
-def test_second_answer_to_a_packet_says_nothing(way: Way) -> None:
-    way.push(1)
-    way.packets()
-    way.peer_link.answered(1, Answer.ACCEPTED, 0.0)
-    assert not way.peer_link.answered(1, None, 0.0).frames
-    assert way.peer_link.up(0.0)
+def test_second_answer_to_a_packet_is_ignored(link: LinkWithChannel) -> None:
+    link.push(1)
+    link.packets()
+    link.peer_link.answered(1, Answer.ACCEPTED, 0.0)
+    assert not link.peer_link.answered(1, None, 0.0).frames
+    assert link.peer_link.up(0.0)
 
 
 # ---- a new life of the peer ---------------------------------------------------------------------
 
 
-def test_what_was_on_its_way_to_a_former_life_is_lost_and_the_peer_link_is_up(way: Way) -> None:
-    filled(way)
-    way.packets()
-    way.peer_link._up_again_s = 99.0
-    lost = way.peer_link.peer_is(PEER_LIFE + 1)
-    assert lost.frames == [(way.channel, {1})]
+def test_content_in_flight_to_an_earlier_life_is_lost_and_the_peer_link_is_up(
+    link: LinkWithChannel,
+) -> None:
+    fill(link)
+    link.packets()
+    link.peer_link._up_again_s = 99.0
+    lost = link.peer_link.peer_is(PEER_LIFE + 1)
+    assert lost.frames == [(link.channel, {1})]
     assert len(lost.reports) == 1
-    way.push(3)
-    assert way.sent() == [[3]]
+    link.push(3)
+    assert link.sent() == [[3]]
 
 
-def test_grants_do_not_reach_the_next_life(way: Way) -> None:
-    way.peer_link.content.grants.append((4, 5, 6, Credit(7, 1)))
-    way.peer_link.peer_is(PEER_LIFE + 1)
-    assert way.packets() == [], "they count frames that the new life has never sent"
+def test_grants_do_not_reach_the_next_life(link: LinkWithChannel) -> None:
+    link.peer_link.content.grants.append((4, 5, 6, Credit(7, 1)))
+    link.peer_link.peer_is(PEER_LIFE + 1)
+    assert link.packets() == [], "they count frames that the new life has never sent"
 
 
-def test_same_life_twice_is_no_news(way: Way) -> None:
-    way.push(1)
-    way.packets()
-    assert not way.peer_link.peer_is(PEER_LIFE).frames
-    assert not way.peer_link.idle
+def test_same_life_twice_changes_nothing(link: LinkWithChannel) -> None:
+    link.push(1)
+    link.packets()
+    assert not link.peer_link.peer_is(PEER_LIFE).frames
+    assert not link.peer_link.idle
 
 
 # ---- the receiving end --------------------------------------------------------------------------
@@ -283,7 +291,7 @@ def packet_receiver() -> PacketReceiver:
     return PacketReceiver(PEER, PEER_LIFE)
 
 
-def test_packets_in_order_are_accepted_gaps_and_all(packet_receiver: PacketReceiver) -> None:
+def test_packets_in_order_are_accepted_even_with_gaps(packet_receiver: PacketReceiver) -> None:
     assert [packet_receiver.answer(packet(seq)) for seq in (1, 2, 5)] == [Answer.ACCEPTED] * 3
 
 
@@ -306,7 +314,7 @@ def test_packet_for_another_life_or_worker_is_stale(packet_receiver: PacketRecei
     assert PacketReceiver(PEER + 1, PEER_LIFE).answer(packet(1)) is Answer.STALE
 
 
-def test_sender_in_a_new_life_counts_from_one_and_its_old_life_is_over(
+def test_new_life_of_a_sender_counts_from_one_and_its_earlier_life_is_stale(
     packet_receiver: PacketReceiver,
 ) -> None:
     packet_receiver.answer(packet(9))
@@ -314,7 +322,7 @@ def test_sender_in_a_new_life_counts_from_one_and_its_old_life_is_over(
     assert packet_receiver.answer(packet(10)) is Answer.STALE
 
 
-def test_error_type_is_the_one_that_the_refusal_names() -> None:
+def test_refusal_has_the_error_of_the_record() -> None:
     found: list[Unserialisable] = []
     peer_link = PeerLink(
         ME, MY_LIFE, PEER, CONFIG, STREAMS, lambda _c, _b, error: found.append(error)

@@ -1,4 +1,4 @@
-"""An input that yields more than its receivers have room for leaves in pieces, in one tree."""
+"""Outputs of an input for which the receivers have no room are sent in pieces, in the same tree."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.runtime.rig import ROOT, Rig, balance, edges_by_root, records_of
 from tests.runtime.test_under_load import Watch
 from tests.simulation.probes import Shared
 
-ROOM = 10  # that the receiver has, in the rig
+ROOM = 10  # the window of each channel in `rig`
 every_layout = pytest.mark.parametrize("layout", Layout)
 
 
 def below(record: Number) -> Iterator[Number]:
-    """0 … record - 1; the last thing that a negative number does is to raise."""
+    """Yields 0 … |record| - 1; raises at the end if the record is negative."""
     yield from map(Number, range(abs(record.value)))
     if record.value < 0:
         raise ValueError("at the end")
@@ -90,7 +90,7 @@ def test_an_input_is_sent_as_far_as_there_is_room_and_acked_after_its_last_piece
     assert bolt.process(given) is None
     pieces = [here.sent("next")]
     while bolt.unfinished is not None:
-        assert not here.reports().acks, "not before its end"
+        assert not here.reports().acks, "the input is not finished"
         bolt.go_on()
         pieces.append(here.sent("next"))
     assert [values(piece) for piece in pieces] == [
@@ -104,7 +104,7 @@ def test_an_input_is_sent_as_far_as_there_is_room_and_acked_after_its_last_piece
 
 @lazily
 @pytest.mark.parametrize("size", [ROOM - 1, ROOM, ROOM + 1, 2 * ROOM])
-def test_whatever_its_size_an_input_is_sent_once_and_its_tree_is_complete(
+def test_outputs_are_sent_once_and_the_tree_is_complete_whatever_their_number(
     impl: Callable[[Number], Any], size: int
 ) -> None:
     here = rig(impl)
@@ -120,7 +120,7 @@ def test_whatever_its_size_an_input_is_sent_once_and_its_tree_is_complete(
 
 
 @lazily
-def test_inputs_that_were_not_begun_are_given_back_in_their_order(
+def test_inputs_that_were_not_started_are_returned_in_their_order(
     impl: Callable[[Number], Any],
 ) -> None:
     here = rig(impl)
@@ -136,7 +136,7 @@ def test_inputs_that_were_not_begun_are_given_back_in_their_order(
     assert values(here.sent("next")) == [*range(3), *range(3), *range(9), 0, 0, 1]
 
 
-def test_a_list_is_there_as_a_whole_and_leaves_as_a_whole() -> None:
+def test_a_returned_list_is_sent_as_a_whole() -> None:
     here = rig(in_a_list)
     bolt, given = here.bolt("make"), batch(here, 3, 25, 4)
     rest = bolt.process(given)
@@ -162,7 +162,7 @@ def test_the_trees_of_an_input_with_several_anchors_are_complete_together(
 
 
 @lazily
-def test_an_input_that_nobody_follows_leaves_in_pieces_without_a_report(
+def test_outputs_of_an_untracked_input_are_sent_in_pieces_without_a_report(
     impl: Callable[[Number], Any],
 ) -> None:
     here = rig(impl)
@@ -184,12 +184,12 @@ def test_an_exception_in_the_first_piece_sends_nothing_of_it(impl: Callable[[Num
     here = rig(impl)
     here.bolt("make").process(batch(here, -5, 2))
     assert values(here.sent("next")) == [0, 1]
-    told = here.reports()
-    assert (set(told.fails), set(told.acks)) == ({ROOT}, {ROOT + 1})
+    reported = here.reports()
+    assert (set(reported.fails), set(reported.acks)) == ({ROOT}, {ROOT + 1})
 
 
 @lazily
-def test_an_exception_in_a_later_piece_fails_the_tree_to_which_what_was_sent_belongs(
+def test_an_exception_in_a_later_piece_fails_the_tree_of_the_pieces_sent_before(
     impl: Callable[[Number], Any],
 ) -> None:
     here = rig(impl)
@@ -198,24 +198,24 @@ def test_an_exception_in_a_later_piece_fails_the_tree_to_which_what_was_sent_bel
     bolt.go_on()
     sent = here.sent("next")
     assert values(sent) == list(range(20))
-    assert set(edges_by_root(sent)) == {ROOT}, "they are of the failed tree"
+    assert set(edges_by_root(sent)) == {ROOT}, "they belong to the failed tree"
     bolt.go_on()
     assert bolt.unfinished is None
     assert not here.sent("next"), "nothing of the piece that raised"
-    told = here.reports()
-    ((root, (failure,)),) = told.fails.items()
+    reported = here.reports()
+    ((root, (failure,)),) = reported.fails.items()
     assert (root, failure.cause, failure.reason) == (
         ROOT,
         Cause.EXCEPTION,
         "ValueError: at the end",
     )
-    assert not told.acks
+    assert not reported.acks
     counts = bolt.stats().counts
     assert (counts.executed, counts.acked, counts.failed) == (1, 0, 1)
 
 
 @lazily
-def test_neighbours_of_an_input_that_raises_in_a_later_piece_go_on(
+def test_neighbours_of_an_input_that_raises_in_a_later_piece_are_acked(
     impl: Callable[[Number], Any],
 ) -> None:
     here = rig(impl)
@@ -224,15 +224,15 @@ def test_neighbours_of_an_input_that_raises_in_a_later_piece_go_on(
     bolt.go_on()
     assert bolt.unfinished is None
     bolt.process(rest)
-    told = here.reports()
-    assert (set(told.fails), set(told.acks)) == ({ROOT + 1}, {ROOT, ROOT + 2})
+    reported = here.reports()
+    assert (set(reported.fails), set(reported.acks)) == ({ROOT + 1}, {ROOT, ROOT + 2})
 
 
 # ---- a generator without an end ------------------------------------------------------------------
 
 
 class Endless(Bolt[Number, Number]):
-    """The first number is followed by all others; the next ones by themselves."""
+    """For 0, yields all numbers; for another number, yields it."""
 
     def process(self, record: Number) -> Iterator[Number]:
         return iter([record]) if record.value else map(Number, count())
@@ -252,7 +252,7 @@ class TakesTime(Bolt[Number, None]):
 
 
 @pytest.mark.parametrize("impl", [endless, Endless()])
-def test_what_yields_without_end_is_dropped_when_its_tree_has_failed(impl: Any) -> None:
+def test_an_endless_generator_is_dropped_when_its_tree_has_failed(impl: Any) -> None:
     watch = Watch()
     topology = Topology("t", ackers=1, workers=1, message_timeout_s=2, spout_pending=1)
     source = topology.spout("numbers", Counter(5))
@@ -266,7 +266,7 @@ def test_what_yields_without_end_is_dropped_when_its_tree_has_failed(impl: Any) 
         most = max(most, *(len(inbox) for inbox in worker._wired.inboxes.values()))
     assert watch.clock.now() < 2.1
     assert dict(spout.replays.causes) == {Cause.TIMEOUT: 1}
-    assert most < 2 * 250, "a window of a quarter of a second, and a piece of one at most"
+    assert most < 2 * 250, "a window of a quarter of a second, and a piece of at most a window"
     make = next(b for b in worker._wired.bolts.values() if b.task.component == "make")
     while make.unfinished is not None:
         worker.step()
@@ -297,10 +297,10 @@ class Write(Bolt[Number, None]):
 
 
 @every_layout
-def test_inputs_of_many_outputs_each_pass_a_slow_bolt_and_nothing_times_out(
+def test_inputs_with_many_outputs_do_not_time_out_before_a_slow_bolt(
     layout: Layout,
 ) -> None:
-    """Each is the work of five seconds; all of them, of almost two timeouts."""
+    """The outputs of each take five seconds; those of all take almost two timeouts."""
     written = Written()
     topology = Topology("wide", spout_pending=1_000)
     source = topology.spout("numbers", Counter(10))
@@ -323,7 +323,7 @@ def test_inputs_that_were_not_started_wait_in_the_inbox_with_their_own_senders_a
     _, rest = join(parts).split(3)
     _put_back(inbox, rest, entries, parts, sizes)
     assert sizes == [2, 1]
-    assert [entry[2] for entry in entries] == [7, None], "a frame is granted when it is done"
+    assert [entry[2] for entry in entries] == [7, None], "not granted before its last record"
     waiting = [inbox.take(ROOM) for _ in range(2)]
     assert [(one.roots.tolist(), one.source, seq) for one, _, seq in waiting] == [
         ([4], 1, 8),

@@ -1,4 +1,4 @@
-"""The law of each grouping, for rows of every kind and for columns."""
+"""The rule of each grouping, for rows of every kind and for tables."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def router(
     return make_router(grouping, list(tasks), local, schema, np.random.default_rng(seed))
 
 
-def shared_out(router: Router, records: Any) -> dict[int, list[int]]:
+def positions_by_target(router: Router, records: Any) -> dict[int, list[int]]:
     """Target position → the positions of its records, in the order in which they are sent."""
     everything = np.arange(len(records))
     return {
@@ -79,7 +79,7 @@ def shared_out(router: Router, records: Any) -> dict[int, list[int]]:
 
 def chosen(router: Router, records: Any) -> list[int]:
     """The one target of each record."""
-    shares = shared_out(router, records)
+    shares = positions_by_target(router, records)
     return [next(t for t, mine in shares.items() if i in mine) for i in range(len(records))]
 
 
@@ -89,15 +89,15 @@ def chosen(router: Router, records: Any) -> list[int]:
 def test_each_record_goes_to_one_task_and_their_order_is_kept(
     grouping: Grouping, schema: Schema, records: Any, targets: int
 ) -> None:
-    shares = shared_out(router(grouping, targets, schema), records)
+    shares = positions_by_target(router(grouping, targets, schema), records)
     assert sorted(i for mine in shares.values() for i in mine) == list(range(len(records)))
     assert all(mine == sorted(mine) for mine in shares.values())
     assert all(0 <= target < targets for target in shares)
 
 
 @pytest.mark.parametrize("grouping", PARTITIONS, ids=groupings.describe)
-def test_only_task_gets_everything(grouping: Grouping) -> None:
-    assert shared_out(router(grouping, 1), WORDS) == {0: list(range(len(WORDS)))}
+def test_single_task_gets_everything(grouping: Grouping) -> None:
+    assert positions_by_target(router(grouping, 1), WORDS) == {0: list(range(len(WORDS)))}
 
 
 # ---- shuffle, local_or_shuffle, none ------------------------------------------------------------
@@ -108,7 +108,7 @@ def test_shuffle_is_even_after_every_batch(targets: int, sizes: list[int], seed:
     even = router(groupings.Shuffle(), targets, seed=seed)
     got = Counter(dict.fromkeys(range(targets), 0))
     for size in sizes:
-        for target, mine in shared_out(even, WORDS[:size]).items():
+        for target, mine in positions_by_target(even, WORDS[:size]).items():
             got[target] += len(mine)
         assert max(got.values()) - min(got.values()) <= 1
 
@@ -119,11 +119,11 @@ def test_shuffle_cuts_a_small_batch_into_pieces_and_is_even_in_the_long_run() ->
     even.piece = lambda _: 10
     got = Counter[int]()
     for size in (1, 39) * 400:
-        shares = shared_out(even, WORDS[:size])
+        shares = positions_by_target(even, WORDS[:size])
         assert sorted(map(len, shares.values())) == ([1] if size == 1 else [9, 10, 10, 10])
         got.update({target: len(mine) for target, mine in shares.items()})
     assert max(got.values()) < 1.1 * min(got.values())
-    assert len(shared_out(even, WORDS[:40])) == 4
+    assert len(positions_by_target(even, WORDS[:40])) == 4
 
 
 def test_shuffle_gives_a_slow_target_a_smaller_piece() -> None:
@@ -131,29 +131,29 @@ def test_shuffle_gives_a_slow_target_a_smaller_piece() -> None:
     assert isinstance(even, EvenRouter)
     even.piece = [1, 50].__getitem__
     for _ in range(20):
-        assert len(shared_out(even, WORDS[:50]).get(0, ())) <= 1
+        assert len(positions_by_target(even, WORDS[:50]).get(0, ())) <= 1
 
 
-def test_shuffle_begins_somewhere_else_for_each_sender() -> None:
+def test_shuffle_begins_at_another_task_for_each_sender() -> None:
     firsts = {chosen(router(groupings.Shuffle(), 8, seed=s), WORDS[:1])[0] for s in range(40)}
-    assert len(firsts) > 4, "all senders would meet in the same task"
+    assert len(firsts) > 4, "otherwise all senders would begin with the same task"
 
 
 def test_local_or_shuffle_stays_in_the_worker_and_is_even_there() -> None:
-    near = router(groupings.LocalOrShuffle(), 5, local=[12, 15])
-    shares = shared_out(near, WORDS)
+    local = router(groupings.LocalOrShuffle(), 5, local=[12, 15])
+    shares = positions_by_target(local, WORDS)
     assert {target: len(mine) for target, mine in shares.items()} == {1: 150, 4: 150}
 
 
-def test_local_or_shuffle_goes_everywhere_when_nobody_is_near() -> None:
-    assert len(shared_out(router(groupings.LocalOrShuffle(), 5), WORDS)) == 5
+def test_local_or_shuffle_sends_to_all_tasks_if_none_is_local() -> None:
+    assert len(positions_by_target(router(groupings.LocalOrShuffle(), 5), WORDS)) == 5
 
 
 def test_none_is_random_and_no_round_robin() -> None:
-    lots = chosen(router(groupings.NoneGrouping(), 3), WORDS)
-    assert all(50 < lots.count(target) < 150 for target in range(3))
-    assert any(left == right for left, right in pairwise(lots))
-    assert lots == chosen(router(groupings.NoneGrouping(), 3), WORDS), "the seed decides"
+    targets = chosen(router(groupings.NoneGrouping(), 3), WORDS)
+    assert all(50 < targets.count(target) < 150 for target in range(3))
+    assert any(left == right for left, right in pairwise(targets))
+    assert targets == chosen(router(groupings.NoneGrouping(), 3), WORDS), "the seed decides"
 
 
 # ---- fields, partial_key ------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def test_none_is_random_and_no_round_robin() -> None:
 
 @several_targets
 @pytest.mark.parametrize("fields", [("word",), ("n",), ("word", "n"), ("n", "word")])
-def test_equal_keys_meet_in_one_task_whatever_carries_them(
+def test_equal_keys_go_to_one_task_in_records_of_every_kind(
     fields: tuple[str, ...], targets: int
 ) -> None:
     answers = [
@@ -176,7 +176,7 @@ def test_equal_keys_meet_in_one_task_whatever_carries_them(
 
 
 def owners_of_keys() -> dict[str, Any]:
-    """What this process thinks; `another_process` asks a differently salted one."""
+    """Grouping → the task of each word. Another process with another hash seed calls it too."""
     routes = {
         g: router(g, 7)
         for g in (
@@ -246,7 +246,7 @@ def test_partial_key_takes_the_less_used_of_two_tasks_and_never_a_third(
 def test_partial_key_pairs_every_task_with_every_other() -> None:
     route: Any = router(groupings.PartialKey(("word",)), 8)
     pairs = {route.choices(f"key{i:04}") for i in range(2_000)}
-    assert len(pairs) == 8 * 7, "else a hot pair of tasks could not be relieved by the others"
+    assert len(pairs) == 8 * 7, "otherwise the others could take no load from a hot pair of tasks"
 
 
 @every_kind
@@ -261,13 +261,13 @@ def test_partial_key_is_the_same_by_rows_and_by_columns(schema: Schema, records:
 @every_kind
 def test_all_is_a_copy_to_every_task(schema: Schema, records: Any) -> None:
     everything = list(range(len(records)))
-    shares = shared_out(router(groupings.All(), 3, schema), records)
+    shares = positions_by_target(router(groupings.All(), 3, schema), records)
     assert shares == {0: everything, 1: everything, 2: everything}
 
 
 @every_kind
 def test_global_is_the_task_with_the_lowest_id(schema: Schema, records: Any) -> None:
-    shares = shared_out(router(groupings.Global(), 3, schema), records)
+    shares = positions_by_target(router(groupings.Global(), 3, schema), records)
     assert shares == {0: list(range(len(records)))}
 
 
@@ -277,7 +277,7 @@ def test_direct_stream_has_no_grouping_to_choose_a_task() -> None:
 
 
 class Chooser:
-    """A custom grouping that follows a script: n → the tasks."""
+    """A custom grouping with a script: n → the chosen tasks."""
 
     def __init__(self, script: dict[int, list[int]]) -> None:
         self.script = script
@@ -290,28 +290,28 @@ class Chooser:
         return self.script[record["n"] if isinstance(record, dict) else record.n]
 
 
-def test_custom_grouping_is_told_its_targets_and_names_none_one_or_several() -> None:
+def test_custom_grouping_gets_its_targets_and_chooses_none_one_or_several() -> None:
     chooser = Chooser({0: [12], 1: [], 2: [13, 11], 3: [12]})
-    asked = router(groupings.Custom(chooser), 3)
-    prepare(asked)
-    shares = shared_out(asked, WORDS[:4])
+    custom = router(groupings.Custom(chooser), 3)
+    prepare(custom)
+    shares = positions_by_target(custom, WORDS[:4])
     assert chooser.targets == [11, 12, 13]
     assert shares == {0: [2], 1: [0, 3], 2: [2]}
 
 
-def test_custom_grouping_that_names_a_task_twice_sends_once() -> None:
+def test_custom_grouping_that_chooses_a_task_twice_sends_once() -> None:
     chooser = Chooser({0: [12, 12], 1: []})
-    shares = shared_out(router(groupings.Custom(chooser), 3), WORDS[:2])
+    shares = positions_by_target(router(groupings.Custom(chooser), 3), WORDS[:2])
     assert shares == {1: [0]}
 
 
 def test_custom_grouping_sees_the_rows_of_a_table() -> None:
     table = pa.table({"word": ["a", "b"], "n": [0, 1]})
-    shares = shared_out(router(groupings.Custom(Chooser({0: [11], 1: [12]})), 2), table)
+    shares = positions_by_target(router(groupings.Custom(Chooser({0: [11], 1: [12]})), 2), table)
     assert shares == {0: [0], 1: [1]}
 
 
-def test_custom_grouping_that_names_a_foreign_task_is_told_so() -> None:
+def test_custom_grouping_that_chooses_a_foreign_task_is_refused() -> None:
     with pytest.raises(BadEmit, match=r"Chooser chose task 99; .* tasks are \[11, 12\]"):
         router(groupings.Custom(Chooser({0: [99]})), 2).shares(WORDS[:1], 1)
 

@@ -1,4 +1,4 @@
-"""Shared batches: one edge for each tree, which survives the wire and whatever receives it."""
+"""Shared batches have one edge for each tree, also after they are encoded, split or joined."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def shared(slots: list[int], records: int) -> Batch:
 
 @given(st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=3, unique=True), min_size=1))
 def test_edges_of_a_tree_with_several_records_do_not_cancel_out(trees: list[list[int]]) -> None:
-    """The XOR of what the inputs of a tree report is the edge that the batch carries for it."""
+    """The XOR of the edges that the inputs of a tree report is its edge in the batch."""
     offsets = np.cumsum([0, *map(len, trees)])
     anchors = Anchors(roots_of([slot for own in trees for slot in own]), offsets)
     made = seeded(2).integers(1, 1 << 63, len(anchors), np.uint64)
@@ -55,7 +55,7 @@ def test_edges_of_a_tree_with_several_records_do_not_cancel_out(trees: list[list
         assert reported == edge != 0
 
 
-def test_records_with_all_anchors_have_edges_that_come_to_those_of_the_batch() -> None:
+def test_edges_of_the_single_records_xor_to_those_of_the_batch() -> None:
     batch = shared([3, 1, 2], 5)
     spread = batch.spread()
     assert not spread.shared
@@ -64,7 +64,7 @@ def test_records_with_all_anchors_have_edges_that_come_to_those_of_the_batch() -
     assert np.unique(spread.edges).size == 15
 
 
-def test_edges_of_its_parts_come_to_those_of_the_batch() -> None:
+def test_edges_of_the_parts_xor_to_those_of_the_batch() -> None:
     batch = shared([3, 1, 2], 5)
     first, rest = batch.split(2)
     assert [item.n for item in (*first.records, *rest.records)] == [0, 1, 2, 3, 4]
@@ -78,7 +78,7 @@ def test_edges_of_its_parts_come_to_those_of_the_batch() -> None:
 
 
 @pytest.mark.parametrize("alone", [False, True])
-def test_it_travels(alone: bool) -> None:
+def test_a_shared_batch_decodes_to_what_was_encoded(alone: bool) -> None:
     batch = shared([1, 2], 3)
     batch.alone = alone
     frame = decode(encode(4, 1, batch, STREAM, 1 << 20), [STREAM])
@@ -89,7 +89,7 @@ def test_it_travels(alone: bool) -> None:
     assert found.edges.tolist() == batch.edges.tolist()
 
 
-def test_several_are_joined_as_one_with_the_trees_of_all() -> None:
+def test_shared_batches_are_joined_into_one_with_all_their_trees() -> None:
     first, second = shared([3, 1, 2], 5), shared([2, 4], 1)
     second.edges = second.edges ^ np.uint64(7)
     made = join([first, second])
@@ -103,8 +103,8 @@ def test_several_are_joined_as_one_with_the_trees_of_all() -> None:
     assert len(made.roots) == 4
 
 
-def test_in_the_event_log_joined_ones_have_each_edge_once() -> None:
-    """Only a tree that is in several batches has a new edge: the XOR of those that it had."""
+def test_joined_batches_have_each_edge_once_in_the_event_log() -> None:
+    """Only a tree that is in several batches gets a new edge: the XOR of its edges in them."""
     first, second = shared([3, 1, 2], 5), shared([2, 4], 1)
     second.edges = second.edges ^ np.uint64(7)
     second.is_recorded = True
@@ -129,7 +129,7 @@ def test_in_the_event_log_joined_ones_have_each_edge_once() -> None:
     assert sorted(logged(What.ACKED)) == sorted(given | new)
 
 
-def test_an_inbox_joins_shared_ones_for_those_who_ask() -> None:
+def test_an_inbox_returns_several_shared_batches_on_request() -> None:
     inbox = Inbox()
     sizes = []
     for several in (False, True):
@@ -141,7 +141,7 @@ def test_an_inbox_joins_shared_ones_for_those_who_ask() -> None:
     assert sizes == [[2], [2, 2]]
 
 
-def test_it_is_joined_with_no_other_kind() -> None:
+def test_a_shared_batch_is_not_joined_with_another_kind() -> None:
     plain = Batch(0, 7, [Item(1)], roots_of([1]), np.array([5], np.uint64))
     alone = Batch(0, 7, [Item(1)], roots_of([1]), np.array([5], np.uint64), alone=True)
     assert can_join(plain, plain)
@@ -151,7 +151,7 @@ def test_it_is_joined_with_no_other_kind() -> None:
     assert not any(can_join(shared([1], 1), other) for other in (plain, apart))
 
 
-def test_it_is_dropped_only_if_all_its_trees_have_failed() -> None:
+def test_a_shared_batch_is_dropped_only_if_all_its_trees_have_failed() -> None:
     batch, failed = shared([1, 2], 3), FailedTrees(1)
     failed.note(batch.roots[:1])
     assert len(failed.without_failed(batch)) == 3
@@ -163,5 +163,5 @@ def test_several_trees_that_fail_together_are_charged_to_none_of_them() -> None:
     failure = Failure(Cause.EXCEPTION, "count", 0, "poison")
     assert shared([1], 3).blamed(failure).is_charged
     assert not shared([1, 2], 3).blamed(failure).is_charged
-    away = Failure(Cause.UNAVAILABLE, "count", 0, "the store")
-    assert shared([1, 2], 3).blamed(away) == away
+    unavailable = Failure(Cause.UNAVAILABLE, "count", 0, "the store")
+    assert shared([1, 2], 3).blamed(unavailable) == unavailable

@@ -1,4 +1,4 @@
-"""One worker, fact by fact: what it is told, what it does next, and when it wants to be woken."""
+"""One worker: what it does with its packets and answers, and when it has to wake up."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Number(NamedTuple):
 
 
 class Numbers(Spout[Number]):
-    """The script's numbers; the exception in it, if any, is raised there."""
+    """Emits the items of a script, and raises those that are exceptions."""
 
     def __init__(self, *script: Any) -> None:
         self.script = script
@@ -43,7 +43,7 @@ def keep(number: Number) -> None: ...
 
 
 class SimEnvironment:
-    """Three isolated workers (spout, bolt, acker) whose packets the test carries itself."""
+    """Three isolated workers (spout, bolt, acker); the test delivers their packets itself."""
 
     def __init__(self, *script: Any, bolt: Any = keep, **settings: Any) -> None:
         own = {"ackers": 1, "message_timeout_s": 30, "spout_pending": 32_768}
@@ -72,13 +72,13 @@ class SimEnvironment:
         return self[SPOUT]._spouts[0]
 
     def packets(self, worker: int) -> list[tuple[int, int, bytes]]:
-        """Everything that leaves the worker after it has worked until it rests."""
+        """Step the worker until it has nothing to do. Returns the packets that it sends."""
         while self[worker].step() == 0:
             pass
         return list(self[worker].outgoing())
 
     def carry(self, worker: int) -> None:
-        """All that leaves the worker arrives, and is answered."""
+        """Deliver and answer all packets that the worker sends."""
         for peer, seq, data in self.packets(worker):
             answer = self[peer].packet_receiver.answer(data)
             if answer is Answer.ACCEPTED:
@@ -86,63 +86,63 @@ class SimEnvironment:
             self[worker].answered(peer, seq, answer)
 
     def settle(self) -> None:
-        """Everything is carried until nothing moves."""
+        """Deliver all packets, in enough rounds for a topology without losses to become idle."""
         for _ in range(4):
             for worker in self.workers:
                 self.carry(worker)
 
 
 def test_record_goes_to_the_bolt_and_comes_back_acked() -> None:
-    site = SimEnvironment(1, 2, 3)
-    site.settle()
-    assert site[BOLT].stats().tasks[0].counts.acked == 3
-    assert site[SPOUT].stats().tasks[0].counts.acked == 3
-    assert all(worker.finished for worker in site.workers.values())
+    workers = SimEnvironment(1, 2, 3)
+    workers.settle()
+    assert workers[BOLT].stats().tasks[0].counts.acked == 3
+    assert workers[SPOUT].stats().tasks[0].counts.acked == 3
+    assert all(worker.finished for worker in workers.workers.values())
 
 
-def test_nothing_is_emitted_before_everybody_has_said_hello() -> None:
-    site = SimEnvironment(1)
-    site.start(SPOUT, 1)
-    site[SPOUT].peers({BOLT: 1})
-    site[SPOUT].step()
-    assert site.spout().output_streams.emitted == 0
-    site[SPOUT].peers({ACKER: 1})
-    site[SPOUT].step()
-    assert site.spout().output_streams.emitted == 1
+def test_nothing_is_emitted_before_all_peers_are_known() -> None:
+    workers = SimEnvironment(1)
+    workers.start(SPOUT, 1)
+    workers[SPOUT].peers({BOLT: 1})
+    workers[SPOUT].step()
+    assert workers.spout().output_streams.emitted == 0
+    workers[SPOUT].peers({ACKER: 1})
+    workers[SPOUT].step()
+    assert workers.spout().output_streams.emitted == 1
 
 
-# ---- when it wants to be woken ------------------------------------------------------------------
+# ---- waking up ----------------------------------------------------------------------------------
 
 
-def test_worker_with_nothing_ahead_of_it_sleeps_until_there_is_mail() -> None:
-    site = SimEnvironment(1)
-    site.settle()
-    site.clock.advance(31.0)  # past the deadline that the acked tree had
-    assert [worker.step() for worker in site.workers.values()] == [None, None, None]
+def test_worker_without_work_and_deadlines_sleeps_until_a_packet_arrives() -> None:
+    workers = SimEnvironment(1)
+    workers.settle()
+    workers.clock.advance(31.0)  # past the deadline that the acked tree had
+    assert [worker.step() for worker in workers.workers.values()] == [None, None, None]
 
 
-def test_worker_that_wakes_when_it_wants_to_meets_every_deadline() -> None:
-    site = SimEnvironment(1)
-    while not site.spout().stats().counts.failed:
-        wait_s = site[SPOUT].step()
+def test_worker_that_sleeps_as_long_as_it_returned_meets_every_deadline() -> None:
+    workers = SimEnvironment(1)
+    while not workers.spout().stats().counts.failed:
+        wait_s = workers[SPOUT].step()
         assert wait_s is not None, "it sleeps for ever"
-        assert site.clock.now() <= 30.0, "it slept too long"
-        site.clock.advance(wait_s)
-    assert str(site.spout().spout.failures[0]) == "timeout: no verdict within 30 s"
+        assert workers.clock.now() <= 30.0, "it slept too long"
+        workers.clock.advance(wait_s)
+    assert str(workers.spout().spout.failures[0]) == "timeout: no verdict within 30 s"
 
 
-def test_replay_is_not_slept_over() -> None:
-    site = SimEnvironment(1)
-    site.packets(SPOUT)
-    site.clock.advance(30.0 - 1e-4)
-    site[SPOUT].step()  # the source has nothing: the spout is asked again in a while
-    site.clock.advance(2e-4)
-    while site.spout().output_streams.emitted == 1:
-        wait_s = site[SPOUT].step()
-        assert wait_s is not None, "it must come back for it by itself"
-        site.clock.advance(wait_s)
-    assert site.spout().output_streams.emitted == 2
-    assert 30.05 <= site.clock.now() <= 30.102, "when the back-off is over"
+def test_worker_wakes_up_for_a_replay() -> None:
+    workers = SimEnvironment(1)
+    workers.packets(SPOUT)
+    workers.clock.advance(30.0 - 1e-4)
+    workers[SPOUT].step()  # the source has nothing: the spout polls it again later
+    workers.clock.advance(2e-4)
+    while workers.spout().output_streams.emitted == 1:
+        wait_s = workers[SPOUT].step()
+        assert wait_s is not None, "it has to wake up for the replay"
+        workers.clock.advance(wait_s)
+    assert workers.spout().output_streams.emitted == 2
+    assert 30.05 <= workers.clock.now() <= 30.102, "when the back-off is over"
 
 
 # ---- losses -------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_replay_is_not_slept_over() -> None:
     ("answer", "cause"),
     [
         (Answer.REFUSED, Cause.BAD_FRAME),
-        (Answer.STALE, Cause.ACTOR_DIED),  # it was meant for a life that is over
+        (Answer.STALE, Cause.ACTOR_DIED),  # its receiver was an earlier life
         (None, Cause.ACTOR_DIED),
     ],
 )
@@ -160,116 +160,116 @@ def test_replay_is_not_slept_over() -> None:
 def test_lost_packet_fails_its_trees_at_once(
     peer: int, answer: Answer | None, cause: Cause
 ) -> None:
-    site = SimEnvironment(1, 2)
-    for to, seq, data in site.packets(SPOUT):
+    workers = SimEnvironment(1, 2)
+    for to, seq, data in workers.packets(SPOUT):
         if to == peer:
-            site[SPOUT].answered(peer, seq, answer)
+            workers[SPOUT].answered(peer, seq, answer)
         else:
-            site[to].packet_receiver.answer(data)
-            site[to].receive(data)
-            site[SPOUT].answered(to, seq, Answer.ACCEPTED)
+            workers[to].packet_receiver.answer(data)
+            workers[to].receive(data)
+            workers[SPOUT].answered(to, seq, Answer.ACCEPTED)
     for worker in (SPOUT, ACKER, SPOUT):
-        site.carry(worker)
-    failures = site.spout().spout.failures
+        workers.carry(worker)
+    failures = workers.spout().spout.failures
     assert len(failures) == 2, "no time has passed"
     assert {failure.component for failure in failures} == {"keep" if peer == BOLT else "__acker"}
     assert {failure.cause for failure in failures} == {cause}
 
 
-def test_lost_report_of_a_failure_is_told_again_with_its_reason() -> None:
+def test_lost_report_of_a_failure_is_sent_again_with_its_reason() -> None:
     def refuse(number: Number) -> None:
         raise ValueError("no such number")
 
-    site = SimEnvironment(1, bolt=refuse)
-    site.carry(SPOUT)
-    ((to, seq, _),) = (p for p in site.packets(BOLT) if p[0] == ACKER)
-    site[BOLT].answered(to, seq, Answer.REFUSED)
+    workers = SimEnvironment(1, bolt=refuse)
+    workers.carry(SPOUT)
+    ((to, seq, _),) = (p for p in workers.packets(BOLT) if p[0] == ACKER)
+    workers[BOLT].answered(to, seq, Answer.REFUSED)
     for worker in (BOLT, ACKER):
-        site.carry(worker)
-    (failure,) = site.spout().spout.failures
+        workers.carry(worker)
+    (failure,) = workers.spout().spout.failures
     assert failure.reason == "ValueError: no such number"
 
 
 def test_lost_grant_is_given_again() -> None:
-    site = SimEnvironment(*range(100), frame_records_max=4, window_records_max=4)
-    site.carry(SPOUT)
-    for to, seq, data in site.packets(BOLT):
+    workers = SimEnvironment(*range(100), frame_records_max=4, window_records_max=4)
+    workers.carry(SPOUT)
+    for to, seq, data in workers.packets(BOLT):
         if to == SPOUT:
-            site[BOLT].answered(to, seq, Answer.REFUSED)
+            workers[BOLT].answered(to, seq, Answer.REFUSED)
         else:
-            site[to].packet_receiver.answer(data)
-            site[to].receive(data)
-            site[BOLT].answered(to, seq, Answer.ACCEPTED)
+            workers[to].packet_receiver.answer(data)
+            workers[to].receive(data)
+            workers[BOLT].answered(to, seq, Answer.ACCEPTED)
     for _ in range(40):
-        site.clock.advance(0.1)
-        site.settle()
-    assert site[SPOUT].finished, "the spout waits for ever for room that it was given"
+        workers.clock.advance(0.1)
+        workers.settle()
+    assert workers[SPOUT].finished, "the spout waits for a credit that was granted"
 
 
 # ---- lives --------------------------------------------------------------------------------------
 
 
-def test_packet_of_a_new_life_is_news_of_it() -> None:
-    site = SimEnvironment(1)
-    site.carry(SPOUT)
-    assert len(site.spout().pending) == 1
-    site.start(BOLT, 2)
-    site[BOLT].peers({SPOUT: 1, ACKER: 1})
-    site[BOLT]._peer_links[SPOUT].content.postponed.append(1)  # anything at all
-    site.carry(BOLT)
-    site.clock.advance(1.0)
-    site[SPOUT].step()
-    assert [str(why) for why in site.spout().spout.failures] == [
+def test_packet_of_a_new_life_announces_that_life() -> None:
+    workers = SimEnvironment(1)
+    workers.carry(SPOUT)
+    assert len(workers.spout().pending) == 1
+    workers.start(BOLT, 2)
+    workers[BOLT].peers({SPOUT: 1, ACKER: 1})
+    workers[BOLT]._peer_links[SPOUT].content.postponed.append(1)  # any content
+    workers.carry(BOLT)
+    workers.clock.advance(1.0)
+    workers[SPOUT].step()
+    assert [str(why) for why in workers.spout().spout.failures] == [
         "actor died in keep[0]: its worker died and was started again"
     ]
 
 
-def test_packet_of_a_life_that_is_over_is_dropped() -> None:
-    site = SimEnvironment(1)
-    site.carry(SPOUT)
-    ((_, _, data),) = (p for p in site.packets(BOLT) if p[0] == ACKER)
-    assert site[ACKER].packet_receiver.answer(data) is Answer.ACCEPTED
-    site[ACKER].peers({BOLT: 2})
-    site[ACKER].receive(data)
-    assert site.packets(ACKER) == [], "the sweep takes care of its acks"
+def test_packet_of_an_earlier_life_is_dropped() -> None:
+    workers = SimEnvironment(1)
+    workers.carry(SPOUT)
+    ((_, _, data),) = (p for p in workers.packets(BOLT) if p[0] == ACKER)
+    assert workers[ACKER].packet_receiver.answer(data) is Answer.ACCEPTED
+    workers[ACKER].peers({BOLT: 2})
+    workers[ACKER].receive(data)
+    assert workers.packets(ACKER) == [], "the sweep fails the trees that it acked"
 
 
-def test_report_on_its_way_to_a_dead_acker_is_not_forgotten_when_the_news_come() -> None:
-    """The tree was emitted after its spout had heard of the new life: no sweep will find it."""
-    site = SimEnvironment(1)
-    site.start(ACKER, 2)
-    site[ACKER].peers({SPOUT: 1, BOLT: 1})
-    site[SPOUT].peers({ACKER: 2})
-    site.carry(SPOUT)
-    (report,) = (p for p in site.packets(BOLT) if p[0] == ACKER)
-    site[BOLT].peers({ACKER: 2})
-    site[BOLT].answered(ACKER, report[1], site[ACKER].packet_receiver.answer(report[2]))
-    site.settle()
-    (failure,) = site.spout().spout.failures
+def test_report_in_flight_to_a_dead_acker_fails_its_tree_even_if_the_new_life_is_known() -> None:
+    """The spout emitted the tree after it knew of the new life, so no sweep fails it."""
+    workers = SimEnvironment(1)
+    workers.start(ACKER, 2)
+    workers[ACKER].peers({SPOUT: 1, BOLT: 1})
+    workers[SPOUT].peers({ACKER: 2})
+    workers.carry(SPOUT)
+    (report,) = (p for p in workers.packets(BOLT) if p[0] == ACKER)
+    workers[BOLT].peers({ACKER: 2})
+    workers[BOLT].answered(ACKER, report[1], workers[ACKER].packet_receiver.answer(report[2]))
+    workers.settle()
+    (failure,) = workers.spout().spout.failures
     assert (failure.cause, failure.reason) == (Cause.ACTOR_DIED, "a report was lost")
 
 
-def test_older_news_of_a_peer_changes_nothing() -> None:
-    site = SimEnvironment(1)
-    site[SPOUT].peers({BOLT: 3})
-    site[SPOUT].peers({BOLT: 2})
-    assert site[SPOUT]._peer_links[BOLT].peer_incarnation == 3
+def test_message_about_an_earlier_life_of_a_peer_changes_nothing() -> None:
+    workers = SimEnvironment(1)
+    workers[SPOUT].peers({BOLT: 3})
+    workers[SPOUT].peers({BOLT: 2})
+    assert workers[SPOUT]._peer_links[BOLT].peer_incarnation == 3
 
 
-def test_acker_that_dies_takes_the_trees_of_its_shard_along() -> None:
-    site = SimEnvironment(1, 2)
-    site.carry(SPOUT)
-    site.start(ACKER, 2)
-    site.news()
-    site.clock.advance(1.0)
-    site[SPOUT].step()
-    assert [failure.component for failure in site.spout().spout.failures] == ["__acker"] * 2
+def test_trees_of_the_shard_of_an_acker_that_dies_fail() -> None:
+    workers = SimEnvironment(1, 2)
+    workers.carry(SPOUT)
+    workers.start(ACKER, 2)
+    workers.news()
+    workers.clock.advance(1.0)
+    workers[SPOUT].step()
+    assert [failure.component for failure in workers.spout().spout.failures] == ["__acker"] * 2
 
 
 def test_record_that_cannot_travel_fails_and_in_the_end_halts_the_topology() -> None:
     story = r"message 1 of spout 'numbers' failed 2 times.*cannot travel to another.*the record:"
-    site = SimEnvironment(1, object(), 3, attempts_max=2)
-    site.settle()
-    site.clock.advance(0.1)  # the back-off
+    workers = SimEnvironment(1, object(), 3, attempts_max=2)
+    workers.settle()
+    workers.clock.advance(0.1)  # the back-off
     with pytest.raises(TopologyFailed, match=story):
-        site.settle()
+        workers.settle()

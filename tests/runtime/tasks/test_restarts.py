@@ -1,4 +1,4 @@
-"""What a process, and a run, has to know after a death, a rebalance or with a history."""
+"""Tests of restarts and rebalances in the simulator: peers, positions and injected faults."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tests.seeds import seeds
 SLOW = InjectedFaults(slows=(SlowTask(component="relay", seconds=0.001),))
 
 
-def submitted(seed: int, layout: Layout = Layout.ISOLATE, **how: Any) -> SimRun:
+def submitted(seed: int, layout: Layout = Layout.ISOLATE, **settings: Any) -> SimRun:
     topology = chain(Paced(TOTAL, 2.0), sinks=2, workers=2)
-    return SimCluster(seed, check=True).submit(topology.graph(), layout, **how)
+    return SimCluster(seed, check=True).submit(topology.graph(), layout, **settings)
 
 
 def slowed(run: SimRun) -> set[str]:
@@ -32,25 +32,25 @@ def slowed(run: SimRun) -> set[str]:
 
 
 @seeds(30)
-def test_a_new_life_tells_the_others_itself_if_the_masters_news_are_lost(
+def test_a_restarted_worker_informs_the_others_itself_if_the_masters_message_is_lost(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call = SimMaster.call_worker
 
-    def lossy(master: SimMaster, worker: int, what: str, *given: Any) -> None:
-        if what != "peers" or max(given[0].values()) == 1:
-            call(master, worker, what, *given)
+    def lose_peers(master: SimMaster, worker: int, method: str, *arguments: Any) -> None:
+        if method != "peers" or max(arguments[0].values()) == 1:
+            call(master, worker, method, *arguments)
 
-    monkeypatch.setattr(SimMaster, "call_worker", lossy)
+    monkeypatch.setattr(SimMaster, "call_worker", lose_peers)
     run = submitted(seed)
     run.wait(0.5)
     run.kill_worker(run.plan.workers[seed % len(run.plan.workers)])
-    assert run.wait(20.0), "somebody never learned of it"
+    assert run.wait(20.0), "a worker was never informed of the new life"
     assert "timeout" not in run.snapshot().component("numbers").causes
 
 
 @seeds(30)
-def test_a_spout_in_a_new_life_emits_nothing_that_its_master_knows_to_be_settled(
+def test_a_restarted_spout_emits_nothing_that_its_master_knows_to_be_settled(
     seed: int,
 ) -> None:
     run = submitted(seed)
@@ -66,7 +66,7 @@ def test_a_spout_in_a_new_life_emits_nothing_that_its_master_knows_to_be_settled
 
 
 @seeds(10)
-def test_injected_faults_are_known_to_a_new_life_a_new_master_and_after_a_rebalance(
+def test_injected_faults_remain_after_restarts_and_after_a_rebalance(
     seed: int,
 ) -> None:
     run = submitted(seed, Layout.PACK)
@@ -84,7 +84,7 @@ def test_injected_faults_are_known_to_a_new_life_a_new_master_and_after_a_rebala
 
 
 @seeds(10)
-def test_a_history_changes_nothing_of_a_run(seed: int) -> None:
+def test_an_event_log_changes_nothing_in_a_run(seed: int) -> None:
     ends = []
     for sample in (None, 1, 7):
         run = submitted(seed, sample=sample)
@@ -95,7 +95,7 @@ def test_a_history_changes_nothing_of_a_run(seed: int) -> None:
     assert ends[0] == ends[1] == ends[2]
 
 
-def test_a_process_that_cannot_be_created_is_logged_once_and_hinders_no_kill(
+def test_a_process_that_cannot_be_created_is_logged_once_and_the_run_can_be_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(master: SimMaster, worker: int) -> None:

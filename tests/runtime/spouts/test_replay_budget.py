@@ -1,4 +1,4 @@
-"""Replays take at most their share while there are fresh records, and all the room otherwise."""
+"""Tests of the replay budget: the share of replays while there are fresh records, and without."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ limits = st.lists(st.integers(1, 500), min_size=1, max_size=100)
 def test_replays_stay_within_their_share_of_any_stretch_of_emits(
     share: float, limits: list[int]
 ) -> None:
-    """However many are due, and wherever one begins to count."""
+    """However many replays are due, and wherever the stretch begins."""
     budget = ReplayBudget(share)
     emitted = []
     for limit in limits:
@@ -30,7 +30,7 @@ def test_replays_stay_within_their_share_of_any_stretch_of_emits(
 
 
 @given(shares, st.lists(st.tuples(st.integers(1, 50), st.integers(1, 5)), min_size=1, max_size=100))
-def test_little_room_for_fresh_records_is_no_reason_to_take_more(
+def test_replays_keep_their_share_if_fresh_records_have_little_room(
     share: float, calls: list[tuple[int, int]]
 ) -> None:
     budget, replays, fresh = ReplayBudget(share), 0, 0
@@ -43,7 +43,7 @@ def test_little_room_for_fresh_records_is_no_reason_to_take_more(
 
 
 @given(shares)
-def test_single_records_take_their_turns(share: float) -> None:
+def test_single_emits_keep_the_share(share: float) -> None:
     budget = ReplayBudget(share)
     replays = 0
     for _ in range(1_000):
@@ -53,11 +53,11 @@ def test_single_records_take_their_turns(share: float) -> None:
     assert replays == pytest.approx(1_000 * share, abs=2)
 
 
-def test_few_replays_wait_for_nobody() -> None:
+def test_few_replays_are_emitted_at_once() -> None:
     assert ReplayBudget(0.5).replays(due=10, limit=100, room=100) == 10
 
 
-def test_where_failed_messages_hold_every_place_replays_use_all_the_room() -> None:
+def test_replays_use_all_the_room_if_failed_messages_hold_every_place() -> None:
     assert ReplayBudget(0.1).replays(due=1_000, limit=100, room=0) == 100
 
 
@@ -68,13 +68,13 @@ def test_share_of_one_is_no_limit() -> None:
     assert budget.replays(due=1_000, limit=100, room=100) == 100
 
 
-def test_what_was_emitted_because_the_source_had_nothing_is_no_debt() -> None:
+def test_replays_while_the_source_has_nothing_do_not_reduce_the_later_share() -> None:
     budget = ReplayBudget(0.5)
     budget.spend(replays=1_000, fresh=0)
     assert budget.replays(due=1_000, limit=100, room=100) == 50
 
 
-def test_what_is_saved_up_is_a_small_burst() -> None:
+def test_an_unused_share_allows_only_a_small_burst() -> None:
     budget = ReplayBudget(0.5)
     budget.spend(replays=0, fresh=1_000_000)
     assert budget.replays(due=1_000, limit=100, room=100) == (100 + BURST) // 2

@@ -1,4 +1,4 @@
-"""What tasks have to say when they are closed is heard of all that can still speak."""
+"""The errors of tasks that are closed are collected from all workers that can answer."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from sunshower.errors import ClusterError
 
 
 @ray.remote
-def stop(said: str) -> list[str]:
-    if said == "dead":
+def stop(error: str) -> list[str]:
+    if error == "dead":
         raise OSError("the process is gone")
-    return [said]
+    return [error]
 
 
-def test_a_worker_that_is_dead_silences_no_other(
+def test_errors_of_other_workers_arrive_although_one_is_dead(
     ray_cluster: RayCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def worker(said: str) -> Any:
-        call = SimpleNamespace(remote=lambda: stop.remote(said))
-        return SimpleNamespace(stop=call, _actor_id=SimpleNamespace(hex=lambda: said))
+    def worker(error: str) -> Any:
+        call = SimpleNamespace(remote=lambda: stop.remote(error))
+        return SimpleNamespace(stop=call, _actor_id=SimpleNamespace(hex=lambda: error))
 
-    living = [worker("not closed"), worker("dead"), worker("nor this")]
-    monkeypatch.setattr(processes, "living_workers", lambda _: iter(living))
+    actors = [worker("not closed"), worker("dead"), worker("nor this")]
+    monkeypatch.setattr(processes, "living_workers", lambda _: iter(actors))
     found: list[Any] = processes.close_workers("words-1")
     assert found == ["not closed", "nor this"]
 
 
 @pytest.mark.long
-def test_a_worker_that_is_busy_says_so_before_who_asks_gives_up(
+def test_a_busy_worker_answers_with_an_error_before_the_call_times_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert workers._ANSWER_S < CALL_S

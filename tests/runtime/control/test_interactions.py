@@ -1,4 +1,4 @@
-"""Where two features meet: transfers and errors, desired states and moves, charges and lives."""
+"""Features that meet: transfers and errors, desired states and moves, charges and lives."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Manual(Spout[Number]):
     def next_tuple(self, out: SpoutCollector[Number]) -> None:
         if self.broken:
             self.broken -= 1
-            raise OSError("away")
+            raise OSError("unavailable")
         out.emit(Number(self.n), self.n)
         self.n += 1
 
@@ -84,7 +84,7 @@ def work(worker: Worker, clock: ManualClock, turns: int) -> None:
             clock.advance(0.1)
 
 
-def test_restore_that_raises_once_is_called_again_and_nothing_is_in_line_twice() -> None:
+def test_restore_that_raises_once_is_called_again_and_no_message_waits_twice() -> None:
     Manual.refuses_to_restore = 1
     here, there = Rig(topology(Manual)), Rig(topology(Manual))
     here.spout("numbers").emit(0.0, 3)
@@ -103,21 +103,21 @@ def test_topology_that_is_drained_while_its_tasks_move_ends() -> None:
     spout = before._spouts[0]
     while not len(spout.pending):
         before._scheduler.run_one(clock.now())
-    transfer, told = before.pack(()), spout.stats()
+    transfer, last = before.pack(()), spout.stats()
     after = Worker(plan, 0, 2, seeded(1), clock, transfer=transfer)
-    positions = {spout.task.id: (told.committed, told.drawn)}
+    positions = {spout.task.id: (last.committed, last.drawn)}
     after.welcome(
         Welcome(2, {0: 2}, DesiredState(active=False, draining=True), positions=positions)
     )
     work(after, clock, 60)
     assert after.finished
-    assert after._spouts[0].source.drawn == told.drawn
+    assert after._spouts[0].source.drawn == last.drawn
 
 
-def test_transfer_that_nobody_has_unpacked_yet_goes_along_once_more() -> None:
-    class Away(Bolt[Number, None]):
+def test_transfer_that_was_not_unpacked_is_part_of_the_next_transfer() -> None:
+    class NeverPrepared(Bolt[Number, None]):
         def prepare(self, context: Context) -> None:
-            raise OSError("the data base is away")
+            raise OSError("the data base is unavailable")
 
         def process(self, record: Number) -> None: ...
 
@@ -125,23 +125,23 @@ def test_transfer_that_nobody_has_unpacked_yet_goes_along_once_more() -> None:
             raise AssertionError("it was never prepared")
 
     made = Topology("t", ackers=1, workers=1)
-    made.spout("numbers", Endless).shuffle().bolt("away", Away)
+    made.spout("numbers", Endless).shuffle().bolt("unavailable", NeverPrepared)
     plan, clock = placed(made), ManualClock()
-    task = plan.tasks_of("away")[0].id
+    task = plan.tasks_of("unavailable")[0].id
     worker = Worker(plan, 0, 2, seeded(1), clock, transfer={task: TaskTransfer(state=41)})
     worker.step()
     assert worker.pack((task,))[task].state == 41
 
 
-def test_deaths_over_a_message_of_a_manual_spout_are_not_held_against_another() -> None:
+def test_charges_for_one_message_of_a_manual_spout_do_not_count_for_another() -> None:
     spout = Rig(topology(Manual)).spout("numbers")
     spout.accuse({1: 4}, Failure(Cause.ACTOR_DIED, "sink", 0))
     spout.emit(0.0, 3)
     roots = spout.pending.all_roots()
     spout.failed(roots[1:2], Failure(Cause.EXCEPTION, "sink", 0), 0.0)
-    blame = spout.replays.line.charges_of(1)
-    assert blame is not None
-    assert blame.times == 1
+    charge = spout.replays.line.charges_of(1)
+    assert charge is not None
+    assert charge.times == 1
 
 
 def test_limit_that_congestion_has_halved_holds_for_replays_of_a_manual_spout_too() -> None:
@@ -153,7 +153,7 @@ def test_limit_that_congestion_has_halved_holds_for_replays_of_a_manual_spout_to
     assert len(spout.pending) == spout.pending.limit == 8
 
 
-def test_spout_that_has_raised_and_is_asked_again_is_not_activated_again() -> None:
+def test_spout_that_has_raised_and_is_called_again_is_not_activated_again() -> None:
     plan, clock = placed(topology(Manual, spout_pending=8)), ManualClock()
     worker = Worker(plan, 0, 1, seeded(1), clock)
     work(worker, clock, 2)
@@ -185,7 +185,7 @@ def test_collector_that_a_bolt_has_kept_works_in_its_next_life() -> None:
     assert after.finished
 
 
-def test_counters_survive_a_master_that_dies_between_the_move_and_the_hellos() -> None:
+def test_counters_survive_a_master_that_dies_during_a_move() -> None:
     plan, clock = placed(topology(Endless)), ManualClock()
     master, worker = Master(plan), Worker(plan, 0, 1, seeded(1), clock)
     worker.welcome(master.hello(0, 0.0))
@@ -201,7 +201,7 @@ def test_counters_survive_a_master_that_dies_between_the_move_and_the_hellos() -
     assert successor.snapshot(0.3).component("numbers").acked >= acked > 0
 
 
-def test_untracked_failure_is_told_at_the_end_though_its_worker_has_begun_anew() -> None:
+def test_untracked_failure_is_reported_at_the_end_although_its_worker_has_restarted() -> None:
     def refuse(number: Number) -> None:
         raise ValueError("never")
 
@@ -212,13 +212,13 @@ def test_untracked_failure_is_told_at_the_end_though_its_worker_has_begun_anew()
     worker.welcome(master.hello(0, 0.0))
     work(worker, clock, 30)
     master.hear(worker.stats(), 0.0)
-    told = master.snapshot(0.0).untracked
+    last = master.snapshot(0.0).untracked
     master.hello(0, 9.0)
-    assert master.snapshot(9.0).untracked == told
-    assert "never" in (told or "")
+    assert master.snapshot(9.0).untracked == last
+    assert "never" in (last or "")
 
 
-def test_packet_that_comes_before_a_worker_can_say_hello_does_not_hold_it_up() -> None:
+def test_packet_that_arrives_before_a_worker_has_begun_does_not_block_it() -> None:
     actor = object.__new__(WorkerActor)
     actor._packet_receiver, actor._has_begun = None, threading.Event()
     actor._thread = SimpleNamespace(is_alive=lambda: True)  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""Ray's own key-value table does not answer for a while: who starts, and who draws, tries again."""
+"""While Ray's key-value store does not answer, starting workers and emitting spouts try again."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from sunshower import Bolt, Counter, Number, Topology
 from sunshower.actors.cluster import RayCluster
 
 TOTAL = 5_000
-TIMES = 3  # that each kind of call is refused, in each process
+TIMES = 3  # each kind of call is refused so often in each process
 
 refused: list[str] = []
 
 
 class Table:
-    """The table, in the processes that unpickle this, refuses some calls that are to come."""
+    """In the processes that unpickle this, the store refuses some of the next calls."""
 
     def __reduce__(self) -> Any:
         return refuse, ()
@@ -51,7 +51,7 @@ class Keep(Bolt[Number, None]):
         return refused
 
 
-def test_worker_that_says_hello_and_spout_that_draws_wait_for_the_store(
+def test_starting_worker_and_emitting_spout_wait_for_the_store(
     ray_cluster: RayCluster,
 ) -> None:
     topology = Topology("refused", workers=1, idle_poll_s=0.01)

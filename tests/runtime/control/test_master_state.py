@@ -1,4 +1,4 @@
-"""The book of a master: what is written is read again, and a successor goes on from it."""
+"""The stored state of a master is read as it was written, also by other releases."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from sunshower.runtime.events.metrics import (
 from sunshower.runtime.tasks.user_code import TaskError
 
 
-def test_book_is_read_as_it_was_written() -> None:
-    book = MasterState(
+def test_master_state_is_read_as_it_was_written() -> None:
+    state = MasterState(
         {0: 3, 7: 1},
         {"split": Totals(Counts(emitted=9, acked=4))},
         {5: TaskError("split", 0, 1, "it raised", "OSError", "Traceback …")},
@@ -33,7 +33,7 @@ def test_book_is_read_as_it_was_written() -> None:
         draining=True,
         error="why",
     )
-    assert MasterState.from_bytes(book.to_bytes()) == book
+    assert MasterState.from_bytes(state.to_bytes()) == state
     assert MasterState.from_bytes(MasterState().to_bytes()) == MasterState()
 
 
@@ -46,16 +46,16 @@ def test_state_of_a_master_of_another_version_is_refused(monkeypatch: pytest.Mon
 
 
 def test_unknown_optional_fields_are_kept_and_unknown_details_ignored() -> None:
-    """As written by a release that has more of them, and read by one that does not."""
-    book = MasterState(
+    """Written by a release that has more of them, and read by this one."""
+    state = MasterState(
         {0: 3}, {"split": Totals(Counts(9))}, {5: TaskError("split", 0, 1, "it raised")}
     )
-    fields = msgpack.unpackb(book.to_bytes().partition(b"\n")[2], strict_map_key=False)
+    fields = msgpack.unpackb(state.to_bytes().partition(b"\n")[2], strict_map_key=False)
     fields["colour"] = {"of": "the sky"}
     fields["retired"]["split"]["later"] = 1
     fields["quarantined"][5]["later"] = 1
     read = MasterState.from_bytes(versions.stamp(1, msgpack.packb(fields)))
-    assert read == replace(book, unknown={"colour": {"of": "the sky"}})
+    assert read == replace(state, unknown={"colour": {"of": "the sky"}})
     assert MasterState.from_bytes(read.to_bytes()) == read
 
 
@@ -72,27 +72,27 @@ def test_latencies_of_former_lives_are_read_as_they_were_written() -> None:
         measured = {LatencyKind.COMPLETE: latencies}
         return WorkerStats(0, 1, (TaskStats(1, "lines", Counts(pending=7), measured),))
 
-    book = MasterState()
-    book.retire(life(0.25, 0.5))
-    book.retire(life(8.0))
-    read = MasterState.from_bytes(book.to_bytes())
-    was, found = (one.retired["lines"].latencies[LatencyKind.COMPLETE] for one in (book, read))
+    state = MasterState()
+    state.retire(life(0.25, 0.5))
+    state.retire(life(8.0))
+    read = MasterState.from_bytes(state.to_bytes())
+    was, found = (one.retired["lines"].latencies[LatencyKind.COMPLETE] for one in (state, read))
     assert found.to_fields() == was.to_fields()
     assert (found.sum_s, found.max_s) == (8.75, 8.0)
     assert read.retired["lines"].counts == Counts()
 
 
-def test_what_bolts_of_former_lives_have_measured_is_kept_too() -> None:
+def test_counts_and_latencies_of_bolts_of_former_lives_are_kept_too() -> None:
     execute, queue = Latencies(), Latencies()
     execute.add_one(0.25, 3)
     queue.add_one(8.0)
     place = FailurePlace("exception", "split", 0, 1)
     counts = Counts(failed=2, places={place: 2}, emitted_to={"default": 7})
-    book = MasterState()
+    state = MasterState()
     measured = {LatencyKind.EXECUTE: execute, LatencyKind.QUEUE: queue}
     task = TaskStats(1, "split", counts, measured)
-    book.retire(WorkerStats(0, 1, (task,)))
-    read = MasterState.from_bytes(book.to_bytes())
+    state.retire(WorkerStats(0, 1, (task,)))
+    read = MasterState.from_bytes(state.to_bytes())
     found = read.retired["split"]
     assert vars(found.counts) == vars(counts)
     assert found.latencies.keys() == measured.keys()
