@@ -194,7 +194,9 @@ def test_wrong_usage_is_reported(
     assert why in refused(sunshower, capsys, *arguments, status=2)
 
 
-def test_with_nothing_up_the_commands_say_so(sunshower: Sunshower, capsys: Capture) -> None:
+def test_without_servers_the_commands_say_that_nothing_is_up(
+    sunshower: Sunshower, capsys: Capture
+) -> None:
     assert sunshower("dev", "status") == 0
     assert "Nothing is up. Start it with: sunshower dev up kafka" in capsys.readouterr().out
     assert sunshower("dev", "down", "kafka") == 0

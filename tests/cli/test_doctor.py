@@ -164,7 +164,7 @@ def test_facts_of_this_machine_can_be_read() -> None:
     assert here.memory is None or 0 < (here.memory_free or 0) <= here.memory
 
 
-def test_the_sentence_names_what_is_broken() -> None:
+def test_the_conclusion_names_broken_packages() -> None:
     broken = Check("core", "ray", Severity.BROKEN, "missing")
     assert conclusion([broken]) == "The core cannot work: ray."
 

@@ -99,7 +99,7 @@ def test_tasks_of_one_component_with_the_same_error_share_a_line() -> None:
     ]
 
 
-def test_a_line_says_that_the_dependency_was_never_reached() -> None:
+def test_a_line_shows_a_dependency_that_was_never_reached() -> None:
     (line,) = wait_lines([wait(0, 1, 1, reached=False)])
     assert line.startswith("store[0] waits for a dependency that store has never reached: 1 s, 1 t")
 
@@ -188,7 +188,7 @@ def test_a_wait_is_reported_when_it_begins_and_when_it_ends() -> None:
     assert list(news.see(snapshot(well()), 140.0)) == []
 
 
-def test_waits_of_other_components_than_those_asked_for_are_not_reported() -> None:
+def test_only_waits_of_the_given_components_are_reported() -> None:
     assert list(WaitNews({"parse"}).see(snapshot(wait()), 0.0)) == []
     assert len(list(WaitNews({"store"}).see(snapshot(wait()), 0.0))) == 1
 

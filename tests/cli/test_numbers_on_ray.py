@@ -42,7 +42,7 @@ NUMBERS = """
 SEVENS = 143  # the multiples of 7 below 1,000; each fails once
 
 
-def test_all_that_shows_numbers_shows_those_of_the_sinks(
+def test_all_outputs_have_the_counts_of_the_sinks(
     here: Command, ray_cluster: RayCluster, write: Write
 ) -> None:
     here("submit", write(NUMBERS))

@@ -263,7 +263,7 @@ def test_an_injected_delay_lasts_until_it_ends(submit: Submit) -> None:
     assert run.now() - healed_s < (TOTAL - 5) * 0.2
 
 
-def test_nothing_gets_through_a_link_that_drops_all_until_this_ends(submit: Submit) -> None:
+def test_nothing_passes_a_link_that_drops_all_until_the_fault_ends(submit: Submit) -> None:
     run = submit(chain(peer_link_retry_s=0.2), Layout.ISOLATE)
     run.disturb(InjectedFaults(links=(Link(source="relay", target="sink", drop=1.0),)))
     pass_time(run, 1.0)

@@ -82,7 +82,7 @@ def test_the_tests_that_the_page_shows_pass(path: str, name: str) -> None:
 
 
 @pytest.mark.usefixtures("programs")
-def test_a_parallel_step_changes_the_order_as_the_page_says() -> None:
+def test_a_parallel_step_changes_the_order() -> None:
     counts = {}
     for steps in (1, 2):
         names = runpy.run_path("sessions.py")

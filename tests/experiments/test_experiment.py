@@ -67,7 +67,7 @@ def test_functions_are_called_with_the_parameters_they_name() -> None:
     assert prepared.facts.total == 3
 
 
-def test_the_plan_gets_the_generator_of_the_seed() -> None:
+def test_the_plan_gets_a_generator_with_the_seed() -> None:
     def drawn(generator: np.random.Generator, every_s: float) -> Iterator[Step]:
         return until(20, random(every_s, [kill(worker()), kill(component("sink"))], generator))
 

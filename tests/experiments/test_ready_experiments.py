@@ -73,7 +73,7 @@ def test_every_ready_experiment_is_tested() -> None:
 
 @every_seed
 @pytest.mark.parametrize("name", sorted(SHORT))
-def test_it_holds(name: str, seed: int) -> None:
+def test_each_experiment_holds(name: str, seed: int) -> None:
     for combination, outcome in simulate(name, seed):
         reasons_found = [(one.checker, one.reasons) for one in outcome.findings]
         assert outcome.verdict is Verdict.HOLDS, (combination, outcome.error, reasons_found)
@@ -138,7 +138,7 @@ def test_automatic_pending_causes_fewer_replays(seed: int) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", ["kill_a_bolt", "rolling_kill", "poison_tuple"])
-def test_it_holds_on_ray(
+def test_experiments_hold_on_ray(
     name: str, ray_cluster: RayCluster, sunshower: Sunshower, tmp_path: Path
 ) -> None:
     del ray_cluster  # the command finds the running Ray
@@ -148,7 +148,7 @@ def test_it_holds_on_ray(
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_it_holds_on_ray_and_a_real_broker(releases: None, tmp_path: Path) -> None:
+def test_an_experiment_holds_on_ray_with_a_real_broker(releases: None, tmp_path: Path) -> None:
     """In its own process, because the broker runs until that process ends."""
     command = ("experiment", "run", FILES["kill_the_broker"], "--cluster", "ray")
     done = subprocess.run(

@@ -65,7 +65,7 @@ def test_code_that_holds_the_lock_is_replaced_and_charged(
 
 
 @pytest.mark.long
-def test_spout_that_was_stopped_reads_its_verdicts_before_it_looks_at_deadlines(
+def test_resumed_spout_reads_verdicts_before_it_checks_deadlines(
     ray_cluster: RayCluster,
 ) -> None:
     topology = Topology("still", message_timeout_s=3.0, spout_pending=64)

@@ -75,7 +75,7 @@ def test_the_head_starts_with_the_settings_of_a_local_ray() -> None:
     assert json.loads(received.removeprefix("--system-config=")) == SYSTEM_CONFIG
 
 
-def test_versions_and_images_are_those_of_this_release() -> None:
+def test_manifest_and_image_have_the_versions_of_this_release() -> None:
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
     assert f"\nray=={SPEC['rayVersion']}\n" in pins
     images = {

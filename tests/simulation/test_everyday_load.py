@@ -91,7 +91,7 @@ def test_chain_runs_at_the_speed_of_its_slow_bolt_and_nothing_times_out(
     ("cost_s", "seconds"),
     [(0.001, 30.0), pytest.param(SLOW_S, 100.0, marks=pytest.mark.long), (1.0, 100.0)],
 )
-def test_credits_alone_hold_back_a_spout_whose_pending_limit_is_high(
+def test_credits_slow_down_a_spout_whose_pending_limit_is_high(
     layout: Layout, cost_s: float, seconds: float
 ) -> None:
     with SimCluster(1, drift=0.0, call_s=CALL_S) as cluster:

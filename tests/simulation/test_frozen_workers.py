@@ -65,7 +65,7 @@ def test_a_worker_that_stays_frozen_is_replaced(total: int, component: str) -> N
         assert total == MANY or run.now() - begun_s < REPLACED_S
 
 
-def test_status_says_which_worker_is_silent_and_since_when() -> None:
+def test_status_shows_which_worker_is_silent_and_for_how_long() -> None:
     with SimCluster(1) as cluster:
         run = submit(cluster, MANY)
         (frozen,) = run.plan.tasks_of("keep")

@@ -34,7 +34,7 @@ def test_the_same_seed_is_the_same_topology_and_all_kinds_are_drawn() -> None:
     assert max(services_s) > 0.5 * SERVICE_S[1]
 
 
-def test_work_is_what_the_tasks_of_a_worker_take_for_each_record() -> None:
+def test_work_is_the_time_of_the_tasks_of_a_worker_for_each_record() -> None:
     shape = next(s for s in map(draw_shape, range(100)) if s.family == "cycle" and s.rounds == 2)
     plan = shape.plan()
     inputs = shape.inputs_per_root("n")

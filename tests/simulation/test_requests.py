@@ -118,7 +118,7 @@ def test_each_of_many_callers_gets_the_rows_of_its_own_request(
 
 
 @seeds(60)
-def test_a_request_is_answered_in_full_once_or_fails_however_workers_die(seed: int) -> None:
+def test_a_request_is_answered_completely_and_once_or_fails_while_workers_die(seed: int) -> None:
     draw = Random(seed)
     layout = draw.choice(list(Layout))
     with SimCluster(seed, latency_s=0.003, check=True) as cluster:
@@ -271,7 +271,7 @@ def test_wrong_requests_are_refused(cluster: SimCluster) -> None:
         run.ask("double", 1)
 
 
-def test_a_drain_finishes_what_was_emitted_and_refuses_the_rest(cluster: SimCluster) -> None:
+def test_a_drain_finishes_emitted_requests_and_refuses_the_others(cluster: SimCluster) -> None:
     run = cluster.submit(declared().graph())
     callers = [run.send("asks", number, timeout_s=5.0) for number in range(5)]
     run.wait(0.004)

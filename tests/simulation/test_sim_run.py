@@ -31,7 +31,7 @@ def test_a_run_that_cannot_finish_is_stuck_and_the_error_says_what_waits() -> No
     assert run.wait()
 
 
-def test_a_paused_worker_that_nobody_resumes_is_replaced() -> None:
+def test_a_worker_that_stays_paused_is_replaced() -> None:
     run = submit(0, working(Work(), total=1_000, spout_pending=5))
     (task,) = run.plan.tasks_of("work")
     run.pause_worker(task.worker)

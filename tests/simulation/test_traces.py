@@ -81,7 +81,7 @@ def worker_of(run: SimRun, component: str) -> int:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_killed_worker_leaves_what_the_others_have_recorded(seed: int) -> None:
+def test_after_a_worker_is_killed_the_traces_of_the_others_remain(seed: int) -> None:
     with SimCluster(seed, check=True) as cluster:
         run = submit(cluster, chain())
         assert not run.wait(1.0)
@@ -177,7 +177,7 @@ class FailsEachThird(Bolt[Item, None]):
             raise ValueError("once")
 
 
-def test_workers_agree_on_the_trees_however_small_the_share_is() -> None:
+def test_workers_trace_the_same_trees_for_any_share() -> None:
     with SimCluster(8, check=True) as cluster:
         topology = Topology("some", trace_share=0.01, workers=3)
         topology.spout("numbers", Numbers()).shuffle().bolt("relay", relay, 2).shuffle().bolt(

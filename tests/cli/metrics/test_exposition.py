@@ -82,7 +82,7 @@ def exposed(*topologies: Observed) -> Samples:
 # ---- the numbers --------------------------------------------------------------------------------
 
 
-def test_numbers_are_those_of_the_snapshot_and_of_what_was_processed() -> None:
+def test_metrics_equal_the_snapshot_and_the_processed_tuples() -> None:
     topology = numbers(60)
     snapshot = run_inline(topology.graph()).snapshot
     found = exposed(observed(topology, snapshot))

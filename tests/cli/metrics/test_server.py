@@ -62,7 +62,7 @@ def test_without_the_extra_the_command_says_how_to_install_it(
 
 
 @pytest.mark.ray
-def test_numbers_are_those_of_status_and_ctrl_c_leaves_nothing(
+def test_metrics_equal_the_status_and_ctrl_c_ends_all_processes(
     here: Command, ray_cluster: RayCluster, start: Start, write: Write
 ) -> None:
     import ray

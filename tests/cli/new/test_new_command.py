@@ -67,7 +67,7 @@ def test_the_name_of_a_package_that_the_project_needs_is_refused(
     assert not (tmp_path / name).exists()
 
 
-def test_setup_without_a_wheel_asks_for_it(sunshower: Sunshower, tmp_path: Path) -> None:
+def test_setup_without_a_wheel_is_an_error(sunshower: Sunshower, tmp_path: Path) -> None:
     assert sunshower("new", tmp_path / "my-words") == 0
     make = ("make", "-C", str(tmp_path / "my-words"), "setup", "SUNSHOWER=")
     done = subprocess.run(make, capture_output=True, text=True, check=False)

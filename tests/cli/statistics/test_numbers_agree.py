@@ -100,7 +100,7 @@ def exposed(found: Overview) -> dict[tuple[str, tuple[str, ...]], float]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_all_that_shows_numbers_shows_those_of_the_sinks(seed: int) -> None:
+def test_all_outputs_have_the_counts_of_the_sinks(seed: int) -> None:
     run = run_to_end(100, seed)
     found = run.overview()
     fields, samples = as_json(found)["components"], exposed(found)

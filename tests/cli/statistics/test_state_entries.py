@@ -96,7 +96,7 @@ def test_each_key_is_an_entry(keep: Callable[[Any, Any], None], place: str, tmp_
 
 
 @pytest.mark.parametrize("is_stored", [False, True])
-def test_states_of_exactly_once_batches_have_entries_too(tmp_path: Path, is_stored: bool) -> None:
+def test_states_of_exactly_once_batches_have_entries(tmp_path: Path, is_stored: bool) -> None:
     state = SqliteState(tmp_path / "kept.db") if is_stored else MemoryState()
     sales = [Sale(f"shop-{n % KEYS}", float(n)) for n in range(5 * KEYS)]
     topology = Topology("shops")

@@ -35,7 +35,7 @@ def test_the_tables_are_the_latest_the_slowest_and_the_failed_trees() -> None:
     assert "500 ms" in text or "0.50 s" in text
 
 
-def test_a_table_has_no_more_rows_than_wanted_and_says_how_many_there_are() -> None:
+def test_a_table_has_at_most_the_wanted_rows_and_the_total() -> None:
     text = printed(*tables(Traces((REPLAY,) * 30, ()), 10, failed=False))
     assert text.count(REPLAY.root) == 20, "in two tables"
     assert "latest (10 of 30)" in text

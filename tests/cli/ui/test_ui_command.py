@@ -84,7 +84,7 @@ def test_without_ray_the_page_shows_experiments_and_without_experiments_there_is
 
 
 @pytest.mark.ray
-def test_the_page_of_a_cluster_shows_what_status_shows_and_acts(
+def test_the_page_of_a_cluster_equals_the_status_and_its_actions_work(
     here: Command, ray_cluster: RayCluster, start: Start, write: Write
 ) -> None:
     import ray

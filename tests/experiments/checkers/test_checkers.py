@@ -94,7 +94,7 @@ def test_a_message_completed_by_an_earlier_incarnation_may_be_left_open_by_a_lat
     assert ask(AtLeastOnce(), script).verdict is HOLDS
 
 
-def test_without_tracking_only_what_the_sink_wrote_counts() -> None:
+def test_without_tracking_only_writes_of_sinks_count() -> None:
     untracked = replace(NUMBERED, tracked=False)
     script = Script().wrote(0).fault().wrote(1)
     finding = ask(AtLeastOnce(), script, untracked)

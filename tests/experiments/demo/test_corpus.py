@@ -54,7 +54,7 @@ def test_an_empty_glob_is_an_error(folder: Path) -> None:
         Corpus.of([f"{folder}/*.txt"])
 
 
-def test_shares_are_those_of_the_spout_tasks(folder: Path) -> None:
+def test_each_spout_task_has_its_share(folder: Path) -> None:
     corpus = Corpus.of([f"{folder}/*.py"])
     assert [line.strip() for line in corpus.share(0, 2)] == ["one two", "", "three one", "last"]
     assert corpus.share_size(0, 2) == 4

@@ -58,7 +58,7 @@ def test_the_report_has_the_documented_keys(corpus: Corpus) -> None:
     )
 
 
-def test_a_missing_line_and_an_under_count_break_it(corpus: Corpus) -> None:
+def test_a_missing_line_and_an_under_count_are_broken(corpus: Corpus) -> None:
     results, snapshot = run(corpus)
     results.lines[0] = replace(results.lines[0], acks=bytes([1, 1, 0, 1]))
     results.counted["question"] -= 1
@@ -66,7 +66,7 @@ def test_a_missing_line_and_an_under_count_break_it(corpus: Corpus) -> None:
     assert (found.lost, found.undercounted, found.verdict) == (1, 1, Verdict.BROKEN)
 
 
-def test_an_over_count_breaks_it_unless_a_replay_explains_it(corpus: Corpus) -> None:
+def test_an_over_count_is_broken_unless_a_replay_explains_it(corpus: Corpus) -> None:
     results, snapshot = run(corpus)
     results.counted["to"] += 2
     assert report(corpus, results, snapshot).verdict is Verdict.BROKEN

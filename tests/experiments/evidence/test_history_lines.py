@@ -125,7 +125,7 @@ def test_columns_have_a_row_for_each_tuple() -> None:
     assert len(script.history().rows(What.REFUSED)) == 0
 
 
-def test_entries_are_sorted_by_time_and_otherwise_left_as_they_are() -> None:
+def test_entries_are_sorted_by_time_and_keep_their_order_at_equal_times() -> None:
     entries = [Entry(2.0, What.BEGUN, detail="b"), Entry(1.0, What.BEGUN, detail="a")]
     entries += [Entry(2.0, What.ENDED, detail="b")]
     assert [entry.detail for entry in History(entries, {}).entries] == ["a", "b", "b"]

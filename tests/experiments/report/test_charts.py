@@ -166,6 +166,6 @@ def test_a_point_records_whether_all_recovered() -> None:
     assert not point(outcome(recovered_s=None), []).recovers
 
 
-def test_no_information_is_in_colour_alone() -> None:
+def test_no_information_is_only_in_colour() -> None:
     assert len(set(HATCHES)) == len(HATCHES) == len(FILLS)
     assert len(set(MARKS.values())) == len(set(TONES.values())) == len(Verdict)

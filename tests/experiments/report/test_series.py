@@ -69,7 +69,7 @@ def test_messages_of_a_dead_spout_do_not_stay_pending() -> None:
     assert make_series(script.history()).pending[-1] == 0
 
 
-def test_percentiles_are_those_of_their_bin() -> None:
+def test_each_bin_has_its_own_percentiles() -> None:
     count = 1000
     roots = make_roots(1, np.ones(count, np.uint32), np.arange(count))
     numbers, attempts = np.arange(count), np.ones(count, np.int64)
