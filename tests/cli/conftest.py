@@ -103,17 +103,10 @@ def command(ray_cluster: RayCluster) -> Iterator[Command]:
     address = ray.get_runtime_context().gcs_address
 
     def run(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
-        command_line = [
-            sys.executable,
-            "-m",
-            "sunshower",
-            *map(str, arguments),
-            "--address",
-            address,
-        ]
+        argv = [sys.executable, "-m", "sunshower", *map(str, arguments), "--address", address]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "150"}
         done = subprocess.run(
-            command_line, capture_output=True, text=True, check=False, env=environment, timeout=120
+            argv, capture_output=True, text=True, check=False, env=environment, timeout=120
         )
         assert done.returncode == status, done.stderr
         assert "Traceback" not in done.stderr

@@ -101,24 +101,17 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     wheels = ("--no-deps", "--no-build-isolation", "-w", str(place), str(sdist))
     run(*pip, "wheel", *wheels, folder=place, PYTHONPATH=backend)
     (wheel,) = place.glob("*.whl")
-    elsewhere = place / "there"
-    venv.create(elsewhere, symlinks=True)
-    elsewhere_python = str(elsewhere / "bin/python")
-    (elsewhere_packages,) = elsewhere.glob("lib/python*/site-packages")
+    other = place / "there"
+    venv.create(other, symlinks=True)
+    other_python = str(other / "bin/python")
+    (other_packages,) = other.glob("lib/python*/site-packages")
     # Not --system-site-packages: that would process the .pth files here, such as Sunshower's own.
-    (elsewhere_packages / "here.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
-    install = (
-        "--python",
-        elsewhere_python,
-        "install",
-        "--no-deps",
-        "--no-index",
-        "--ignore-installed",
-    )
+    (other_packages / "here.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    install = ("--python", other_python, "install", "--no-deps", "--no-index", "--ignore-installed")
     run(*pip, *install, "--no-compile", str(wheel), folder=place)
     work = place / "work"
     work.mkdir()
-    return Built(sdist, wheel, elsewhere / "bin", work)
+    return Built(sdist, wheel, other / "bin", work)
 
 
 def test_the_wheel_has_the_data_files(built: Built) -> None:
