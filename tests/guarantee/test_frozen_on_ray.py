@@ -1,4 +1,4 @@
-"""Tests that a real process is replaced that is stopped, or whose code holds the GIL."""
+"""Tests that a stopped process, or a process whose code holds the GIL, is replaced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random faults while partitions of a log move between spout tasks: no record is lost."""
+"""Tests of random faults while partitions of a log move between tasks: no record is lost."""
 
 from __future__ import annotations
 

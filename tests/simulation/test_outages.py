@@ -1,4 +1,4 @@
-"""Random outages, doubt, poison, deaths and rebalances at once: they cost time, and no tuple."""
+"""Tests of random outages, doubt, poison, deaths and rebalances at once: no tuple is lost."""
 
 from __future__ import annotations
 

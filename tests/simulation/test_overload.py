@@ -1,4 +1,4 @@
-"""Random topologies whose bolts are slower than their sources run at the speed of the slowest."""
+"""Tests that random topologies with slow bolts run at the speed of their slowest worker."""
 
 from __future__ import annotations
 

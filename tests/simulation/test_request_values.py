@@ -1,4 +1,4 @@
-"""The values of requests: which of them are records, and what is refused."""
+"""Tests of the values of requests: which of them are records, and which are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random faults of all kinds: no tuple is lost, and no tree is complete before all is written."""
+"""Tests of random faults: nothing is lost, and trees complete only when all is written."""
 
 from __future__ import annotations
 

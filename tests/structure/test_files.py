@@ -1,4 +1,4 @@
-"""Tests of style: first sentences, sizes, nothing that one machine only has, links that work."""
+"""Tests of style: first sentences, sizes, no paths of one machine, and links that work."""
 
 from __future__ import annotations
 

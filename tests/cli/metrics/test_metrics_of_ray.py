@@ -1,4 +1,4 @@
-"""Checks the numbers of a topology in Ray's own metrics; ray[default] exports them."""
+"""Checks the numbers of a topology in Ray's own metrics, which ray[default] exports."""
 
 from __future__ import annotations
 

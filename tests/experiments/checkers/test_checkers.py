@@ -1,4 +1,4 @@
-"""Tests of the checkers on small histories: one HOLDS, one BROKEN, one UNKNOWN."""
+"""Tests of the checkers on small histories that give HOLDS, BROKEN or UNKNOWN."""
 
 from __future__ import annotations
 
